@@ -1,0 +1,117 @@
+"""Add items: a bulk upsert. New keys enter the first stages; what happens to known ones is a merge function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from holdfast.engine.register import layout
+from holdfast.errors import UsageError, ValueRefused
+from holdfast.model import codec
+from holdfast.model.item import check_key
+from holdfast.model.states import State
+from holdfast.store import Transaction
+
+#: Items per transaction: long enough to be fast, short enough to let others write in between.
+CHUNK = 2000
+
+Merge = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
+
+
+class Added(NamedTuple):
+    """What became of the items of one `add`."""
+
+    new: int
+    changed: int
+    unchanged: int
+
+    def __add__(self, other: Added) -> Added:  # type: ignore[override]
+        return Added(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
+class NewItem(NamedTuple):
+    key: str
+    data: str
+
+
+def overwrite(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The default merge: the newest data stands."""
+    return new
+
+
+def read_items(items: Iterable[str | Mapping[str, Any]]) -> list[NewItem]:
+    """Check every item before anything is written: a mapping with a `key`, or a key alone."""
+    ready: dict[str, NewItem] = {}
+    for place, given in enumerate(items, start=1):
+        if isinstance(given, str):
+            key, data = check_key(given), {}
+        elif isinstance(given, Mapping):
+            if "key" not in given:
+                raise UsageError(f"item {place} has no 'key': {str(dict(given))[:80]}")
+            key = check_key(given["key"])
+            data = {name: value for name, value in given.items() if name != "key"}
+        else:
+            raise UsageError(f"item {place} is a {type(given).__name__}; give a key or an object with a 'key'")
+        if key in ready:
+            raise UsageError(f"the key {key!r} comes twice in one add; nothing was added")
+        try:
+            ready[key] = NewItem(key, codec.encode(data))
+        except ValueRefused as error:
+            raise UsageError(f"item {key!r}: its data has {error}") from None
+    return list(ready.values())
+
+
+def add_items(tx: Transaction, pipeline: str, items: list[NewItem], merge: Merge = overwrite, priority: int = 0) -> Added:
+    """Insert new items and merge into known ones; unchanged ones cost no write."""
+    stages = layout(tx).of_pipeline(pipeline)
+    if not stages:
+        raise UsageError(f"there is no pipeline {pipeline!r} in this store")
+    number = stages[0].pipeline
+    left = {item.key: item for item in items}
+    changed = _merge_known(tx, number, left, merge)
+    known = len(items) - len(left)
+    born: list[int] = []
+    while left:
+        rows = tx.run_rows("insert_items", list(left.values()), pipeline=number, priority=priority, now=tx.now)
+        born += [row[0] for row in rows]
+        for _, key in rows:
+            del left[key]
+        if left:
+            # Somebody else added these a moment ago, and has committed by now.
+            before = len(left)
+            changed += _merge_known(tx, number, left, merge)
+            known += before - len(left)
+    first = [stage.id for stage in stages if not stage.after]
+    tx.run_rows("enter_waiting", [(item, stage, 0, 0, 0) for stage in first for item in born])
+    for stage in first:
+        tx.count(stage, State.PENDING, len(born))
+    if born:
+        tx.tell_idle_workers()
+    return Added(len(born), changed, known - changed)
+
+
+def _merge_known(tx: Transaction, pipeline: int, left: dict[str, NewItem], merge: Merge) -> int:
+    """Take the items that exist out of `left`, merge and update them; return how many changed."""
+    updates: list[tuple[int, str]] = []
+    for number, key, data in tx.run("read_by_keys", pipeline=pipeline, keys=list(left)):
+        new = left.pop(key).data
+        if merge is not overwrite:
+            new = _merged(merge, key, data, new)
+        if new != data:
+            updates.append((number, new))
+    tx.run_rows("update_items", updates, now=tx.now)
+    return len(updates)
+
+
+def _merged(merge: Merge, key: str, old: str, new: str) -> str:
+    name = getattr(merge, "__name__", repr(merge))
+    try:
+        value = merge(codec.decode(old), codec.decode(new))
+    except Exception as error:
+        raise UsageError(f"item {key!r}: the merge function {name} raised {type(error).__name__}: {error}") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"item {key!r}: the merge function {name} returned {type(value).__name__}, not an object")
+    try:
+        return codec.encode(value)
+    except ValueRefused as error:
+        raise UsageError(f"item {key!r}: the merge function {name} returned {error}") from None

@@ -1,0 +1,24 @@
+"""Back-fill: a stage that was added to a pipeline with items begins for those that were there before it."""
+
+from __future__ import annotations
+
+from holdfast.engine.complete import let_meet
+from holdfast.engine.register import layout
+from holdfast.store import Transaction
+
+CHUNK = 1000
+
+
+def backfill(tx: Transaction, most: int = CHUNK) -> int:
+    """Look at the next stretch of one stage; return how many items were looked at, 0 when all is done."""
+    for [stage] in tx.run("stages_to_backfill"):
+        rows = tx.run("take_backfill", stage=stage)
+        if not rows or stage not in layout(tx).stages:
+            continue
+        first, last, pipeline = rows[0]
+        items = [row[0] for row in tx.run("items_from", pipeline=pipeline, first=first, last=last, most=most)]
+        if let_meet(tx, stage, items):
+            tx.tell_idle_workers()
+        tx.run("move_backfill", stage=stage, next=items[-1] + 1 if len(items) == most else None)
+        return len(items) or 1
+    return 0

@@ -1,0 +1,196 @@
+"""Retry and cancel: what a person may do to many stages of items at once, chosen by filter.
+
+Both work in stretches, each in a transaction of its own, and answer with counts. A row that changed between choosing and
+acting is left alone: every act takes the row out of the table it was seen in, or does nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from holdfast.engine.register import layout
+from holdfast.errors import UsageError
+from holdfast.model.states import FINISHED, OPEN, State
+from holdfast.store import Store, Transaction
+
+CHUNK = 1000
+
+#: What `retry` sends back unless told otherwise.
+RETRIED = frozenset({State.FAILED, State.EXHAUSTED, State.CANCELLED})
+
+_Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Which stages of items are meant. Everything that is given must hold."""
+
+    pipeline: str | None = None
+    stage: str | None = None
+    states: frozenset[State] = frozenset()
+    #: `*` and `?` are wild.
+    key: str | None = None
+    #: A part of the error's text.
+    error: str | None = None
+    older_than_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Who did it, and why; both go into the event."""
+
+    name: str = ""
+    reason: str = ""
+
+
+Counts = dict[str, int]
+
+
+def retry(store: Store, which: Which, who: Who, *, dry_run: bool = False) -> Counts:
+    """Send finished or delayed stages back to pending with all their attempts; return how many came from which state."""
+    states = which.states or RETRIED
+    if states & {State.PENDING, State.IN_PROGRESS}:
+        raise UsageError("retry takes finished stages and retry_later; what is pending or in progress runs anyway")
+    count: Counter[str] = Counter()
+    if states & FINISHED:
+        count += _walk(store, which, "choose_outcomes", states & FINISHED, _reopen, who, dry_run)
+    if State.RETRY_LATER in states:
+        count += _walk(store, which, "choose_delayed", {State.RETRY_LATER}, _hasten, who, dry_run)
+    return dict(count)
+
+
+def cancel(store: Store, which: Which, who: Who, *, dry_run: bool = False) -> Counts:
+    """Set open stages aside; whoever works on one of them loses the lease. A stage that was done before stays done."""
+    states = which.states or OPEN
+    if states - OPEN:
+        raise UsageError("cancel takes what is pending, retry_later or in_progress; the rest is finished already")
+    count: Counter[str] = Counter()
+    ways = {
+        State.PENDING: ("choose_waiting", "take_waiting"),
+        State.RETRY_LATER: ("choose_delayed", "take_delayed"),
+        State.IN_PROGRESS: ("choose_leased", "revoke_leases"),
+    }
+    for state, (choose, take) in ways.items():
+        if state in states:
+            count += _walk(store, which, choose, {state}, _set_aside(state, take), who, dry_run)
+    return dict(count)
+
+
+_Act = Callable[[Transaction, list[tuple[Any, ...]], Who], Counter[str]]
+
+
+def _walk(
+    store: Store, which: Which, choose: str, states: Iterable[State], act: _Act, who: Who, dry_run: bool
+) -> Counter[str]:
+    count: Counter[str] = Counter()
+    place: _Place | None = (0, 0)
+
+    def step(tx: Transaction) -> tuple[Counter[str], _Place | None]:
+        assert place is not None
+        params: dict[str, Any] = {"states": sorted(states)} if choose == "choose_outcomes" else {}
+        pattern = which.key
+        if pattern is not None:
+            pattern = store.driver.dialect.glob_pattern(pattern)
+        rows = tx.run(
+            choose, stages=_stages(tx, which), item=place[0], stage=place[1], key=pattern, error=which.error,
+            before=None if which.older_than_us is None else tx.now - which.older_than_us, most=CHUNK, **params,
+        )  # fmt: skip
+        done = Counter({str(state): n for state, n in _seen(rows, choose, states).items()}) if dry_run else act(tx, rows, who)
+        return done, (rows[-1][0], rows[-1][1]) if len(rows) == CHUNK else None
+
+    while place is not None:
+        done, place = store.read(step) if dry_run else store.write(step)
+        count += done
+    return count
+
+
+def _seen(rows: list[tuple[Any, ...]], choose: str, states: Iterable[State]) -> Counter[str]:
+    if choose == "choose_outcomes":
+        return Counter(row[2] for row in rows)
+    [state] = states
+    return Counter({str(state): len(rows)})
+
+
+def _stages(tx: Transaction, which: Which) -> list[int]:
+    known = layout(tx).stages.values()
+    found = [
+        row.id
+        for row in known
+        if which.pipeline in (None, row.pipeline_name) and which.stage in (None, row.name)
+    ]
+    if not found:
+        names = ", ".join(row.label for row in known) or "none"
+        wanted = "/".join(part for part in (which.pipeline, which.stage) if part) or "any stage"
+        raise UsageError(f"no stage matches {wanted}; there are: {names}")
+    return found
+
+
+def _reopen(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[str]:
+    states = {(item, stage): state for item, stage, state in rows}
+    count: Counter[str] = Counter()
+    for item, stage in tx.run_rows("reopen", list(states)):
+        state = states[item, stage]
+        count[state] += 1
+        tx.count(stage, State.PENDING, 1)
+        _record(tx, "retried", item, stage, state, who)
+    if count:
+        tx.tell_idle_workers()
+    return count
+
+
+def _hasten(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[str]:
+    count: Counter[str] = Counter()
+    for stage, same in _by_stage(rows):
+        taken = tx.run("take_delayed", stage=stage, items=[row[0] for row in same])
+        tx.run_rows("enter_waiting", [(item, stage, 0, alone, rerun) for item, _, alone, rerun in taken])
+        tx.count(stage, State.RETRY_LATER, -len(taken))
+        tx.count(stage, State.PENDING, len(taken))
+        for item, *_ in taken:
+            _record(tx, "retried", item, stage, State.RETRY_LATER, who)
+        count[State.RETRY_LATER] += len(taken)
+    if count.total():
+        tx.tell_idle_workers()
+    return +count
+
+
+def _set_aside(state: State, take: str) -> _Act:
+    def act(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[str]:
+        count: Counter[str] = Counter()
+        for stage, same in _by_stage(rows):
+            taken = tx.run(take, stage=stage, items=[row[0] for row in same])
+            tx.count(stage, state, -len(taken))
+            earlier = {
+                item: State(old)
+                for item, old, _ in tx.run("read_outcome_states", stage=stage, items=[row[0] for row in taken])
+            } if any(row[3] for row in taken) else {}  # fmt: skip
+            outcomes = []
+            for item, attempts, _, _ in taken:
+                _record(tx, "cancelled", item, stage, state, who)
+                count[state] += 1
+                old = earlier.get(item)
+                if old in (State.DONE, State.SKIPPED):
+                    continue  # the re-run is cancelled; what it would have replaced still stands
+                if old is not None:
+                    tx.count(stage, old, -1)
+                tx.count(stage, State.CANCELLED, 1)
+                outcomes.append(
+                    (item, stage, State.CANCELLED, attempts, None, None, tx.now, None, None, who.reason or None, None)
+                )
+            tx.run_rows("replace_outcomes", outcomes)
+        return count
+
+    return act
+
+
+def _by_stage(rows: list[tuple[Any, ...]]) -> Iterable[tuple[int, list[tuple[Any, ...]]]]:
+    for stage, same in groupby(sorted(rows, key=lambda row: (row[1], row[0])), key=lambda row: row[1]):
+        yield stage, list(same)
+
+
+def _record(tx: Transaction, event: str, item: int, stage: int, state: str, who: Who) -> None:
+    row = layout(tx).stages[stage]
+    tx.record(event, pipeline=row.pipeline, item=item, stage=stage, was=str(state), by=who.name, reason=who.reason)

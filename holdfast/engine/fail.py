@@ -1,0 +1,47 @@
+"""Fail: an attempt that raised goes to wait for the next, or is out of attempts. A snooze waits too, and costs none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from holdfast.engine.finish import Finished, end_leases, save_outcomes
+from holdfast.engine.register import layout
+from holdfast.model.decide import after_failure
+from holdfast.model.states import State
+from holdfast.store import Transaction
+
+
+def fail(tx: Transaction, finished: Sequence[Finished]) -> None:
+    """Record attempts that raised, and snoozes. Attempts whose lease was lost change nothing and leave an event."""
+    ordered = sorted(finished, key=lambda one: (one.lease.stage, one.lease.id))
+    for stage, same in groupby(ordered, key=lambda one: one.lease.stage):
+        _fail_stage(tx, stage, end_leases(tx, stage, list(same)))
+
+
+def _fail_stage(tx: Transaction, stage: int, finished: list[Finished]) -> None:
+    row = layout(tx).stages[stage]
+    delayed: list[tuple[Any, ...]] = []
+    exhausted: list[Finished] = []
+    for one in finished:
+        lease = one.lease
+        due_at = tx.now + one.delay_us
+        facts = {"attempt": lease.attempt, "error": one.error, "due_at": due_at}
+        if one.traceback is None and one.error is None or one.state is State.RETRY_LATER and one.traceback is None:
+            delayed.append((lease.item, stage, due_at, lease.attempt - 1, lease.alone, lease.rerun, one.error))
+            tx.record("snoozed", pipeline=row.pipeline, item=lease.item, stage=stage, **facts)
+            continue
+        then = after_failure(lease.attempt, row.max_attempts, lease.alone, one.company)
+        if then.state is State.EXHAUSTED:
+            one.state = State.EXHAUSTED
+            exhausted.append(one)
+            del facts["due_at"]
+        else:
+            delayed.append((lease.item, stage, due_at, then.attempts, then.alone, lease.rerun, one.error))
+        event = "exhausted" if then.state is State.EXHAUSTED else "attempt_failed"
+        tx.record(event, pipeline=row.pipeline, item=lease.item, stage=stage, **facts, traceback=one.traceback)
+    tx.run_rows("enter_delayed", delayed)
+    tx.count(stage, State.RETRY_LATER, len(delayed))
+    if exhausted:
+        save_outcomes(tx, stage, exhausted)

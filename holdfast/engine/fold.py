@@ -1,0 +1,24 @@
+"""Fold: counts of writers that are gone are added up into one set of rows, so that reading them costs the same for ever."""
+
+from __future__ import annotations
+
+from holdfast.clock import SECOND
+from holdfast.store import Transaction
+
+CHUNK = 500
+#: How long a writer may take to find out about a commit whose reply it lost.
+COMMITS_KEPT_US = 7 * 24 * 3600 * SECOND
+
+
+def fold(tx: Transaction, most: int = CHUNK) -> int:
+    """Fold some rows; return how many. The transaction's slot must be 0."""
+    rows = tx.run("take_counts_of_the_gone", most=most)
+    summed: dict[tuple[int, str, int], list[int]] = {}
+    for stage, state, bucket, n, total_us, most_us in rows:
+        entry = summed.setdefault((stage, state, bucket), [0, 0, 0])
+        entry[0] += n
+        entry[1] += total_us
+        entry[2] = max(entry[2], most_us)
+    tx.run_rows("add_counts", [(0, *key, *entry) for key, entry in sorted(summed.items())])
+    tx.run("forget_commits", before=tx.now - COMMITS_KEPT_US)
+    return len(rows)

@@ -1,0 +1,30 @@
+"""Promote: what is due leaves the waiting room for retries and may be claimed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from holdfast.model.states import State
+from holdfast.store import Transaction
+
+CHUNK = 500
+
+
+class Promoted(NamedTuple):
+    count: int
+    #: When the next one is due, if any is delayed.
+    next_due_at: int | None
+
+
+def promote(tx: Transaction, most: int = CHUNK) -> Promoted:
+    """Move due work to waiting."""
+    rows = tx.run("take_due", now=tx.now, most=most)
+    tx.run_rows("enter_waiting", rows)
+    for stage, n in Counter(row[1] for row in rows).items():
+        tx.count(stage, State.RETRY_LATER, -n)
+        tx.count(stage, State.PENDING, n)
+    if rows:
+        tx.tell_idle_workers()
+    [(next_due_at,)] = tx.run("next_due")
+    return Promoted(len(rows), next_due_at)

@@ -1,0 +1,70 @@
+"""Reap: bury workers that are dead, and free the leases that nobody vouches for.
+
+A worker is dead if its heartbeat was silent for a whole lease, or if its process is known to be gone. First its row
+goes, and with it every right: a late heartbeat finds nothing to renew. Then leases without a worker are freed, a few at
+a time, each step standing on its own; nothing is remembered from one step to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from holdfast.engine.claim import Lease
+from holdfast.engine.finish import Finished, save_outcomes
+from holdfast.engine.register import layout
+from holdfast.model.decide import after_death
+from holdfast.model.states import State
+from holdfast.store import Transaction
+
+CHUNK = 100
+
+
+class Reaped(NamedTuple):
+    """How many leases were freed, and how many of those were the last attempt."""
+
+    released: int
+    exhausted: int
+
+
+def bury_silent(tx: Transaction, clock: str) -> list[tuple[int, str]]:
+    """Declare dead every worker that has not beaten for its lease."""
+    return _recorded(tx, tx.run("bury_silent", now=tx.steady, clock=clock), "its heartbeat stopped")
+
+
+def bury_gone(tx: Transaction, host: str, me: int, is_alive: Callable[[str], bool]) -> list[tuple[int, str]]:
+    """Declare dead every worker of this machine whose process is gone: no need to wait for its lease."""
+    gone = [worker for worker, process in tx.run("neighbours", host=host, id=me) if not is_alive(process)]
+    return _recorded(tx, tx.run("bury", ids=gone) if gone else [], "its process is gone")
+
+
+def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
+    """Free leases without a living worker. The lost attempt counts; the last one leaves the stage exhausted."""
+    rows = tx.run("free_leases", most=most)
+    known = layout(tx)
+    waiting: list[tuple[Any, ...]] = []
+    exhausted = 0
+    for id_, item, stage, worker, attempt, alone, rerun, since in rows:
+        row = known.stages[stage]
+        tx.count(stage, State.IN_PROGRESS, -1)
+        then = after_death(attempt, row.max_attempts, alone)
+        error = f"the worker that ran attempt {attempt} died"
+        tx.record("lease_expired", pipeline=row.pipeline, item=item, stage=stage, lease=id_, worker=worker, attempt=attempt)
+        if then.state is State.EXHAUSTED:
+            lease = Lease(id_, item, stage, attempt, alone, rerun, "", "", since)
+            save_outcomes(tx, stage, [Finished(lease, State.EXHAUSTED, row.version, error=error, took_us=max(0, tx.now - since))])
+            tx.record("exhausted", pipeline=row.pipeline, item=item, stage=stage, attempt=attempt, error=error)
+            exhausted += 1
+        else:
+            waiting.append((item, stage, then.attempts, then.alone, rerun))
+            tx.count(stage, State.PENDING, 1)
+    tx.run_rows("enter_waiting", waiting)
+    if waiting:
+        tx.tell_idle_workers()
+    return Reaped(len(rows), exhausted)
+
+
+def _recorded(tx: Transaction, rows: list[tuple[Any, ...]], why: str) -> list[tuple[int, str]]:
+    for worker, name in rows:
+        tx.record("worker_died", worker=worker, name=name, why=why)
+    return [(worker, name) for worker, name in rows]

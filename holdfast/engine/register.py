@@ -1,0 +1,109 @@
+"""Register a pipeline: make what its author wrote known to the database, and read back what the database knows.
+
+A registration that changes something raises the generation. It runs alone: whoever completes work reads the generation
+under a shared lock, so every completion either was committed before the change, and the back-fill sees it, or follows
+the new layout itself.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.model.layout import Layout, StageRow
+from holdfast.model.stage import PipelineSpec
+from holdfast.store import Transaction
+
+
+class Registered(NamedTuple):
+    """What a registration changed."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+
+
+def layout(tx: Transaction) -> Layout:
+    """The pipelines as the database knows them in this transaction."""
+    known: Layout | None = tx.store.cache.get("layout")
+    if known is None or tx.generation == -1 or known.generation != tx.generation:
+        known = Layout.of(tx.generation, [_stage_row(row) for row in tx.run("read_stages")])
+        if tx.generation != -1:
+            tx.store.cache["layout"] = known
+    return known
+
+
+def register(tx: Transaction, spec: PipelineSpec) -> Registered:
+    """Add, change and retire stages so that the database has this pipeline. The transaction must be exclusive."""
+    tx.run("add_pipeline", name=spec.name, now=tx.now)
+    [pipeline] = [row[0] for row in tx.run("read_pipelines") if row[1] == spec.name]
+    there = {row.name: row for row in layout(tx).stages.values() if row.pipeline == pipeline}
+    plan = _Plan(there, spec)
+    if not plan.anything:
+        return Registered([], [], [])
+    [(generation,)] = tx.run("raise_generation", pipeline=pipeline, now=tx.now)
+    [(newest,)] = tx.run("newest_item", pipeline=pipeline)
+    # Nothing to look at if there are no items yet.
+    backfill = {"next": 1, "until": newest} if newest else {"next": None, "until": None}
+    for position, stage in enumerate(spec.stages):
+        columns = {
+            "position": position,
+            "after": msgspec.json.encode(stage.after).decode(),
+            "version": stage.version,
+            "max_attempts": stage.max_attempts,
+        }
+        if stage.name in plan.added:
+            tx.run("add_stage", pipeline=pipeline, name=stage.name, generation=generation, **columns, **backfill)
+        else:
+            old = there[stage.name]
+            moved = stage.name in plan.moved
+            kept = {"next": old.backfill_next, "until": old.backfill_until}
+            tx.run(
+                "change_stage", stage=old.id, active=1, **columns,
+                changed=generation if moved else old.changed_generation,
+                **(backfill if moved else kept),
+            )  # fmt: skip
+    for old in plan.removed:
+        tx.run(
+            "change_stage", stage=old.id, position=old.position, after=msgspec.json.encode(old.after).decode(),
+            version=old.version, max_attempts=old.max_attempts, active=0, changed=generation, next=None, until=None,
+        )  # fmt: skip
+    tx.store.cache.pop("layout", None)
+    done = Registered(sorted(plan.added), sorted(plan.changed), sorted(row.name for row in plan.removed))
+    tx.record("pipeline_registered", pipeline=pipeline, **done._asdict())
+    tx.tell_idle_workers()
+    return done
+
+
+class _Plan:
+    """What differs between the stages that are there and those of a specification."""
+
+    def __init__(self, there: dict[str, StageRow], spec: PipelineSpec) -> None:
+        self.added = {stage.name for stage in spec.stages if stage.name not in there}
+        self.removed = [row for name, row in there.items() if row.active and name not in {s.name for s in spec.stages}]
+        self.changed: set[str] = set()
+        #: Back after having been removed, or with other stages before it: items may have to be looked at again.
+        self.moved: set[str] = set()
+        for position, stage in enumerate(spec.stages):
+            row = there.get(stage.name)
+            if row is None:
+                continue
+            if not row.active or row.after != stage.after:
+                self.moved.add(stage.name)
+            if self.moved >= {stage.name} or (row.version, row.max_attempts, row.position) != (
+                stage.version, stage.max_attempts, position,
+            ):  # fmt: skip
+                self.changed.add(stage.name)
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+
+def _stage_row(row: tuple[object, ...]) -> StageRow:
+    (id_, pipeline, pipeline_name, name, position, after, version, attempts, active, created, changed, nxt, until) = row
+    return StageRow(
+        id_, pipeline, pipeline_name, name, position, tuple(msgspec.json.decode(after)), version, attempts,  # type: ignore[arg-type]
+        bool(active), created, changed, nxt, until,  # type: ignore[arg-type]
+    )  # fmt: skip

@@ -1,0 +1,31 @@
+"""Release: hand work back as if it had never been claimed. The attempt is refunded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from holdfast.engine.claim import Lease
+from holdfast.engine.finish import Finished, end_leases
+from holdfast.engine.register import layout
+from holdfast.model.states import State
+from holdfast.store import Transaction
+
+
+def release(tx: Transaction, leases: Sequence[Lease], reason: str) -> int:
+    """Put leases that still stand back to waiting; return how many."""
+    ordered = sorted(leases, key=lambda lease: (lease.stage, lease.id))
+    count = 0
+    for stage, same in groupby(ordered, key=lambda lease: lease.stage):
+        row = layout(tx).stages[stage]
+        stood = [one.lease for one in end_leases(tx, stage, [Finished(lease, State.PENDING) for lease in same])]
+        tx.run_rows(
+            "enter_waiting", [(lease.item, stage, lease.attempt - 1, lease.alone, lease.rerun) for lease in stood]
+        )
+        tx.count(stage, State.PENDING, len(stood))
+        for lease in stood:
+            tx.record("handed_back", pipeline=row.pipeline, item=lease.item, stage=stage, reason=reason)
+        count += len(stood)
+    if count:
+        tx.tell_idle_workers()
+    return count

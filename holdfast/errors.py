@@ -1,0 +1,75 @@
+"""Every error holdfast raises, drawn as one family.
+
+HoldfastError
+├── UsageError            the call was wrong: an empty key, an unknown stage            (exit code 2)
+├── DefinitionError       a pipeline, a stage or the file it lives in is wrong          (exit code 4)
+├── StoreError            the database                                                  (exit code 5)
+│   ├── StoreUnavailable  passes by itself: lost, locked, read-only, full; wait, try again
+│   ├── StoreConflict     lost a race inside the database (deadlock): run it again at once
+│   └── StoreBroken       does not pass by itself: gone, damaged, of a newer schema
+├── ValueRefused          a value that JSON cannot carry unchanged
+├── LeaseLost             the work was taken over; nothing of it was saved
+├── StageTimeout          an attempt ran longer than its stage allows
+├── ProcessDied           the process that ran an attempt ended before the attempt did
+└── Permanent             raised by a handler: this item can never work
+
+`Skip` and `RetryLater` are a handler's answers, not errors; they live in `model.outcome`.
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """Anything holdfast raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(HoldfastError):
+    """A call that cannot be carried out as it was made; nothing was written."""
+
+    exit_code = 2
+
+
+class DefinitionError(HoldfastError):
+    """A pipeline that cannot work: a cycle, a wrong handler, a file that does not import."""
+
+    exit_code = 4
+
+
+class StoreError(HoldfastError):
+    """The database did not do what was asked."""
+
+    exit_code = 5
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot serve now and will later; nothing was written."""
+
+
+class StoreConflict(StoreError):
+    """The database chose another transaction over this one; the same work may be run again at once."""
+
+
+class StoreBroken(StoreError):
+    """The database cannot be used until a person has looked at it."""
+
+
+class ValueRefused(HoldfastError):
+    """A value that would not come back from JSON as it went in."""
+
+
+class LeaseLost(HoldfastError):
+    """The lease under which this was done no longer stands: another worker, or a person, has the item."""
+
+
+class StageTimeout(HoldfastError):
+    """An attempt ran longer than its stage allows; it counts, and is tried again."""
+
+
+class ProcessDied(HoldfastError):
+    """The process that ran an attempt ended before the attempt did; it counts, and is tried again."""
+
+
+class Permanent(HoldfastError):
+    """Raise it in a handler to say that this item can never work: it ends `failed`, without another attempt."""

@@ -1,0 +1,1 @@
+"""Values, states, moves and decisions: pure, and the same for every database."""

@@ -1,0 +1,37 @@
+"""An item as a handler sees it, and the rule for its key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import UsageError
+
+#: In UTF-8; a database index must be able to hold it.
+MAX_KEY_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing to process: the key its source gave it, and its data."""
+
+    pipeline: str
+    key: str
+    data: dict[str, Any]
+
+
+def check_key(key: object) -> str:
+    """Return the key if it can name an item, else say why not."""
+    if not isinstance(key, str):
+        raise UsageError(f"item key {key!r}: a key is text, not {type(key).__name__}")
+    if not key.strip():
+        raise UsageError("item key is empty: give every item a key that names it")
+    if "\0" in key:
+        raise UsageError(f"item key {key[:60]!r} has a NUL character")
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        raise UsageError(f"item key {key[:60]!r} has a lone surrogate") from None
+    if size > MAX_KEY_BYTES:
+        raise UsageError(f"item key {key[:60]!r}… has {size:,} bytes; the limit is {MAX_KEY_BYTES:,}: use a hash of it")
+    return key

@@ -1,0 +1,22 @@
+"""What a handler may answer besides a plain value."""
+
+from __future__ import annotations
+
+from holdfast.model.durations import Duration, seconds
+
+
+class Skip(Exception):
+    """There is nothing to do for this item at this stage; counts as done. Return it, or raise it from deeper down."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class RetryLater(Exception):
+    """Not now: come back after a while. Spends no attempt. Return it, or raise it from deeper down."""
+
+    def __init__(self, after: Duration, reason: str = "") -> None:
+        super().__init__(reason)
+        self.after_seconds = seconds(after, what="RetryLater(after=…)")
+        self.reason = reason

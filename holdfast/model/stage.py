@@ -1,0 +1,135 @@
+"""A stage and a pipeline as their author wrote them: checked when built, never changed afterwards."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from holdfast.errors import DefinitionError
+from holdfast.model.backoff import Backoff
+
+Handler = Callable[..., Any]
+
+_NAME = re.compile(r"[^\W\d][\w.-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpec:
+    """A named step every item passes: a function with settings."""
+
+    name: str
+    handler: Handler
+    after: tuple[str, ...] = ()
+    version: str = "1"
+    max_attempts: int = 5
+    timeout_seconds: float | None = None
+    batch: int | None = None
+    isolate: Literal["process"] | None = None
+    backoff: Backoff = field(default_factory=Backoff)
+
+    def __post_init__(self) -> None:
+        where = f"stage {self.name!r}"
+        check_name(self.name, "stage")
+        if not isinstance(self.version, str) or not self.version:
+            raise DefinitionError(f"{where}: version {self.version!r} is not a text; write version=\"2\"")
+        if _whole(self.max_attempts) < 1:
+            raise DefinitionError(f"{where}: max_attempts {self.max_attempts!r} is not a whole number of 1 or more")
+        if self.batch is not None and _whole(self.batch) < 1:
+            raise DefinitionError(f"{where}: batch {self.batch!r} is not a whole number of 1 or more")
+        if self.timeout_seconds is not None and self.timeout_seconds <= 0:
+            raise DefinitionError(f"{where}: timeout must be longer than zero")
+        if self.isolate not in (None, "process"):
+            raise DefinitionError(f"{where}: isolate={self.isolate!r} is unknown; the only way is isolate=\"process\"")
+        _check_signature(self.handler, where)
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(
+            getattr(self.handler, "__call__", None)  # noqa: B004 - an object whose __call__ is async
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSpec:
+    """Named stages in an order that respects `after`."""
+
+    name: str
+    stages: tuple[StageSpec, ...]
+
+    @classmethod
+    def build(cls, name: str, stages: Iterable[StageSpec]) -> PipelineSpec:
+        """Check names and order; refuse two stages of one name, an unknown name, a cycle."""
+        check_name(name, "pipeline")
+        given: dict[str, StageSpec] = {}
+        for stage in stages:
+            if stage.name in given:
+                raise DefinitionError(f"pipeline {name!r} has two stages named {stage.name!r}: rename one of them")
+            given[stage.name] = stage
+        if not given:
+            raise DefinitionError(f"pipeline {name!r} has no stages: decorate a function with @{name}.stage()")
+        for stage in given.values():
+            for before in stage.after:
+                if before not in given:
+                    known = ", ".join(sorted(given))
+                    raise DefinitionError(
+                        f"pipeline {name!r}: stage {stage.name!r} comes after {before!r}, which does not exist; "
+                        f"there are: {known}"
+                    )
+        return cls(name, _in_order(name, given))
+
+    def stage(self, name: str) -> StageSpec:
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise DefinitionError(f"pipeline {self.name!r} has no stage {name!r}")
+
+
+def check_name(name: object, what: str) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise DefinitionError(
+            f"{what} name {name!r}: start with a letter, go on with letters, digits, '_', '-' or '.', 100 at most"
+        )
+
+
+def _in_order(pipeline: str, given: dict[str, StageSpec]) -> tuple[StageSpec, ...]:
+    ordered: dict[str, StageSpec] = {}
+    left = dict(given)
+    while left:
+        ready = [stage for stage in left.values() if all(before in ordered for before in stage.after)]
+        if not ready:
+            raise DefinitionError(f"pipeline {pipeline!r}: the stages {_cycle(left)} wait for each other in a circle")
+        for stage in ready:
+            ordered[stage.name] = left.pop(stage.name)
+    return tuple(ordered.values())
+
+
+def _cycle(left: dict[str, StageSpec]) -> str:
+    path = [next(iter(left))]
+    while True:
+        before = next(name for name in left[path[-1]].after if name in left)
+        if before in path:
+            return " → ".join(reversed([*path[path.index(before) :], before]))
+        path.append(before)
+
+
+def _whole(number: object) -> int:
+    return number if isinstance(number, int) and not isinstance(number, bool) else 0
+
+
+def _check_signature(handler: Handler, where: str) -> None:
+    if not callable(handler):
+        raise DefinitionError(f"{where}: the handler {handler!r} is not a function")
+    name = getattr(handler, "__qualname__", repr(handler))
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise DefinitionError(f"{where}: {name} yields; a handler returns its result")
+    try:
+        inspect.signature(handler).bind(None, None)
+    except TypeError:
+        raise DefinitionError(
+            f"{where}: {name}{inspect.signature(handler)} cannot be called as {name}(item, ctx); a handler takes these two"
+        ) from None
+    except ValueError:
+        return  # a builtin that does not tell its signature

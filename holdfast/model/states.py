@@ -1,0 +1,50 @@
+"""The states of a stage of an item, and every move between them. Drawn in docs/states.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class State(StrEnum):
+    PENDING = "pending"  # may be claimed now
+    RETRY_LATER = "retry_later"  # may be claimed once next_attempt_at has passed
+    IN_PROGRESS = "in_progress"  # one worker holds the lease
+    DONE = "done"
+    SKIPPED = "skipped"  # the handler said there is nothing to do; counts as done
+    FAILED = "failed"  # the handler said it can never work
+    EXHAUSTED = "exhausted"  # out of attempts; a person or a new version may send it back
+    CANCELLED = "cancelled"  # set aside by a person
+
+
+#: Work still to do. A row in one of these states lies in the table of that state, and in no other.
+OPEN = frozenset({State.PENDING, State.RETRY_LATER, State.IN_PROGRESS})
+#: The states of an outcome: only a recorded action of a person moves a stage on from here.
+FINISHED = frozenset(State) - OPEN
+#: Outcomes after which the next stages may run.
+PASSED = frozenset({State.DONE, State.SKIPPED})
+#: Outcomes that make `holdfast run` end with exit code 3.
+BAD = frozenset({State.FAILED, State.EXHAUSTED})
+
+MOVES: Mapping[State, frozenset[State]] = {
+    State.PENDING: frozenset({State.IN_PROGRESS, State.CANCELLED}),
+    State.RETRY_LATER: frozenset({State.PENDING, State.CANCELLED}),
+    State.IN_PROGRESS: FINISHED | {State.PENDING, State.RETRY_LATER},
+    State.DONE: frozenset({State.PENDING}),
+    State.SKIPPED: frozenset({State.PENDING}),
+    State.FAILED: frozenset({State.PENDING}),
+    State.EXHAUSTED: frozenset({State.PENDING}),
+    State.CANCELLED: frozenset({State.PENDING}),
+}
+
+
+class Alone(int):
+    """How much company an attempt may have. A value of the column `alone`, which only grows while work is open."""
+
+
+#: Beside any others.
+TOGETHER = Alone(0)
+#: In a batch of one: the batch it was part of failed, and nobody knows which item was to blame.
+SINGLE = Alone(1)
+#: In a process of its own: the worker that held it died, and nobody knows which item was to blame.
+ISOLATED = Alone(2)

@@ -1,0 +1,5 @@
+"""The only place that speaks SQL: connections, transactions, and the statements the engine calls by name."""
+
+from holdfast.store.store import Store, Transaction, Write, open_store
+
+__all__ = ["Store", "Transaction", "Write", "open_store"]

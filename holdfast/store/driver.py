@@ -1,0 +1,121 @@
+"""What a database must be able to do for the store. Two modules do it: sqlite.py and postgres.py.
+
+A driver is one connection and is used by one thread at a time. Its errors are holdfast's: StoreUnavailable for what
+passes by itself, StoreConflict for a lost race, StoreBroken for the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+from holdfast.store.statements import Dialect, Statement
+
+Row = tuple[Any, ...]
+
+
+class Begun(NamedTuple):
+    """What is known once a transaction has begun."""
+
+    now: int
+    steady: int
+    generation: int
+    #: False if this writer's transaction of this number was committed before.
+    fresh: bool
+
+
+class Driver(Protocol):
+    """One connection."""
+
+    dialect: Dialect
+    #: Which steady clock judges leases here.
+    clock_name: str
+
+    def begin(self, writer: int, seq: int, *, exclusive: bool) -> Begun:
+        """Begin a write; `exclusive` keeps every other write out until it ends."""
+        ...
+
+    def begin_read(self) -> Begun: ...
+
+    def begin_bare(self) -> int:
+        """Begin a write on a database that may have no tables yet, alone; return the time."""
+        ...
+
+    def run(self, statement: Statement, params: dict[str, Any]) -> list[Row]: ...
+
+    def run_text(self, text: str) -> list[Row]: ...
+
+    def columns(self) -> list[str]:
+        """The names of the columns of the rows last returned."""
+        ...
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None:
+        """End the transaction, whatever state the connection is in; never raises."""
+        ...
+
+    @property
+    def connection(self) -> Any:
+        """The raw driver connection, for a transaction that user code joins."""
+        ...
+
+    def close(self) -> None: ...
+
+    def notify(self) -> None:
+        """Tell idle workers, once this transaction commits, that there is something to claim."""
+        ...
+
+    def listener(self) -> Listener: ...
+
+    def facts(self) -> dict[str, Any]:
+        """What `doctor` says about this database."""
+        ...
+
+
+class Listener(Protocol):
+    """Tells that another process has committed something. A hint: polling stays the truth."""
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait for news; True if there is some."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Forkable:
+    """A connection must not be shared with a forked child: the child's copy is cut off, and refuses to work."""
+
+    _open: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        Forkable._open.add(self)
+
+    def descriptors(self) -> list[int]:
+        """The descriptors a child must not keep."""
+        return []
+
+    @classmethod
+    def cut_off_child(cls) -> None:
+        null = os.open(os.devnull, os.O_RDWR)
+        for one in list(cls._open):
+            for descriptor in one.descriptors():
+                # Not closed: the number could be given to another file while the connection object still knows it.
+                os.dup2(null, descriptor, inheritable=False)
+        os.close(null)
+
+
+os.register_at_fork(after_in_child=Forkable.cut_off_child)
+
+
+@contextmanager
+def quietly(*errors: type[BaseException]) -> Iterator[None]:
+    """For clean-up on a connection that may be dead already."""
+    try:
+        yield
+    except errors:
+        pass

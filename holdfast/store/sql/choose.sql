@@ -1,0 +1,40 @@
+-- What a person chooses by filter. Every statement takes the next stretch in order of item and stage.
+
+-- name: choose_outcomes
+SELECT o.item, o.stage, o.state FROM holdfast_outcomes o JOIN holdfast_items i ON i.id = o.item
+WHERE o.stage {in stages} AND o.state {in states text} AND (o.item > :item OR (o.item = :item AND o.stage > :stage))
+  AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key)
+  AND (CAST(:error AS TEXT) IS NULL OR {position}(o.error, :error) > 0)
+  AND (CAST(:before AS BIGINT) IS NULL OR o.ended_at < :before)
+ORDER BY o.item, o.stage LIMIT :most {for_update_of_outcomes};
+
+-- name: choose_delayed
+SELECT d.item, d.stage, d.attempts, d.rerun FROM holdfast_delayed d JOIN holdfast_items i ON i.id = d.item
+WHERE d.stage {in stages} AND (d.item > :item OR (d.item = :item AND d.stage > :stage))
+  AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key)
+  AND (CAST(:error AS TEXT) IS NULL OR {position}(d.error, :error) > 0)
+  AND (CAST(:before AS BIGINT) IS NULL OR i.updated_at < :before)
+ORDER BY d.item, d.stage LIMIT :most;
+
+-- name: choose_waiting
+SELECT w.item, w.stage, w.attempts, w.rerun FROM holdfast_waiting w JOIN holdfast_items i ON i.id = w.item
+WHERE w.stage {in stages} AND (w.item > :item OR (w.item = :item AND w.stage > :stage))
+  AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key)
+  AND CAST(:error AS TEXT) IS NULL
+  AND (CAST(:before AS BIGINT) IS NULL OR i.updated_at < :before)
+ORDER BY w.item, w.stage LIMIT :most;
+
+-- name: choose_leased
+SELECT l.item, l.stage, l.attempt, l.rerun FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item
+WHERE l.stage {in stages} AND (l.item > :item OR (l.item = :item AND l.stage > :stage))
+  AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key)
+  AND CAST(:error AS TEXT) IS NULL
+  AND (CAST(:before AS BIGINT) IS NULL OR l.since < :before)
+ORDER BY l.item, l.stage LIMIT :most;
+
+-- name: take_delayed
+DELETE FROM holdfast_delayed WHERE stage = :stage AND item {in items} RETURNING item, attempts, alone, rerun;
+
+-- name: take_waiting
+DELETE FROM holdfast_waiting WHERE stage = :stage AND (priority, item) IN (SELECT i.priority, i.id FROM holdfast_items i WHERE i.id {in items})
+RETURNING item, attempts, alone, rerun;

@@ -1,0 +1,42 @@
+-- name: add_events
+INSERT INTO holdfast_events (at, event, pipeline, item, stage, data)
+SELECT r.at, r.event, r.pipeline, r.item, r.stage, r.data
+FROM {rows at bigint, event text, pipeline bigint, item bigint, stage bigint, data text};
+
+-- name: add_counts
+INSERT INTO holdfast_counts (slot, stage, state, bucket, n, total_us, most_us)
+SELECT r.slot, r.stage, r.state, r.bucket, r.n, r.total_us, r.most_us
+FROM {rows slot bigint, stage bigint, state text, bucket smallint, n bigint, total_us bigint, most_us bigint}
+WHERE true
+ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = holdfast_counts.n + excluded.n,
+    total_us = holdfast_counts.total_us + excluded.total_us,
+    most_us = CASE WHEN excluded.most_us > holdfast_counts.most_us THEN excluded.most_us ELSE holdfast_counts.most_us END;
+
+-- name: take_counts_of_the_gone
+-- Counts of writers that are no living worker, for folding into slot 0.
+DELETE FROM holdfast_counts WHERE ctid = ANY(ARRAY(
+    SELECT c.ctid FROM holdfast_counts c
+    WHERE c.slot <> 0 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = c.slot)
+    ORDER BY c.slot, c.stage, c.state, c.bucket LIMIT :most FOR UPDATE OF c SKIP LOCKED))
+RETURNING stage, state, bucket, n, total_us, most_us;
+
+-- name: forget_commits
+DELETE FROM holdfast_commits WHERE at < :before;
+
+-- name: read_events
+SELECT e.id, e.at, e.event, p.name AS pipeline, i.key AS item, s.name AS stage, e.data
+FROM holdfast_events e LEFT JOIN holdfast_pipelines p ON p.id = e.pipeline
+LEFT JOIN holdfast_items i ON i.id = e.item LEFT JOIN holdfast_stages s ON s.id = e.stage
+WHERE e.id > :after AND (CAST(:event AS TEXT) IS NULL OR e.event = :event)
+  AND (CAST(:item AS BIGINT) IS NULL OR e.item = :item) AND (CAST(:since AS BIGINT) IS NULL OR e.at >= :since)
+  AND (CAST(:pipeline AS TEXT) IS NULL OR p.name = :pipeline)
+ORDER BY e.id LIMIT :most;
+
+-- name: read_newest_events
+SELECT e.id, e.at, e.event, p.name AS pipeline, i.key AS item, s.name AS stage, e.data
+FROM holdfast_events e LEFT JOIN holdfast_pipelines p ON p.id = e.pipeline
+LEFT JOIN holdfast_items i ON i.id = e.item LEFT JOIN holdfast_stages s ON s.id = e.stage
+WHERE (CAST(:event AS TEXT) IS NULL OR e.event = :event)
+  AND (CAST(:item AS BIGINT) IS NULL OR e.item = :item) AND (CAST(:since AS BIGINT) IS NULL OR e.at >= :since)
+  AND (CAST(:pipeline AS TEXT) IS NULL OR p.name = :pipeline)
+ORDER BY e.id DESC LIMIT :most;

@@ -1,0 +1,23 @@
+-- name: read_by_keys
+SELECT id, key, data FROM holdfast_items WHERE pipeline = :pipeline AND key {in keys text} ORDER BY id {for_update};
+
+-- name: insert_items
+-- A key that another transaction has just added is left to it; the caller reads it then.
+INSERT INTO holdfast_items (pipeline, key, data, priority, created_at, updated_at)
+SELECT :pipeline, r.key, r.data, :priority, :now, :now
+FROM {rows key text, data text} WHERE true
+ON CONFLICT (pipeline, key) DO NOTHING
+RETURNING id, key;
+
+-- name: update_items
+UPDATE holdfast_items SET data = r.data, updated_at = :now
+FROM {rows id bigint, data text} WHERE holdfast_items.id = r.id;
+
+-- name: lock_items
+-- Whoever decides whether stages meet in an item holds the item meanwhile. In order, so that two never wait for each other.
+SELECT id FROM holdfast_items WHERE id {in items} ORDER BY id {for_update};
+
+-- name: find_item
+SELECT i.id, i.pipeline, p.name, i.key, i.data, i.priority, i.created_at, i.updated_at
+FROM holdfast_items i JOIN holdfast_pipelines p ON p.id = i.pipeline
+WHERE i.key = :key AND (CAST(:pipeline AS TEXT) IS NULL OR p.name = :pipeline) ORDER BY p.name;

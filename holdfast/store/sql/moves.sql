@@ -1,0 +1,84 @@
+-- Every change of state: a row leaves one table and enters another. Whoever deletes the row has it.
+
+-- name: claim
+-- Turn up to :most waiting rows of a stage, best first, into leases, and hand over what the handlers need.
+-- By physical address: no statistics can turn the plan, and the limit is exact.
+WITH taken AS (
+    DELETE FROM holdfast_waiting WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM holdfast_waiting WHERE stage = :stage ORDER BY priority, item LIMIT :most FOR UPDATE SKIP LOCKED))
+    RETURNING item, priority, attempts, alone, rerun),
+leased AS (
+    INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
+    SELECT item, :stage, :worker, attempts + 1, alone, rerun, :now FROM taken ORDER BY priority, item
+    RETURNING id, item, attempt, alone, rerun)
+SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data
+FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;
+
+-- name: take_leases
+-- End leases that still stand at this stage; those that are not returned were lost before.
+DELETE FROM holdfast_leases WHERE stage = :stage AND id {in leases} RETURNING id, item;
+
+-- name: move_leases
+-- Let leases that still stand at this stage go on to the next one in place: no index is written.
+UPDATE holdfast_leases SET stage = :next, attempt = 1, alone = 0, rerun = 0, since = :now
+WHERE stage = :stage AND id {in leases} RETURNING id, item;
+
+-- name: enter_waiting
+INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun)
+SELECT r.stage, i.priority, r.item, r.attempts, r.alone, r.rerun
+FROM {rows item bigint, stage bigint, attempts int, alone smallint, rerun smallint}
+JOIN holdfast_items i ON i.id = r.item WHERE true
+ON CONFLICT (stage, priority, item) DO NOTHING;
+
+-- name: enter_delayed
+INSERT INTO holdfast_delayed (item, stage, due_at, attempts, alone, rerun, error)
+SELECT r.item, r.stage, r.due_at, r.attempts, r.alone, r.rerun, r.error
+FROM {rows item bigint, stage bigint, due_at bigint, attempts int, alone smallint, rerun smallint, error text};
+
+-- name: take_due
+DELETE FROM holdfast_delayed WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast_delayed WHERE due_at <= :now ORDER BY due_at LIMIT :most FOR UPDATE SKIP LOCKED))
+RETURNING item, stage, attempts, alone, rerun;
+
+-- name: next_due
+SELECT MIN(due_at) FROM holdfast_delayed;
+
+-- name: free_leases
+-- Take leases whose worker no row vouches for. Never by age: a handler may run as long as its worker lives.
+DELETE FROM holdfast_leases WHERE ctid = ANY(ARRAY(
+    SELECT l.ctid FROM holdfast_leases l
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker)
+    ORDER BY l.id LIMIT :most FOR UPDATE OF l SKIP LOCKED))
+AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = holdfast_leases.worker)
+RETURNING id, item, stage, worker, attempt, alone, rerun, since;
+
+-- name: leases_of
+SELECT id, stage, item FROM holdfast_leases WHERE worker = :worker;
+
+-- name: let_meet
+-- A stage begins for each of these items (which are locked) if all before it have passed and nothing of it exists yet.
+INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun)
+SELECT :stage, i.priority, i.id, 0, 0, 0 FROM holdfast_items i
+WHERE i.id {in items}
+  AND (SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = i.id AND o.stage {in before} AND o.state IN ('done', 'skipped')) = :needed
+  AND NOT EXISTS (SELECT 1 FROM holdfast_outcomes o WHERE o.item = i.id AND o.stage = :stage)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = :stage AND w.priority = i.priority AND w.item = i.id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.item = i.id AND d.stage = :stage)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.item = i.id AND l.stage = :stage)
+ON CONFLICT (stage, priority, item) DO NOTHING
+RETURNING item;
+
+-- name: reopen
+-- A finished stage goes back to waiting, its outcome stays readable; unless it is open already.
+INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun)
+SELECT r.stage, i.priority, r.item, 0, 0, 1
+FROM {rows item bigint, stage bigint} JOIN holdfast_items i ON i.id = r.item
+WHERE NOT EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = r.stage AND w.priority = i.priority AND w.item = r.item)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.item = r.item AND d.stage = r.stage)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.item = r.item AND l.stage = r.stage)
+ON CONFLICT (stage, priority, item) DO NOTHING
+RETURNING item, stage;
+
+-- name: revoke_leases
+-- Take leases of a stage from whoever holds them: what they work on is out of date.
+DELETE FROM holdfast_leases WHERE stage = :stage AND item {in items} RETURNING item, attempt, alone, rerun;

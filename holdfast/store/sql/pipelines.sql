@@ -1,0 +1,42 @@
+-- name: read_pipelines
+SELECT id, name, generation FROM holdfast_pipelines ORDER BY name;
+
+-- name: add_pipeline
+INSERT INTO holdfast_pipelines (name, generation, created_at, updated_at) VALUES (:name, 0, :now, :now)
+ON CONFLICT (name) DO NOTHING;
+
+-- name: raise_generation
+UPDATE holdfast_pipelines SET generation = generation + 1, updated_at = :now WHERE id = :pipeline RETURNING generation;
+
+-- name: read_stages
+-- The whole layout: a few rows, read again only when the generation has grown.
+SELECT s.id, s.pipeline, p.name, s.name, s.position, s.after, s.version, s.max_attempts, s.active,
+       s.created_generation, s.changed_generation, s.backfill_next, s.backfill_until
+FROM holdfast_stages s JOIN holdfast_pipelines p ON p.id = s.pipeline ORDER BY p.name, s.position, s.id;
+
+-- name: add_stage
+INSERT INTO holdfast_stages (pipeline, name, position, after, version, max_attempts, active,
+    created_generation, changed_generation, backfill_next, backfill_until)
+VALUES (:pipeline, :name, :position, :after, :version, :max_attempts, 1, :generation, :generation, :next, :until);
+
+-- name: change_stage
+UPDATE holdfast_stages SET position = :position, after = :after, version = :version, max_attempts = :max_attempts,
+    active = :active, changed_generation = :changed, backfill_next = :next, backfill_until = :until
+WHERE id = :stage;
+
+-- name: newest_item
+SELECT COALESCE(MAX(id), 0) FROM holdfast_items WHERE pipeline = :pipeline;
+
+-- name: take_backfill
+-- One worker at a time looks at the next stretch; the row says where the next one begins.
+SELECT backfill_next, backfill_until, pipeline FROM holdfast_stages
+WHERE id = :stage AND active = 1 AND backfill_next IS NOT NULL {for_update};
+
+-- name: move_backfill
+UPDATE holdfast_stages SET backfill_next = :next WHERE id = :stage;
+
+-- name: items_from
+SELECT id FROM holdfast_items WHERE pipeline = :pipeline AND id >= :first AND id <= :last ORDER BY id LIMIT :most;
+
+-- name: stages_to_backfill
+SELECT id FROM holdfast_stages WHERE active = 1 AND backfill_next IS NOT NULL ORDER BY id;

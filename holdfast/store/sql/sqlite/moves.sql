@@ -1,0 +1,33 @@
+-- Here the writer lock makes several steps one. Rows come back packed into one JSON text: fetched one by one, each row
+-- would hand the interpreter to another thread and wait to get it back.
+
+-- name: claim
+INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
+SELECT item, :stage, :worker, attempts + 1, alone, rerun, :now FROM holdfast_waiting
+WHERE stage = :stage ORDER BY priority, item LIMIT :most;
+DELETE FROM holdfast_waiting WHERE stage = :stage AND (priority, item) IN (
+    SELECT priority, item FROM holdfast_waiting WHERE stage = :stage ORDER BY priority, item LIMIT :most);
+SELECT json_group_array(json_array(l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data)) AS packed
+FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item
+WHERE l.id > (SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_leases') - changes();
+
+-- name: take_leases
+SELECT json_group_array(json_array(id, item)) AS packed FROM holdfast_leases WHERE stage = :stage AND id {in leases};
+DELETE FROM holdfast_leases WHERE stage = :stage AND id {in leases};
+
+-- name: move_leases
+SELECT json_group_array(json_array(id, item)) AS packed FROM holdfast_leases WHERE stage = :stage AND id {in leases};
+UPDATE holdfast_leases SET stage = :next, attempt = 1, alone = 0, rerun = 0, since = :now
+WHERE stage = :stage AND id {in leases};
+
+-- name: take_due
+SELECT json_group_array(json_array(item, stage, attempts, alone, rerun)) AS packed FROM (
+    SELECT item, stage, attempts, alone, rerun FROM holdfast_delayed WHERE due_at <= :now ORDER BY due_at, item, stage LIMIT :most);
+DELETE FROM holdfast_delayed WHERE (item, stage) IN (
+    SELECT item, stage FROM holdfast_delayed WHERE due_at <= :now ORDER BY due_at, item, stage LIMIT :most);
+
+-- name: free_leases
+DELETE FROM holdfast_leases WHERE id IN (
+    SELECT l.id FROM holdfast_leases l
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker) ORDER BY l.id LIMIT :most)
+RETURNING id, item, stage, worker, attempt, alone, rerun, since;

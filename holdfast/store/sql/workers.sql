@@ -1,0 +1,24 @@
+-- name: add_worker
+INSERT INTO holdfast_workers (id, name, host, process, clock, started_at, beat_at, alive_until, lease_us, stages, facts)
+VALUES (:id, :name, :host, :process, :clock, :now, :now, :alive_until, :lease_us, :stages, :facts);
+
+-- name: beat
+-- No row: somebody has declared this worker dead, and its leases are no longer its own.
+UPDATE holdfast_workers SET beat_at = :now, alive_until = :alive_until, facts = :facts WHERE id = :id RETURNING id;
+
+-- name: remove_worker
+DELETE FROM holdfast_workers WHERE id = :id;
+
+-- name: bury_silent
+-- Workers without a heartbeat for a whole lease, on the clock that judges them; another clock means another boot.
+DELETE FROM holdfast_workers WHERE alive_until <= :now OR clock <> :clock RETURNING id, name;
+
+-- name: neighbours
+SELECT id, process FROM holdfast_workers WHERE host = :host AND id <> :id;
+
+-- name: bury
+DELETE FROM holdfast_workers WHERE id {in ids} RETURNING id, name;
+
+-- name: read_workers
+SELECT id, name, host, process, clock, started_at, beat_at, alive_until, lease_us, stages, facts
+FROM holdfast_workers ORDER BY started_at, id;

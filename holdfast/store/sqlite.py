@@ -1,0 +1,416 @@
+"""SQLite: one file, any number of processes on one machine.
+
+Processes queue for the writer with a lock file beside the database: SQLite's own waiting sleeps and polls, and can
+starve a process for seconds. The file is looked at before each write, so that a database which was removed or replaced
+under us is an error, and never a new, empty database.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from holdfast.clock import Clock, HostClock
+from holdfast.errors import StoreBroken, StoreError, StoreUnavailable, UsageError
+from holdfast.store.driver import Begun, Forkable, Row, quietly
+from holdfast.store.statements import Dialect, Statement
+from holdfast.store.store import Store
+from holdfast.store.watch import watch
+
+log = logging.getLogger("holdfast.store")
+
+#: How long one call waits for a program that holds the write lock without queueing for it.
+BUSY_SECONDS = 2.0
+#: The write-ahead log is cut back to this once it has been copied into the database.
+WAL_KEPT_BYTES = 64 * 1024 * 1024
+#: Waiting longer than this for the writer's place is worth a line in the log, each time as long again.
+REPORT_SECONDS = 5.0
+
+_SHARED_FILE_SYSTEMS = frozenset(
+    "nfs nfs4 cifs smb3 smbfs afs ceph glusterfs lustre 9p ncpfs ocfs2 gfs2 beegfs fuse.sshfs fuse.glusterfs fuse.ceph".split()
+)
+
+_to_json = msgspec.json.Encoder().encode
+_from_json = msgspec.json.Decoder().decode
+
+
+class SQLiteDialect(Dialect):
+    name = "sqlite"
+    words = {
+        "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
+        "bytewise": "COLLATE BINARY",
+        "keyed": "WITHOUT ROWID",
+        "hot": "",
+        "skip_locked": "",
+        "for_update": "",
+        "for_update_of_outcomes": "",
+        "glob": "GLOB",
+        "position": "instr",
+        "has_schema": "SELECT count(*) FROM sqlite_master WHERE name = 'holdfast_schema_version'",
+    }
+
+    def parameter(self, name: str) -> str:
+        return f":{name}"
+
+    def is_in(self, name: str, kind: str) -> str:
+        return f"IN (SELECT value FROM json_each(:{name}))"
+
+    def rows(self, columns: Sequence[tuple[str, str]]) -> str:
+        picked = ", ".join(f"value ->> {place} AS {column}" for place, (column, _) in enumerate(columns))
+        return f"(SELECT {picked} FROM json_each(:rows)) AS r"
+
+    def table(self, name: str) -> str:
+        return f"holdfast_{name}"
+
+    def pack_list(self, values: Sequence[Any]) -> Any:
+        return _to_json(values).decode()
+
+    def pack_rows(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
+        return _to_json(rows).decode()
+
+    def glob_pattern(self, pattern: str) -> str:
+        """`*` and `?` are wild, everything else is itself."""
+        return pattern.replace("[", "[[]")
+
+
+class SQLite(Forkable):
+    """A connection to one SQLite file."""
+
+    def __init__(self, path: Path, clock: Clock, *, create: bool) -> None:
+        super().__init__()
+        self.dialect = SQLiteDialect()
+        self.clock_name = clock.name
+        self._clock = clock
+        self._path = path
+        self._steps: dict[str, list[str]] = {}
+        self._description: Sequence[Sequence[Any]] = ()
+        self._waiting_since = 0.0
+        self._reported_at = 0.0
+        self._queue = _open_queue(path, create)
+        self._conn: sqlite3.Connection | None = None
+        try:
+            self._join_queue()
+            try:
+                self._conn = _connect(path, create)
+                self._identity = _identity(path)
+                self._prepare(self._conn)
+            finally:
+                self._leave_queue()
+        except BaseException:
+            self.close()
+            raise
+        watch(self)
+
+    @classmethod
+    def store(cls, url: str, *, create: bool, clock: Clock | None) -> Store:
+        path = file_of(url)
+        if not create and not path.exists():
+            raise StoreBroken(f"{path} does not exist: add items to make it, or name another with --store")
+        if create and not path.exists():
+            # Made here and nowhere else: a connection that is made anew later must find the file.
+            cls(path, clock or HostClock(), create=True).close()
+        return Store(lambda: cls(path, clock or HostClock(), create=False), str(path))
+
+    # Transactions -------------------------------------------------------------------------------------------------
+
+    def begin(self, writer: int, seq: int, *, exclusive: bool) -> Begun:
+        self._begin_immediate()
+        fresh = self._run(_MARK, {"writer": writer, "seq": seq, "now": self._clock.now()})
+        [(generation,)] = self._run("SELECT COALESCE(SUM(generation), 0) FROM holdfast_pipelines", {})
+        return Begun(self._clock.now(), self._clock.steady(), generation, bool(fresh))
+
+    def begin_read(self) -> Begun:
+        self._check()
+        self._run("BEGIN", {})
+        return Begun(self._clock.now(), self._clock.steady(), -1, True)
+
+    def begin_bare(self) -> int:
+        self._begin_immediate()
+        return self._clock.now()
+
+    def run(self, statement: Statement, params: dict[str, Any]) -> list[Row]:
+        steps = self._steps.get(statement.name)
+        if steps is None or statement.name in ("migration",):
+            steps = self._steps[statement.name] = statement.text.split(";\n")
+        answer: list[Row] = []
+        for step in steps:
+            rows = self._run(step, params)
+            if self._description:
+                answer = rows
+                if self._description[0][0] == "packed":
+                    answer = _from_json(rows[0][0])
+        return answer
+
+    def run_text(self, text: str) -> list[Row]:
+        return self._run(text, {})
+
+    def columns(self) -> list[str]:
+        return [column[0] for column in self._description]
+
+    def commit(self) -> None:
+        self._run("COMMIT", {})
+        self._leave_queue()
+
+    def rollback(self) -> None:
+        if self.pid == os.getpid():
+            if self._conn is not None and self._conn.in_transaction:
+                with quietly(sqlite3.Error):
+                    self._conn.rollback()
+            self._leave_queue()
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        assert self._conn is not None
+        return self._conn
+
+    def notify(self) -> None:
+        """Every commit is news here: the file's change counter tells."""
+
+    def listener(self) -> _DataVersion:
+        return _DataVersion(self._path)
+
+    def close(self) -> None:
+        if self.pid != os.getpid():
+            return
+        if self._conn is not None:
+            # The last connection copies the log into the database as it closes: not beside another process's write.
+            locked = self._try_queue(1.0)
+            with quietly(sqlite3.Error):
+                self._conn.close()
+            self._conn = None
+            if locked:
+                self._leave_queue()
+        if self._queue >= 0:
+            os.close(self._queue)
+            self._queue = -1
+
+    def descriptors(self) -> list[int]:
+        return [self._queue] if self._queue >= 0 else []
+
+    def facts(self) -> dict[str, Any]:
+        [(integrity,)] = self._run("PRAGMA quick_check(1)", {})
+        wal = Path(f"{self._path}-wal")
+        return {
+            "database": "sqlite",
+            "file": str(self._path),
+            "library": sqlite3.sqlite_version,
+            "file_system": _file_system(self._path),
+            "bytes": self._path.stat().st_size,
+            "wal_bytes": wal.stat().st_size if wal.exists() else 0,
+            "journal_mode": self._run("PRAGMA journal_mode", {})[0][0],
+            "synchronous": "full" if self._run("PRAGMA synchronous", {})[0][0] == 2 else "not full",
+            "integrity": integrity,
+        }
+
+    def look(self, now: float) -> None:
+        since = self._waiting_since
+        if since and now - since > REPORT_SECONDS and now - self._reported_at > REPORT_SECONDS:
+            self._reported_at = now
+            log.warning(
+                "waiting for %.0f s to write to %s: process %s holds the lock; if it is frozen, end it",
+                now - since, self._path, _holder(self._queue),
+            )
+
+    # The parts ----------------------------------------------------------------------------------------------------
+
+    def _prepare(self, conn: sqlite3.Connection) -> None:
+        try:
+            [(mode,)] = conn.execute("PRAGMA journal_mode = WAL").fetchall()
+            if mode != "wal":
+                raise StoreBroken(f"{self._path} cannot use a write-ahead log (journal mode stays {mode!r})")
+            conn.execute("PRAGMA synchronous = FULL")
+            conn.execute("PRAGMA foreign_keys = ON")
+            conn.execute("PRAGMA temp_store = MEMORY")
+            conn.execute("PRAGMA cache_size = -32000")
+            conn.execute("PRAGMA wal_autocheckpoint = 2000")
+            conn.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
+        except sqlite3.Error as error:
+            raise _translated(error, self._path) from error
+
+    def _begin_immediate(self) -> None:
+        self._check()
+        self._join_queue()
+        try:
+            self._run("BEGIN IMMEDIATE", {})
+        except BaseException:
+            self._leave_queue()
+            raise
+
+    def _run(self, text: str, params: dict[str, Any]) -> list[Row]:
+        assert self._conn is not None
+        try:
+            cursor = self._conn.execute(text, params)
+            self._description = cursor.description or ()
+            return cursor.fetchall()
+        except sqlite3.Error as error:
+            translated = _translated(error, self._path)
+            if translated is None:
+                raise
+            raise translated from error
+
+    def _check(self) -> None:
+        if self.pid != os.getpid():
+            raise StoreError("a forked process must open a store of its own")
+        if self._conn is None:
+            raise StoreError(f"{self._path} was closed")
+        if _identity(self._path) != self._identity:
+            raise StoreBroken(f"{self._path} was removed or replaced while it was in use: nothing more is written to it")
+
+    def _join_queue(self) -> None:
+        if not self._try_queue(0.0):
+            self._waiting_since = time.monotonic()
+            fcntl.flock(self._queue, fcntl.LOCK_EX)
+            self._waiting_since = 0.0
+        os.pwrite(self._queue, b"%-20d\n" % self.pid, 0)
+
+    def _try_queue(self, patience_seconds: float) -> bool:
+        give_up_at = time.monotonic() + patience_seconds
+        while True:
+            try:
+                fcntl.flock(self._queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() >= give_up_at:
+                    return False
+            time.sleep(0.01)
+
+    def _leave_queue(self) -> None:
+        if self._queue >= 0:
+            fcntl.flock(self._queue, fcntl.LOCK_UN)
+
+
+_MARK = """INSERT INTO holdfast_commits (writer, seq, at) VALUES (:writer, :seq, :now)
+ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE holdfast_commits.seq < excluded.seq
+RETURNING seq"""
+
+
+class _DataVersion:
+    """News from other connections, by SQLite's own change counter."""
+
+    INTERVAL_SECONDS = 0.002
+
+    def __init__(self, path: Path) -> None:
+        self._conn = _connect(path, create=False)
+        self._seen = self._read()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        give_up_at = time.monotonic() + timeout_seconds
+        while True:
+            version = self._read()
+            if version != self._seen:
+                self._seen = version
+                return True
+            left = give_up_at - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(self.INTERVAL_SECONDS, left))
+
+    def close(self) -> None:
+        self._conn.close()
+
+    def _read(self) -> int:
+        try:
+            return int(self._conn.execute("PRAGMA data_version").fetchone()[0])
+        except sqlite3.Error as error:
+            raise StoreUnavailable(str(error)) from error
+
+
+def file_of(url: str) -> Path:
+    """The file a URL names, whatever links lead to it: one database has one name."""
+    rest = url.removeprefix("sqlite://")
+    if not rest.startswith("/") or "?" in rest or rest in ("/", "/:memory:"):
+        raise UsageError(f"store {url!r}: write sqlite:///file.db, or sqlite:////folder/file.db for an absolute path")
+    path = Path(os.path.realpath(unquote(rest[1:])))
+    if path.is_dir():
+        raise StoreBroken(f"{path} is a folder, not a database file")
+    return path
+
+
+def _open_queue(path: Path, create: bool) -> int:
+    if not path.parent.is_dir():
+        raise StoreBroken(f"{path.parent} does not exist: make the folder first, or name another store")
+    kind = _file_system(path)
+    if kind in _SHARED_FILE_SYSTEMS and not os.environ.get("HOLDFAST_ALLOW_SHARED_FILE_SYSTEM"):
+        raise StoreBroken(
+            f"{path} lies on a shared file system ({kind}), where SQLite loses data: use a local disk, or PostgreSQL"
+        )
+    try:
+        return os.open(f"{path}-writer", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise StoreBroken(f"cannot write beside {path} ({error.strerror}): holdfast needs to write in its folder") from None
+
+
+def _connect(path: Path, create: bool) -> sqlite3.Connection:
+    mode = "rwc" if create else "rw"
+    try:
+        return sqlite3.connect(
+            f"file:{quote(str(path))}?mode={mode}",
+            uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS, cached_statements=256,
+        )
+    except sqlite3.Error as error:
+        raise _translated(error, path) or StoreBroken(f"{path}: {error}") from error
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (0, 0)
+    return (found.st_dev, found.st_ino)
+
+
+def _holder(queue: int) -> str:
+    return os.pread(queue, 20, 0).decode(errors="replace").strip() or "unknown"
+
+
+def _file_system(path: Path) -> str:
+    """The type of the file system a path lies on, as far as the system tells."""
+    best, kind = "", "unknown"
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return kind
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        mount = left.split()[4].replace("\\040", " ")
+        if len(mount) >= len(best) and (str(path) + "/").startswith(mount.rstrip("/") + "/"):
+            best, kind = mount, right.split()[0]
+    return kind
+
+
+_Explain = Callable[[Path, sqlite3.Error], StoreError]
+
+_BY_CODE: dict[int, _Explain] = {
+    sqlite3.SQLITE_BUSY: lambda path, error: StoreUnavailable(f"{path} is locked by another program"),
+    sqlite3.SQLITE_LOCKED: lambda path, error: StoreUnavailable(f"{path} is locked"),
+    sqlite3.SQLITE_PROTOCOL: lambda path, error: StoreUnavailable(f"{path}: {error}"),
+    sqlite3.SQLITE_NOMEM: lambda path, error: StoreUnavailable(f"{path}: out of memory"),
+    sqlite3.SQLITE_FULL: lambda path, error: StoreUnavailable(f"{path}: the disk is full"),
+    sqlite3.SQLITE_IOERR: lambda path, error: StoreBroken(
+        f"{path}: the disk does not read or write ({getattr(error, 'sqlite_errorname', error)})"
+    ),
+    sqlite3.SQLITE_READONLY: lambda path, error: StoreBroken(f"{path} cannot be written to: it is read-only"),
+    sqlite3.SQLITE_PERM: lambda path, error: StoreBroken(f"{path}: {error}"),
+    sqlite3.SQLITE_AUTH: lambda path, error: StoreBroken(f"{path}: {error}"),
+    sqlite3.SQLITE_CORRUPT: lambda path, error: StoreBroken(
+        f"{path} is damaged: stop the workers, copy it aside, restore a backup or try sqlite3's .recover"
+    ),
+    sqlite3.SQLITE_NOTADB: lambda path, error: StoreBroken(f"{path} is not a SQLite database"),
+    sqlite3.SQLITE_CANTOPEN: lambda path, error: StoreBroken(f"{path} cannot be opened: {error}"),
+}
+
+
+def _translated(error: sqlite3.Error, path: Path) -> StoreError | None:
+    """The same in holdfast's words; None for an error that is not the database's condition."""
+    code = getattr(error, "sqlite_errorcode", None)
+    explain = _BY_CODE.get(code & 0xFF) if code is not None else None
+    return explain(path, error) if explain else None

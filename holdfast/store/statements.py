@@ -1,0 +1,120 @@
+"""Loads the statements of sql/ and lays one dialect over them.
+
+A statement is written once. In its text
+    :name               is a parameter;
+    {in name}           compares with every element of a list parameter of numbers ({in name text}: of texts);
+    {rows a type, ...}  stands for the rows of the parameter `rows`, as a table with these columns;
+    {word}              is replaced by what the dialect has for that word (`skip_locked`, for one);
+    holdfast_xxx        is a table or view of ours, wherever the dialect keeps it.
+A file of the same name in the dialect's folder may define a statement again; it begins with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import Any
+
+_HEAD = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
+_MACRO = re.compile(r"\{(\w+)(?: ([^}]*))?\}")
+_TABLE = re.compile(r"\bholdfast_(\w+)")
+
+Params = dict[str, Any]
+
+
+class Statement:
+    """One statement in one dialect: its text, and how its list parameters travel."""
+
+    __slots__ = ("columns", "lists", "name", "text")
+
+    def __init__(self, name: str, text: str, lists: frozenset[str], columns: tuple[str, ...]) -> None:
+        self.name = name
+        self.text = text
+        self.lists = lists
+        self.columns = columns
+
+
+class Dialect(ABC):
+    """What differs between two databases, as far as text goes."""
+
+    name: str
+    words: dict[str, str]
+
+    @abstractmethod
+    def parameter(self, name: str) -> str:
+        """How a parameter is written."""
+
+    @abstractmethod
+    def is_in(self, name: str, kind: str) -> str:
+        """A comparison with every element of a list parameter."""
+
+    @abstractmethod
+    def rows(self, columns: Sequence[tuple[str, str]]) -> str:
+        """The parameter `rows` as a table expression."""
+
+    @abstractmethod
+    def table(self, name: str) -> str:
+        """One of our tables or views."""
+
+    @abstractmethod
+    def pack_list(self, values: Sequence[Any]) -> Any:
+        """A list as a parameter that `is_in` understands."""
+
+    @abstractmethod
+    def pack_rows(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
+        """Rows as the parameter that `rows` understands."""
+
+    def literal(self, text: str) -> str:
+        """Text outside of parameters, as the driver wants it."""
+        return text
+
+    def render(self, name: str, text: str) -> Statement:
+        lists: set[str] = set()
+        columns: list[tuple[str, str]] = []
+
+        def macro(found: re.Match[str]) -> str:
+            word, rest = found.group(1), found.group(2)
+            if word == "in":
+                parameter, _, kind = rest.partition(" ")
+                lists.add(parameter)
+                return self.is_in(parameter, kind or "bigint")
+            if word == "rows":
+                columns.extend((column, kind) for column, kind in (part.split() for part in rest.split(",")))
+                return self.rows(columns)
+            return self.words[word]
+
+        text = self.literal(text)
+        text = _MACRO.sub(macro, text)
+        text = _PARAMETER.sub(lambda found: self.parameter(found.group(1)), text)
+        text = _TABLE.sub(lambda found: self.table(found.group(1)), text)
+        return Statement(name, text, frozenset(lists), tuple(column for column, _ in columns))
+
+    def statements(self) -> dict[str, Statement]:
+        """Every statement in this dialect, by name."""
+        return {name: self.render(name, text) for name, text in _texts(self.name).items()}
+
+
+@cache
+def _texts(dialect: str) -> dict[str, str]:
+    folder = resources.files(__package__) / "sql"
+    texts: dict[str, str] = {}
+    for place in (folder, folder / dialect):
+        if not place.is_dir():
+            continue
+        for file in sorted(place.iterdir(), key=lambda entry: entry.name):
+            if file.name.endswith(".sql"):
+                parts = _HEAD.split(file.read_text(encoding="utf-8"))
+                for name, text in zip(parts[1::2], parts[2::2], strict=True):
+                    if place is folder and name in texts:
+                        raise ValueError(f"two statements are named {name!r}")
+                    texts[name] = _bare(text)
+    return texts
+
+
+def _bare(text: str) -> str:
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
+    return "\n".join(lines).strip().rstrip(";")

@@ -1,0 +1,45 @@
+"""One thread per process that looks after calls into the database that take too long.
+
+SQLite: says who holds the writer lock that everyone waits for. PostgreSQL: cuts a connection that neither answers nor
+closes, so that the call fails and the worker can act.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from typing import Protocol
+
+INTERVAL_SECONDS = 0.5
+
+
+class Watched(Protocol):
+    def look(self, now: float) -> None:
+        """Called now and then, from the watching thread, with the monotonic time."""
+        ...
+
+
+_watched: weakref.WeakSet[Watched] = weakref.WeakSet()
+_lock = threading.Lock()
+_thread: threading.Thread | None = None
+
+
+def watch(one: Watched) -> None:
+    """Look after this connection for as long as it exists."""
+    global _thread
+    with _lock:
+        _watched.add(one)
+        if _thread is None or not _thread.is_alive():
+            _thread = threading.Thread(target=_run, name="holdfast-watch", daemon=True)
+            _thread.start()
+
+
+def _run() -> None:
+    while True:
+        time.sleep(INTERVAL_SECONDS)
+        with _lock:
+            all_of_them = list(_watched)
+        now = time.monotonic()
+        for one in all_of_them:
+            one.look(now)

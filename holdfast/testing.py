@@ -1,0 +1,80 @@
+"""For tests, yours and ours: a clock set by hand, and named points at which a process ends.
+
+    clock = ManualClock()
+    app = Holdfast("sqlite:///test.db", clock=clock)
+    clock.advance(31)                        # leases of 30 seconds have ended
+
+    HOLDFAST_CRASH_AT=commit.after:3 holdfast worker books.py      # killed right after its third commit
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast import points
+from holdfast.clock import SECOND, microseconds
+
+__all__ = ["CRASH_VARIABLE", "ManualClock", "crash_at", "crash_from_environment"]
+
+CRASH_VARIABLE = "HOLDFAST_CRASH_AT"
+
+
+class ManualClock:
+    """A clock that moves only when told to."""
+
+    def __init__(self, now: int = 1_800_000_000 * SECOND, steady: int = 1_000 * SECOND) -> None:
+        self.name = "manual"
+        self._now = now
+        self._steady = steady
+
+    def now(self) -> int:
+        return self._now
+
+    def steady(self) -> int:
+        return self._steady
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += microseconds(seconds)
+        self._steady += microseconds(seconds)
+
+    def set_wall(self, by_seconds: float) -> None:
+        """Somebody sets the time of day; no time passes."""
+        self._now += microseconds(by_seconds)
+
+
+@contextmanager
+def crash_at(point: str, nth: int = 1) -> Iterator[None]:
+    """End this process with SIGKILL when `point` is reached for the nth time. Points are listed in `holdfast.points`."""
+    old = points.listen(_killer(point, nth))
+    try:
+        yield
+    finally:
+        points.listen(old)
+
+
+def crash_from_environment() -> None:
+    """Install the crash that HOLDFAST_CRASH_AT asks for, written as `point` or `point:nth`."""
+    wanted = os.environ.get(CRASH_VARIABLE)
+    if wanted:
+        point, _, nth = wanted.partition(":")
+        points.listen(_killer(point, int(nth or 1)))
+
+
+def _killer(point: str, nth: int) -> points.Listener:
+    left = nth
+    lock = threading.Lock()
+
+    def listener(reached: str) -> None:
+        nonlocal left
+        if reached == point or (point == "store" and reached.startswith("store.")):
+            with lock:
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+    return listener

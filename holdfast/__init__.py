@@ -1,0 +1,53 @@
+"""holdfast: run every item through every stage, and lose nothing, on a SQLite file or on PostgreSQL.
+
+The front door. Names are loaded when they are first used, so that `holdfast --help` does not wait for them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast, Summary
+    from holdfast.errors import DefinitionError, HoldfastError, LeaseLost, Permanent, StoreError, UsageError
+    from holdfast.model.backoff import Backoff
+    from holdfast.model.item import Item
+    from holdfast.model.outcome import RetryLater, Skip
+    from holdfast.pipeline import Pipeline
+    from holdfast.worker.context import BatchContext, Context
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Backoff",
+    "BatchContext",
+    "Context",
+    "DefinitionError",
+    "Holdfast",
+    "HoldfastError",
+    "Item",
+    "LeaseLost",
+    "Permanent",
+    "Pipeline",
+    "RetryLater",
+    "Skip",
+    "StoreError",
+    "Summary",
+    "UsageError",
+]
+
+_HOMES = {
+    "app": ("Holdfast", "Summary"),
+    "errors": ("DefinitionError", "HoldfastError", "LeaseLost", "Permanent", "StoreError", "UsageError"),
+    "model.backoff": ("Backoff",),
+    "model.item": ("Item",),
+    "model.outcome": ("RetryLater", "Skip"),
+    "pipeline": ("Pipeline",),
+    "worker.context": ("BatchContext", "Context"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"holdfast.{home}"), name)
+    raise AttributeError(f"holdfast has no {name!r}")

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
-from holdfast.model.states import FINISHED, OPEN, State
+from holdfast.model.states import FINISHED, OPEN, PASSED, State
 from holdfast.store import Store, Transaction
 
 CHUNK = 1000
@@ -135,6 +135,7 @@ def _reopen(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[s
     for item, stage in tx.run_rows("reopen", list(states)):
         state = states[item, stage]
         count[state] += 1
+        tx.count(stage, State(state), -1)
         tx.count(stage, State.PENDING, 1)
         _record(tx, "retried", item, stage, state, who)
     if count:
@@ -172,10 +173,10 @@ def _set_aside(state: State, take: str) -> _Act:
                 _record(tx, "cancelled", item, stage, state, who)
                 count[state] += 1
                 old = earlier.get(item)
-                if old in (State.DONE, State.SKIPPED):
-                    continue  # the re-run is cancelled; what it would have replaced still stands
-                if old is not None:
-                    tx.count(stage, old, -1)
+                if old in PASSED:
+                    # The re-run is cancelled; what it would have replaced still stands.
+                    tx.count(stage, old, 1)
+                    continue
                 tx.count(stage, State.CANCELLED, 1)
                 outcomes.append(
                     (item, stage, State.CANCELLED, attempts, None, None, tx.now, None, None, who.reason or None, None)

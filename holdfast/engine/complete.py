@@ -43,6 +43,11 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
     again = [one for one in stood if one.lease.rerun and one.state in PASSED]
     changed = _changed(tx, stage, again) if again else set()
     save_outcomes(tx, stage, stood)
+    for one in stood:
+        if one.state is State.FAILED:
+            pipeline = layout(tx).stages[stage].pipeline
+            facts = {"attempt": one.lease.attempt, "error": one.error, "traceback": one.traceback}
+            tx.record("failed", pipeline=pipeline, item=one.lease.item, stage=stage, **facts)
 
     passed = [one.lease.item for one in stood if one.state in PASSED and not one.lease.rerun]
     moved_items = {one.lease.item for one in gone}
@@ -100,9 +105,10 @@ def _run_again(tx: Transaction, stage: int, items: list[int], changed: set[int])
     tx.run_rows("enter_waiting", rows)
     tx.count(stage, State.IN_PROGRESS, -len(revoked))
     tx.count(stage, State.PENDING, len(revoked))
-    finished = {item for item, _, _ in tx.run("read_outcome_states", stage=stage, items=stale)}
-    reopened = tx.run_rows("reopen", [(item, stage) for item in stale if item in finished])
-    tx.count(stage, State.PENDING, len(reopened))
+    finished = {item: State(state) for item, state, _ in tx.run("read_outcome_states", stage=stage, items=stale)}
+    for item, _ in tx.run_rows("reopen", [(item, stage) for item in finished]):
+        tx.count(stage, finished[item], -1)
+        tx.count(stage, State.PENDING, 1)
 
 
 def _moved_on(tx: Transaction, one: Finished, stage: int) -> Lease:

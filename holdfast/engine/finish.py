@@ -77,11 +77,7 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished]) -> 
         (again if lease.rerun else fresh).append(row)
         tx.count(stage, one.state, 1, bucket=bucket(one.took_us), took_us=one.took_us, most_us=one.took_us)
     tx.run_rows("insert_outcomes", fresh)
-    if again:
-        for _, state, _ in tx.run("read_outcome_states", stage=stage, items=[row[0] for row in again]):
-            # The outcome that is replaced no longer counts.
-            tx.count(stage, State(state), -1)
-        tx.run_rows("replace_outcomes", again)
+    tx.run_rows("replace_outcomes", again)
 
 
 def bucket(took_us: int) -> int:

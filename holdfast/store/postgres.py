@@ -78,6 +78,9 @@ class PostgresDialect(Dialect):
     def is_in(self, name: str, kind: str) -> str:
         return f"= ANY(%({name})s::{kind}[])"
 
+    def list(self, name: str) -> str:
+        return f"unnest(%({name})s::bigint[]) AS value"
+
     def rows(self, columns: Sequence[tuple[str, str]]) -> str:
         return f"json_to_recordset(%(rows)s::json) AS r({', '.join(f'{name} {kind}' for name, kind in columns)})"
 
@@ -90,13 +93,12 @@ class PostgresDialect(Dialect):
     def pack_list(self, values: Sequence[Any]) -> Any:
         if values and isinstance(values[0], int):
             return f"{{{','.join(map(str, values))}}}"
-        return list(values)
+        return [*values]
 
     def pack_rows(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
         return _to_json([dict(zip(columns, row, strict=True)) for row in rows]).decode()
 
     def glob_pattern(self, pattern: str) -> str:
-        """`*` and `?` are wild, everything else is itself."""
         escaped = re.sub(r"([\\%_])", r"\\\1", pattern)
         return escaped.replace("*", "%").replace("?", "_")
 

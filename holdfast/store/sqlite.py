@@ -64,6 +64,9 @@ class SQLiteDialect(Dialect):
     def is_in(self, name: str, kind: str) -> str:
         return f"IN (SELECT value FROM json_each(:{name}))"
 
+    def list(self, name: str) -> str:
+        return f"json_each(:{name})"
+
     def rows(self, columns: Sequence[tuple[str, str]]) -> str:
         picked = ", ".join(f"value ->> {place} AS {column}" for place, (column, _) in enumerate(columns))
         return f"(SELECT {picked} FROM json_each(:rows)) AS r"
@@ -78,7 +81,6 @@ class SQLiteDialect(Dialect):
         return _to_json(rows).decode()
 
     def glob_pattern(self, pattern: str) -> str:
-        """`*` and `?` are wild, everything else is itself."""
         return pattern.replace("[", "[[]")
 
 

@@ -3,6 +3,7 @@
 A statement is written once. In its text
     :name               is a parameter;
     {in name}           compares with every element of a list parameter of numbers ({in name text}: of texts);
+    {list name}         stands for a list parameter of numbers as a table with one column, `value`;
     {rows a type, ...}  stands for the rows of the parameter `rows`, as a table with these columns;
     {word}              is replaced by what the dialect has for that word (`skip_locked`, for one);
     holdfast_xxx        is a table or view of ours, wherever the dialect keeps it.
@@ -11,6 +12,7 @@ A file of the same name in the dialect's folder may define a statement again; it
 
 from __future__ import annotations
 
+import builtins
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -53,6 +55,10 @@ class Dialect(ABC):
         """A comparison with every element of a list parameter."""
 
     @abstractmethod
+    def list(self, name: str) -> str:
+        """A list parameter as a table expression."""
+
+    @abstractmethod
     def rows(self, columns: Sequence[tuple[str, str]]) -> str:
         """The parameter `rows` as a table expression."""
 
@@ -65,6 +71,10 @@ class Dialect(ABC):
         """A list as a parameter that `is_in` understands."""
 
     @abstractmethod
+    def glob_pattern(self, pattern: str) -> str:
+        """A pattern for `{glob}`: `*` and `?` are wild, everything else is itself."""
+
+    @abstractmethod
     def pack_rows(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
         """Rows as the parameter that `rows` understands."""
 
@@ -74,7 +84,7 @@ class Dialect(ABC):
 
     def render(self, name: str, text: str) -> Statement:
         lists: set[str] = set()
-        columns: list[tuple[str, str]] = []
+        columns: builtins.list[tuple[str, str]] = []
 
         def macro(found: re.Match[str]) -> str:
             word, rest = found.group(1), found.group(2)
@@ -82,6 +92,9 @@ class Dialect(ABC):
                 parameter, _, kind = rest.partition(" ")
                 lists.add(parameter)
                 return self.is_in(parameter, kind or "bigint")
+            if word == "list":
+                lists.add(rest)
+                return self.list(rest)
             if word == "rows":
                 columns.extend((column, kind) for column, kind in (part.split() for part in rest.split(",")))
                 return self.rows(columns)

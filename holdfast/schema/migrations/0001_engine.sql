@@ -61,6 +61,7 @@ CREATE TABLE holdfast_delayed (
     PRIMARY KEY (item, stage)
 ) {keyed};
 CREATE INDEX ix_holdfast_delayed_due ON holdfast_delayed (due_at);
+CREATE INDEX ix_holdfast_delayed_stage ON holdfast_delayed (stage, item);
 
 -- in_progress. The id is the token: ids only grow. No other index, so that moving on to the next stage writes none.
 CREATE TABLE holdfast_leases (

@@ -82,3 +82,18 @@ RETURNING item, stage;
 -- name: revoke_leases
 -- Take leases of a stage from whoever holds them: what they work on is out of date.
 DELETE FROM holdfast_leases WHERE stage = :stage AND item {in items} RETURNING item, attempt, alone, rerun;
+
+-- name: disown
+-- Leases of a living worker that it knows nothing of: from now on nobody vouches for them.
+UPDATE holdfast_leases SET worker = 0 WHERE id {in leases};
+
+-- name: stages_with_work
+SELECT value FROM {list stages} WHERE EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = value);
+
+-- name: any_open
+-- Is anything still to be done in these stages? One look at each, whatever their size.
+SELECT value FROM {list stages}
+WHERE EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = value)
+   OR EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.stage = value)
+   OR EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.stage = value)
+LIMIT 1;

@@ -1,0 +1,48 @@
+# Every target sets itself up: all it needs is make and Python 3.11 or newer. uv is used where it is installed.
+
+PYTHON ?= python3
+VENV   ?= .venv
+PY     := $(VENV)/bin/python
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help test lint demo requirements bench clean
+
+help: ## say what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
+
+test: lint ## check everything: lint, types, layers, every test on both databases, requirements
+	$(PY) -m pytest -n 2 --dist loadgroup
+	$(PY) -m tools.requirements
+
+lint: $(READY) ## check style, types, and the direction of imports
+	$(VENV)/bin/ruff check .
+	$(PY) -m mypy holdfast tools
+	$(VENV)/bin/lint-imports
+
+demo: $(READY) ## watch a pipeline being killed and going on
+	$(PY) -m examples.killed
+
+requirements: $(READY) ## list every requirement with the tests that prove it
+	$(PY) -m tools.requirements
+
+bench: $(READY) ## measure items per second on both databases, beside the raw database
+	$(PY) -m benchmarks
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) .demo .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An environment without pip is half made, or was made by a uv that is gone: make it again.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) is missing or older than 3.11: run make PYTHON=<a newer one>" >&2; exit 1; }
+	@echo "setting up $(VENV)"
+	@if command -v uv >/dev/null 2>&1; then \
+		{ test -x $(PY) || uv venv --quiet --python $(PYTHON) $(VENV); } && \
+		uv pip install --quiet --python $(PY) -e '.[dev]'; \
+	else \
+		{ $(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV); } && \
+		$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'; \
+	fi
+	@touch $@

@@ -1,0 +1,212 @@
+"""Holdfast: opens a store, holds the pipelines, and wires everything below. It only delegates.
+
+Everything the command line does is a call of this class, so a test or a notebook can make it too.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.clock import Clock, microseconds
+from holdfast.engine import add, choose, reads
+from holdfast.engine.add import Added, Merge, overwrite
+from holdfast.engine.choose import Counts, Which, Who
+from holdfast.engine.register import Registered, register
+from holdfast.errors import UsageError
+from holdfast.model.durations import Duration, seconds
+from holdfast.model.stage import PipelineSpec
+from holdfast.model.states import BAD, State
+from holdfast.store import Store, open_store
+from holdfast.worker import Settings, Worker
+
+DEFAULT_URL = "sqlite:///holdfast.db"
+URL_VARIABLE = "HOLDFAST_URL"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How a run ended: per pipeline and stage, how many items are in which state."""
+
+    pipelines: list[dict[str, Any]]
+    interrupted: bool
+
+    @property
+    def bad(self) -> int:
+        """How many stages of items ended failed or exhausted."""
+        return sum(
+            n for pipeline in self.pipelines for stage in pipeline["stages"]
+            for state, n in stage["states"].items() if state in BAD
+        )  # fmt: skip
+
+
+class Holdfast:
+    """A store and the pipelines that use it."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        pipelines: Sequence[PipelineSpec] = (),
+        *,
+        create: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        self.url = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+        self.pipelines = tuple(pipelines)
+        self._lock = threading.RLock()
+        self._store = open_store(self.url, create=create, clock=clock)
+        self._ready = False
+
+    # Setting up ---------------------------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """The store, with tables that fit this code. A SQLite file brings itself up to date."""
+        if not self._ready:
+            if self.url.startswith("sqlite:") or self._store.schema_version() == 0:
+                self._store.upgrade()
+            self._store.require_schema()
+            self._ready = True
+        return self._store
+
+    def upgrade(self) -> list[str]:
+        """Make or update the tables; return the migrations that were applied."""
+        with self._lock:
+            return self._store.upgrade()
+
+    def register(self) -> dict[str, Registered]:
+        """Make the pipelines known to the store; return what that changed."""
+        with self._lock:
+            return {
+                spec.name: self.store.write(lambda tx, spec=spec: register(tx, spec), exclusive=True)
+                for spec in self.pipelines
+            }
+
+    def close(self) -> None:
+        with self._lock:
+            self._store.close()
+
+    def __enter__(self) -> Holdfast:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Work ---------------------------------------------------------------------------------------------------------
+
+    def add(
+        self, pipeline: str, items: Iterable[str | Mapping[str, Any]], *, merge: Merge = overwrite, priority: int = 0
+    ) -> Added:
+        """Add items; those whose key is known are merged. Every item is checked before the first is written."""
+        ready = add.read_items(items)
+        if isinstance(priority, bool) or not isinstance(priority, int) or not -(2**31) <= priority < 2**31:
+            raise UsageError(f"priority {priority!r} is not a whole number; smaller ones are claimed first")
+        total = Added(0, 0, 0)
+        with self._lock:
+            self.register()
+            for at in range(0, len(ready), add.CHUNK):
+                chunk = ready[at : at + add.CHUNK]
+                total += self.store.write(lambda tx, chunk=chunk: add.add_items(tx, pipeline, chunk, merge, priority))
+        return total
+
+    def worker(self, settings: Settings | None = None) -> Worker:
+        """A worker for the pipelines of this app."""
+        self.register()
+        return Worker(self.store, self.pipelines, settings)
+
+    def run(
+        self,
+        settings: Settings | None = None,
+        *,
+        on_tick: Callable[[], None] | None = None,
+        tick_seconds: float = 0.5,
+    ) -> Summary:
+        """Work until nothing is left to do in these pipelines, here or anywhere."""
+        worker = self.worker(settings)
+        worker.run(until_drained=True, on_tick=on_tick, tick_seconds=tick_seconds)
+        names = {spec.name for spec in self.pipelines}
+        return Summary([one for one in self.status() if one["name"] in names], worker.stopping)
+
+    # Questions ----------------------------------------------------------------------------------------------------
+
+    def status(self) -> list[dict[str, Any]]:
+        return self._read(reads.status)
+
+    def workers(self) -> list[dict[str, Any]]:
+        return self._read(reads.workers)
+
+    def show(self, key: str, pipeline: str | None = None) -> dict[str, Any]:
+        return self._read(lambda tx: reads.show(tx, key, pipeline))
+
+    def why(self, key: str, pipeline: str | None = None) -> dict[str, Any]:
+        return self._read(lambda tx: reads.Why(tx, key, pipeline).answer())
+
+    def history(self, key: str, pipeline: str | None = None) -> list[dict[str, Any]]:
+        history: list[dict[str, Any]] = self.show(key, pipeline)["history"]
+        return history
+
+    def items(
+        self, *, pipeline: str | None = None, stage: str | None = None, state: str | None = None, key: str | None = None,
+        error: str | None = None, after: int = 0, most: int = 100,
+    ) -> list[dict[str, Any]]:  # fmt: skip
+        wanted = read_state(state) if state else None
+        return self._read(
+            lambda tx: reads.items(
+                tx, pipeline=pipeline, stage=stage, state=wanted, key=key, error=error, after=after, most=most
+            )
+        )
+
+    def events(
+        self, *, event: str | None = None, key: str | None = None, pipeline: str | None = None,
+        since: int | None = None, after: int | None = None, most: int = 100,
+    ) -> list[dict[str, Any]]:  # fmt: skip
+        def work(tx: Any) -> list[dict[str, Any]]:
+            item = reads.find_item(tx, key, pipeline)["id"] if key is not None else None
+            return reads.events(tx, event=event, item=item, pipeline=pipeline, since=since, after=after, most=most)
+
+        return self._read(work)
+
+    def check(self) -> list[str]:
+        """What must never be, and is; an empty list if all is well."""
+        return self._read(reads.check)
+
+    def doctor(self) -> dict[str, Any]:
+        """Facts about the database and the workers, for a person who looks for trouble."""
+        with self._lock:
+            facts = self.store.facts()
+            return {"store": facts, "schema": self.store.schema_version(), "workers": self.workers()}
+
+    # A person's acts ----------------------------------------------------------------------------------------------
+
+    def retry(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> Counts:
+        """Send stages back to pending with all their attempts. Filters: pipeline, stage, states, key, error, older_than."""
+        with self._lock:
+            return choose.retry(self.store, read_filter(**which), Who(by, reason), dry_run=dry_run)
+
+    def cancel(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> Counts:
+        """Set open stages aside. The same filters."""
+        with self._lock:
+            return choose.cancel(self.store, read_filter(**which), Who(by, reason), dry_run=dry_run)
+
+    def _read(self, work: Callable[[Any], Any]) -> Any:
+        with self._lock:
+            return self.store.read(work, patience_seconds=5.0)
+
+
+def read_filter(
+    *, pipeline: str | None = None, stage: str | None = None, states: Iterable[str] = (), key: str | None = None,
+    error: str | None = None, older_than: Duration | None = None,
+) -> Which:  # fmt: skip
+    """A filter as a person writes it."""
+    age = None if older_than is None else microseconds(seconds(older_than, what="older_than"))
+    return Which(pipeline, stage, frozenset(read_state(state) for state in states), key, error, age)
+
+
+def read_state(state: str) -> State:
+    try:
+        return State(state)
+    except ValueError:
+        raise UsageError(f"state {state!r} is unknown; there are: {', '.join(State)}") from None

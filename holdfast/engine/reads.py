@@ -1,0 +1,303 @@
+"""Every question of the command line and the dashboard, answered from one unchanging view of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.finish import bucket_middle_us
+from holdfast.engine.register import layout
+from holdfast.errors import UsageError
+from holdfast.model.layout import Layout, StageRow
+from holdfast.model.states import State
+from holdfast.store import Transaction
+
+Facts = dict[str, Any]
+
+
+def stages_with_work(tx: Transaction, stages: Sequence[int]) -> list[int]:
+    """Those of the stages in which something can be claimed."""
+    return [row[0] for row in tx.run("stages_with_work", stages=list(stages))] if stages else []
+
+
+def unfinished(tx: Transaction, pipelines: Sequence[str]) -> bool:
+    """Is anything still to be done in these pipelines, by anyone?"""
+    stages = [stage for name in pipelines for stage in layout(tx).of_pipeline(name)]
+    if any(stage.backfill_next is not None for stage in stages):
+        return True
+    return bool(tx.run("any_open", stages=[stage.id for stage in stages]))
+
+
+def status(tx: Transaction) -> list[Facts]:
+    """Every pipeline with its stages: how many items are in which state, and how long attempts took."""
+    known = layout(tx)
+    states: dict[int, dict[str, int]] = {}
+    durations: dict[int, dict[int, int]] = {}
+    sums: dict[int, list[int]] = {}
+    for stage, state, bucket, n, total_us, most_us in tx.run("read_counts"):
+        per_stage = states.setdefault(stage, {})
+        per_stage[state] = per_stage.get(state, 0) + n
+        if bucket >= 0:
+            per_bucket = durations.setdefault(stage, {})
+            per_bucket[bucket] = per_bucket.get(bucket, 0) + n
+            entry = sums.setdefault(stage, [0, 0])
+            entry[0] += total_us
+            entry[1] = max(entry[1], most_us)
+    pipelines: dict[str, Facts] = {}
+    for row in sorted(known.stages.values(), key=lambda row: (row.pipeline_name, row.position)):
+        pipeline = pipelines.setdefault(row.pipeline_name, {"name": row.pipeline_name, "stages": [], "removed": []})
+        counts = {state: n for state, n in sorted(states.get(row.id, {}).items()) if n}
+        facts = {"name": row.name, "version": row.version, "after": list(row.after), "states": counts}
+        if not row.active:
+            pipeline["removed"].append(facts)
+            continue
+        facts["timings"] = _timings(durations.get(row.id, {}), sums.get(row.id, [0, 0]))
+        facts["backfilling"] = row.backfill_next is not None
+        pipeline["stages"].append(facts)
+    return list(pipelines.values())
+
+
+def _timings(buckets: dict[int, int], sums: list[int]) -> Facts:
+    count = sum(buckets.values())
+    if not count:
+        return {"count": 0}
+    return {
+        "count": count,
+        "mean_seconds": sums[0] / count / 1e6,
+        "max_seconds": sums[1] / 1e6,
+        # From buckets of growing width: right to about a tenth.
+        **{f"p{share}_seconds": min(_percentile(buckets, share, count), sums[1]) / 1e6 for share in (50, 90, 99)},
+    }
+
+
+def _percentile(buckets: dict[int, int], share: int, count: int) -> float:
+    seen = 0
+    for bucket, n in sorted(buckets.items()):
+        seen += n
+        if seen * 100 >= share * count:
+            return bucket_middle_us(bucket)
+    return 0.0
+
+
+def workers(tx: Transaction) -> list[Facts]:
+    """The living, and those not yet known to be dead."""
+    known = layout(tx).stages
+    found = []
+    for row in tx.records("read_workers"):
+        stages = [known[number].label for number in msgspec.json.decode(row["stages"]) if number in known]
+        same_clock = row["clock"] == tx.store.driver.clock_name
+        found.append(
+            {
+                "id": format(row["id"], "x"),
+                "name": row["name"],
+                "process": row["process"].partition(" ")[0],
+                "alive": same_clock and row["alive_until"] > tx.steady,
+                "started_at": row["started_at"],
+                "beat_at": row["beat_at"],
+                "lease_seconds": row["lease_us"] / 1e6,
+                "stages": stages,
+                **msgspec.json.decode(row["facts"]),
+            }
+        )
+    return found
+
+
+def find_item(tx: Transaction, key: str, pipeline: str | None) -> Facts:
+    """The item of this key; an error if there is none, or one in several pipelines."""
+    found = tx.run("find_item", key=key, pipeline=pipeline)
+    if not found:
+        where = f" in pipeline {pipeline!r}" if pipeline else ""
+        raise UsageError(f"there is no item {key!r}{where}")
+    if len(found) > 1:
+        names = ", ".join(row[2] for row in found)
+        raise UsageError(f"the key {key!r} is in several pipelines ({names}): say which with --pipeline")
+    names = ("id", "pipeline_id", "pipeline", "key", "data", "priority", "created_at", "updated_at")
+    return dict(zip(names, found[0], strict=True))
+
+
+def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:
+    """One item: its data, where each stage stands, and its history."""
+    item = find_item(tx, key, pipeline)
+    known = layout(tx)
+    results = {row["stage"]: row for row in tx.records("item_outcomes", item=item["id"])}
+    rows = {row["stage"]: row for row in tx.records("item_stages", item=item["id"])}
+    stages = []
+    for row in known.of_pipeline(item["pipeline"]):
+        facts: Facts = {"stage": row.name, "state": None, "attempts": 0}
+        if row.id in rows:
+            facts = {"stage": row.name, **{name: value for name, value in rows[row.id].items() if name != "stage"}}
+        if row.id in results:
+            outcome = results[row.id]
+            facts["version"] = outcome["version"]
+            if outcome["result"] is not None:
+                facts["result"] = msgspec.json.decode(outcome["result"])
+        stages.append(facts)
+    [(item_status,)] = tx.run("item_status", item=item["id"])
+    return {
+        "pipeline": item["pipeline"],
+        "key": item["key"],
+        "status": item_status,
+        "data": msgspec.json.decode(item["data"]),
+        "priority": item["priority"],
+        "created_at": item["created_at"],
+        "updated_at": item["updated_at"],
+        "stages": stages,
+        "history": history(tx, item, known),
+    }
+
+
+def history(tx: Transaction, item: Facts, known: Layout) -> list[Facts]:
+    """All that happened to an item, oldest first: its events and its outcomes, read as one."""
+    told: list[Facts] = [{"at": item["created_at"], "event": "added"}]
+    for event in tx.records("read_newest_events", item=item["id"], event=None, since=None, pipeline=None, most=1000):
+        told.append({"at": event["at"], "event": event["event"], "stage": event["stage"], **msgspec.json.decode(event["data"])})
+    said = {(one.get("stage"), one["event"]) for one in told}
+    for outcome in tx.records("item_outcomes", item=item["id"]):
+        stage = known.stages[outcome["stage"]].name
+        name = {"done": "completed"}.get(outcome["state"], outcome["state"])
+        if name == "completed" or (stage, name) not in said:
+            told.append(
+                {"at": outcome["ended_at"], "event": name, "stage": stage, "attempt": outcome["attempts"], "version": outcome["version"]}
+            )
+    return sorted(told, key=lambda one: one["at"])
+
+
+def items(
+    tx: Transaction, *, pipeline: str | None, stage: str | None, state: State | None, key: str | None, error: str | None,
+    after: int, most: int,
+) -> list[Facts]:  # fmt: skip
+    """A page of items, in the order they were added; with a state, those of which a stage is in it."""
+    pattern = None if key is None else tx.store.driver.dialect.glob_pattern(key)
+    if state is None and stage is None:
+        return tx.records("list_items", after=after, pipeline=pipeline, key=pattern, most=most)
+    known = layout(tx)
+    chosen = {
+        row.id: row for row in known.stages.values()
+        if pipeline in (None, row.pipeline_name) and stage in (None, row.name)
+    }  # fmt: skip
+    if not chosen:
+        raise UsageError(f"no stage matches {pipeline or '*'}/{stage or '*'}")
+    found = []
+    for wanted in (state,) if state else tuple(State):
+        for row in tx.records(
+            "list_open", stages=list(chosen), state=str(wanted), key=pattern, error=error, after=after, most=most
+        ):
+            where = chosen[row.pop("stage")]
+            found.append({"id": row.pop("id"), "pipeline": where.pipeline_name, "key": row.pop("key"), "stage": where.name, **row})
+    return sorted(found, key=lambda row: row["id"])[:most]
+
+
+def events(
+    tx: Transaction, *, event: str | None, item: int | None, pipeline: str | None, since: int | None, after: int | None, most: int
+) -> list[Facts]:
+    """Events, oldest first: from `after` on, or the newest."""
+    given = {"event": event, "item": item, "pipeline": pipeline, "since": since, "most": most}
+    if after is None:
+        rows = tx.records("read_newest_events", **given)[::-1]
+    else:
+        rows = tx.records("read_events", after=after, **given)
+    for row in rows:
+        row["data"] = msgspec.json.decode(row["data"])
+    return rows
+
+
+def check(tx: Transaction) -> list[str]:
+    """Look for what must never be: a stage of an item in two places, rows of no item, counts that do not add up."""
+    known = layout(tx).stages
+    wrong = [f"item {item}, stage {stage} lies in {n} places" for item, stage, n in tx.run("open_more_than_once")]
+    wrong += [f"item {item} of stage {stage} does not exist" for item, stage in tx.run("rows_without_items")]
+    counted: dict[tuple[int, str], int] = {}
+    for stage, state, _, n, _, _ in tx.run("read_counts"):
+        counted[stage, state] = counted.get((stage, state), 0) + n
+    real = {(stage, state): n for stage, state, n in tx.run("rows_by_state")}
+    for stage, state in sorted(counted.keys() | real.keys()):
+        if counted.get((stage, state), 0) != real.get((stage, state), 0):
+            name = known[stage].label if stage in known else str(stage)
+            wrong.append(f"{name} {state}: counted {counted.get((stage, state), 0)}, there are {real.get((stage, state), 0)}")
+    return wrong
+
+
+class Why:
+    """The one thing that keeps an item from running, and when it clears."""
+
+    def __init__(self, tx: Transaction, key: str, pipeline: str | None) -> None:
+        self._tx = tx
+        self._item = find_item(tx, key, pipeline)
+        self._known = layout(tx)
+        self._stages = self._known.of_pipeline(self._item["pipeline"])
+        self._rows = {row["stage"]: row for row in tx.records("item_stages", item=self._item["id"])}
+
+    def answer(self) -> Facts:
+        """`reason` is a word to act on, `text` a sentence, `until` when it clears by itself, `do` what a person can do."""
+        for state, explain in (
+            (State.IN_PROGRESS, self._in_progress),
+            (State.PENDING, self._pending),
+            (State.RETRY_LATER, self._retry_later),
+        ):
+            for stage in self._stages:
+                row = self._rows.get(stage.id)
+                if row is not None and row["state"] == state:
+                    return self._facts(stage, row, explain(stage, row))
+        for stage in self._stages:
+            row = self._rows.get(stage.id)
+            if row is not None and row["state"] in (State.FAILED, State.EXHAUSTED, State.CANCELLED):
+                return self._facts(stage, row, self._ended_badly(stage, row))
+        for stage in self._stages:
+            if stage.id not in self._rows and stage.backfill_next is not None:
+                text = f"stage {stage.name!r} is new and is being back-filled"
+                return self._facts(stage, {"state": None}, {"reason": "backfill", "text": text})
+        return {
+            "pipeline": self._item["pipeline"], "key": self._item["key"], "stage": None, "state": None,
+            "reason": "done", "text": "every stage is done", "until": None, "do": None,
+        }  # fmt: skip
+
+    def _facts(self, stage: StageRow, row: Facts, said: Facts) -> Facts:
+        return {
+            "pipeline": self._item["pipeline"], "key": self._item["key"], "stage": stage.name, "state": row["state"],
+            "until": None, "do": None, **said,
+        }  # fmt: skip
+
+    def _in_progress(self, stage: StageRow, row: Facts) -> Facts:
+        for lease in self._tx.records("item_lease", item=self._item["id"]):
+            if lease["stage"] != stage.id:
+                continue
+            if lease["name"] is None:
+                return {"reason": "orphaned", "text": "its worker is dead; any living worker will free it within a lease"}
+            who = f"worker {lease['name']!r} (process {lease['process'].partition(' ')[0]})"
+            alive = lease["clock"] == self._tx.store.driver.clock_name and lease["alive_until"] > self._tx.steady
+            if not alive:
+                return {"reason": "orphaned", "text": f"{who} holds it and is silent; any living worker will take over within a lease"}
+            notes = [note for note in msgspec.json.decode(lease["facts"]).get("progress", []) if note["item"] == self._item["key"]]
+            return {
+                "reason": "lease", "text": f"{who} is working on it, attempt {lease['attempt']} of {stage.max_attempts}",
+                "since": lease["since"], "progress": notes[0] if notes else None,
+            }  # fmt: skip
+        return {"reason": "lease", "text": "it has just been finished"}
+
+    def _pending(self, stage: StageRow, row: Facts) -> Facts:
+        offering = [w["name"] for w in workers(self._tx) if w["alive"] and stage.label in w["stages"]]
+        if not offering:
+            return {
+                "reason": "no_worker", "text": f"no living worker offers stage {stage.name!r}",
+                "do": "start one: holdfast worker FILE",
+            }  # fmt: skip
+        [(ahead,)] = self._tx.run("ahead_of", stage=stage.id, priority=self._item["priority"], item=self._item["id"], most=1000)
+        many = "1,000 or more" if ahead == 1000 else str(ahead)
+        return {"reason": "queue", "text": f"it waits its turn, {many} before it; {len(offering)} workers offer this stage"}
+
+    def _retry_later(self, stage: StageRow, row: Facts) -> Facts:
+        error = f"; the last error was: {row['error']}" if row["error"] else ""
+        return {
+            "reason": "backoff", "until": row["next_attempt_at"],
+            "text": f"{row['attempts']} of {stage.max_attempts} attempts are spent; the next one waits{error}",
+            "do": f"to run it now: holdfast retry --state retry_later --key {self._item['key']}",
+        }  # fmt: skip
+
+    def _ended_badly(self, stage: StageRow, row: Facts) -> Facts:
+        error = f": {row['error']}" if row["error"] else ""
+        return {
+            "reason": str(row["state"]), "text": f"stage {stage.name!r} ended {row['state']}{error}",
+            "do": f"to send it back: holdfast retry --key {self._item['key']}",
+        }  # fmt: skip

@@ -1,0 +1,44 @@
+"""A call of a handler: the leases it serves, and who may say how it ended."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from holdfast.engine.claim import Lease
+from holdfast.model.stage import StageSpec
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call of a handler: for one item, or for a batch."""
+
+    pipeline: str
+    spec: StageSpec
+    leases: list[Lease]
+    #: When the leases came into this process, on the process's own steady clock.
+    granted: float
+    started: float = 0.0
+    #: The thread given up on a call that took too long says so here; it must not take more work.
+    abandoned: bool = False
+    _end: list[None] = field(default_factory=lambda: [None])
+
+    def end(self) -> bool:
+        """True for the first who says how this call ended: the handler, a timeout or a shutdown. The others are late."""
+        try:
+            self._end.pop()
+        except IndexError:
+            return False
+        return True
+
+    @property
+    def is_over(self) -> bool:
+        return not self._end
+
+    @property
+    def waited_us(self) -> int:
+        return round((self.started - self.granted) * 1e6)
+
+    @property
+    def took_us(self) -> int:
+        return round((time.monotonic() - self.started) * 1e6)

@@ -1,0 +1,193 @@
+"""Handlers in a process of their own: it may crash, run out of memory, or be ended for its timeout, and only the attempt
+is lost. Stages ask for it with isolate="process"; work that was in hand when a worker died gets it without asking."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from holdfast.engine.claim import Lease
+from holdfast.engine.finish import Finished
+from holdfast.errors import HoldfastError, ProcessDied, UsageError
+from holdfast.model.stage import StageSpec
+from holdfast.model.states import State
+from holdfast.worker import wire
+from holdfast.worker.call import Call
+from holdfast.worker.context import Surroundings
+from holdfast.worker.nursery import Nursery
+from holdfast.worker.runner import Runner
+
+log = logging.getLogger("holdfast.worker")
+
+Report = Callable[[Call, list[Finished]], None]
+#: Pipeline and stage by stage number.
+Offer = Mapping[int, tuple[str, StageSpec]]
+
+#: What a child works out about an attempt; the lease stays with the worker.
+_TOLD = ("state", "version", "result", "output_hash", "error", "traceback", "delay_us", "took_us", "company")
+
+
+class Isolated:
+    """Runs calls in child processes, at most `width` at a time."""
+
+    def __init__(self, runner: Runner, around: Surroundings, offer: Offer, width: int, report: Report) -> None:
+        self._runner = runner
+        self._around = around
+        self._width = width
+        self._report = report
+        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._spare: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
+        self._busy: dict[Call, int] = {}
+        self._threads = 0
+        self._nursery = Nursery(lambda line: _Child(line, offer).run())
+
+    def submit(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            self._calls.put(call)
+        for _ in range(min(self._width - self._threads, len(calls))):
+            self._threads += 1
+            threading.Thread(target=self._serve, name="holdfast-isolated", daemon=True).start()
+
+    def withdraw(self) -> list[Call]:
+        calls: list[Call] = []
+        while True:
+            try:
+                call = self._calls.get_nowait()
+            except queue.Empty:
+                return calls
+            if call is not None:
+                calls.append(call)
+
+    def look(self, now: float) -> None:
+        """Children are ended by the threads that wait for them; one whose call was handed back is ended here."""
+        for call, pid in list(self._busy.items()):
+            if call.is_over and self._busy.pop(call, None) is not None:
+                self._nursery.end(pid)
+
+    def stop(self) -> None:
+        self._nursery.close()
+
+    def _serve(self) -> None:
+        while True:
+            call = self._calls.get()
+            if call is None:
+                return
+            if not call.is_over:
+                finished = self._run(call)
+                if call.end():
+                    self._report(call, finished)
+
+    def _run(self, call: Call) -> list[Finished]:
+        call.started = time.monotonic()
+        try:
+            pid, line = self._a_child()
+        except (OSError, EOFError) as error:
+            return self._runner.raised(call, ProcessDied(f"no child process could be started: {error}"))
+        self._busy[call] = pid
+        try:
+            finished = self._talk(call, line)
+        except TimeoutError:
+            line.close()
+            self._end(call, pid)
+            return self._runner.timed_out(call)
+        except (EOFError, OSError):
+            line.close()
+            how = self._end(call, pid)
+            return self._runner.raised(call, ProcessDied(f"the process that ran it ended with {how}"))
+        self._busy.pop(call, None)
+        self._spare.put((pid, line))
+        return finished
+
+    def _end(self, call: Call, pid: int) -> str:
+        if self._busy.pop(call, None) is None:
+            return "a shutdown"
+        return self._nursery.end(pid)
+
+    def _a_child(self) -> tuple[int, socket.socket]:
+        try:
+            return self._spare.get_nowait()
+        except queue.Empty:
+            return self._nursery.child()
+
+    def _talk(self, call: Call, line: socket.socket) -> list[Finished]:
+        wire.send(line, {"stage": call.leases[0].stage, "leases": [asdict(lease) for lease in call.leases]})
+        limit = call.spec.timeout_seconds
+        while True:
+            left = None if limit is None else call.started + limit - time.monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutError
+            line.settimeout(left)
+            message = wire.receive(line)
+            if "ask" in message:
+                line.settimeout(None)
+                wire.send(line, self._answer(call, message))
+            elif "progress" in message:
+                self._around.note_progress(*message["progress"])
+            else:
+                return [
+                    Finished(lease, waited_us=call.waited_us, **{**told, "state": State(told["state"])})
+                    for lease, told in zip(call.leases, message["finished"], strict=True)
+                ]
+
+    def _answer(self, call: Call, message: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return {"result": self._around.read_result(call.pipeline, message["item"], message["ask"], {})}
+        except HoldfastError as error:
+            return {"error": str(error)}
+
+
+class _Child:
+    """The child's side: runs what it is sent, one call after another."""
+
+    stopping = False
+
+    def __init__(self, line: socket.socket, offer: Offer) -> None:
+        self._line = line
+        self._lock = threading.Lock()
+        self._offer = offer
+        self._runner = Runner(self)
+
+    def run(self) -> None:
+        while True:
+            try:
+                message = wire.receive(self._line)
+            except EOFError:
+                return
+            pipeline, spec = self._offer[message["stage"]]
+            leases = [Lease(**{**one, "results": {int(k): v for k, v in one["results"].items()}}) for one in message["leases"]]
+            call = Call(pipeline, spec, leases, time.monotonic())
+            if spec.is_async:
+                finished = asyncio.run(self._runner.run_async(call, time.monotonic))
+            else:
+                finished = self._runner.run(call, time.monotonic)
+            self._send({"finished": [{name: getattr(one, name) for name in _TOLD} for one in finished]})
+
+    def read_result(self, pipeline: str, item: int, stage: str, known: dict[int, str]) -> str | None:
+        for number, text in known.items():
+            if self._offer.get(number, ("", None))[0] == pipeline and _named(self._offer[number][1], stage):
+                return text
+        with self._lock:
+            wire.send(self._line, {"ask": stage, "item": item})
+            answer = wire.receive(self._line)
+        if "error" in answer:
+            raise UsageError(answer["error"])
+        found: str | None = answer["result"]
+        return found
+
+    def note_progress(self, item: int, stage: str, note: dict[str, Any]) -> None:
+        self._send({"progress": [item, stage, note]})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with self._lock:
+            wire.send(self._line, message)
+
+
+def _named(spec: StageSpec, name: str) -> bool:
+    return spec.name == name

@@ -1,0 +1,132 @@
+"""The pulse: beats for all leases of this worker at once, and listens for news, on a thread and a connection of its own.
+
+It also tells how far the worker may trust itself. A beat that found its row proves that every lease stands, for leases
+are freed only after the row is gone. Without a beat for a whole lease the worker must assume the worst and start and
+commit nothing until a beat succeeds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.engine import workers
+from holdfast.engine.workers import Identity
+from holdfast.errors import StoreBroken, StoreError
+from holdfast.store import Store
+
+log = logging.getLogger("holdfast.worker")
+
+
+class Pulse:
+    """Keeps one worker row alive."""
+
+    def __init__(
+        self,
+        store: Store,
+        renew: Callable[[], Identity],
+        stages: list[int],
+        facts: Callable[[], dict[str, Any]],
+        wants_news: Callable[[], bool],
+        on_news: Callable[[], None],
+        on_lost: Callable[[], None],
+        on_broken: Callable[[StoreBroken], None],
+    ) -> None:
+        self._store = store
+        self._renew = renew
+        self._stages = stages
+        self._facts = facts
+        self._wants_news = wants_news
+        self._on_news = on_news
+        self._on_lost = on_lost
+        self._on_broken = on_broken
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-pulse", daemon=True)
+        self.identity = renew()
+        self._lease_seconds = self.identity.lease_us / 1e6
+        #: When the newest beat that succeeded was sent.
+        self._beaten = 0.0
+        #: Since when beats have followed each other without a gap.
+        self._steady_since = 0.0
+
+    def start(self) -> None:
+        """Join the living; from here on the worker may claim."""
+        self._join(patience_seconds=30.0)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join(timeout=2.0)
+
+    def leave(self) -> None:
+        self._store.write(lambda tx: workers.leave(tx, self.identity), patience_seconds=2.0)
+
+    def close(self) -> None:
+        self._store.close()
+
+    @property
+    def trusted(self) -> bool:
+        """False once a lease has passed without a beat: somebody may have taken over."""
+        return time.monotonic() - self._beaten < self._lease_seconds
+
+    @property
+    def may_judge(self) -> bool:
+        """Whether this worker may call others silent: not while it has been silent itself within the last lease, for
+        what stalled it may have stalled everyone."""
+        now = time.monotonic()
+        return now - self._beaten < self._lease_seconds / 2 and now - self._steady_since >= self._lease_seconds
+
+    def one_pass(self) -> bool:
+        """Beat once; False if the row was gone and a new one was made."""
+        sent = time.monotonic()
+        found = self._store.writing(lambda tx: workers.beat(tx, self.identity, self._facts())).run()
+        if not found:
+            log.warning("worker %s was declared dead; its work goes to others, it goes on under a new number", self.identity.name)
+            self._on_lost()
+            self.identity = self._renew()
+            self._join(patience_seconds=0.0)
+            return False
+        if sent - self._beaten > self._lease_seconds / 2:
+            self._steady_since = sent
+        self._beaten = sent
+        return True
+
+    def _join(self, patience_seconds: float) -> None:
+        sent = time.monotonic()
+        self._store.write(
+            lambda tx: workers.join(tx, self.identity, self._stages, self._facts()), patience_seconds=patience_seconds
+        )
+        self._beaten = self._steady_since = sent
+
+    def _run(self) -> None:
+        interval = self._lease_seconds / 3
+        due = time.monotonic() + interval
+        listener = None
+        while not self._stopped.is_set():
+            try:
+                if time.monotonic() >= due:
+                    self.one_pass()
+                    due = time.monotonic() + interval
+                if listener is None:
+                    listener = self._store.listener()
+                # Short waits, so that a stop and a beat are never late.
+                wait = min(max(due - time.monotonic(), 0.0), 0.25)
+                if not self._wants_news():
+                    self._stopped.wait(min(wait, 0.01))
+                elif listener.wait(wait):
+                    self._on_news()
+            except StoreBroken as error:
+                self._on_broken(error)
+                return
+            except StoreError as error:
+                log.debug("no heartbeat: %s", error)
+                listener = None
+                self._stopped.wait(min(0.2, interval))
+            except Exception:
+                log.exception("no heartbeat")
+                self._stopped.wait(min(0.2, interval))
+        if listener is not None:
+            listener.close()

@@ -1,0 +1,168 @@
+"""Runs one stage of one item, or of one batch, and says how it ended. Sync and async handlers meet here, once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from holdfast import points
+from holdfast.clock import microseconds
+from holdfast.engine.claim import Lease
+from holdfast.engine.finish import Finished
+from holdfast.errors import Permanent, StageTimeout, ValueRefused
+from holdfast.model import codec
+from holdfast.model.durations import spoken
+from holdfast.model.item import Item
+from holdfast.model.outcome import RetryLater, Skip
+from holdfast.model.states import State
+from holdfast.worker.call import Call
+from holdfast.worker.context import BatchContext, Context, Surroundings
+
+log = logging.getLogger("holdfast.worker")
+
+ERROR_LENGTH = 2_000
+TRACEBACK_LENGTH = 16_000
+
+_NOTHING = codec.digest(None)
+
+
+class Runner:
+    """Turns calls into finished attempts."""
+
+    def __init__(self, around: Surroundings, rng: random.Random | None = None) -> None:
+        self._around = around
+        self._rng = rng or random.Random()
+
+    def run(self, call: Call, clock: Callable[[], float]) -> list[Finished]:
+        """Run a sync handler to its end, whatever it raises."""
+        call.started = clock()
+        points.reach("run.before")
+        ctx: Context | BatchContext | None = None
+        try:
+            subject, ctx = self._open(call)
+            answer = call.spec.handler(subject, ctx)
+        except BaseException as error:
+            return self.raised(call, error)
+        else:
+            return self._answered(call, answer)
+        finally:
+            points.reach("run.after")
+            if ctx is not None:
+                ctx.close()
+
+    async def run_async(self, call: Call, clock: Callable[[], float]) -> list[Finished]:
+        """Run an async handler to its end; its timeout cancels it."""
+        call.started = clock()
+        points.reach("run.before")
+        ctx: Context | BatchContext | None = None
+        limit = call.spec.timeout_seconds
+        try:
+            subject, ctx = self._open(call)
+            if limit is None:
+                answer = await call.spec.handler(subject, ctx)
+            else:
+                async with asyncio.timeout(limit) as scope:
+                    answer = await call.spec.handler(subject, ctx)
+        except TimeoutError as error:
+            expired = limit is not None and scope.expired()
+            return self.timed_out(call) if expired else self.raised(call, error)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # the lane itself is asked to end
+            return self.raised(call, error)
+        except BaseException as error:
+            return self.raised(call, error)
+        else:
+            return self._answered(call, answer)
+        finally:
+            points.reach("run.after")
+            if ctx is not None:
+                ctx.close()
+
+    def timed_out(self, call: Call) -> list[Finished]:
+        assert call.spec.timeout_seconds is not None
+        return self.raised(call, StageTimeout(f"ran longer than {spoken(call.spec.timeout_seconds)}"))
+
+    def raised(self, call: Call, error: BaseException) -> list[Finished]:
+        """How a call ended that raised: the same for each of its items."""
+        if isinstance(error, (Skip, RetryLater)):
+            return [self._verdict(call, lease, error) for lease in call.leases]
+        text, trace = describe(error)
+        if isinstance(error, Permanent):
+            return [self._finished(call, lease, State.FAILED, error=text, traceback=trace) for lease in call.leases]
+        return [self._retry(call, lease, text, trace, len(call.leases)) for lease in call.leases]
+
+    def _open(self, call: Call) -> tuple[Any, Context | BatchContext]:
+        contexts = [
+            Context(
+                self._around,
+                Item(call.pipeline, lease.key, codec.decode(lease.data)),
+                lease.item, call.spec.name, lease.attempt, lease.results,
+            )
+            for lease in call.leases
+        ]  # fmt: skip
+        if call.spec.batch is None:
+            return contexts[0].item, contexts[0]
+        batch = BatchContext(contexts)
+        return batch.items, batch
+
+    def _answered(self, call: Call, answer: Any) -> list[Finished]:
+        if call.spec.batch is None:
+            return [self._verdict(call, call.leases[0], answer)]
+        if not isinstance(answer, list) or len(answer) != len(call.leases):
+            got = f"{len(answer)} verdicts" if isinstance(answer, list) else f"a {type(answer).__name__}"
+            wrong = Permanent(f"a batch of {len(call.leases)} items needs a list of as many verdicts, the handler returned {got}")
+            return self.raised(call, wrong)
+        return [self._verdict(call, lease, one) for lease, one in zip(call.leases, answer, strict=True)]
+
+    def _verdict(self, call: Call, lease: Lease, answer: Any) -> Finished:
+        if isinstance(answer, Skip):
+            return self._finished(
+                call, lease, State.SKIPPED, output_hash=_NOTHING, error=codec.plain_text(str(answer.reason), ERROR_LENGTH) or None
+            )
+        if isinstance(answer, RetryLater):
+            reason = codec.plain_text(str(answer.reason), ERROR_LENGTH) or None
+            return self._finished(
+                call, lease, State.RETRY_LATER, error=reason, delay_us=microseconds(answer.after_seconds)
+            )
+        if isinstance(answer, BaseException):
+            text, trace = describe(answer)
+            if isinstance(answer, Permanent):
+                return self._finished(call, lease, State.FAILED, error=text, traceback=trace)
+            return self._retry(call, lease, text, trace, 1)
+        try:
+            result = codec.encode(answer)
+            return self._finished(call, lease, State.DONE, result=result, output_hash=codec.digest(answer))
+        except ValueRefused as error:
+            text = f"item {lease.key!r}, stage {call.spec.name!r}: the result cannot be kept: {error}"
+            return self._finished(call, lease, State.FAILED, error=text, traceback=text)
+
+    def _retry(self, call: Call, lease: Lease, text: str, trace: str, company: int) -> Finished:
+        delay = call.spec.backoff.delay(lease.attempt, self._rng)
+        return self._finished(
+            call, lease, State.RETRY_LATER, error=text, traceback=trace, delay_us=microseconds(delay), company=company
+        )
+
+    def _finished(self, call: Call, lease: Lease, state: State, **more: Any) -> Finished:
+        return Finished(lease, state, call.spec.version, took_us=call.took_us, waited_us=call.waited_us, **more)
+
+
+def describe(error: BaseException) -> tuple[str, str]:
+    """An error as one storable text, and its traceback as another; never raises, whatever the error does."""
+    try:
+        said = str(error)
+    except BaseException as worse:
+        said = f"(its text cannot be had: {type(worse).__name__})"
+    text = codec.plain_text(f"{type(error).__name__}: {said}" if said else type(error).__name__, ERROR_LENGTH)
+    try:
+        # Only the nearest frames: a runaway recursion has thousands.
+        lines = traceback.TracebackException.from_exception(error, limit=-30, max_group_width=5, max_group_depth=3).format()
+        trace = codec.plain_text("".join(lines), TRACEBACK_LENGTH)
+    except BaseException as worse:
+        trace = f"{text}\n(its traceback cannot be had: {type(worse).__name__})"
+    return text, trace

@@ -1,0 +1,119 @@
+"""What every worker does for all: free the work of the dead, send due work back, back-fill, fold counts.
+
+Each service makes one pass at a time, in transactions of its own, and says when it wants the next. None needs a leader:
+any number of workers may do the same at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.engine import backfill, fold, promote, reap
+from holdfast.store import Store
+from holdfast.worker.machine import is_alive
+from holdfast.worker.pulse import Pulse
+
+log = logging.getLogger("holdfast.worker")
+
+Clock = Callable[[], float]
+
+
+class Service(Protocol):
+    #: When the next pass is due, on the process's steady clock.
+    due: float
+
+    def one_pass(self) -> bool:
+        """Do it once; True if there may be something to claim now."""
+        ...
+
+
+class Reaper:
+    """Buries dead workers and frees their leases."""
+
+    def __init__(self, store: Store, pulse: Pulse, host: str, lease_seconds: float, clock: Clock = time.monotonic) -> None:
+        self._store = store
+        self._pulse = pulse
+        self._host = host
+        self._interval = lease_seconds / 2
+        self._clock = clock
+        self.due = 0.0
+
+    def one_pass(self) -> bool:
+        # Jittered, so that workers started together do not sweep together.
+        self.due = self._clock() + self._interval * random.uniform(0.7, 1.0)
+        me = self._pulse.identity.id
+        buried = self._store.write(lambda tx: reap.bury_gone(tx, self._host, me, is_alive))
+        if self._pulse.may_judge:
+            clock = self._store.driver.clock_name
+            buried += self._store.write(lambda tx: reap.bury_silent(tx, clock))
+        for _, name in buried:
+            log.warning("worker %s is dead; its work is taken over", name)
+        freed = 0
+        while True:
+            step = self._store.write(reap.reap)
+            freed += step.released
+            if step.released < reap.CHUNK:
+                break
+        if freed:
+            log.warning("took over %d %s of dead workers", freed, "item" if freed == 1 else "items")
+        return bool(freed)
+
+
+class Promoter:
+    """Sends work whose time has come back to waiting."""
+
+    def __init__(self, store: Store, poll_seconds: float, clock: Clock = time.monotonic) -> None:
+        self._store = store
+        self._poll = poll_seconds
+        self._clock = clock
+        self.due = 0.0
+
+    def expect(self, delay_us: int) -> None:
+        """Something will be due this long from now."""
+        self.due = min(self.due, self._clock() + delay_us / 1e6)
+
+    def one_pass(self) -> bool:
+        now_and_next = self._store.write(lambda tx: (tx.now, promote.promote(tx)))
+        now, done = now_and_next
+        if done.count == promote.CHUNK:
+            self.due = self._clock()
+        elif done.next_due_at is None:
+            self.due = self._clock() + self._poll
+        else:
+            self.due = self._clock() + min(self._poll, max(0.0, (done.next_due_at - now) / 1e6))
+        return bool(done.count)
+
+
+class Backfiller:
+    """Begins stages that were added later, a stretch of items at a time."""
+
+    def __init__(self, store: Store, poll_seconds: float, clock: Clock = time.monotonic) -> None:
+        self._store = store
+        self._poll = poll_seconds
+        self._clock = clock
+        self.due = 0.0
+
+    def one_pass(self) -> bool:
+        looked_at = self._store.write(backfill.backfill)
+        self.due = self._clock() + (0.0 if looked_at else self._poll)
+        return bool(looked_at)
+
+
+class Folder:
+    """Adds up the counts of writers that are gone."""
+
+    INTERVAL_SECONDS = 30.0
+
+    def __init__(self, store: Store, clock: Clock = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self.due = clock() + self.INTERVAL_SECONDS * random.random()
+
+    def one_pass(self) -> bool:
+        folded = self._store.write(fold.fold)
+        self.due = self._clock() + (0.0 if folded == fold.CHUNK else self.INTERVAL_SECONDS)
+        return False

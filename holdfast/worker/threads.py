@@ -1,0 +1,161 @@
+"""Sync handlers: threads that take calls from one queue.
+
+Waking a thread costs more than most short handlers, so calls of a stage known to be quick travel in bundles. A bundle
+whose call turns out to be slow is broken up, and a call that outruns its timeout is given up: its thread gets no more
+work, another takes its place, and whatever it still says is too late.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from holdfast.engine.finish import Finished
+from holdfast.worker.call import Call
+from holdfast.worker.runner import Runner
+
+log = logging.getLogger("holdfast.worker")
+
+#: A bundle is meant to take about this long.
+BUNDLE_SECONDS = 0.005
+#: A call that runs longer than this does not keep the rest of its bundle waiting.
+PATIENCE_SECONDS = 0.01
+#: Threads given up on, per thread that works; beyond, the process is not fit to go on.
+MOST_LOST = 4
+
+Report = Callable[[Call, list[Finished]], None]
+
+
+class Threads:
+    """Runs calls of sync handlers, at most `width` at a time."""
+
+    def __init__(self, runner: Runner, width: int, report: Report, pace: Callable[[Call], float | None]) -> None:
+        self._runner = runner
+        self._width = width
+        self._report = report
+        self._pace = pace
+        self._bundles: queue.SimpleQueue[deque[Call] | None] = queue.SimpleQueue()
+        self._running: dict[int, tuple[Call, deque[Call]]] = {}
+        self._alive = 0
+        self._lost = 0
+        self._lock = threading.Lock()
+
+    @property
+    def unfit(self) -> bool:
+        """So many handlers hang that this process should make room for another."""
+        return self._lost > MOST_LOST * self._width
+
+    def submit(self, calls: Sequence[Call]) -> None:
+        """Run these as soon as there is a thread."""
+        bundles = self._bundled(calls)
+        for bundle in bundles:
+            self._bundles.put(bundle)
+        with self._lock:
+            missing = min(self._width - self._alive, self._bundles.qsize())
+            for _ in range(missing):
+                self._start_thread()
+
+    def withdraw(self) -> list[Call]:
+        """Take back what has not started."""
+        calls: list[Call] = []
+        while True:
+            try:
+                bundle = self._bundles.get_nowait()
+            except queue.Empty:
+                break
+            if bundle is not None:
+                calls += _emptied(bundle)
+        for _, bundle in list(self._running.values()):
+            calls += _emptied(bundle)
+        return calls
+
+    def look(self, now: float) -> None:
+        """Break up bundles that a slow call holds up; give up calls that outran their timeout."""
+        for thread, (call, bundle) in list(self._running.items()):
+            if bundle and call.started and now - call.started > PATIENCE_SECONDS:
+                left = _emptied(bundle)
+                for one in left:
+                    self._bundles.put(deque((one,)))
+                with self._lock:
+                    for _ in range(min(self._width - self._alive, len(left))):
+                        self._start_thread()
+            limit = call.spec.timeout_seconds
+            if limit is not None and call.started and now - call.started > limit:
+                # Marked first: a thread that finds its call ended by somebody else must see why.
+                call.abandoned = True
+                if call.end():
+                    self._give_up(thread, call)
+                else:
+                    call.abandoned = False
+
+    def stop(self) -> None:
+        for _ in range(self._alive):
+            self._bundles.put(None)
+
+    def _bundled(self, calls: Sequence[Call]) -> list[deque[Call]]:
+        bundles: list[deque[Call]] = []
+        room = 0.0
+        for call in calls:
+            pace = self._pace(call)
+            cost = BUNDLE_SECONDS if pace is None or call.leases[0].alone else pace * len(call.leases)
+            if cost > room or not bundles:
+                bundles.append(deque())
+                room = BUNDLE_SECONDS
+            bundles[-1].append(call)
+            room -= cost
+        return bundles
+
+    def _start_thread(self) -> None:
+        self._alive += 1
+        threading.Thread(target=self._serve, name="holdfast-handler", daemon=True).start()
+
+    def _give_up(self, thread: int, call: Call) -> None:
+        with self._lock:
+            self._running.pop(thread, None)
+            self._alive -= 1
+            self._lost += 1
+            self._start_thread()
+        log.warning(
+            "item %r, stage %r: ran longer than %.0f s and cannot be stopped in a thread; it is given up "
+            "(isolate=\"process\" would end it)",
+            call.leases[0].key, call.spec.name, call.spec.timeout_seconds,
+        )
+        self._report(call, self._runner.timed_out(call))
+
+    def _serve(self) -> None:
+        me = threading.get_ident()
+        while True:
+            bundle = self._bundles.get()
+            if bundle is None:
+                return
+            while True:
+                try:
+                    call = bundle.popleft()
+                except IndexError:
+                    break
+                if call.is_over:
+                    continue
+                self._running[me] = (call, bundle)
+                finished = self._runner.run(call, time.monotonic)
+                if call.end():
+                    self._running.pop(me, None)
+                    self._report(call, finished)
+                elif call.abandoned:
+                    with self._lock:
+                        self._lost -= 1
+                    return  # another thread has this one's place
+                else:
+                    self._running.pop(me, None)
+
+
+def _emptied(bundle: deque[Call]) -> list[Call]:
+    calls = []
+    while True:
+        try:
+            calls.append(bundle.popleft())
+        except IndexError:
+            return calls

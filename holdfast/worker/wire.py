@@ -1,0 +1,35 @@
+"""Messages between a worker and its child processes: JSON, each with its length before it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+
+import msgspec
+
+_LENGTH = struct.Struct("!I")
+
+
+def send(line: socket.socket, message: Any) -> None:
+    body = msgspec.json.encode(message)
+    line.sendall(_LENGTH.pack(len(body)) + body)
+
+
+def receive(line: socket.socket) -> Any:
+    """The next message; EOFError if the other side is gone, TimeoutError if the socket's timeout passes."""
+    (length,) = _LENGTH.unpack(_exactly(line, _LENGTH.size))
+    return msgspec.json.decode(_exactly(line, length))
+
+
+def _exactly(line: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        try:
+            part = line.recv(min(size - len(parts), 1 << 20))
+        except ConnectionError:
+            part = b""
+        if not part:
+            raise EOFError
+        parts += part
+    return bytes(parts)

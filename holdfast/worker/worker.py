@@ -1,0 +1,270 @@
+"""The worker: puts the parts together, and lives from start to stop. See the package for who does what."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from holdfast.engine.finish import Finished
+from holdfast.engine.register import layout
+from holdfast.engine.workers import Identity
+from holdfast.errors import StoreBroken, StoreError, UsageError
+from holdfast.model.layout import Layout
+from holdfast.model.stage import PipelineSpec
+from holdfast.model.states import ISOLATED
+from holdfast.store import Store
+from holdfast.store.store import new_identity
+from holdfast.worker import machine
+from holdfast.worker.call import Call
+from holdfast.worker.committer import Committer
+from holdfast.worker.hand import Hand
+from holdfast.worker.isolated import Isolated
+from holdfast.worker.lanes import Lanes
+from holdfast.worker.pulse import Pulse
+from holdfast.worker.runner import Runner
+from holdfast.worker.services import Backfiller, Folder, Promoter, Reaper
+from holdfast.worker.threads import Threads
+
+log = logging.getLogger("holdfast.worker")
+
+#: How often running calls are looked at: timeouts, bundles held up.
+LOOK_SECONDS = 0.02
+#: How long a stop waits for the database to take back what was in hand.
+FAREWELL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a worker works."""
+
+    concurrency: int = 16
+    lease_seconds: float = 30.0
+    grace_seconds: float = 10.0
+    poll_seconds: float = 1.0
+    name: str = ""
+    #: Offer only these stages, named `stage` or `pipeline/stage`.
+    stages: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise UsageError(f"concurrency {self.concurrency}: at least one handler must run")
+        if self.lease_seconds < 0.2:
+            raise UsageError(f"lease {self.lease_seconds} s: it must be 0.2 s or longer, to leave time for three heartbeats")
+        if self.grace_seconds < 0 or self.poll_seconds <= 0:
+            raise UsageError("grace must be zero or more, and poll longer than zero")
+
+
+class Worker:
+    """One worker process. `run` blocks until it is stopped, or until there is nothing left to do."""
+
+    def __init__(self, store: Store, pipelines: Sequence[PipelineSpec], settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self._store = store
+        self._pipelines = pipelines
+        self._stop_requests = 0
+        self._bell = threading.Event()
+        self._layout: Layout = store.read(layout)
+        self._offer = self._find_offer()
+        self._names = {(pipeline, spec.name): number for number, (pipeline, spec) in self._offer.items()}
+        self._progress: dict[tuple[int, str], dict[str, Any]] = {}
+        self._reader = store.another()
+        self._reading = threading.Lock()
+        self._fence = threading.Event()
+        self._host = machine.this_host()
+        self._parts_made = False
+
+    # What a context asks of the process ---------------------------------------------------------------------------
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop_requests > 0
+
+    def read_result(self, pipeline: str, item: int, stage: str, known: dict[int, str]) -> str | None:
+        row = self._layout.find(pipeline, stage)
+        if row is None:
+            raise UsageError(f"pipeline {pipeline!r} has no stage {stage!r}")
+        if row.id in known:
+            return known[row.id]
+        with self._reading:
+            found = self._reader.read(lambda tx: tx.run("read_result", item=item, stage=row.id))
+        if not found or found[0][0] not in ("done", "skipped"):
+            raise UsageError(f"stage {stage!r} has no result for this item yet: name it in after=")
+        result: str | None = found[0][1]
+        return result
+
+    def note_progress(self, item: int, stage: str, note: dict[str, Any]) -> None:
+        self._progress[item, stage] = note
+
+    # Life ---------------------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        *,
+        until_drained: bool = False,
+        signals: bool = True,
+        on_tick: Callable[[], None] | None = None,
+        tick_seconds: float = 0.5,
+    ) -> None:
+        """Work until stopped or, with `until_drained`, until nothing is left to do here or anywhere.
+
+        `on_tick` is called now and then from this thread. Raises StoreBroken if the database cannot be used any more.
+        """
+        restore = self._catch_signals() if signals and threading.current_thread() is threading.main_thread() else {}
+        try:
+            self.start()
+            next_tick = time.monotonic()
+            while not self._stop_requests and self._committer.broken is None and not self._threads.unfit:
+                if until_drained and self._committer.drained.is_set():
+                    break
+                if on_tick is not None and time.monotonic() >= next_tick:
+                    on_tick()
+                    next_tick = time.monotonic() + tick_seconds
+                self._bell.wait(LOOK_SECONDS if len(self._hand) else 0.05)
+                self._bell.clear()
+                self._look()
+        finally:
+            self._finish()
+            for number, handler in restore.items():
+                signal.signal(number, handler)
+        if self._committer.broken is not None:
+            raise self._committer.broken
+        if self._threads.unfit:
+            raise StoreError("too many handlers hang beyond their timeout; a new process must take over")
+
+    def stop(self) -> None:
+        """Stop claiming, let running handlers end within the grace; called again: hand everything back at once."""
+        self._stop_requests += 1
+        self._bell.set()
+
+    def start(self) -> None:
+        """Make the parts and let them run. The child processes' nursery first, while there is one thread."""
+        settings = self.settings
+        runner = Runner(self)
+        self._hand = Hand(settings.concurrency)
+        self._isolated = Isolated(runner, self, self._offer, settings.concurrency, self._report)
+        self._lanes = Lanes(runner, settings.concurrency, self._report)
+        self._threads = Threads(
+            runner, settings.concurrency, self._report, lambda call: self._hand.pace(call.leases[0].stage)
+        )
+        self._pulse = Pulse(
+            self._store.another(), self._new_identity, list(self._offer), self._facts,
+            wants_news=lambda: self._committer.idle, on_news=lambda: self._committer.news(),
+            on_lost=self._lost_identity, on_broken=lambda error: self._committer.fail(error),
+        )  # fmt: skip
+        writer = self._store.another()
+        promoter = Promoter(writer, settings.poll_seconds)
+        reaper = Reaper(writer, self._pulse, self._host, settings.lease_seconds)
+        services = [reaper, promoter, Backfiller(writer, settings.poll_seconds), Folder(writer)]
+        self._committer = Committer(
+            writer, self._pulse, self._offer, self._hand, services, promoter, self._start_calls,
+            settings.poll_seconds, [spec.name for spec in self._pipelines],
+        )  # fmt: skip
+        self._parts_made = True
+        self._pulse.start()
+        self._committer.start()
+        log.info("worker %s offers %d stages", self._pulse.identity.name, len(self._offer))
+
+    @property
+    def committer(self) -> Committer:
+        return self._committer
+
+    def _finish(self) -> None:
+        """Give running handlers their grace, hand back the rest, say goodbye."""
+        if not self._parts_made:
+            return
+        committer = self._committer
+        committer.stop_claiming()
+        if not committer.broken:
+            committer.hand_back(self._isolated.withdraw() + self._threads.withdraw() + self._lanes.withdraw())
+            give_up_at = time.monotonic() + self.settings.grace_seconds
+            while not committer.empty.is_set() and self._stop_requests < 2 and time.monotonic() < give_up_at:
+                self._bell.wait(LOOK_SECONDS)
+                self._bell.clear()
+                self._look()
+            committer.hand_back(list(self._hand.calls))
+            self._look()
+        committer.stop()
+        if committer.join(FAREWELL_SECONDS) and not committer.broken:
+            self._pulse.stop()
+            try:
+                self._pulse.leave()
+            except StoreError as error:
+                log.warning("left without saying goodbye: %s", error)
+        else:
+            self._pulse.stop()
+        self._lanes.stop()
+        self._threads.stop()
+        self._isolated.stop()
+        self._reader.close()
+        self._pulse.close()
+
+    # Between the parts --------------------------------------------------------------------------------------------
+
+    def _start_calls(self, calls: list[Call]) -> None:
+        isolated = [call for call in calls if call.spec.isolate or call.leases[0].alone >= ISOLATED]
+        rest = [call for call in calls if not call.spec.isolate and call.leases[0].alone < ISOLATED] if isolated else calls
+        if isolated:
+            self._isolated.submit(isolated)
+        lanes = [call for call in rest if call.spec.is_async]
+        threads = [call for call in rest if not call.spec.is_async] if len(lanes) < len(rest) else []
+        if lanes:
+            self._lanes.submit(lanes)
+        if threads:
+            self._threads.submit(threads)
+
+    def _report(self, call: Call, finished: list[Finished]) -> None:
+        if self._progress:
+            for lease in call.leases:
+                self._progress.pop((lease.item, call.spec.name), None)
+        self._committer.report(call, finished)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        self._threads.look(now)
+        self._isolated.look(now)
+
+    def _lost_identity(self) -> None:
+        """Another worker has, or will have, all we hold. What has not started must not start."""
+        dropped = self._isolated.withdraw() + self._threads.withdraw() + self._lanes.withdraw()
+        self._committer.hand_back(dropped)
+
+    def _new_identity(self) -> Identity:
+        name = self.settings.name or f"{socket.gethostname()}-{os.getpid()}"
+        return Identity(new_identity(), name, self._host, machine.this_process(), round(self.settings.lease_seconds * 1e6))
+
+    def _facts(self) -> dict[str, Any]:
+        done = {str(state): n for state, n in self._committer.done.items() if n} if self._parts_made else {}
+        return {"in_hand": len(self._hand), "done": done, "progress": list(self._progress.values())[:50]}
+
+    def _find_offer(self) -> dict[int, tuple[str, Any]]:
+        offer: dict[int, tuple[str, Any]] = {}
+        wanted = set(self.settings.stages)
+        seen: set[str] = set()
+        for pipeline in self._pipelines:
+            for spec in pipeline.stages:
+                names = {spec.name, f"{pipeline.name}/{spec.name}"}
+                seen |= names
+                row = self._layout.find(pipeline.name, spec.name)
+                if row is not None and (not wanted or names & wanted):
+                    offer[row.id] = (pipeline.name, spec)
+        unknown = wanted - seen
+        if unknown:
+            raise UsageError(f"no pipeline here has the stage {', '.join(sorted(unknown))}")
+        return offer
+
+    def _catch_signals(self) -> dict[int, Any]:
+        def asked(number: int, frame: FrameType | None) -> None:
+            self.stop()
+
+        return {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}
+
+
+__all__ = ["Settings", "StoreBroken", "Worker"]

@@ -1,0 +1,440 @@
+"""The engine as a test sees it: a store, a clock set by hand, and one short call per operation.
+
+    app = App(store, clock)
+    app.pipeline({"a": [], "b": ["a"]}, max_attempts=3)
+    app.add(["page-1"])
+    [lease] = app.claim(worker="w")
+    app.complete(lease, {"n": 1})
+    assert app.states("page-1") == {"a": "done", "b": "pending"}
+
+Every call is one committed write, as a worker makes it. Workers are known by a label and join when they are
+first mentioned; a label that joins again is another worker. Nothing here decides anything: what an operation
+did is read back from the views and tables. `LeaseLost` is raised where the engine refused an attempt and said
+so in its events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from holdfast.clock import microseconds
+from holdfast.engine import add as adding
+from holdfast.engine import choose, reap, workers
+from holdfast.engine.add import Added, Merge
+from holdfast.engine.backfill import backfill
+from holdfast.engine.claim import Lease, claim
+from holdfast.engine.complete import complete
+from holdfast.engine.fail import fail
+from holdfast.engine.finish import Finished
+from holdfast.engine.fold import fold
+from holdfast.engine.promote import Promoted, promote
+from holdfast.engine.reap import Reaped
+from holdfast.engine.register import Registered, layout, register
+from holdfast.engine.release import release
+from holdfast.engine.workers import Identity
+from holdfast.errors import LeaseLost, UsageError
+from holdfast.model import codec
+from holdfast.model.layout import Layout, StageRow
+from holdfast.model.stage import PipelineSpec, StageSpec
+from holdfast.model.states import State
+from holdfast.store import Store, Transaction
+from holdfast.store.store import new_identity
+from holdfast.testing import ManualClock
+
+T = TypeVar("T")
+
+#: What a pipeline looks like: each stage with the stages before it.
+Shape = Mapping[str, Sequence[str]]
+Counts = dict[str, dict[str, int]]
+
+LEASE_SECONDS = 30.0
+HOST = "host"
+
+
+def handler(item: object, ctx: object) -> None:
+    """Stands where a stage needs a function; the harness never calls it."""
+
+
+class App:
+    """One store, one pipeline at a time, any number of workers."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.name = "p"
+        self._workers: dict[str, Identity] = {}
+        #: Who claimed which lease: a worker adds to its own counts, also when it is late.
+        self._holders: dict[int, int] = {}
+
+    def beside(self) -> App:
+        """The same database through a connection and workers of its own: for use in another thread."""
+        other = App(self.store.another(), self.clock)
+        other.name = self.name
+        return other
+
+    # Pipelines and items ------------------------------------------------------------------------------------
+
+    def pipeline(
+        self,
+        shape: Shape,
+        *,
+        name: str = "p",
+        max_attempts: int = 5,
+        version: str = "1",
+        only: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Registered:
+        """Register stages; `only` holds settings of single ones. Later calls mean this pipeline."""
+        self.name = name
+        spec = PipelineSpec.build(
+            name,
+            [
+                StageSpec(
+                    stage,
+                    handler,
+                    after=tuple(before),
+                    **{"max_attempts": max_attempts, "version": version, **(only or {}).get(stage, {})},
+                )
+                for stage, before in shape.items()
+            ],
+        )
+        return self.store.write(lambda tx: register(tx, spec), exclusive=True)
+
+    def add(
+        self, items: Iterable[str | Mapping[str, Any]], *, merge: Merge = adding.overwrite, priority: int = 0
+    ) -> Added:
+        ready = adding.read_items(items)
+        return self.store.write(lambda tx: adding.add_items(tx, self.name, ready, merge, priority))
+
+    def backfill(self, most: int = 1000) -> int:
+        """Back-fill until nothing is left to look at; how many items were looked at."""
+        return sum(_until_zero(lambda: self.store.write(lambda tx: backfill(tx, most))))
+
+    # Workers ------------------------------------------------------------------------------------------------
+
+    def join(
+        self, worker: str, *, lease_seconds: float = LEASE_SECONDS, host: str = HOST, process: str = ""
+    ) -> Identity:
+        id_ = new_identity()
+        who = Identity(id_, worker, host, process or f"process {id_}", microseconds(lease_seconds))
+        self._workers[worker] = who
+        offered = [row.id for row in self.layout().of_pipeline(self.name)]
+        self.store.write(lambda tx: workers.join(tx, who, offered, {}), slot=who.id)
+        return who
+
+    def worker(self, label: str) -> Identity:
+        """Who the label means now."""
+        return self._workers.get(label) or self.join(label)
+
+    def beat(self, worker: str) -> bool:
+        """False if the worker was declared dead."""
+        who = self._workers[worker]
+        return self.store.write(lambda tx: workers.beat(tx, who, {}), slot=who.id)
+
+    def leave(self, worker: str) -> None:
+        who = self._workers[worker]
+        self.store.write(lambda tx: workers.leave(tx, who), slot=who.id)
+
+    def living(self) -> set[str]:
+        """The labels of the workers the database believes alive."""
+        return {row[0] for row in self.query("SELECT name FROM holdfast_workers")}
+
+    # Attempts -----------------------------------------------------------------------------------------------
+
+    def claim(self, worker: str = "w", stage: str | None = None, most: int = 1) -> list[Lease]:
+        """Take work of one stage, or of the first stage that has some."""
+        who = self.worker(worker)
+        for row in [self.stage(stage)] if stage else self.layout().of_pipeline(self.name):
+            leases = self._claim(who, row.id, most)
+            if leases:
+                return leases
+        return []
+
+    def complete(
+        self,
+        lease: Lease,
+        value: Any = None,
+        *,
+        onward: Collection[str] = (),
+        took_seconds: float = 0.0,
+        version: str = "1",
+    ) -> list[Lease]:
+        """Finish with a result; returns the lease again if it moved on to one of the stages in `onward`."""
+        one = self.finished(lease, value, took_seconds=took_seconds, version=version)
+        stages = [self.stage(name).id for name in onward]
+        return self._finish(lease, lambda tx: complete(tx, [one], stages))
+
+    def skip(self, lease: Lease, reason: str = "") -> list[Lease]:
+        one = Finished(lease, State.SKIPPED, "1", error=reason or None)
+        return self._finish(lease, lambda tx: complete(tx, [one]))
+
+    def permanent(self, lease: Lease, error: str = "never works") -> None:
+        one = Finished(lease, State.FAILED, "1", error=error, traceback="Traceback")
+        self._finish(lease, lambda tx: complete(tx, [one]))
+
+    def fail(self, lease: Lease, error: str = "boom", *, delay: float = 0.0, company: int = 1) -> None:
+        """The handler raised; the next attempt is due after `delay` seconds."""
+        one = Finished(
+            lease, State.RETRY_LATER, "1",
+            error=error, traceback="Traceback", delay_us=microseconds(delay), company=company,
+        )  # fmt: skip
+        self._finish(lease, lambda tx: fail(tx, [one]))
+
+    def snooze(self, lease: Lease, seconds: float, reason: str | None = None) -> None:
+        one = Finished(lease, State.RETRY_LATER, error=reason, delay_us=microseconds(seconds))
+        self._finish(lease, lambda tx: fail(tx, [one]))
+
+    def release(self, lease: Lease, reason: str = "shutdown") -> None:
+        self._finish(lease, lambda tx: release(tx, [lease], reason))
+
+    def run_through(self, value: Any = None, *, worker: str = "w") -> int:
+        """Claim and complete until nothing is waiting; how many attempts that took."""
+        done = 0
+        while leases := self.claim(worker, most=100):
+            for lease in leases:
+                self.complete(lease, value)
+            done += len(leases)
+        return done
+
+    def finished(
+        self, lease: Lease, value: Any = None, *, took_seconds: float = 0.0, version: str = "1"
+    ) -> Finished:
+        """What a worker says of a handler that returned."""
+        return Finished(
+            lease, State.DONE, version,
+            result=codec.encode(value), output_hash=codec.digest(value), took_us=microseconds(took_seconds),
+        )  # fmt: skip
+
+    # Services -----------------------------------------------------------------------------------------------
+
+    def promote(self, most: int = 500) -> Promoted:
+        return self.store.write(lambda tx: promote(tx, most))
+
+    def reap(self, most: int = 100) -> Reaped:
+        """Bury the silent and free every lease that nobody vouches for."""
+        clock = self.store.connect().clock_name
+        self.store.write(lambda tx: reap.bury_silent(tx, clock))
+        total = Reaped(0, 0)
+        while (step := self.store.write(lambda tx: reap.reap(tx, most))).released:
+            total = Reaped(total.released + step.released, total.exhausted + step.exhausted)
+        return total
+
+    def kill(self, worker: str) -> Reaped:
+        """The worker's process is gone, and everyone knows; its leases are freed."""
+        who = self._workers.pop(worker)
+        self.store.write(lambda tx: reap.bury_gone(tx, who.host, 0, lambda process: process != who.process))
+        return self.reap()
+
+    def fold(self, most: int = 500) -> int:
+        """Fold counts until nothing is left to fold; how many rows."""
+        return sum(_until_zero(lambda: self.store.write(lambda tx: fold(tx, most))))
+
+    # What a person does -------------------------------------------------------------------------------------
+
+    def retry(
+        self,
+        *,
+        stage: str | None = None,
+        states: Collection[str] = (),
+        key: str | None = None,
+        error: str | None = None,
+        older_than: float | None = None,
+        dry_run: bool = False,
+        reason: str = "",
+    ) -> dict[str, int]:
+        which = self._which(stage, states, key, error, older_than)
+        return _plain(choose.retry(self.store, which, choose.Who("me", reason), dry_run=dry_run))
+
+    def cancel(
+        self,
+        *,
+        stage: str | None = None,
+        states: Collection[str] = (),
+        key: str | None = None,
+        error: str | None = None,
+        older_than: float | None = None,
+        dry_run: bool = False,
+        reason: str = "",
+    ) -> dict[str, int]:
+        which = self._which(stage, states, key, error, older_than)
+        return _plain(choose.cancel(self.store, which, choose.Who("me", reason), dry_run=dry_run))
+
+    # What is there ------------------------------------------------------------------------------------------
+
+    def states(self, key: str) -> dict[str, str]:
+        """The state of each stage that has begun for an item. Two rows for one stage are an error."""
+        states: dict[str, str] = {}
+        for stage, state in self.query(
+            "SELECT s.name, x.state FROM holdfast_item_stages x JOIN holdfast_stages s ON s.id = x.stage "
+            "JOIN holdfast_pipelines p ON p.id = x.pipeline WHERE x.key = :key AND p.name = :pipeline",
+            key=key, pipeline=self.name,
+        ):  # fmt: skip
+            if stage in states:
+                raise AssertionError(f"{key!r} is both {states[stage]} and {state} at stage {stage!r}")
+            states[stage] = state
+        return states
+
+    def status(self, key: str) -> str:
+        [(status,)] = self.query(
+            "SELECT x.status FROM holdfast_item_status x JOIN holdfast_pipelines p ON p.id = x.pipeline "
+            "WHERE x.key = :key AND p.name = :pipeline",
+            key=key, pipeline=self.name,
+        )  # fmt: skip
+        return str(status)
+
+    def row(self, key: str, stage: str) -> dict[str, Any]:
+        """One stage of an item as the view has it."""
+        columns = "state, attempts, started_at, ended_at, elapsed_us, next_attempt_at, error, updated_at"
+        [found] = self.query(
+            f"SELECT {columns} FROM holdfast_item_stages WHERE key = :key AND stage = :stage",
+            key=key, stage=self.stage(stage).id,
+        )  # fmt: skip
+        return dict(zip(columns.split(", "), found, strict=True))
+
+    def outcome(self, key: str, stage: str) -> dict[str, Any] | None:
+        """The checkpoint, also while the stage is being run again."""
+        columns = "state, attempts, lease, version, output_hash, error, result"
+        for found in self.query(
+            f"SELECT {', '.join(f'o.{column}' for column in columns.split(', '))} FROM holdfast_outcomes o "
+            "JOIN holdfast_items i ON i.id = o.item WHERE i.key = :key AND o.stage = :stage",
+            key=key, stage=self.stage(stage).id,
+        ):  # fmt: skip
+            outcome = dict(zip(columns.split(", "), found, strict=True))
+            outcome["result"] = None if outcome["result"] is None else codec.decode(outcome["result"])
+            return outcome
+        return None
+
+    def data(self, key: str) -> Any:
+        [(text,)] = self.query(
+            "SELECT i.data FROM holdfast_items i JOIN holdfast_pipelines p ON p.id = i.pipeline "
+            "WHERE i.key = :key AND p.name = :pipeline",
+            key=key, pipeline=self.name,
+        )  # fmt: skip
+        return codec.decode(text)
+
+    def history(self, key: str) -> list[str]:
+        """The events of an item, oldest first."""
+        return [
+            row[0]
+            for row in self.query(
+                "SELECT e.event FROM holdfast_events e JOIN holdfast_items i ON i.id = e.item "
+                "WHERE i.key = :key ORDER BY e.id",
+                key=key,
+            )
+        ]
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        """What the events of one kind say, oldest first."""
+        rows = self.query("SELECT data FROM holdfast_events WHERE event = :event ORDER BY id", event=event)
+        return [json.loads(row[0]) for row in rows]
+
+    def counts(self) -> Counts:
+        """How many items are in which state at which stage, from the counters."""
+        return _nested(self.query("SELECT name, state, n FROM holdfast_stage_stats WHERE n <> 0"))
+
+    def recount(self) -> Counts:
+        """The same, counted from the rows themselves: what is open, and every outcome that stands."""
+        return _nested(
+            self.query(
+                "SELECT s.name, r.state, COUNT(*) FROM ("
+                "SELECT stage, 'pending' AS state FROM holdfast_waiting "
+                "UNION ALL SELECT stage, 'retry_later' FROM holdfast_delayed "
+                "UNION ALL SELECT stage, 'in_progress' FROM holdfast_leases "
+                "UNION ALL SELECT stage, state FROM holdfast_outcomes) r "
+                "JOIN holdfast_stages s ON s.id = r.stage GROUP BY s.name, r.state"
+            )
+        )
+
+    def layout(self) -> Layout:
+        return self.store.read(layout)
+
+    def stage(self, name: str) -> StageRow:
+        found = self.layout().find(self.name, name)
+        if found is None:
+            raise UsageError(f"no stage {name!r} in pipeline {self.name!r}")
+        return found
+
+    def query(self, text: str, /, **params: Any) -> list[tuple[Any, ...]]:
+        """Read with SQL of the test's own, written as in store/sql."""
+        return [tuple(row) for row in self.store.read(lambda tx: _run(tx, text, params))]
+
+    def execute(self, text: str, /, **params: Any) -> list[tuple[Any, ...]]:
+        """Write with SQL of the test's own: only to set a scene that operations cannot set."""
+        return [tuple(row) for row in self.store.write(lambda tx: _run(tx, text, params))]
+
+    # The parts ----------------------------------------------------------------------------------------------
+
+    def _claim(self, who: Identity, stage: int, most: int) -> list[Lease]:
+        leases = self.store.write(lambda tx: claim(tx, who.id, stage, most), slot=who.id)
+        self._holders.update((lease.id, who.id) for lease in leases)
+        return leases
+
+    def _finish(self, lease: Lease, work: Callable[[Transaction], T]) -> T:
+        """Commit what a worker says of an attempt; raise if the engine refused it."""
+
+        def whole(tx: Transaction) -> tuple[T, bool]:
+            before = tx.run("read_newest_events", event=None, item=None, since=None, pipeline=None, most=1)
+            answer = work(tx)
+            tx.flush()
+            lost = tx.run(
+                "read_events", after=before[0][0] if before else 0, event="lease_lost", item=lease.item,
+                since=None, pipeline=None, most=1,
+            )  # fmt: skip
+            return answer, bool(lost)
+
+        answer, lost = self.store.write(whole, slot=self._holders.get(lease.id, 0))
+        if lost:
+            raise LeaseLost(f"item {lease.key!r}, stage {lease.stage}: lease {lease.id} no longer stands")
+        return answer
+
+    def _which(
+        self,
+        stage: str | None,
+        states: Collection[str],
+        key: str | None,
+        error: str | None,
+        older_than: float | None,
+    ) -> choose.Which:
+        return choose.Which(
+            pipeline=self.name,
+            stage=stage,
+            states=frozenset(State(state) for state in states),
+            key=key,
+            error=error,
+            older_than_us=None if older_than is None else microseconds(older_than),
+        )
+
+
+@contextmanager
+def connected(app: App) -> Iterator[App]:
+    """The same database through another connection, closed at the end."""
+    other = app.beside()
+    try:
+        yield other
+    finally:
+        other.store.close()
+
+
+def _run(tx: Transaction, text: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+    driver = tx.store.driver
+    # The name is the text: a driver may keep what it made of a statement of this name.
+    return driver.run(driver.dialect.render(text, text), params)
+
+
+def _until_zero(step: Callable[[], int]) -> Iterator[int]:
+    while count := step():
+        yield count
+
+
+def _plain(counts: Mapping[str, int]) -> dict[str, int]:
+    return {str(state): n for state, n in Counter(counts).items() if n}
+
+
+def _nested(rows: Iterable[tuple[Any, ...]]) -> Counts:
+    counts: Counts = {}
+    for stage, state, n in rows:
+        counts.setdefault(stage, {})[state] = int(n)
+    return counts

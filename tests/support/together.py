@@ -1,0 +1,75 @@
+"""Two threads in the database at once, held at named points so that they really overlap."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from holdfast import points
+
+T = TypeVar("T")
+
+#: No test waits this long; one that would is stuck, and says so.
+STUCK_SECONDS = 20.0
+
+
+def at_once(*works: Callable[[], T]) -> list[T]:
+    """Run each in a thread of its own, started together; return what they returned."""
+    start = threading.Barrier(len(works))
+
+    def run(work: Callable[[], T]) -> T:
+        start.wait(STUCK_SECONDS)
+        return work()
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        futures: list[Future[T]] = [pool.submit(run, work) for work in works]
+        return [future.result(timeout=STUCK_SECONDS) for future in futures]
+
+
+@contextmanager
+def meeting_at(point: str, parties: int) -> Iterator[None]:
+    """Hold every thread that reaches `point` until `parties` of them are there."""
+    barrier = threading.Barrier(parties)
+
+    def listener(reached: str) -> None:
+        if reached == point:
+            barrier.wait(STUCK_SECONDS)
+
+    with listening(listener):
+        yield
+
+
+@contextmanager
+def held_at(point: str, until: Callable[[], bool]) -> Iterator[threading.Event]:
+    """Hold the first thread that reaches `point` until a fact holds; the event tells that it is there."""
+    arrived = threading.Event()
+
+    def listener(reached: str) -> None:
+        if reached == point and not arrived.is_set():
+            arrived.set()
+            wait_for(until)
+
+    with listening(listener):
+        yield arrived
+
+
+@contextmanager
+def listening(listener: points.Listener) -> Iterator[None]:
+    old = points.listen(listener)
+    try:
+        yield
+    finally:
+        points.listen(old)
+
+
+def wait_for(fact: Callable[[], object]) -> None:
+    """Return once the fact holds."""
+    give_up_at = time.monotonic() + STUCK_SECONDS
+    while not fact():
+        if time.monotonic() > give_up_at:
+            raise AssertionError(f"waited {STUCK_SECONDS:.0f} s in vain for {fact}")
+        time.sleep(0.002)

@@ -9,7 +9,8 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from holdfast.clock import Clock, microseconds
 from holdfast.engine import add, choose, reads
@@ -20,11 +21,13 @@ from holdfast.errors import UsageError
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import BAD, State
-from holdfast.store import Store, open_store
+from holdfast.store import Store, Transaction, open_store
 from holdfast.worker import Settings, Worker
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 URL_VARIABLE = "HOLDFAST_URL"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,7 @@ class Holdfast:
         """Make the pipelines known to the store; return what that changed."""
         with self._lock:
             return {
-                spec.name: self.store.write(lambda tx, spec=spec: register(tx, spec), exclusive=True)
-                for spec in self.pipelines
+                spec.name: self.store.write(partial(register, spec=spec), exclusive=True) for spec in self.pipelines
             }
 
     def close(self) -> None:
@@ -109,7 +111,8 @@ class Holdfast:
             self.register()
             for at in range(0, len(ready), add.CHUNK):
                 chunk = ready[at : at + add.CHUNK]
-                total += self.store.write(lambda tx, chunk=chunk: add.add_items(tx, pipeline, chunk, merge, priority))
+                work = partial(add.add_items, pipeline=pipeline, items=chunk, merge=merge, priority=priority)
+                total += self.store.write(work)
         return total
 
     def worker(self, settings: Settings | None = None) -> Worker:
@@ -163,7 +166,7 @@ class Holdfast:
         self, *, event: str | None = None, key: str | None = None, pipeline: str | None = None,
         since: int | None = None, after: int | None = None, most: int = 100,
     ) -> list[dict[str, Any]]:  # fmt: skip
-        def work(tx: Any) -> list[dict[str, Any]]:
+        def work(tx: Transaction) -> list[dict[str, Any]]:
             item = reads.find_item(tx, key, pipeline)["id"] if key is not None else None
             return reads.events(tx, event=event, item=item, pipeline=pipeline, since=since, after=after, most=most)
 
@@ -191,7 +194,7 @@ class Holdfast:
         with self._lock:
             return choose.cancel(self.store, read_filter(**which), Who(by, reason), dry_run=dry_run)
 
-    def _read(self, work: Callable[[Any], Any]) -> Any:
+    def _read(self, work: Callable[[Transaction], T]) -> T:
         with self._lock:
             return self.store.read(work, patience_seconds=5.0)
 

@@ -51,7 +51,7 @@ class Pipeline:
 
         def decorate(function: Function) -> Function:
             spec = StageSpec(
-                name=name or getattr(function, "__name__", ""),
+                name=name or str(getattr(function, "__name__", "")),
                 handler=function,
                 after=(after,) if isinstance(after, str) else tuple(after),
                 version=version,
@@ -78,9 +78,7 @@ class Pipeline:
         with self._app() as app:
             return app.add(self.name, items, merge=merge, priority=priority)
 
-    def run(
-        self, *, concurrency: int = 16, lease: Duration = 30, grace: Duration = 10, name: str = ""
-    ) -> Summary:
+    def run(self, *, concurrency: int = 16, lease: Duration = 30, grace: Duration = 10, name: str = "") -> Summary:
         """Take every item through every stage, and return when nothing is left to do."""
         settings = Settings(
             concurrency=concurrency,

@@ -1,10 +1,10 @@
 """For tests, yours and ours: a clock set by hand, and named points at which a process ends.
 
-    clock = ManualClock()
-    app = Holdfast("sqlite:///test.db", clock=clock)
-    clock.advance(31)                        # leases of 30 seconds have ended
+clock = ManualClock()
+app = Holdfast("sqlite:///test.db", clock=clock)
+clock.advance(31)                        # leases of 30 seconds have ended
 
-    HOLDFAST_CRASH_AT=commit.after:3 holdfast worker books.py      # killed right after its third commit
+HOLDFAST_CRASH_AT=commit.after:3 holdfast worker books.py      # killed right after its third commit
 """
 
 from __future__ import annotations

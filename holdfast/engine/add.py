@@ -61,7 +61,9 @@ def read_items(items: Iterable[str | Mapping[str, Any]]) -> list[NewItem]:
     return list(ready.values())
 
 
-def add_items(tx: Transaction, pipeline: str, items: list[NewItem], merge: Merge = overwrite, priority: int = 0) -> Added:
+def add_items(
+    tx: Transaction, pipeline: str, items: list[NewItem], merge: Merge = overwrite, priority: int = 0
+) -> Added:
     """Insert new items and merge into known ones; unchanged ones cost no write."""
     stages = layout(tx).of_pipeline(pipeline)
     if not stages:

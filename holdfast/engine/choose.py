@@ -99,7 +99,11 @@ def _walk(
             choose, stages=_stages(tx, which), item=place[0], stage=place[1], key=pattern, error=which.error,
             before=None if which.older_than_us is None else tx.now - which.older_than_us, most=CHUNK, **params,
         )  # fmt: skip
-        done = Counter({str(state): n for state, n in _seen(rows, choose, states).items()}) if dry_run else act(tx, rows, who)
+        done = (
+            Counter({str(state): n for state, n in _seen(rows, choose, states).items()})
+            if dry_run
+            else act(tx, rows, who)
+        )
         return done, (rows[-1][0], rows[-1][1]) if len(rows) == CHUNK else None
 
     while place is not None:
@@ -117,11 +121,7 @@ def _seen(rows: list[tuple[Any, ...]], choose: str, states: Iterable[State]) -> 
 
 def _stages(tx: Transaction, which: Which) -> list[int]:
     known = layout(tx).stages.values()
-    found = [
-        row.id
-        for row in known
-        if which.pipeline in (None, row.pipeline_name) and which.stage in (None, row.name)
-    ]
+    found = [row.id for row in known if which.pipeline in (None, row.pipeline_name) and which.stage in (None, row.name)]
     if not found:
         names = ", ".join(row.label for row in known) or "none"
         wanted = "/".join(part for part in (which.pipeline, which.stage) if part) or "any stage"

@@ -44,9 +44,7 @@ def claim(tx: Transaction, worker: int, stage: int, most: int) -> list[Lease]:
     before = layout(tx).parents(stage)
     if before:
         by_item = {lease.item: lease for lease in leases}
-        for item, parent, result in tx.run(
-            "read_results", items=list(by_item), stages=list(before), most=EAGER_RESULT
-        ):
+        for item, parent, result in tx.run("read_results", items=list(by_item), stages=list(before), most=EAGER_RESULT):
             if result is not None:
                 by_item[item].results[parent] = result
     return leases

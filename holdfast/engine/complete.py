@@ -84,9 +84,7 @@ def _changed(tx: Transaction, stage: int, again: Sequence[Finished]) -> set[int]
     """The items whose stage, run again, came to another output than the outcome it replaces."""
     old = {
         item: output
-        for item, state, output in tx.run(
-            "read_outcome_states", stage=stage, items=[one.lease.item for one in again]
-        )
+        for item, state, output in tx.run("read_outcome_states", stage=stage, items=[one.lease.item for one in again])
         if state in PASSED
     }
     return {one.lease.item for one in again if old.get(one.lease.item, "none") != one.output_hash}

@@ -28,7 +28,7 @@ def _fail_stage(tx: Transaction, stage: int, finished: list[Finished]) -> None:
         lease = one.lease
         due_at = tx.now + one.delay_us
         facts = {"attempt": lease.attempt, "error": one.error, "due_at": due_at}
-        if one.traceback is None and one.error is None or one.state is State.RETRY_LATER and one.traceback is None:
+        if (one.traceback is None and one.error is None) or (one.state is State.RETRY_LATER and one.traceback is None):
             delayed.append((lease.item, stage, due_at, lease.attempt - 1, lease.alone, lease.rerun, one.error))
             tx.record("snoozed", pipeline=row.pipeline, item=lease.item, stage=stage, **facts)
             continue

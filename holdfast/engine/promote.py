@@ -12,7 +12,7 @@ CHUNK = 500
 
 
 class Promoted(NamedTuple):
-    count: int
+    moved: int
     #: When the next one is due, if any is delayed.
     next_due_at: int | None
 

@@ -49,7 +49,7 @@ def status(tx: Transaction) -> list[Facts]:
     for row in sorted(known.stages.values(), key=lambda row: (row.pipeline_name, row.position)):
         pipeline = pipelines.setdefault(row.pipeline_name, {"name": row.pipeline_name, "stages": [], "removed": []})
         counts = {state: n for state, n in sorted(states.get(row.id, {}).items()) if n}
-        facts = {"name": row.name, "version": row.version, "after": list(row.after), "states": counts}
+        facts: Facts = {"name": row.name, "version": row.version, "after": list(row.after), "states": counts}
         if not row.active:
             pipeline["removed"].append(facts)
             continue
@@ -111,8 +111,8 @@ def find_item(tx: Transaction, key: str, pipeline: str | None) -> Facts:
         where = f" in pipeline {pipeline!r}" if pipeline else ""
         raise UsageError(f"there is no item {key!r}{where}")
     if len(found) > 1:
-        names = ", ".join(row[2] for row in found)
-        raise UsageError(f"the key {key!r} is in several pipelines ({names}): say which with --pipeline")
+        several = ", ".join(row[2] for row in found)
+        raise UsageError(f"the key {key!r} is in several pipelines ({several}): say which with --pipeline")
     names = ("id", "pipeline_id", "pipeline", "key", "data", "priority", "created_at", "updated_at")
     return dict(zip(names, found[0], strict=True))
 
@@ -152,14 +152,22 @@ def history(tx: Transaction, item: Facts, known: Layout) -> list[Facts]:
     """All that happened to an item, oldest first: its events and its outcomes, read as one."""
     told: list[Facts] = [{"at": item["created_at"], "event": "added"}]
     for event in tx.records("read_newest_events", item=item["id"], event=None, since=None, pipeline=None, most=1000):
-        told.append({"at": event["at"], "event": event["event"], "stage": event["stage"], **msgspec.json.decode(event["data"])})
+        told.append(
+            {"at": event["at"], "event": event["event"], "stage": event["stage"], **msgspec.json.decode(event["data"])}
+        )
     said = {(one.get("stage"), one["event"]) for one in told}
     for outcome in tx.records("item_outcomes", item=item["id"]):
         stage = known.stages[outcome["stage"]].name
         name = {"done": "completed"}.get(outcome["state"], outcome["state"])
         if name == "completed" or (stage, name) not in said:
             told.append(
-                {"at": outcome["ended_at"], "event": name, "stage": stage, "attempt": outcome["attempts"], "version": outcome["version"]}
+                {
+                    "at": outcome["ended_at"],
+                    "event": name,
+                    "stage": stage,
+                    "attempt": outcome["attempts"],
+                    "version": outcome["version"],
+                }
             )
     return sorted(told, key=lambda one: one["at"])
 
@@ -185,12 +193,27 @@ def items(
             "list_open", stages=list(chosen), state=str(wanted), key=pattern, error=error, after=after, most=most
         ):
             where = chosen[row.pop("stage")]
-            found.append({"id": row.pop("id"), "pipeline": where.pipeline_name, "key": row.pop("key"), "stage": where.name, **row})
+            found.append(
+                {
+                    "id": row.pop("id"),
+                    "pipeline": where.pipeline_name,
+                    "key": row.pop("key"),
+                    "stage": where.name,
+                    **row,
+                }
+            )
     return sorted(found, key=lambda row: row["id"])[:most]
 
 
 def events(
-    tx: Transaction, *, event: str | None, item: int | None, pipeline: str | None, since: int | None, after: int | None, most: int
+    tx: Transaction,
+    *,
+    event: str | None,
+    item: int | None,
+    pipeline: str | None,
+    since: int | None,
+    after: int | None,
+    most: int,
 ) -> list[Facts]:
     """Events, oldest first: from `after` on, or the newest."""
     given = {"event": event, "item": item, "pipeline": pipeline, "since": since, "most": most}
@@ -215,7 +238,9 @@ def check(tx: Transaction) -> list[str]:
     for stage, state in sorted(counted.keys() | real.keys()):
         if counted.get((stage, state), 0) != real.get((stage, state), 0):
             name = known[stage].label if stage in known else str(stage)
-            wrong.append(f"{name} {state}: counted {counted.get((stage, state), 0)}, there are {real.get((stage, state), 0)}")
+            wrong.append(
+                f"{name} {state}: counted {counted.get((stage, state), 0)}, there are {real.get((stage, state), 0)}"
+            )
     return wrong
 
 
@@ -264,12 +289,22 @@ class Why:
             if lease["stage"] != stage.id:
                 continue
             if lease["name"] is None:
-                return {"reason": "orphaned", "text": "its worker is dead; any living worker will free it within a lease"}
+                return {
+                    "reason": "orphaned",
+                    "text": "its worker is dead; any living worker will free it within a lease",
+                }
             who = f"worker {lease['name']!r} (process {lease['process'].partition(' ')[0]})"
             alive = lease["clock"] == self._tx.store.driver.clock_name and lease["alive_until"] > self._tx.steady
             if not alive:
-                return {"reason": "orphaned", "text": f"{who} holds it and is silent; any living worker will take over within a lease"}
-            notes = [note for note in msgspec.json.decode(lease["facts"]).get("progress", []) if note["item"] == self._item["key"]]
+                return {
+                    "reason": "orphaned",
+                    "text": f"{who} holds it and is silent; any living worker will take over within a lease",
+                }
+            notes = [
+                note
+                for note in msgspec.json.decode(lease["facts"]).get("progress", [])
+                if note["item"] == self._item["key"]
+            ]
             return {
                 "reason": "lease", "text": f"{who} is working on it, attempt {lease['attempt']} of {stage.max_attempts}",
                 "since": lease["since"], "progress": notes[0] if notes else None,
@@ -283,9 +318,14 @@ class Why:
                 "reason": "no_worker", "text": f"no living worker offers stage {stage.name!r}",
                 "do": "start one: holdfast worker FILE",
             }  # fmt: skip
-        [(ahead,)] = self._tx.run("ahead_of", stage=stage.id, priority=self._item["priority"], item=self._item["id"], most=1000)
+        [(ahead,)] = self._tx.run(
+            "ahead_of", stage=stage.id, priority=self._item["priority"], item=self._item["id"], most=1000
+        )
         many = "1,000 or more" if ahead == 1000 else str(ahead)
-        return {"reason": "queue", "text": f"it waits its turn, {many} before it; {len(offering)} workers offer this stage"}
+        return {
+            "reason": "queue",
+            "text": f"it waits its turn, {many} before it; {len(offering)} workers offer this stage",
+        }
 
     def _retry_later(self, stage: StageRow, row: Facts) -> Facts:
         error = f"; the last error was: {row['error']}" if row["error"] else ""

@@ -49,10 +49,14 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
         tx.count(stage, State.IN_PROGRESS, -1)
         then = after_death(attempt, row.max_attempts, alone)
         error = f"the worker that ran attempt {attempt} died"
-        tx.record("lease_expired", pipeline=row.pipeline, item=item, stage=stage, lease=id_, worker=worker, attempt=attempt)
+        tx.record(
+            "lease_expired", pipeline=row.pipeline, item=item, stage=stage, lease=id_, worker=worker, attempt=attempt
+        )
         if then.state is State.EXHAUSTED:
             lease = Lease(id_, item, stage, attempt, alone, rerun, "", "", since)
-            save_outcomes(tx, stage, [Finished(lease, State.EXHAUSTED, row.version, error=error, took_us=max(0, tx.now - since))])
+            save_outcomes(
+                tx, stage, [Finished(lease, State.EXHAUSTED, row.version, error=error, took_us=max(0, tx.now - since))]
+            )
             tx.record("exhausted", pipeline=row.pipeline, item=item, stage=stage, attempt=attempt, error=error)
             exhausted += 1
         else:

@@ -7,7 +7,7 @@ the new layout itself.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -101,9 +101,9 @@ class _Plan:
         return bool(self.added or self.removed or self.changed)
 
 
-def _stage_row(row: tuple[object, ...]) -> StageRow:
-    (id_, pipeline, pipeline_name, name, position, after, version, attempts, active, created, changed, nxt, until) = row
+def _stage_row(row: tuple[Any, ...]) -> StageRow:
+    id_, pipeline, pipeline_name, name, position, after, version, max_attempts, active, *generations = row
+    before = tuple(msgspec.json.decode(after))
     return StageRow(
-        id_, pipeline, pipeline_name, name, position, tuple(msgspec.json.decode(after)), version, attempts,  # type: ignore[arg-type]
-        bool(active), created, changed, nxt, until,  # type: ignore[arg-type]
-    )  # fmt: skip
+        id_, pipeline, pipeline_name, name, position, before, version, max_attempts, bool(active), *generations
+    )

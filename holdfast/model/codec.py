@@ -35,7 +35,9 @@ def encode(value: Any, *, limit: int = MAX_BYTES) -> str:
     except Exception:
         raise ValueRefused(_explain(value)) from None
     if len(encoded) > limit:
-        raise ValueRefused(f"{len(encoded):,} bytes as JSON; the limit is {limit:,}: store it elsewhere, return its address")
+        raise ValueRefused(
+            f"{len(encoded):,} bytes as JSON; the limit is {limit:,}: store it elsewhere, return its address"
+        )
     if not same or b"\\u0000" in encoded or _may_be_deep(encoded):
         trouble = _explain(value)
         if trouble or not same:

@@ -34,7 +34,7 @@ class StageSpec:
         where = f"stage {self.name!r}"
         check_name(self.name, "stage")
         if not isinstance(self.version, str) or not self.version:
-            raise DefinitionError(f"{where}: version {self.version!r} is not a text; write version=\"2\"")
+            raise DefinitionError(f'{where}: version {self.version!r} is not a text; write version="2"')
         if _whole(self.max_attempts) < 1:
             raise DefinitionError(f"{where}: max_attempts {self.max_attempts!r} is not a whole number of 1 or more")
         if self.batch is not None and _whole(self.batch) < 1:
@@ -42,7 +42,7 @@ class StageSpec:
         if self.timeout_seconds is not None and self.timeout_seconds <= 0:
             raise DefinitionError(f"{where}: timeout must be longer than zero")
         if self.isolate not in (None, "process"):
-            raise DefinitionError(f"{where}: isolate={self.isolate!r} is unknown; the only way is isolate=\"process\"")
+            raise DefinitionError(f'{where}: isolate={self.isolate!r} is unknown; the only way is isolate="process"')
         _check_signature(self.handler, where)
 
     @property

@@ -10,7 +10,7 @@ import os
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from holdfast.store.statements import Dialect, Statement
 
@@ -30,9 +30,11 @@ class Begun(NamedTuple):
 class Driver(Protocol):
     """One connection."""
 
-    dialect: Dialect
     #: Which steady clock judges leases here.
     clock_name: str
+
+    @property
+    def dialect(self) -> Dialect: ...
 
     def begin(self, writer: int, seq: int, *, exclusive: bool) -> Begun:
         """Begin a write; `exclusive` keeps every other write out until it ends."""
@@ -89,7 +91,7 @@ class Listener(Protocol):
 class Forkable:
     """A connection must not be shared with a forked child: the child's copy is cut off, and refuses to work."""
 
-    _open: weakref.WeakSet[Forkable] = weakref.WeakSet()
+    _open: ClassVar[weakref.WeakSet[Forkable]] = weakref.WeakSet()
 
     def __init__(self) -> None:
         self.pid = os.getpid()

@@ -12,8 +12,9 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -36,7 +37,23 @@ WAL_KEPT_BYTES = 64 * 1024 * 1024
 REPORT_SECONDS = 5.0
 
 _SHARED_FILE_SYSTEMS = frozenset(
-    "nfs nfs4 cifs smb3 smbfs afs ceph glusterfs lustre 9p ncpfs ocfs2 gfs2 beegfs fuse.sshfs fuse.glusterfs fuse.ceph".split()
+    (
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "9p",
+        "ncpfs",
+        "ocfs2",
+        "gfs2",
+        "beegfs",
+    )
+    + ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph")
 )
 
 _to_json = msgspec.json.Encoder().encode
@@ -45,18 +62,20 @@ _from_json = msgspec.json.Decoder().decode
 
 class SQLiteDialect(Dialect):
     name = "sqlite"
-    words = {
-        "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
-        "bytewise": "COLLATE BINARY",
-        "keyed": "WITHOUT ROWID",
-        "hot": "",
-        "skip_locked": "",
-        "for_update": "",
-        "for_update_of_outcomes": "",
-        "glob": "GLOB",
-        "position": "instr",
-        "has_schema": "SELECT count(*) FROM sqlite_master WHERE name = 'holdfast_schema_version'",
-    }
+    words: Mapping[str, str] = MappingProxyType(
+        {
+            "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
+            "bytewise": "COLLATE BINARY",
+            "keyed": "WITHOUT ROWID",
+            "hot": "",
+            "skip_locked": "",
+            "for_update": "",
+            "for_update_of_outcomes": "",
+            "glob": "GLOB",
+            "position": "instr",
+            "has_schema": "SELECT count(*) FROM sqlite_master WHERE name = 'holdfast_schema_version'",
+        }
+    )
 
     def parameter(self, name: str) -> str:
         return f":{name}"
@@ -219,7 +238,9 @@ class SQLite(Forkable):
             self._reported_at = now
             log.warning(
                 "waiting for %.0f s to write to %s: process %s holds the lock; if it is frozen, end it",
-                now - since, self._path, _holder(self._queue),
+                now - since,
+                self._path,
+                _holder(self._queue),
             )
 
     # The parts ----------------------------------------------------------------------------------------------------
@@ -236,7 +257,7 @@ class SQLite(Forkable):
             conn.execute("PRAGMA wal_autocheckpoint = 2000")
             conn.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
         except sqlite3.Error as error:
-            raise _translated(error, self._path) from error
+            raise _translated(error, self._path) or StoreBroken(f"{self._path}: {error}") from error
 
     def _begin_immediate(self) -> None:
         self._check()
@@ -265,7 +286,9 @@ class SQLite(Forkable):
         if self._conn is None:
             raise StoreError(f"{self._path} was closed")
         if _identity(self._path) != self._identity:
-            raise StoreBroken(f"{self._path} was removed or replaced while it was in use: nothing more is written to it")
+            raise StoreBroken(
+                f"{self._path} was removed or replaced while it was in use: nothing more is written to it"
+            )
 
     def _join_queue(self) -> None:
         if not self._try_queue(0.0):
@@ -348,7 +371,9 @@ def _open_queue(path: Path, create: bool) -> int:
     try:
         return os.open(f"{path}-writer", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise StoreBroken(f"cannot write beside {path} ({error.strerror}): holdfast needs to write in its folder") from None
+        raise StoreBroken(
+            f"cannot write beside {path} ({error.strerror}): holdfast needs to write in its folder"
+        ) from None
 
 
 def _connect(path: Path, create: bool) -> sqlite3.Connection:
@@ -356,7 +381,11 @@ def _connect(path: Path, create: bool) -> sqlite3.Connection:
     try:
         return sqlite3.connect(
             f"file:{quote(str(path))}?mode={mode}",
-            uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS, cached_statements=256,
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=BUSY_SECONDS,
+            cached_statements=256,
         )
     except sqlite3.Error as error:
         raise _translated(error, path) or StoreBroken(f"{path}: {error}") from error

@@ -15,7 +15,7 @@ from __future__ import annotations
 import builtins
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -44,7 +44,8 @@ class Dialect(ABC):
     """What differs between two databases, as far as text goes."""
 
     name: str
-    words: dict[str, str]
+    #: What this dialect has for a word in braces.
+    words: Mapping[str, str]
 
     @abstractmethod
     def parameter(self, name: str) -> str:

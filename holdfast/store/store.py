@@ -322,9 +322,7 @@ def open_store(url: str, *, create: bool = True, clock: Clock | None = None, dea
 
         return Postgres.store(url, clock=clock, deadline_seconds=deadline_seconds)
     shown = url.split("://")[0] + "://…" if "://" in url else url
-    raise UsageError(
-        f"store {shown!r} is unknown: write sqlite:///path/to/file.db or postgresql://user@host/database"
-    )
+    raise UsageError(f"store {shown!r} is unknown: write sqlite:///path/to/file.db or postgresql://user@host/database")
 
 
 def _version(driver: Driver) -> int:

@@ -90,7 +90,7 @@ class Committer:
         #: Set when nothing is in hand while no more is claimed, and when the thread ends.
         self.empty = threading.Event()
         self.broken: Exception | None = None
-        self.done = {state: 0 for state in State}
+        self.done = dict.fromkeys(State, 0)
 
     # What other threads call --------------------------------------------------------------------------------------
 

@@ -29,7 +29,9 @@ class Context:
 
     __slots__ = ("_around", "_item", "_known", "_open", "_stage", "attempt", "item")
 
-    def __init__(self, around: Surroundings, item: Item, number: int, stage: str, attempt: int, known: dict[int, str]) -> None:
+    def __init__(
+        self, around: Surroundings, item: Item, number: int, stage: str, attempt: int, known: dict[int, str]
+    ) -> None:
         self.item = item
         #: Which attempt this is, counted from 1.
         self.attempt = attempt
@@ -49,7 +51,9 @@ class Context:
         """Tell how far this attempt has come; it travels with the next heartbeat."""
         self._check()
         self._around.note_progress(
-            self._item, self._stage, {"item": self.item.key, "stage": self._stage, "done": done, "total": total, "note": note[:200]}
+            self._item,
+            self._stage,
+            {"item": self.item.key, "stage": self._stage, "done": done, "total": total, "note": note[:200]},
         )
 
     @property

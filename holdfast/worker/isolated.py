@@ -161,7 +161,9 @@ class _Child:
             except EOFError:
                 return
             pipeline, spec = self._offer[message["stage"]]
-            leases = [Lease(**{**one, "results": {int(k): v for k, v in one["results"].items()}}) for one in message["leases"]]
+            leases = [
+                Lease(**{**one, "results": {int(k): v for k, v in one["results"].items()}}) for one in message["leases"]
+            ]
             call = Call(pipeline, spec, leases, time.monotonic())
             if spec.is_async:
                 finished = asyncio.run(self._runner.run_async(call, time.monotonic))

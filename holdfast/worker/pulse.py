@@ -84,7 +84,10 @@ class Pulse:
         sent = time.monotonic()
         found = self._store.writing(lambda tx: workers.beat(tx, self.identity, self._facts())).run()
         if not found:
-            log.warning("worker %s was declared dead; its work goes to others, it goes on under a new number", self.identity.name)
+            log.warning(
+                "worker %s was declared dead; its work goes to others, it goes on under a new number",
+                self.identity.name,
+            )
             self._on_lost()
             self.identity = self._renew()
             self._join(patience_seconds=0.0)

@@ -116,14 +116,20 @@ class Runner:
             return [self._verdict(call, call.leases[0], answer)]
         if not isinstance(answer, list) or len(answer) != len(call.leases):
             got = f"{len(answer)} verdicts" if isinstance(answer, list) else f"a {type(answer).__name__}"
-            wrong = Permanent(f"a batch of {len(call.leases)} items needs a list of as many verdicts, the handler returned {got}")
+            wrong = Permanent(
+                f"a batch of {len(call.leases)} items needs a list of as many verdicts, the handler returned {got}"
+            )
             return self.raised(call, wrong)
         return [self._verdict(call, lease, one) for lease, one in zip(call.leases, answer, strict=True)]
 
     def _verdict(self, call: Call, lease: Lease, answer: Any) -> Finished:
         if isinstance(answer, Skip):
             return self._finished(
-                call, lease, State.SKIPPED, output_hash=_NOTHING, error=codec.plain_text(str(answer.reason), ERROR_LENGTH) or None
+                call,
+                lease,
+                State.SKIPPED,
+                output_hash=_NOTHING,
+                error=codec.plain_text(str(answer.reason), ERROR_LENGTH) or None,
             )
         if isinstance(answer, RetryLater):
             reason = codec.plain_text(str(answer.reason), ERROR_LENGTH) or None
@@ -161,7 +167,9 @@ def describe(error: BaseException) -> tuple[str, str]:
     text = codec.plain_text(f"{type(error).__name__}: {said}" if said else type(error).__name__, ERROR_LENGTH)
     try:
         # Only the nearest frames: a runaway recursion has thousands.
-        lines = traceback.TracebackException.from_exception(error, limit=-30, max_group_width=5, max_group_depth=3).format()
+        lines = traceback.TracebackException.from_exception(
+            error, limit=-30, max_group_width=5, max_group_depth=3
+        ).format()
         trace = codec.plain_text("".join(lines), TRACEBACK_LENGTH)
     except BaseException as worse:
         trace = f"{text}\n(its traceback cannot be had: {type(worse).__name__})"

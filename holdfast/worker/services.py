@@ -34,7 +34,9 @@ class Service(Protocol):
 class Reaper:
     """Buries dead workers and frees their leases."""
 
-    def __init__(self, store: Store, pulse: Pulse, host: str, lease_seconds: float, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, store: Store, pulse: Pulse, host: str, lease_seconds: float, clock: Clock = time.monotonic
+    ) -> None:
         self._store = store
         self._pulse = pulse
         self._host = host
@@ -77,15 +79,14 @@ class Promoter:
         self.due = min(self.due, self._clock() + delay_us / 1e6)
 
     def one_pass(self) -> bool:
-        now_and_next = self._store.write(lambda tx: (tx.now, promote.promote(tx)))
-        now, done = now_and_next
-        if done.count == promote.CHUNK:
+        now, done = self._store.write(lambda tx: (tx.now, promote.promote(tx)))
+        if done.moved == promote.CHUNK:
             self.due = self._clock()
         elif done.next_due_at is None:
             self.due = self._clock() + self._poll
         else:
             self.due = self._clock() + min(self._poll, max(0.0, (done.next_due_at - now) / 1e6))
-        return bool(done.count)
+        return bool(done.moved)
 
 
 class Backfiller:

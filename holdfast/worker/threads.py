@@ -121,8 +121,10 @@ class Threads:
             self._start_thread()
         log.warning(
             "item %r, stage %r: ran longer than %.0f s and cannot be stopped in a thread; it is given up "
-            "(isolate=\"process\" would end it)",
-            call.leases[0].key, call.spec.name, call.spec.timeout_seconds,
+            '(isolate="process" would end it)',
+            call.leases[0].key,
+            call.spec.name,
+            call.spec.timeout_seconds,
         )
         self._report(call, self._runner.timed_out(call))
 

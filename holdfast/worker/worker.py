@@ -30,7 +30,7 @@ from holdfast.worker.isolated import Isolated
 from holdfast.worker.lanes import Lanes
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runner import Runner
-from holdfast.worker.services import Backfiller, Folder, Promoter, Reaper
+from holdfast.worker.services import Backfiller, Folder, Promoter, Reaper, Service
 from holdfast.worker.threads import Threads
 
 log = logging.getLogger("holdfast.worker")
@@ -57,7 +57,9 @@ class Settings:
         if self.concurrency < 1:
             raise UsageError(f"concurrency {self.concurrency}: at least one handler must run")
         if self.lease_seconds < 0.2:
-            raise UsageError(f"lease {self.lease_seconds} s: it must be 0.2 s or longer, to leave time for three heartbeats")
+            raise UsageError(
+                f"lease {self.lease_seconds} s: it must be 0.2 s or longer, to leave time for three heartbeats"
+            )
         if self.grace_seconds < 0 or self.poll_seconds <= 0:
             raise UsageError("grace must be zero or more, and poll longer than zero")
 
@@ -162,7 +164,7 @@ class Worker:
         writer = self._store.another()
         promoter = Promoter(writer, settings.poll_seconds)
         reaper = Reaper(writer, self._pulse, self._host, settings.lease_seconds)
-        services = [reaper, promoter, Backfiller(writer, settings.poll_seconds), Folder(writer)]
+        services: list[Service] = [reaper, promoter, Backfiller(writer, settings.poll_seconds), Folder(writer)]
         self._committer = Committer(
             writer, self._pulse, self._offer, self._hand, services, promoter, self._start_calls,
             settings.poll_seconds, [spec.name for spec in self._pipelines],
@@ -210,7 +212,9 @@ class Worker:
 
     def _start_calls(self, calls: list[Call]) -> None:
         isolated = [call for call in calls if call.spec.isolate or call.leases[0].alone >= ISOLATED]
-        rest = [call for call in calls if not call.spec.isolate and call.leases[0].alone < ISOLATED] if isolated else calls
+        rest = (
+            [call for call in calls if not call.spec.isolate and call.leases[0].alone < ISOLATED] if isolated else calls
+        )
         if isolated:
             self._isolated.submit(isolated)
         lanes = [call for call in rest if call.spec.is_async]
@@ -238,7 +242,9 @@ class Worker:
 
     def _new_identity(self) -> Identity:
         name = self.settings.name or f"{socket.gethostname()}-{os.getpid()}"
-        return Identity(new_identity(), name, self._host, machine.this_process(), round(self.settings.lease_seconds * 1e6))
+        return Identity(
+            new_identity(), name, self._host, machine.this_process(), round(self.settings.lease_seconds * 1e6)
+        )
 
     def _facts(self) -> dict[str, Any]:
         done = {str(state): n for state, n in self._committer.done.items() if n} if self._parts_made else {}

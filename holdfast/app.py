@@ -131,7 +131,7 @@ class Holdfast:
         worker = self.worker(settings)
         worker.run(until_drained=True, on_tick=on_tick, tick_seconds=tick_seconds)
         names = {spec.name for spec in self.pipelines}
-        return Summary([one for one in self.status() if one["name"] in names], worker.stopping)
+        return Summary([one for one in self.status() if one["name"] in names], worker.interrupted)
 
     # Questions ----------------------------------------------------------------------------------------------------
 

@@ -17,8 +17,7 @@ def backfill(tx: Transaction, most: int = CHUNK) -> int:
             continue
         first, last, pipeline = rows[0]
         items = [row[0] for row in tx.run("items_from", pipeline=pipeline, first=first, last=last, most=most)]
-        if let_meet(tx, stage, items):
-            tx.tell_idle_workers()
+        let_meet(tx, stage, items)
         tx.run("move_backfill", stage=stage, next=items[-1] + 1 if len(items) == most else None)
         return len(items) or 1
     return 0

@@ -57,8 +57,6 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
         let_meet(tx, after, passed)
     for after in (*following.simple, *following.checked):
         _run_again(tx, after, [one.lease.item for one in again], changed)
-    if not following.simple or len(gone) < len(passed):
-        tx.tell_idle_workers()
     return [_moved_on(tx, one, straight) for one in gone if straight is not None]
 
 
@@ -71,6 +69,7 @@ def let_meet(tx: Transaction, stage: int, items: Sequence[int]) -> int:
     born = tx.run("let_meet", stage=stage, items=list(items), before=list(before), needed=len(before))
     if born:
         tx.count(stage, State.PENDING, len(born))
+        tx.tell_idle_workers()
     return len(born)
 
 
@@ -78,6 +77,7 @@ def _enter(tx: Transaction, stage: int, items: Sequence[int]) -> None:
     if items:
         tx.run_rows("enter_waiting", [(item, stage, 0, 0, 0) for item in items])
         tx.count(stage, State.PENDING, len(items))
+        tx.tell_idle_workers()
 
 
 def _changed(tx: Transaction, stage: int, again: Sequence[Finished]) -> set[int]:
@@ -107,6 +107,7 @@ def _run_again(tx: Transaction, stage: int, items: list[int], changed: set[int])
     for item, _ in tx.run_rows("reopen", [(item, stage) for item in finished]):
         tx.count(stage, finished[item], -1)
         tx.count(stage, State.PENDING, 1)
+    tx.tell_idle_workers()
 
 
 def _moved_on(tx: Transaction, one: Finished, stage: int) -> Lease:

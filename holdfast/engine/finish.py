@@ -36,6 +36,8 @@ class Finished:
     waited_us: int = 0
     #: How many items shared the call.
     company: int = 1
+    #: Set when the lease no longer stood: nothing of this attempt was saved.
+    lost: bool = False
 
     @property
     def started_at(self) -> int:
@@ -93,9 +95,10 @@ def bucket_middle_us(number: int) -> float:
 def _without_lost(tx: Transaction, stage: int, finished: Sequence[Finished], stood: set[int]) -> list[Finished]:
     row = layout(tx).stages[stage]
     for one in finished:
-        if one.lease.id not in stood:
+        one.lost = one.lease.id not in stood
+        if one.lost:
             tx.record(
                 "lease_lost", pipeline=row.pipeline, item=one.lease.item, stage=stage,
                 lease=one.lease.id, attempt=one.lease.attempt, refused=str(one.state),
             )  # fmt: skip
-    return [one for one in finished if one.lease.id in stood]
+    return [one for one in finished if not one.lost]

@@ -22,12 +22,12 @@ def stages_with_work(tx: Transaction, stages: Sequence[int]) -> list[int]:
     return [row[0] for row in tx.run("stages_with_work", stages=list(stages))] if stages else []
 
 
-def unfinished(tx: Transaction, pipelines: Sequence[str]) -> bool:
-    """Is anything still to be done in these pipelines, by anyone?"""
-    stages = [stage for name in pipelines for stage in layout(tx).of_pipeline(name)]
-    if any(stage.backfill_next is not None for stage in stages):
+def unfinished(tx: Transaction, stages: Sequence[int]) -> bool:
+    """Is anything still to be done in these stages, by anyone?"""
+    known = layout(tx).stages
+    if any(known[stage].backfill_next is not None for stage in stages):
         return True
-    return bool(tx.run("any_open", stages=[stage.id for stage in stages]))
+    return bool(tx.run("any_open", stages=list(stages)))
 
 
 def status(tx: Transaction) -> list[Facts]:

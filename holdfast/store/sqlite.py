@@ -36,25 +36,10 @@ WAL_KEPT_BYTES = 64 * 1024 * 1024
 #: Waiting longer than this for the writer's place is worth a line in the log, each time as long again.
 REPORT_SECONDS = 5.0
 
-_SHARED_FILE_SYSTEMS = frozenset(
-    (
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "afs",
-        "ceph",
-        "glusterfs",
-        "lustre",
-        "9p",
-        "ncpfs",
-        "ocfs2",
-        "gfs2",
-        "beegfs",
-    )
-    + ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph")
-)
+_SHARED_FILE_SYSTEMS = frozenset({
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "9p", "ncpfs", "ocfs2", "gfs2",
+    "beegfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph",
+})  # fmt: skip
 
 _to_json = msgspec.json.Encoder().encode
 _from_json = msgspec.json.Decoder().decode

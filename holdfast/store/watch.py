@@ -6,6 +6,7 @@ closes, so that the call fails and the worker can act.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -23,6 +24,15 @@ class Watched(Protocol):
 _watched: weakref.WeakSet[Watched] = weakref.WeakSet()
 _lock = threading.Lock()
 _thread: threading.Thread | None = None
+
+
+def _anew() -> None:
+    """A forked child has no watching thread, and the lock may have been held when it was forked."""
+    global _lock, _thread
+    _lock, _thread = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_anew)
 
 
 def watch(one: Watched) -> None:

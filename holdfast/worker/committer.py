@@ -22,7 +22,7 @@ from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished
 from holdfast.engine.reads import stages_with_work, unfinished
 from holdfast.engine.release import release
-from holdfast.errors import StoreBroken, StoreError, StoreUnavailable
+from holdfast.errors import LeaseLost, StoreBroken, StoreError, StoreUnavailable
 from holdfast.model.states import State
 from holdfast.store import Store, Transaction
 from holdfast.worker.call import Call
@@ -70,7 +70,6 @@ class Committer:
         self._promoter = promoter
         self._start_calls = start
         self._poll = poll_seconds
-        self._pipelines = pipelines
         self._inbox: deque[tuple[Call, list[Finished]]] = deque()
         self._bell = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
@@ -124,6 +123,9 @@ class Committer:
         self._bell.set()
 
     def join(self, timeout_seconds: float) -> bool:
+        """Wait for the end; False if it has not come by then, or there was no beginning."""
+        if self._thread.ident is None:
+            return False
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
@@ -267,6 +269,14 @@ class Committer:
             if many and many[0].state is not State.PENDING:
                 self._hand.learn(many[0].lease.stage, many[0].took_us / 1e6 / len(many))
         for one in finished:
+            if one.lost:
+                log.warning(
+                    "%s", LeaseLost(
+                        f"item {one.lease.key!r}: the lease of attempt {one.lease.attempt} ended before the attempt did; "
+                        f"its result is not saved, another worker has the item"
+                    ),
+                )  # fmt: skip
+                continue
             self.done[one.state] += 1
             if one.state is State.RETRY_LATER:
                 self._promoter.expect(one.delay_us)
@@ -322,7 +332,7 @@ class Committer:
     def _rest(self) -> None:
         """Nothing to do: see whether everything is done, then wait for a reason to go on."""
         if self._claiming and not len(self._hand) and not self.drained.is_set():
-            if not self._store.read(lambda tx: unfinished(tx, self._pipelines)):
+            if not self._store.read(lambda tx: unfinished(tx, list(self._offer))):
                 self.drained.set()
         if self._inbox or self._news:
             return
@@ -340,15 +350,3 @@ class Committer:
         if now - self._complained_at >= COMPLAIN_SECONDS:
             self._complained_at = now
             log.warning("the store is not available, work waits: %s", error)
-
-    def audit(self) -> int:
-        """Leases that bear this worker's number but are not in hand belong to nobody: let them be freed."""
-        worker = self._pulse.identity.id
-
-        def disown(tx: Transaction) -> int:
-            lost = [row[0] for row in tx.run("leases_of", worker=worker) if row[0] not in self._hand]
-            if lost:
-                tx.run("disown", leases=lost)
-            return len(lost)
-
-        return self._store.write(disown)

@@ -27,6 +27,7 @@ from holdfast.worker.runner import Runner
 log = logging.getLogger("holdfast.worker")
 
 Report = Callable[[Call, list[Finished]], None]
+MayStart = Callable[[Call], bool]
 #: Pipeline and stage by stage number.
 Offer = Mapping[int, tuple[str, StageSpec]]
 
@@ -37,11 +38,14 @@ _TOLD = ("state", "version", "result", "output_hash", "error", "traceback", "del
 class Isolated:
     """Runs calls in child processes, at most `width` at a time."""
 
-    def __init__(self, runner: Runner, around: Surroundings, offer: Offer, width: int, report: Report) -> None:
+    def __init__(
+        self, runner: Runner, around: Surroundings, offer: Offer, width: int, report: Report, may_start: MayStart
+    ) -> None:
         self._runner = runner
         self._around = around
         self._width = width
         self._report = report
+        self._may_start = may_start
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._spare: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
         self._busy: dict[Call, int] = {}
@@ -79,7 +83,7 @@ class Isolated:
             call = self._calls.get()
             if call is None:
                 return
-            if not call.is_over:
+            if self._may_start(call):
                 finished = self._run(call)
                 if call.end():
                     self._report(call, finished)

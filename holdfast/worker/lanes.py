@@ -20,15 +20,17 @@ from holdfast.worker.runner import Runner
 log = logging.getLogger("holdfast.worker")
 
 Report = Callable[[Call, list[Finished]], None]
+MayStart = Callable[[Call], bool]
 
 
 class Lanes:
     """Runs calls of async handlers, at most `width` at a time."""
 
-    def __init__(self, runner: Runner, width: int, report: Report) -> None:
+    def __init__(self, runner: Runner, width: int, report: Report, may_start: MayStart) -> None:
         self._runner = runner
         self._width = width
         self._report = report
+        self._may_start = may_start
         self._calls: deque[Call] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,7 +121,7 @@ class Lanes:
                 self._idle.append(waiter)
                 await waiter
                 continue
-            if call.is_over:
+            if not self._may_start(call):
                 continue
             finished = await self._runner.run_async(call, time.monotonic)
             if call.end():

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 
 from holdfast.worker import wire
@@ -26,7 +27,10 @@ class Nursery:
         mine, its = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
-        self._pid = os.fork()
+        with warnings.catch_warnings():
+            # The one other thread there may be watches connections, which the child does not have.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._pid = os.fork()
         if self._pid == 0:
             mine.close()
             _run_and_exit(lambda: _Matron(its, serve).run())

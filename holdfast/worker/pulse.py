@@ -59,13 +59,17 @@ class Pulse:
 
     def stop(self) -> None:
         self._stopped.set()
-        self._thread.join(timeout=2.0)
+        if self._thread.ident is not None:
+            self._thread.join(timeout=2.0)
 
     def leave(self) -> None:
-        self._store.write(lambda tx: workers.leave(tx, self.identity), patience_seconds=2.0)
+        """Say goodbye, unless the thread still waits for the database: then the lease ends by itself."""
+        if not self._thread.is_alive():
+            self._store.write(lambda tx: workers.leave(tx, self.identity), patience_seconds=2.0)
 
     def close(self) -> None:
-        self._store.close()
+        if not self._thread.is_alive():
+            self._store.close()
 
     @property
     def trusted(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from holdfast.engine import backfill, fold, promote, reap
 from holdfast.store import Store
+from holdfast.worker.hand import Hand
 from holdfast.worker.machine import is_alive
 from holdfast.worker.pulse import Pulse
 
@@ -102,6 +103,30 @@ class Backfiller:
         looked_at = self._store.write(backfill.backfill)
         self.due = self._clock() + (0.0 if looked_at else self._poll)
         return bool(looked_at)
+
+
+class Auditor:
+    """Lets go of leases that bear this worker's number though it has them not in hand: nobody would ever finish them."""
+
+    def __init__(
+        self, store: Store, pulse: Pulse, hand: Hand, lease_seconds: float, clock: Clock = time.monotonic
+    ) -> None:
+        self._store = store
+        self._pulse = pulse
+        self._hand = hand
+        self._interval = lease_seconds
+        self._clock = clock
+        self.due = clock() + lease_seconds
+
+    def one_pass(self) -> bool:
+        self.due = self._clock() + self._interval
+        worker = self._pulse.identity.id
+        mine = self._store.read(lambda tx: tx.run("leases_of", worker=worker))
+        unknown = [row[0] for row in mine if row[0] not in self._hand]
+        if unknown:
+            log.error("%d leases were held but not known; they are let go", len(unknown))
+            self._store.write(lambda tx: tx.run("disown", leases=unknown))
+        return False
 
 
 class Folder:

@@ -28,15 +28,19 @@ PATIENCE_SECONDS = 0.01
 MOST_LOST = 4
 
 Report = Callable[[Call, list[Finished]], None]
+MayStart = Callable[[Call], bool]
 
 
 class Threads:
     """Runs calls of sync handlers, at most `width` at a time."""
 
-    def __init__(self, runner: Runner, width: int, report: Report, pace: Callable[[Call], float | None]) -> None:
+    def __init__(
+        self, runner: Runner, width: int, report: Report, may_start: MayStart, pace: Callable[[Call], float | None]
+    ) -> None:
         self._runner = runner
         self._width = width
         self._report = report
+        self._may_start = may_start
         self._pace = pace
         self._bundles: queue.SimpleQueue[deque[Call] | None] = queue.SimpleQueue()
         self._running: dict[int, tuple[Call, deque[Call]]] = {}
@@ -139,7 +143,7 @@ class Threads:
                     call = bundle.popleft()
                 except IndexError:
                     break
-                if call.is_over:
+                if not self._may_start(call):
                     continue
                 self._running[me] = (call, bundle)
                 finished = self._runner.run(call, time.monotonic)

@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.engine.finish import Finished
 from holdfast.engine.register import layout
 from holdfast.engine.workers import Identity
-from holdfast.errors import StoreBroken, StoreError, UsageError
+from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.model.layout import Layout
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import ISOLATED
@@ -30,7 +30,7 @@ from holdfast.worker.isolated import Isolated
 from holdfast.worker.lanes import Lanes
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runner import Runner
-from holdfast.worker.services import Backfiller, Folder, Promoter, Reaper, Service
+from holdfast.worker.services import Auditor, Backfiller, Folder, Promoter, Reaper, Service
 from holdfast.worker.threads import Threads
 
 log = logging.getLogger("holdfast.worker")
@@ -87,7 +87,7 @@ class Worker:
 
     @property
     def stopping(self) -> bool:
-        return self._stop_requests > 0
+        return self._stop_requests > 0 or not self._pulse.trusted
 
     def read_result(self, pipeline: str, item: int, stage: str, known: dict[int, str]) -> str | None:
         row = self._layout.find(pipeline, stage)
@@ -139,7 +139,7 @@ class Worker:
         if self._committer.broken is not None:
             raise self._committer.broken
         if self._threads.unfit:
-            raise StoreError("too many handlers hang beyond their timeout; a new process must take over")
+            raise HoldfastError("too many handlers hang beyond their timeout; a new process must take over")
 
     def stop(self) -> None:
         """Stop claiming, let running handlers end within the grace; called again: hand everything back at once."""
@@ -151,10 +151,14 @@ class Worker:
         settings = self.settings
         runner = Runner(self)
         self._hand = Hand(settings.concurrency)
-        self._isolated = Isolated(runner, self, self._offer, settings.concurrency, self._report)
-        self._lanes = Lanes(runner, settings.concurrency, self._report)
+        self._isolated = Isolated(runner, self, self._offer, settings.concurrency, self._report, self._may_start)
+        self._lanes = Lanes(runner, settings.concurrency, self._report, self._may_start)
         self._threads = Threads(
-            runner, settings.concurrency, self._report, lambda call: self._hand.pace(call.leases[0].stage)
+            runner,
+            settings.concurrency,
+            self._report,
+            self._may_start,
+            lambda call: self._hand.pace(call.leases[0].stage),
         )
         self._pulse = Pulse(
             self._store.another(), self._new_identity, list(self._offer), self._facts,
@@ -164,7 +168,13 @@ class Worker:
         writer = self._store.another()
         promoter = Promoter(writer, settings.poll_seconds)
         reaper = Reaper(writer, self._pulse, self._host, settings.lease_seconds)
-        services: list[Service] = [reaper, promoter, Backfiller(writer, settings.poll_seconds), Folder(writer)]
+        services: list[Service] = [
+            reaper,
+            promoter,
+            Backfiller(writer, settings.poll_seconds),
+            Auditor(writer, self._pulse, self._hand, settings.lease_seconds),
+            Folder(writer),
+        ]
         self._committer = Committer(
             writer, self._pulse, self._offer, self._hand, services, promoter, self._start_calls,
             settings.poll_seconds, [spec.name for spec in self._pipelines],
@@ -173,6 +183,11 @@ class Worker:
         self._pulse.start()
         self._committer.start()
         log.info("worker %s offers %d stages", self._pulse.identity.name, len(self._offer))
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody asked it to stop."""
+        return self._stop_requests > 0
 
     @property
     def committer(self) -> Committer:
@@ -224,6 +239,15 @@ class Worker:
         if threads:
             self._threads.submit(threads)
 
+    def _may_start(self, call: Call) -> bool:
+        """Whether a call that waited here may run now: not if it ended meanwhile, not if its lease may have."""
+        if call.is_over:
+            return False
+        if not self._pulse.trusted:
+            self._committer.hand_back([call])
+            return False
+        return True
+
     def _report(self, call: Call, finished: list[Finished]) -> None:
         if self._progress:
             for lease in call.leases:
@@ -248,7 +272,7 @@ class Worker:
 
     def _facts(self) -> dict[str, Any]:
         done = {str(state): n for state, n in self._committer.done.items() if n} if self._parts_made else {}
-        return {"in_hand": len(self._hand), "done": done, "progress": list(self._progress.values())[:50]}
+        return {"in_hand": len(self._hand), "done": done, "progress": list(self._progress.copy().values())[:50]}
 
     def _find_offer(self) -> dict[int, tuple[str, Any]]:
         offer: dict[int, tuple[str, Any]] = {}
@@ -271,6 +295,3 @@ class Worker:
             self.stop()
 
         return {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}
-
-
-__all__ = ["Settings", "StoreBroken", "Worker"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.model.states import ISOLATED, SINGLE, State
+from holdfast.model.states import Alone, State
 
 
 class Next(NamedTuple):
@@ -19,7 +19,7 @@ def after_failure(attempt: int, most: int, alone: int, company: int) -> Next:
     """The handler raised. `company` is how many items shared the call: with more than one, nobody knows whose fault
     it was, so each gets a call of its own before its last attempt counts."""
     if company > 1:
-        return Next(State.RETRY_LATER, min(attempt, most - 1), max(alone, SINGLE))
+        return Next(State.RETRY_LATER, min(attempt, most - 1), max(alone, Alone.SINGLE))
     if attempt >= most:
         return Next(State.EXHAUSTED, attempt, alone)
     return Next(State.RETRY_LATER, attempt, alone)
@@ -28,6 +28,6 @@ def after_failure(attempt: int, most: int, alone: int, company: int) -> Next:
 def after_death(attempt: int, most: int, alone: int) -> Next:
     """The worker died. What it held beside others comes back to run in a process of its own: the attempt counts, but
     only a death in isolation may use up the last one, so that a killer cannot exhaust its neighbours."""
-    if alone >= ISOLATED:
+    if alone >= Alone.ISOLATED:
         return Next(State.EXHAUSTED if attempt >= most else State.PENDING, attempt, alone)
-    return Next(State.PENDING, min(attempt, most - 1), ISOLATED)
+    return Next(State.PENDING, min(attempt, most - 1), Alone.ISOLATED)

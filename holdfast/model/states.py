@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 
 class State(StrEnum):
@@ -38,13 +38,9 @@ MOVES: Mapping[State, frozenset[State]] = {
 }
 
 
-class Alone(int):
-    """How much company an attempt may have. A value of the column `alone`, which only grows while work is open."""
+class Alone(IntEnum):
+    """How much company an attempt may have. It only grows while the work is open."""
 
-
-#: Beside any others.
-TOGETHER = Alone(0)
-#: In a batch of one: the batch it was part of failed, and nobody knows which item was to blame.
-SINGLE = Alone(1)
-#: In a process of its own: the worker that held it died, and nobody knows which item was to blame.
-ISOLATED = Alone(2)
+    TOGETHER = 0  # beside any others
+    SINGLE = 1  # in a batch of one: the batch it was part of failed, and nobody knows which item was to blame
+    ISOLATED = 2  # in a process of its own: the worker that held it died, and nobody knows which item was to blame

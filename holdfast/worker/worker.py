@@ -19,7 +19,7 @@ from holdfast.engine.workers import Identity
 from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.model.layout import Layout
 from holdfast.model.stage import PipelineSpec
-from holdfast.model.states import ISOLATED
+from holdfast.model.states import Alone
 from holdfast.store import Store
 from holdfast.store.store import new_identity
 from holdfast.worker import machine
@@ -226,9 +226,9 @@ class Worker:
     # Between the parts --------------------------------------------------------------------------------------------
 
     def _start_calls(self, calls: list[Call]) -> None:
-        isolated = [call for call in calls if call.spec.isolate or call.leases[0].alone >= ISOLATED]
+        isolated = [call for call in calls if call.spec.isolate or call.leases[0].alone >= Alone.ISOLATED]
         rest = (
-            [call for call in calls if not call.spec.isolate and call.leases[0].alone < ISOLATED] if isolated else calls
+            [call for call in calls if not call.spec.isolate and call.leases[0].alone < Alone.ISOLATED] if isolated else calls
         )
         if isolated:
             self._isolated.submit(isolated)

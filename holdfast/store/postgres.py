@@ -127,10 +127,10 @@ class Postgres(Forkable):
         watch(self)
 
     @classmethod
-    def store(cls, url: str, *, clock: Clock | None, deadline_seconds: float) -> Store:
+    def store(cls, url: str, *, clock: Clock | None) -> Store:
         conninfo, schema, where = read_url(url)
         dialect = PostgresDialect(schema)
-        return Store(lambda: cls(conninfo, dialect, where, clock, deadline_seconds), where)
+        return Store(lambda deadline: cls(conninfo, dialect, where, clock, deadline), where)
 
     # Transactions -------------------------------------------------------------------------------------------------
 
@@ -166,6 +166,7 @@ class Postgres(Forkable):
         return self._execute(statement.text, params)
 
     def run_text(self, text: str) -> list[Row]:
+        self._ready_cursor()
         return self._execute(text, None)
 
     def columns(self) -> list[str]:
@@ -353,7 +354,7 @@ class _Notifications:
         try:
             conn = self._driver.connection
             if conn is not self._listening_on:
-                conn.execute(f"LISTEN {channel(self._driver.dialect.schema)}")
+                self._driver.run_text(f"LISTEN {channel(self._driver.dialect.schema)}")
                 self._listening_on = conn
                 return True  # what was said while nobody listened is not known
             return any(True for _ in conn.notifies(timeout=timeout_seconds, stop_after=1))

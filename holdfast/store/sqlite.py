@@ -124,7 +124,7 @@ class SQLite(Forkable):
         if create and not path.exists():
             # Made here and nowhere else: a connection that is made anew later must find the file.
             cls(path, clock or HostClock(), create=True).close()
-        return Store(lambda: cls(path, clock or HostClock(), create=False), str(path))
+        return Store(lambda _: cls(path, clock or HostClock(), create=False), str(path))
 
     # Transactions -------------------------------------------------------------------------------------------------
 

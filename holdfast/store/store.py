@@ -175,12 +175,14 @@ class Write(Generic[T]):
 class Store:
     """A database with holdfast's tables, through one connection that is opened when it is first needed."""
 
-    def __init__(self, connect: Callable[[], Driver], where: str) -> None:
+    def __init__(self, connect: Callable[[float], Driver], where: str, deadline_seconds: float = 0.0) -> None:
+        """`connect` makes a connection that gives up a call without an answer after so many seconds; 0 for never."""
         self.where = where
         self.writer = new_identity()
         #: Free for the engine: what it has read and may keep as long as the generation stands.
         self.cache: dict[str, Any] = {}
         self._connect = connect
+        self._deadline = deadline_seconds
         self._driver: Driver | None = None
         self._seq = 0
         self.statements: dict[str, Statement] = {}
@@ -193,13 +195,13 @@ class Store:
     def connect(self) -> Driver:
         """The connection, made anew if it was lost."""
         if self._driver is None:
-            self._driver = self._connect()
+            self._driver = self._connect(self._deadline)
             self.statements = self._driver.dialect.statements()
         return self._driver
 
-    def another(self) -> Store:
-        """A second connection to the same database."""
-        return Store(self._connect, self.where)
+    def another(self, deadline_seconds: float = 0.0) -> Store:
+        """A second connection to the same database, which does not wait for an answer longer than this."""
+        return Store(self._connect, self.where, deadline_seconds)
 
     def next_seq(self) -> int:
         self._seq += 1
@@ -308,11 +310,8 @@ class Store:
         driver.run(record, {"version": migration.number, "name": migration.name, "now": now})
 
 
-def open_store(url: str, *, create: bool = True, clock: Clock | None = None, deadline_seconds: float = 0.0) -> Store:
-    """Open the store that a URL names. `create` may make a new SQLite file; nothing else ever does.
-
-    `deadline_seconds` ends a call to a PostgreSQL that neither answers nor closes the connection.
-    """
+def open_store(url: str, *, create: bool = True, clock: Clock | None = None) -> Store:
+    """Open the store that a URL names. `create` may make a new SQLite file; nothing else ever does."""
     if url.startswith("sqlite://"):
         from holdfast.store.sqlite import SQLite
 
@@ -320,7 +319,7 @@ def open_store(url: str, *, create: bool = True, clock: Clock | None = None, dea
     if url.startswith(("postgresql://", "postgres://")):
         from holdfast.store.postgres import Postgres
 
-        return Postgres.store(url, clock=clock, deadline_seconds=deadline_seconds)
+        return Postgres.store(url, clock=clock)
     shown = url.split("://")[0] + "://…" if "://" in url else url
     raise UsageError(f"store {shown!r} is unknown: write sqlite:///path/to/file.db or postgresql://user@host/database")
 

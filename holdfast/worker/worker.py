@@ -37,6 +37,9 @@ log = logging.getLogger("holdfast.worker")
 
 #: How often running calls are looked at: timeouts, bundles held up.
 LOOK_SECONDS = 0.02
+#: A database that has not answered for so long has lost the connection, whatever the network says. The committer waits
+#: a whole lease: a statement may rightly wait for a lock.
+ANSWER_SECONDS = 5.0
 #: How long a stop waits for the database to take back what was in hand.
 FAREWELL_SECONDS = 5.0
 
@@ -77,7 +80,7 @@ class Worker:
         self._offer = self._find_offer()
         self._names = {(pipeline, spec.name): number for number, (pipeline, spec) in self._offer.items()}
         self._progress: dict[tuple[int, str], dict[str, Any]] = {}
-        self._reader = store.another()
+        self._reader = store.another(ANSWER_SECONDS)
         self._reading = threading.Lock()
         self._fence = threading.Event()
         self._host = machine.this_host()
@@ -161,11 +164,11 @@ class Worker:
             lambda call: self._hand.pace(call.leases[0].stage),
         )
         self._pulse = Pulse(
-            self._store.another(), self._new_identity, list(self._offer), self._facts,
+            self._store.another(ANSWER_SECONDS), self._new_identity, list(self._offer), self._facts,
             wants_news=lambda: self._committer.idle, on_news=lambda: self._committer.news(),
             on_lost=self._lost_identity, on_broken=lambda error: self._committer.fail(error),
         )  # fmt: skip
-        writer = self._store.another()
+        writer = self._store.another(max(ANSWER_SECONDS, self.settings.lease_seconds))
         promoter = Promoter(writer, settings.poll_seconds)
         reaper = Reaper(writer, self._pulse, self._host, settings.lease_seconds)
         services: list[Service] = [

@@ -75,6 +75,11 @@ class Holdfast:
             self._ready = True
         return self._store
 
+    def schema_version(self) -> int:
+        """The version of the tables that are there, 0 for none; makes none."""
+        with self._lock:
+            return self._store.schema_version()
+
     def upgrade(self) -> list[str]:
         """Make or update the tables; return the migrations that were applied."""
         with self._lock:

@@ -131,8 +131,14 @@ def _stages(tx: Transaction, which: Which) -> list[int]:
 
 def _reopen(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[str]:
     states = {(item, stage): state for item, stage, state in rows}
+    unchanged = [
+        (item, number)
+        for stage, same in _by_stage(rows)
+        for item, number, state in tx.run("lock_outcomes", stage=stage, items=[row[0] for row in same])
+        if states[item, number] == state
+    ]
     count: Counter[str] = Counter()
-    for item, stage in tx.run_rows("reopen", list(states)):
+    for item, stage in tx.run_rows("reopen", unchanged):
         state = states[item, stage]
         count[state] += 1
         tx.count(stage, State(state), -1)

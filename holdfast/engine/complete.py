@@ -103,10 +103,19 @@ def _run_again(tx: Transaction, stage: int, items: list[int], changed: set[int])
     tx.run_rows("enter_waiting", rows)
     tx.count(stage, State.IN_PROGRESS, -len(revoked))
     tx.count(stage, State.PENDING, len(revoked))
-    finished = {item: State(state) for item, state, _ in tx.run("read_outcome_states", stage=stage, items=stale)}
+    pipeline = layout(tx).stages[stage].pipeline
+    for item, *_ in revoked:
+        tx.record("superseded", pipeline=pipeline, item=item, stage=stage)
+    # What a person has set aside stays aside.
+    finished = {
+        item: State(state)
+        for item, state, _ in tx.run("read_outcome_states", stage=stage, items=stale)
+        if state != State.CANCELLED
+    }
     for item, _ in tx.run_rows("reopen", [(item, stage) for item in finished]):
         tx.count(stage, finished[item], -1)
         tx.count(stage, State.PENDING, 1)
+        tx.record("reopened", pipeline=pipeline, item=item, stage=stage, was=str(finished[item]))
     tx.tell_idle_workers()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -28,14 +29,14 @@ def _fail_stage(tx: Transaction, stage: int, finished: list[Finished]) -> None:
         lease = one.lease
         due_at = tx.now + one.delay_us
         facts = {"attempt": lease.attempt, "error": one.error, "due_at": due_at}
-        if (one.traceback is None and one.error is None) or (one.state is State.RETRY_LATER and one.traceback is None):
+        if one.snooze:
             delayed.append((lease.item, stage, due_at, lease.attempt - 1, lease.alone, lease.rerun, one.error))
             tx.record("snoozed", pipeline=row.pipeline, item=lease.item, stage=stage, **facts)
             continue
         then = after_failure(lease.attempt, row.max_attempts, lease.alone, one.company)
         if then.state is State.EXHAUSTED:
-            one.state = State.EXHAUSTED
-            exhausted.append(one)
+            # A copy: this may have to be run again, with what was given.
+            exhausted.append(replace(one, state=State.EXHAUSTED))
             del facts["due_at"]
         else:
             delayed.append((lease.item, stage, due_at, then.attempts, then.alone, lease.rerun, one.error))

@@ -22,15 +22,16 @@ class Finished:
     """An attempt that came to an end: DONE, SKIPPED, FAILED, or one of the ways back."""
 
     lease: Lease
-    #: RETRY_LATER without an error is a snooze; PENDING hands the work back untouched.
+    #: PENDING hands the work back untouched.
     state: State
     version: str = ""
     result: str | None = None
     output_hash: str | None = None
     error: str | None = None
     traceback: str | None = None
-    #: Until the next attempt, for RETRY_LATER.
+    #: Until the next attempt, for RETRY_LATER; a snooze was asked for by the handler and spends no attempt.
     delay_us: int = 0
+    snooze: bool = False
     #: How long the handler ran, and how long after the lease was granted it started.
     took_us: int = 0
     waited_us: int = 0
@@ -66,8 +67,8 @@ def move_leases(tx: Transaction, stage: int, onward: int, finished: Sequence[Fin
     return _without_lost(tx, stage, finished, {row[0] for row in rows})
 
 
-def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
-    """Write outcomes of attempts whose leases were ended in this transaction."""
+def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished], *, timed: bool = True) -> None:
+    """Write outcomes of attempts whose leases were ended in this transaction; `timed` if it is known how long they took."""
     fresh: list[tuple[Any, ...]] = []
     again: list[tuple[Any, ...]] = []
     for one in finished:
@@ -77,7 +78,10 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished]) -> 
             one.version, one.output_hash, one.error, one.result,
         )  # fmt: skip
         (again if lease.rerun else fresh).append(row)
-        tx.count(stage, one.state, 1, bucket=bucket(one.took_us), took_us=one.took_us, most_us=one.took_us)
+        if timed:
+            tx.count(stage, one.state, 1, bucket=bucket(one.took_us), took_us=one.took_us, most_us=one.took_us)
+        else:
+            tx.count(stage, one.state, 1)
     tx.run_rows("insert_outcomes", fresh)
     tx.run_rows("replace_outcomes", again)
 

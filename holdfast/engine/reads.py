@@ -151,7 +151,8 @@ def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:
 def history(tx: Transaction, item: Facts, known: Layout) -> list[Facts]:
     """All that happened to an item, oldest first: its events and its outcomes, read as one."""
     told: list[Facts] = [{"at": item["created_at"], "event": "added"}]
-    for event in tx.records("read_newest_events", item=item["id"], event=None, since=None, pipeline=None, most=1000):
+    given = {"item": item["id"], "event": None, "since": None, "pipeline": None, "most": 1000}
+    for event in reversed(tx.records("read_newest_events", **given)):
         told.append(
             {"at": event["at"], "event": event["event"], "stage": event["stage"], **msgspec.json.decode(event["data"])}
         )

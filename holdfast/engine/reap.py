@@ -54,9 +54,8 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
         )
         if then.state is State.EXHAUSTED:
             lease = Lease(id_, item, stage, attempt, alone, rerun, "", "", since)
-            save_outcomes(
-                tx, stage, [Finished(lease, State.EXHAUSTED, row.version, error=error, took_us=max(0, tx.now - since))]
-            )
+            finished = Finished(lease, State.EXHAUSTED, row.version, error=error, took_us=max(0, tx.now - since))
+            save_outcomes(tx, stage, [finished], timed=False)
             tx.record("exhausted", pipeline=row.pipeline, item=item, stage=stage, attempt=attempt, error=error)
             exhausted += 1
         else:

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.stage import PipelineSpec
+from holdfast.model.states import State
 from holdfast.store import Transaction
 
 
@@ -69,11 +70,24 @@ def register(tx: Transaction, spec: PipelineSpec) -> Registered:
             "change_stage", stage=old.id, position=old.position, after=msgspec.json.encode(old.after).decode(),
             version=old.version, max_attempts=old.max_attempts, active=0, changed=generation, next=None, until=None,
         )  # fmt: skip
+    _withdraw(tx, [there[name] for name in sorted(plan.moved)], spec)
+    # What is read from here on belongs to a generation that is not committed yet, and must not be kept.
     tx.store.cache.pop("layout", None)
+    tx.generation = -1
     done = Registered(sorted(plan.added), sorted(plan.changed), sorted(row.name for row in plan.removed))
     tx.record("pipeline_registered", pipeline=pipeline, **done._asdict())
     tx.tell_idle_workers()
     return done
+
+
+def _withdraw(tx: Transaction, moved: list[StageRow], spec: PipelineSpec) -> None:
+    """Open work of a stage that was put behind another one waits for that one now: it begins again when it has passed."""
+    numbers = {row[3]: row[0] for row in tx.run("read_stages") if row[2] == spec.name}
+    for row in moved:
+        before = [numbers[name] for name in spec.stage(row.name).after]
+        for statement, state in (("withdraw_waiting", State.PENDING), ("withdraw_delayed", State.RETRY_LATER)):
+            gone = tx.run(statement, stage=row.id, before=before, needed=len(before))
+            tx.count(row.id, state, -len(gone))
 
 
 class _Plan:

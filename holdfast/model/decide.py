@@ -25,9 +25,20 @@ def after_failure(attempt: int, most: int, alone: int, company: int) -> Next:
     return Next(State.RETRY_LATER, attempt, alone)
 
 
+#: A worker may die this often over work that ran in a process of its own before that counts as the work's fault.
+DEATHS_IN_ISOLATION = 3
+
+
 def after_death(attempt: int, most: int, alone: int) -> Next:
-    """The worker died. What it held beside others comes back to run in a process of its own: the attempt counts, but
-    only a death in isolation may use up the last one, so that a killer cannot exhaust its neighbours."""
-    if alone >= Alone.ISOLATED:
-        return Next(State.EXHAUSTED if attempt >= most else State.PENDING, attempt, alone)
-    return Next(State.PENDING, min(attempt, most - 1), Alone.ISOLATED)
+    """The worker died. The attempt counts, but it does not use up the last one: what the worker held comes back to run
+    in a process of its own, where only its own death counts to the full, so that a killer cannot exhaust its neighbours.
+
+    Work in isolation does not take its worker along. If workers die over it all the same, again and again (it may
+    exhaust the memory of the machine), it ends too; `alone` counts these deaths.
+    """
+    if alone < Alone.ISOLATED:
+        return Next(State.PENDING, min(attempt, most - 1), Alone.ISOLATED)
+    deaths = alone - Alone.ISOLATED + 1
+    if attempt >= most and deaths >= DEATHS_IN_ISOLATION:
+        return Next(State.EXHAUSTED, attempt, alone)
+    return Next(State.PENDING, min(attempt, most - 1), alone + 1)

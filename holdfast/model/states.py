@@ -44,3 +44,4 @@ class Alone(IntEnum):
     TOGETHER = 0  # beside any others
     SINGLE = 1  # in a batch of one: the batch it was part of failed, and nobody knows which item was to blame
     ISOLATED = 2  # in a process of its own: the worker that held it died, and nobody knows which item was to blame
+    # Beyond: in a process of its own, and so many more workers have died over it.

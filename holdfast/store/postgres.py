@@ -63,7 +63,6 @@ class PostgresDialect(Dialect):
             " autovacuum_vacuum_cost_delay = 0)",
             "skip_locked": "FOR UPDATE SKIP LOCKED",
             "for_update": "FOR UPDATE",
-            "for_update_of_outcomes": "FOR UPDATE OF o",
             "glob": "LIKE",
             "position": "strpos",
         }
@@ -138,9 +137,10 @@ class Postgres(Forkable):
         # Each statement sees what was committed before it: the generation is read after the lock is had.
         lock = "pg_advisory_xact_lock" if exclusive else "pg_advisory_xact_lock_shared"
         commits, pipelines = self.dialect.table("commits"), self.dialect.table("pipelines")
+        at = _NOW if self._clock is None else str(self._clock.now())
         answers = self._many(
             f"{self._begin_text()}; SELECT {lock}({self._lock_key}); "
-            f"INSERT INTO {commits} AS c (writer, seq, at) VALUES ({writer:d}, {seq:d}, {_NOW}) "
+            f"INSERT INTO {commits} AS c (writer, seq, at) VALUES ({writer:d}, {seq:d}, {at}) "
             f"ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE c.seq < excluded.seq "
             f"RETURNING seq; SELECT {_NOW}, (SELECT COALESCE(SUM(generation), 0)::bigint FROM {pipelines})"
         )

@@ -55,7 +55,6 @@ class SQLiteDialect(Dialect):
             "hot": "",
             "skip_locked": "",
             "for_update": "",
-            "for_update_of_outcomes": "",
             "glob": "GLOB",
             "position": "instr",
             "has_schema": "SELECT count(*) FROM sqlite_master WHERE name = 'holdfast_schema_version'",

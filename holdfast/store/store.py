@@ -252,7 +252,7 @@ class Store:
         while True:
             try:
                 return once()
-            except StoreUnavailable:
+            except (StoreUnavailable, StoreConflict):
                 if time.monotonic() + pause > give_up_at:
                     raise
             time.sleep(pause)

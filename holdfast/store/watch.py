@@ -6,11 +6,14 @@ closes, so that the call fails and the worker can act.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 import weakref
 from typing import Protocol
+
+log = logging.getLogger("holdfast.store")
 
 INTERVAL_SECONDS = 0.5
 
@@ -52,4 +55,7 @@ def _run() -> None:
             all_of_them = list(_watched)
         now = time.monotonic()
         for one in all_of_them:
-            one.look(now)
+            try:
+                one.look(now)
+            except Exception:
+                log.exception("a connection could not be looked after")

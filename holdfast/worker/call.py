@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.engine.claim import Lease
 from holdfast.model.stage import StageSpec
+from holdfast.worker.context import BatchContext, Context
 
 
 @dataclass(slots=True, eq=False)
@@ -19,8 +20,9 @@ class Call:
     #: When the leases came into this process, on the process's own steady clock.
     granted: float
     started: float = 0.0
-    #: The thread given up on a call that took too long says so here; it must not take more work.
+    #: Set on a call that took too long and was given up: whoever runs it must not take more work.
     abandoned: bool = False
+    context: Context | BatchContext | None = None
     _end: list[None] = field(default_factory=lambda: [None])
 
     def end(self) -> bool:
@@ -30,6 +32,11 @@ class Call:
         except IndexError:
             return False
         return True
+
+    def close(self) -> None:
+        """Nothing more may be done through the context, whoever still has it."""
+        if self.context is not None:
+            self.context.close()
 
     @property
     def is_over(self) -> bool:

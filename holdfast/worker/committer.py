@@ -162,6 +162,8 @@ class Committer:
             self._bell.wait(0.05)
             self._bell.clear()
             return True
+        if self._claiming and self._serve():
+            self._dry.clear()
         batch = self._take_inbox()
         orders = self._orders()
         if batch or orders:
@@ -172,9 +174,6 @@ class Committer:
             return False
         if not self._claiming and not len(self._hand):
             self.empty.set()
-        if self._claiming and self._serve():
-            self._dry.clear()
-            return True
         self._rest()
         return True
 
@@ -213,7 +212,10 @@ class Committer:
         finished = [one for _, many in batch for one in many]
         points.reach("claim.before")
         try:
-            cycle = self._commit(lambda tx: self._cycle(tx, finished, orders))
+            # A stage that ran again may take back work from those who build on its old result. Nobody may claim such
+            # work at the same moment.
+            again = any(one.lease.rerun for one in finished)
+            cycle = self._commit(lambda tx: self._cycle(tx, finished, orders), exclusive=again)
         except StoreError:
             # Not committed, and nothing lost: it goes out with the next one.
             self._inbox.extendleft(reversed(batch))
@@ -248,9 +250,9 @@ class Committer:
                 taken += len(leases)
         return cycle
 
-    def _commit(self, work: Callable[[Transaction], Cycle]) -> Cycle:
+    def _commit(self, work: Callable[[Transaction], Cycle], exclusive: bool = False) -> Cycle:
         """Commit, however long it takes: the same write is tried again until it is known to have taken place."""
-        write = self._store.writing(work, slot=self._pulse.identity.id)
+        write = self._store.writing(work, slot=self._pulse.identity.id, exclusive=exclusive)
         pause = 0.02
         while True:
             try:
@@ -317,13 +319,20 @@ class Committer:
             finished.state, finished.result, finished.output_hash = State.RETRY_LATER, None, None
             finished.error = finished.traceback = "the attempt could not be saved; the worker's log says why"
             finished.delay_us = 1_000_000
-        cycle = self._commit(lambda tx: self._cycle(tx, many, []))
+            finished.snooze = False
+        try:
+            cycle = self._commit(lambda tx: self._cycle(tx, many, []))
+        except StoreError:
+            self._inbox.appendleft(one)
+            raise
         self._deliver([one], many, cycle)
 
     def _serve(self) -> bool:
         """Run the services that are due; True if there may be something to claim."""
         now = time.monotonic()
         found = False
+        if now < min(service.due for service in self._services):
+            return False
         for service in self._services:
             if service.due <= now:
                 found = service.one_pass() or found

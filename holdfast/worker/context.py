@@ -50,10 +50,13 @@ class Context:
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Tell how far this attempt has come; it travels with the next heartbeat."""
         self._check()
+        if not _is_number(done) or not (total is None or _is_number(total)):
+            raise UsageError(f"progress({done!r}, {total!r}): give numbers")
+        note = codec.plain_text(str(note), 200)
         self._around.note_progress(
             self._item,
             self._stage,
-            {"item": self.item.key, "stage": self._stage, "done": done, "total": total, "note": note[:200]},
+            {"item": self.item.key, "stage": self._stage, "done": done, "total": total, "note": note},
         )
 
     @property
@@ -78,6 +81,10 @@ class Context:
                 f"item {self.item.key!r}, stage {self._stage!r}: attempt {self.attempt} is over, its context cannot be used; "
                 f"wait for your own threads before the handler returns"
             )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -(2.0**53) < value < 2.0**53
 
 
 class BatchContext:

@@ -17,7 +17,7 @@ from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished
 from holdfast.errors import HoldfastError, ProcessDied, UsageError
 from holdfast.model.stage import StageSpec
-from holdfast.model.states import State
+from holdfast.model.states import Alone, State
 from holdfast.worker import wire
 from holdfast.worker.call import Call
 from holdfast.worker.context import Surroundings
@@ -32,7 +32,7 @@ MayStart = Callable[[Call], bool]
 Offer = Mapping[int, tuple[str, StageSpec]]
 
 #: What a child works out about an attempt; the lease stays with the worker.
-_TOLD = ("state", "version", "result", "output_hash", "error", "traceback", "delay_us", "took_us", "company")
+_TOLD = ("state", "version", "result", "output_hash", "error", "traceback", "delay_us", "snooze", "took_us", "company")
 
 
 class Isolated:
@@ -90,8 +90,10 @@ class Isolated:
 
     def _run(self, call: Call) -> list[Finished]:
         call.started = time.monotonic()
+        # Work that is under suspicion gets a child that nobody used before, and nobody will use after it.
+        suspect = call.leases[0].alone >= Alone.ISOLATED
         try:
-            pid, line = self._a_child()
+            pid, line = self._nursery.child() if suspect else self._a_child()
         except (OSError, EOFError) as error:
             return self._runner.raised(call, ProcessDied(f"no child process could be started: {error}"))
         self._busy[call] = pid
@@ -105,8 +107,11 @@ class Isolated:
             line.close()
             how = self._end(call, pid)
             return self._runner.raised(call, ProcessDied(f"the process that ran it ended with {how}"))
-        self._busy.pop(call, None)
-        self._spare.put((pid, line))
+        if suspect:
+            line.close()
+            self._end(call, pid)
+        elif self._busy.pop(call, None) is not None:
+            self._spare.put((pid, line))
         return finished
 
     def _end(self, call: Call, pid: int) -> str:

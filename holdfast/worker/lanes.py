@@ -1,7 +1,8 @@
-"""Async handlers: one event loop in a thread of its own, and lanes in it that run one call after another.
+"""Async handlers: an event loop in a thread of its own, and lanes in it that run one call after another.
 
 A lane awaits the handler itself, so a handler that never waits costs no task and no switch; one that does lets the
-other lanes go on.
+other lanes go on. A call that outruns its timeout is cancelled; if it will not be cancelled, or holds up the loop, it is
+given up: another lane, or another loop, takes over, and whatever it still says is too late.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ log = logging.getLogger("holdfast.worker")
 Report = Callable[[Call, list[Finished]], None]
 MayStart = Callable[[Call], bool]
 
+#: How long a cancelled handler may take to clean up before it is given up.
+PATIENCE_SECONDS = 1.0
+#: A loop that has not turned for this long is blocked.
+BLOCKED_SECONDS = 1.0
+#: Loops given up on; beyond, the process is not fit to go on.
+MOST_LOST = 8
+
 
 class Lanes:
     """Runs calls of async handlers, at most `width` at a time."""
@@ -32,97 +40,194 @@ class Lanes:
         self._report = report
         self._may_start = may_start
         self._calls: deque[Call] = deque()
-        self._idle: list[asyncio.Future[None]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._ready = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop: _Loop | None = None
+        self._lost = 0
+
+    @property
+    def unfit(self) -> bool:
+        """So many loops are blocked that this process should make room for another."""
+        return self._lost > MOST_LOST
 
     def submit(self, calls: Sequence[Call]) -> None:
         """Run these as soon as there is a lane."""
-        if self._loop is None:
-            self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
-            self._thread.start()
-            self._ready.wait()
-        assert self._loop is not None
         self._calls.extend(calls)
-        self._loop.call_soon_threadsafe(self._wake)
+        if self._loop is None:
+            self._loop = _Loop(self._runner, self._width, self._report, self._may_start, self._calls)
+        self._loop.wake()
 
     def withdraw(self) -> list[Call]:
         """Take back what has not started."""
         calls = []
-        while self._calls:
+        while True:
             try:
                 calls.append(self._calls.popleft())
             except IndexError:
-                break
-        return calls
+                return calls
 
     def look(self, now: float) -> None:
-        """Timeouts are the lanes' own."""
+        """Give up calls that will not end, and a loop that does not turn."""
+        loop = self._loop
+        if loop is None:
+            return
+        given_up = [call for call in loop.overdue(now) if loop.give_up(call)]
+        for call in given_up:
+            log.warning(
+                "item %r, stage %r: ran longer than %.1f s and does not let itself be cancelled; it is given up",
+                call.leases[0].key, call.spec.name, call.spec.timeout_seconds,
+            )  # fmt: skip
+            self._report(call, self._runner.timed_out(call))
+        if loop.blocked(now) and given_up:
+            self._lost += 1
+            self._loop = None
+            self.submit([])
+
+    def stop(self) -> None:
+        if self._loop is not None:
+            self._loop.stop()
+
+
+class _Loop:
+    """One event loop and its lanes. Calls that wait are shared with the loop that may come after it."""
+
+    def __init__(self, runner: Runner, width: int, report: Report, may_start: MayStart, calls: deque[Call]) -> None:
+        self._runner = runner
+        self._width = width
+        self._report = report
+        self._may_start = may_start
+        self._calls = calls
+        self._idle: list[asyncio.Future[None]] = []
+        self._lanes: set[asyncio.Task[None]] = set()
+        self._running: dict[Call, asyncio.Task[None] | None] = {}
+        self._closing = False
+        self._asked_at = 0.0
+        self._warned = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._loop.call_soon_threadsafe(self._open_lanes)
+
+    def overdue(self, now: float) -> list[Call]:
+        """Calls that should have been cancelled, and have not ended."""
+        found = []
+        for call in list(self._running):
+            limit = call.spec.timeout_seconds
+            if limit is not None and call.started and now - call.started > limit + PATIENCE_SECONDS:
+                found.append(call)
+        return found
+
+    def give_up(self, call: Call) -> bool:
+        """True if it had not ended. Its lane is lost, and another may open."""
+        call.abandoned = True
+        if not call.end():
+            call.abandoned = False
+            return False
+        call.close()
+        lane = self._running.pop(call, None)
+        if lane is not None:
+            self._lanes.discard(lane)
+        self.wake()
+        return True
+
+    def blocked(self, now: float) -> bool:
+        """Whether the loop has not answered for a while: some handler in it does not wait, it blocks."""
+        if not self._asked_at:
+            if self._running:
+                self._asked_at = now
+                self._loop.call_soon_threadsafe(self._answer)
+            return False
+        if now - self._asked_at < BLOCKED_SECONDS:
+            return False
+        if not self._warned:
+            self._warned = True
+            newest = max(self._running, key=lambda call: call.started, default=None)
+            if newest is not None:
+                log.warning(
+                    "the event loop has been blocked for %.0f s, probably by item %r, stage %r: an async handler must "
+                    "wait with await, or be a plain function",
+                    now - self._asked_at, newest.leases[0].key, newest.spec.name,
+                )  # fmt: skip
+        return True
 
     def stop(self) -> None:
         """Cancel what still runs and end the loop; a handler that blocks it is left behind."""
-        if self._loop is not None and self._thread is not None:
-            asyncio.run_coroutine_threadsafe(self._close(), self._loop)
-            self._thread.join(timeout=1.0)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop)
+        self._thread.join(timeout=1.0)
 
     async def _close(self) -> None:
-        lanes = list(self._tasks)
+        self._closing = True
+        lanes = list(self._lanes)
         for lane in lanes:
             lane.cancel()
-        await asyncio.wait(lanes, timeout=0.5) if lanes else None
-        asyncio.get_running_loop().stop()
+        if lanes:
+            await asyncio.wait(lanes, timeout=0.5)
+        self._loop.stop()
+
+    def _answer(self) -> None:
+        self._asked_at = 0.0
+        self._warned = False
 
     def _serve(self) -> None:
-        self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
-        self._ready.set()
         while True:
             try:
                 self._loop.run_forever()
-                self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-                self._loop.close()
-                return
+                break
             except BaseException as error:
                 # A KeyboardInterrupt from a task that is not ours falls through the loop; the lanes go on.
                 log.error("the event loop was interrupted by %s and goes on", type(error).__name__)
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
 
-    def _wake(self) -> None:
+    def _open_lanes(self) -> None:
         wanted = len(self._calls)
         while wanted and self._idle:
             waiter = self._idle.pop()
             if not waiter.done():
                 waiter.set_result(None)
                 wanted -= 1
-        assert self._loop is not None
-        while wanted and len(self._tasks) < self._width:
-            self._open_lane(self._loop)
+        while wanted and len(self._lanes) < self._width:
+            lane = self._loop.create_task(self._lane(), name="holdfast-lane")
+            self._lanes.add(lane)
+            lane.add_done_callback(self._lane_ended)
             wanted -= 1
 
-    def _open_lane(self, loop: asyncio.AbstractEventLoop) -> None:
-        task = loop.create_task(self._lane(loop), name="holdfast-lane")
-        self._tasks.add(task)
-        task.add_done_callback(self._lane_ended)
+    def _lane_ended(self, lane: asyncio.Task[None]) -> None:
+        self._lanes.discard(lane)
+        if not lane.cancelled() and lane.exception() is not None:
+            log.error("a lane ended: %r", lane.exception())
+        if self._calls and not self._closing:
+            self._open_lanes()
 
-    def _lane_ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a lane ended: %r", task.exception())
-        if self._calls and not task.cancelled():
-            self._wake()
-
-    async def _lane(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _lane(self) -> None:
+        me = asyncio.current_task()
         while True:
             try:
                 call = self._calls.popleft()
             except IndexError:
-                waiter = loop.create_future()
+                waiter = self._loop.create_future()
                 self._idle.append(waiter)
                 await waiter
                 continue
             if not self._may_start(call):
                 continue
-            finished = await self._runner.run_async(call, time.monotonic)
+            self._running[call] = me
+            finished = await self._run(call)
+            self._running.pop(call, None)
             if call.end():
                 self._report(call, finished)
+            elif call.abandoned:
+                return  # another lane has this one's place
+
+    async def _run(self, call: Call) -> list[Finished]:
+        try:
+            return await self._runner.run_async(call, time.monotonic)
+        except BaseException as error:
+            if self._closing and isinstance(error, asyncio.CancelledError):
+                raise
+            # The handler cancelled the task it runs in; the lane is not its to end.
+            task = asyncio.current_task()
+            while task is not None and task.cancelling():
+                task.uncancel()
+            return self._runner.raised(call, error)

@@ -38,51 +38,43 @@ class Runner:
         self._rng = rng or random.Random()
 
     def run(self, call: Call, clock: Callable[[], float]) -> list[Finished]:
-        """Run a sync handler to its end, whatever it raises."""
+        """Run a sync handler to its end, whatever it raises or returns."""
         call.started = clock()
         points.reach("run.before")
-        ctx: Context | BatchContext | None = None
         try:
             subject, ctx = self._open(call)
-            answer = call.spec.handler(subject, ctx)
+            return self._answered(call, call.spec.handler(subject, ctx))
         except BaseException as error:
             return self.raised(call, error)
-        else:
-            return self._answered(call, answer)
         finally:
             points.reach("run.after")
-            if ctx is not None:
-                ctx.close()
+            call.close()
 
     async def run_async(self, call: Call, clock: Callable[[], float]) -> list[Finished]:
         """Run an async handler to its end; its timeout cancels it."""
         call.started = clock()
         points.reach("run.before")
-        ctx: Context | BatchContext | None = None
         limit = call.spec.timeout_seconds
         try:
             subject, ctx = self._open(call)
             if limit is None:
+                return self._answered(call, await call.spec.handler(subject, ctx))
+            async with asyncio.timeout(limit) as scope:
                 answer = await call.spec.handler(subject, ctx)
-            else:
-                async with asyncio.timeout(limit) as scope:
-                    answer = await call.spec.handler(subject, ctx)
+            return self._answered(call, answer)
         except TimeoutError as error:
             expired = limit is not None and scope.expired()
             return self.timed_out(call) if expired else self.raised(call, error)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                raise  # the lane itself is asked to end
+                raise  # whoever owns the task knows whether it was meant
             return self.raised(call, error)
         except BaseException as error:
             return self.raised(call, error)
-        else:
-            return self._answered(call, answer)
         finally:
             points.reach("run.after")
-            if ctx is not None:
-                ctx.close()
+            call.close()
 
     def timed_out(self, call: Call) -> list[Finished]:
         assert call.spec.timeout_seconds is not None
@@ -107,8 +99,9 @@ class Runner:
             for lease in call.leases
         ]  # fmt: skip
         if call.spec.batch is None:
+            call.context = contexts[0]
             return contexts[0].item, contexts[0]
-        batch = BatchContext(contexts)
+        call.context = batch = BatchContext(contexts)
         return batch.items, batch
 
     def _answered(self, call: Call, answer: Any) -> list[Finished]:
@@ -129,12 +122,12 @@ class Runner:
                 lease,
                 State.SKIPPED,
                 output_hash=_NOTHING,
-                error=codec.plain_text(str(answer.reason), ERROR_LENGTH) or None,
+                error=_reason(answer),
             )
         if isinstance(answer, RetryLater):
-            reason = codec.plain_text(str(answer.reason), ERROR_LENGTH) or None
+            reason = _reason(answer)
             return self._finished(
-                call, lease, State.RETRY_LATER, error=reason, delay_us=microseconds(answer.after_seconds)
+                call, lease, State.RETRY_LATER, error=reason, delay_us=microseconds(answer.after_seconds), snooze=True
             )
         if isinstance(answer, BaseException):
             text, trace = describe(answer)
@@ -156,6 +149,13 @@ class Runner:
 
     def _finished(self, call: Call, lease: Lease, state: State, **more: Any) -> Finished:
         return Finished(lease, state, call.spec.version, took_us=call.took_us, waited_us=call.waited_us, **more)
+
+
+def _reason(answer: Skip | RetryLater) -> str | None:
+    try:
+        return codec.plain_text(str(answer.reason), ERROR_LENGTH) or None
+    except BaseException as worse:
+        return f"(its reason cannot be had: {type(worse).__name__})"
 
 
 def describe(error: BaseException) -> tuple[str, str]:

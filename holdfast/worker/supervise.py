@@ -174,7 +174,10 @@ class Supervisor:
         if code in _HOPELESS and not self._opened:
             self._end(_honest(code), signal.SIGTERM)
         elif place.deaths >= MOST_DEATHS:
-            log.error("worker process %d died %d times in a row soon after it was started: giving up", place.number + 1, place.deaths)
+            log.error(
+                "worker process %d died %d times in a row soon after it was started: giving up",
+                place.number + 1, place.deaths,
+            )  # fmt: skip
             self._end(_honest(code), signal.SIGTERM)
         else:
             longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (place.deaths - 1))
@@ -244,4 +247,4 @@ def _honest(code: int) -> int:
 
 
 def _spoken(code: int) -> str:
-    return f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+    return f"signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"exit code {code}"

@@ -118,6 +118,7 @@ class Threads:
         threading.Thread(target=self._serve, name="holdfast-handler", daemon=True).start()
 
     def _give_up(self, thread: int, call: Call) -> None:
+        call.close()
         with self._lock:
             self._running.pop(thread, None)
             self._alive -= 1
@@ -146,7 +147,10 @@ class Threads:
                 if not self._may_start(call):
                     continue
                 self._running[me] = (call, bundle)
-                finished = self._runner.run(call, time.monotonic)
+                try:
+                    finished = self._runner.run(call, time.monotonic)
+                except BaseException as error:
+                    finished = self._runner.raised(call, error)
                 if call.end():
                     self._running.pop(me, None)
                     self._report(call, finished)

@@ -126,7 +126,7 @@ class Worker:
         try:
             self.start()
             next_tick = time.monotonic()
-            while not self._stop_requests and self._committer.broken is None and not self._threads.unfit:
+            while not self._stop_requests and self._committer.broken is None and not self._unfit:
                 if until_drained and self._committer.drained.is_set():
                     break
                 if on_tick is not None and time.monotonic() >= next_tick:
@@ -141,7 +141,7 @@ class Worker:
                 signal.signal(number, handler)
         if self._committer.broken is not None:
             raise self._committer.broken
-        if self._threads.unfit:
+        if self._unfit:
             raise HoldfastError("too many handlers hang beyond their timeout; a new process must take over")
 
     def stop(self) -> None:
@@ -188,6 +188,10 @@ class Worker:
         log.info("worker %s offers %d stages", self._pulse.identity.name, len(self._offer))
 
     @property
+    def _unfit(self) -> bool:
+        return self._threads.unfit or self._lanes.unfit
+
+    @property
     def interrupted(self) -> bool:
         """Whether somebody asked it to stop."""
         return self._stop_requests > 0
@@ -231,7 +235,9 @@ class Worker:
     def _start_calls(self, calls: list[Call]) -> None:
         isolated = [call for call in calls if call.spec.isolate or call.leases[0].alone >= Alone.ISOLATED]
         rest = (
-            [call for call in calls if not call.spec.isolate and call.leases[0].alone < Alone.ISOLATED] if isolated else calls
+            [call for call in calls if not call.spec.isolate and call.leases[0].alone < Alone.ISOLATED]
+            if isolated
+            else calls
         )
         if isolated:
             self._isolated.submit(isolated)
@@ -260,6 +266,7 @@ class Worker:
     def _look(self) -> None:
         now = time.monotonic()
         self._threads.look(now)
+        self._lanes.look(now)
         self._isolated.look(now)
 
     def _lost_identity(self) -> None:

@@ -1,12 +1,21 @@
 -- What a person chooses by filter. Every statement takes the next stretch in order of item and stage.
 
 -- name: choose_outcomes
+-- Those that are open again already are not meant.
 SELECT o.item, o.stage, o.state FROM holdfast_outcomes o JOIN holdfast_items i ON i.id = o.item
 WHERE o.stage {in stages} AND o.state {in states text} AND (o.item > :item OR (o.item = :item AND o.stage > :stage))
   AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key)
   AND (CAST(:error AS TEXT) IS NULL OR {position}(o.error, :error) > 0)
   AND (CAST(:before AS BIGINT) IS NULL OR o.ended_at < :before)
-ORDER BY o.item, o.stage LIMIT :most {for_update_of_outcomes};
+  AND NOT EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = o.stage AND w.priority = i.priority AND w.item = o.item)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.item = o.item AND d.stage = o.stage)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.item = o.item AND l.stage = o.stage)
+ORDER BY o.item, o.stage LIMIT :most;
+
+-- name: lock_outcomes
+-- Nobody else may reopen or replace these outcomes until this transaction ends.
+SELECT o.item, o.stage, o.state FROM holdfast_outcomes o
+WHERE o.stage = :stage AND o.item {in items} ORDER BY o.item {for_update};
 
 -- name: choose_delayed
 SELECT d.item, d.stage, d.attempts, d.rerun FROM holdfast_delayed d JOIN holdfast_items i ON i.id = d.item

@@ -40,3 +40,16 @@ SELECT id FROM holdfast_items WHERE pipeline = :pipeline AND id >= :first AND id
 
 -- name: stages_to_backfill
 SELECT id FROM holdfast_stages WHERE active = 1 AND backfill_next IS NOT NULL ORDER BY id;
+
+-- name: withdraw_waiting
+-- Waiting work of a stage in whose items not all stages before it have passed. Re-runs are a person's wish and stay.
+DELETE FROM holdfast_waiting WHERE stage = :stage AND rerun = 0 AND (
+    SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = holdfast_waiting.item AND o.stage {in before}
+    AND o.state IN ('done', 'skipped')) < :needed
+RETURNING item;
+
+-- name: withdraw_delayed
+DELETE FROM holdfast_delayed WHERE stage = :stage AND rerun = 0 AND (
+    SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = holdfast_delayed.item AND o.stage {in before}
+    AND o.state IN ('done', 'skipped')) < :needed
+RETURNING item;

@@ -1,0 +1,130 @@
+"""The command line: reads arguments, calls the app, prints what it answered.
+
+A command's module is imported when the command is used, so that `holdfast --help` waits for none of them. Here is also
+the one place where an error becomes a line on stderr and an exit code.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from importlib import import_module
+from typing import IO
+
+import click
+
+from holdfast import __version__
+from holdfast.cli.output import printable
+from holdfast.errors import HoldfastError
+
+#: Every command: its home, and what it does in a few words.
+COMMANDS = {
+    "run": ("run", "Take every item through every stage, and end."),
+    "worker": ("worker", "Serve for ever: work whenever there is some."),
+    "add": ("add", "Add items to a pipeline."),
+    "status": ("ask", "How many items are in which state, how long stages take, who works."),
+    "items": ("ask", "List items."),
+    "show": ("ask", "All about one item: data, stages, history."),
+    "why": ("ask", "What keeps an item from running, and when it clears."),
+    "events": ("ask", "What happened, oldest first."),
+    "retry": ("act", "Send failed, exhausted or cancelled stages back."),
+    "cancel": ("act", "Set open stages aside."),
+    "db": ("database", "The database itself: upgrade, check."),
+    "doctor": ("database", "Facts about the database and its workers."),
+}
+
+#: Said by the shell of a program that wrote to a closed pipe, and of one that was interrupted.
+BROKEN_PIPE, INTERRUPTED = 141, 130
+
+
+class Commands(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"holdfast.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, what) for name, (_, what) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        code = 0
+        try:
+            super().invoke(ctx)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        except HoldfastError as error:
+            code = _complain(ctx, str(error), error.exit_code)
+        except click.ClickException as error:
+            if type(error).__name__ == "NoArgsIsHelpError":
+                raise
+            command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ctx.command_path
+            code = _complain(ctx, f"{error.format_message()} (see {command} --help)", error.exit_code)
+        except (click.exceptions.Exit, click.Abort):
+            raise
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                code = BROKEN_PIPE
+            else:
+                code = _complain(ctx, f"{type(error).__name__}: {error}", 1)
+            _let_go(sys.stdout)
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            code = _complain(ctx, f"{what} (not expected, perhaps a bug in holdfast; -v tells where)", 1)
+        ctx.exit(code)
+
+
+def _complain(ctx: click.Context, message: str, code: int) -> int:
+    try:
+        if ctx.meta.get("holdfast.verbose"):
+            import traceback
+
+            for line in traceback.format_exc().splitlines():
+                click.echo(printable(line), err=True)
+        click.echo(f"holdfast: {printable(' '.join(message.split()))}", err=True)
+    except OSError:
+        _let_go(sys.stderr)
+    return code
+
+
+def _let_go(stream: IO[str]) -> None:
+    """Nobody reads this any more: what is still in the buffer must not make trouble when the process ends."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+    except OSError:
+        pass
+
+
+def note_verbose(ctx: click.Context, param: click.Parameter, value: int) -> int:
+    ctx.meta["holdfast.verbose"] = ctx.meta.get("holdfast.verbose", 0) + value
+    return value
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, message="holdfast %(version)s")
+@click.option(
+    "-v", "--verbose", count=True, callback=note_verbose, expose_value=False, help="Log more, to stderr; twice: all."
+)
+def commands() -> None:
+    """Run every item through every stage, and lose nothing: on a SQLite file or on PostgreSQL.
+
+    Exit codes: 0 all is well, 2 wrong usage, 3 some items failed, 4 wrong pipeline, 5 the database.
+    """
+
+
+def main() -> None:
+    """The program `holdfast`."""
+    commands.main(prog_name="holdfast")

@@ -1,0 +1,83 @@
+"""A person's acts on many stages of items at once: retry, cancel."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.cli import options
+from holdfast.cli.output import counted, print_json
+from holdfast.errors import UsageError
+from holdfast.model.states import State
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_FILTERS = (
+    click.option("--pipeline", type=options.text),
+    click.option("--stage", type=options.text),
+    click.option(
+        "--state", "states", type=click.Choice([state.value for state in State]), multiple=True,
+        help="May be given several times.",
+    ),
+    click.option("--key", type=options.text, metavar="PATTERN", help="* and ? are wild."),
+    click.option("--error", type=options.text, metavar="TEXT", help="A part of the error."),
+    click.option("--older-than", type=options.text, metavar="TIME", help="In its state for longer than this: 90m, 2d."),
+    click.option("--all", "everything", is_flag=True, help="Needed where no filter is given."),
+    click.option("--dry-run", is_flag=True, help="Only count."),
+    click.option("--reason", type=options.text, default="", help="Goes into the events."),
+)  # fmt: skip
+
+
+def _filtered(function: Function) -> Function:
+    for option in reversed(_FILTERS):
+        function = option(function)
+    return function
+
+
+@click.command(short_help="Send failed, exhausted or cancelled stages back.")
+@_filtered
+@options.common()
+def retry(store: str | None, as_json: bool, **given: Any) -> None:
+    """Send stages of items back to pending with all their attempts.
+
+    Without --state: what is failed, exhausted or cancelled. Also --state done and skipped, to run them again, and
+    retry_later, to run them now. Filters add up.
+    """
+    _act("retry", store, as_json, **given)
+
+
+@click.command(short_help="Set open stages aside.")
+@_filtered
+@options.common()
+def cancel(store: str | None, as_json: bool, **given: Any) -> None:
+    """Set open stages of items aside until someone retries them; whoever works on one of them loses it.
+
+    Without --state: what is pending, retry_later or in_progress. Filters add up.
+    """
+    _act("cancel", store, as_json, **given)
+
+
+def _act(verb: str, store: str | None, as_json: bool, *, everything: bool, dry_run: bool, reason: str, **which: Any) -> None:
+    if not everything and not any(which.values()):
+        raise UsageError(f"{verb} would act on everything: give a filter, or --all if that is meant")
+    with options.open_to_ask(store) as app:
+        act = app.retry if verb == "retry" else app.cancel
+        counts = act(by=_user(), reason=reason, dry_run=dry_run, **which)
+    total = sum(counts.values())
+    if as_json:
+        print_json({"dry_run": dry_run, "total": total, "counts": counts})
+    elif not total:
+        click.echo("Nothing matches.")
+    else:
+        done = {"retry": "sent back", "cancel": "cancelled"}[verb]
+        click.echo(f"{'would be ' if dry_run else ''}{done}: {total:,} ({counted(counts)})")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a number without a name, as in many containers
+        return "unknown"

@@ -1,0 +1,73 @@
+"""The database itself: `db upgrade`, `db check`, and `doctor`."""
+
+from __future__ import annotations
+
+import platform
+
+import click
+
+from holdfast import __version__
+from holdfast.app import DEFAULT_URL, Holdfast
+from holdfast.cli import options
+from holdfast.cli.output import dated, instant, print_json, print_table, printable
+
+#: The database holds what must never be.
+WRONG = 5
+
+
+@click.group(short_help="The database itself: upgrade, check.")
+def db() -> None:
+    """The database itself."""
+
+
+@db.command(short_help="Make the tables, or bring them up to date.")
+@options.common()
+def upgrade(store: str | None, as_json: bool) -> None:
+    """Make the tables, or bring them up to date; a SQLite file that is not there is made. Workers may go on meanwhile."""
+    with Holdfast(store or DEFAULT_URL) as app:
+        done = app.upgrade()
+        version = app.schema_version()
+    if as_json:
+        print_json({"applied": done, "schema": version})
+        return
+    for migration in done:
+        click.echo(f"applied {migration}")
+    click.echo(f"The schema is {version}{'' if done else ' already'}.")
+
+
+@db.command(short_help="Look for what must never be.")
+@options.common()
+def check(store: str | None, as_json: bool) -> None:
+    """Look for what must never be: a stage of an item in two places, rows of no item, counts that do not add up.
+
+    Reads every row. Exit code 5 if something is found.
+    """
+    with options.open_to_ask(store) as app:
+        wrong = app.check()
+    if as_json:
+        print_json({"wrong": wrong})
+    else:
+        for line in wrong:
+            click.echo(printable(line))
+        click.echo(f"{len(wrong)} contradictions" if wrong else "All is well.")
+    options.finish(WRONG if wrong else 0)
+
+
+@click.command(short_help="Facts about the database and its workers.")
+@options.common()
+def doctor(store: str | None, as_json: bool) -> None:
+    """Tell facts about this installation, the database and its workers, for a person who looks for trouble."""
+    with options.open_to_ask(store) as app:
+        facts = app.doctor()
+    here = {"holdfast": __version__, "python": platform.python_version(), "system": platform.platform()}
+    if as_json:
+        print_json({"here": here, **facts, "workers": [dated(one, "started_at", "beat_at") for one in facts["workers"]]})
+    else:
+        for name, value in {**here, **facts["store"], "holdfast schema": facts["schema"]}.items():
+            click.echo(f"{name.replace('_', ' ')}: {printable(value)}")
+        silent = [one for one in facts["workers"] if not one["alive"]]
+        click.echo(f"workers: {len(facts['workers']) - len(silent)} alive, {len(silent)} silent")
+        if silent:
+            rows = [[one["name"], one["process"], instant(one["beat_at"])] for one in silent]
+            print_table(["silent", "process", "last beat"], rows, indent="  ")
+    options.finish(0 if facts["store"].get("integrity", "ok") == "ok" else WRONG)

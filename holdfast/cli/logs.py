@@ -1,0 +1,48 @@
+"""Logging for the command line: lines on stderr that a key or an error message cannot forge."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import TextIO
+
+from holdfast.cli.output import printable
+
+_LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+
+
+class _ToStderr(logging.StreamHandler[TextIO]):
+    """Writes to whatever stderr is at the moment: progress bars put themselves in its place."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: TextIO) -> None: ...
+
+
+class _Safe(logging.Formatter):
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%SZ"
+    default_msec_format = None
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(printable(line) for line in super().format(record).split("\n"))
+
+
+def set_up(verbosity: int) -> None:
+    """Log to stderr: warnings, with 1 what happens, with 2 everything."""
+    root = logging.getLogger()
+    for handler in [one for one in root.handlers if isinstance(one, _ToStderr)]:
+        root.removeHandler(handler)
+    handler = _ToStderr()
+    handler.setFormatter(_Safe("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root.addHandler(handler)
+    level = _LEVELS[min(verbosity, 2)]
+    logging.getLogger("holdfast").setLevel(level)
+    root.setLevel(max(level, logging.INFO) if verbosity else logging.WARNING)

@@ -1,0 +1,101 @@
+"""Options that several commands share, and what they are turned into."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.app import DEFAULT_URL, URL_VARIABLE, Holdfast
+from holdfast.cli import note_verbose
+from holdfast.cli.logs import set_up
+from holdfast.errors import StoreBroken, UsageError
+from holdfast.model.durations import seconds
+from holdfast.worker import Settings
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Decorator = Callable[[Function], Function]
+
+
+def text(value: str) -> str:
+    """Text that a database can hold: a shell may pass bytes that are none."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{value!r} is not valid UTF-8") from None
+    return value
+
+
+def _start_logging(default: int) -> Callable[[click.Context, click.Parameter, int], int]:
+    def callback(ctx: click.Context, param: click.Parameter, value: int) -> int:
+        note_verbose(ctx, param, value)
+        set_up(default + ctx.meta["holdfast.verbose"])
+        return value
+
+    return callback
+
+
+def common(*, json: bool = True, level: int = 0) -> Callable[[Function], Function]:
+    """--store, --json and -v. `level` is how much this command logs unless told otherwise: 0 warnings, 1 what it does."""
+
+    def decorate(function: Function) -> Function:
+        function = click.option(
+            "-v", "--verbose", count=True, expose_value=False, callback=_start_logging(level), is_eager=True,
+            help="Log more, to stderr; twice: all.",
+        )(function)  # fmt: skip
+        if json:
+            function = click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(function)
+        return click.option(
+            "--store", metavar="URL", envvar=URL_VARIABLE, show_envvar=True, type=text,
+            help=f"sqlite:///FILE or postgresql://… [default: {DEFAULT_URL}]",
+        )(function)  # fmt: skip
+
+    return decorate
+
+
+def open_to_ask(store: str | None) -> Holdfast:
+    """The store as it is: nothing is made, neither a file nor tables."""
+    app = Holdfast(store or DEFAULT_URL, create=False)
+    try:
+        if app.schema_version() == 0:
+            raise StoreBroken("there are no holdfast tables in this store yet: add items, or run `holdfast db upgrade`")
+    except BaseException:
+        app.close()
+        raise
+    return app
+
+
+_WORK_OPTIONS = (
+    click.option("--concurrency", type=click.IntRange(min=1), default=16, show_default=True, help="Handlers at a time."),
+    click.option("--lease", type=text, default="30s", show_default=True, help="How long it may be silent."),
+    click.option("--grace", type=text, default="10s", show_default=True, help="How long a stop waits for running handlers."),
+    click.option("--poll", type=text, default="1s", show_default=True, help="How often to look for work without being told."),
+    click.option("--name", type=text, default="", help="A label for this worker. [default: host and process]"),
+    click.option("--stages", type=text, default="", metavar="A,B", help="Offer only these, as STAGE or PIPELINE/STAGE."),
+)  # fmt: skip
+
+
+def work(function: Function) -> Function:
+    """The options of whoever works."""
+    for option in reversed(_WORK_OPTIONS):
+        function = option(function)
+    return function
+
+
+def read_settings(concurrency: int, lease: str, grace: str, poll: str, name: str, stages: str) -> Settings:
+    return Settings(
+        concurrency=concurrency,
+        lease_seconds=seconds(lease, what="--lease"),
+        grace_seconds=seconds(grace, what="--grace"),
+        poll_seconds=seconds(poll, what="--poll"),
+        name=name,
+        stages=tuple(part.strip() for part in stages.split(",") if part.strip()),
+    )
+
+
+def finish(code: int) -> None:
+    """End the command with this exit code, once all of its output is out."""
+    sys.stdout.flush()
+    click.get_current_context().exit(code)

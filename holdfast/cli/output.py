@@ -1,0 +1,84 @@
+"""What goes to the terminal: texts that cannot steer it, times, tables, JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+Facts = dict[str, Any]
+
+
+def printable(text: object) -> str:
+    """The text with everything that a terminal might obey, or hide, written out."""
+    text = str(text)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def shortened(text: object, width: int) -> str:
+    shown = printable(text)
+    return shown if len(shown) <= width else f"{shown[: width - 1]}…"
+
+
+def iso(micros: int | None) -> str | None:
+    """An instant in UTC, as text; the library counts microseconds since 1970."""
+    if micros is None:
+        return None
+    whole, rest = divmod(micros, 1_000_000)
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{rest:06d}Z"
+
+
+def instant(micros: int | None) -> str:
+    """The same for people, to the second."""
+    return "-" if micros is None else f"{datetime.fromtimestamp(micros // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def dated(facts: Mapping[str, Any], *names: str) -> Facts:
+    """A copy in which the instants of these names are texts, and the microseconds it took are seconds."""
+    told: Facts = {name: iso(value) if name in names else value for name, value in facts.items()}
+    if "elapsed_us" in told:
+        elapsed = told.pop("elapsed_us")
+        told["elapsed_seconds"] = None if elapsed is None else elapsed / 1e6
+    return told
+
+
+def length(seconds: float) -> str:
+    """A length of time: `12 ms`, `3.4 s`, `5 m 20 s`."""
+    from holdfast.model.durations import spoken
+
+    if seconds >= 1:
+        return spoken(seconds)
+    return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "< 1 ms"
+
+
+def as_json(value: Any, *, indent: int | None = 2) -> str:
+    """JSON in plain ASCII: safe on every terminal, the same in every locale."""
+    return json.dumps(value, indent=indent, ensure_ascii=True).replace("\x7f", "\\u007f")
+
+
+def print_json(value: Any) -> None:
+    click.echo(as_json(value))
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, indent: str = "") -> None:
+    """Columns side by side; those of numbers to the right. Texts are made printable here."""
+    given = [list(row) for row in rows]
+    shown = [[printable("-" if cell is None else cell) for cell in row] for row in given]
+    numbers = [all(isinstance(row[at], int) for row in given) for at in range(len(head))]
+    widths = [max([len(head[at]), *(len(row[at]) for row in shown)]) for at in range(len(head))]
+    for row in [list(head), *shown]:
+        cells = [
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(row, widths, numbers, strict=True)
+        ]
+        click.echo(f"{indent}{'  '.join(cells)}".rstrip())
+
+
+def counted(counts: Mapping[str, int], names: Sequence[str] | None = None) -> str:
+    """`3 failed, 1 exhausted`; what is zero is left out."""
+    return ", ".join(f"{counts[name]:,} {name}" for name in names or sorted(counts) if counts.get(name))

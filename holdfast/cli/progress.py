@@ -1,0 +1,188 @@
+"""What `run` shows while it works: bars on a terminal, a line now and then elsewhere.
+
+The counts are read by a thread with a connection of its own, so that a database which stalls or is away delays neither
+the worker nor its stop; what is drawn is the newest that was read.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from holdfast.app import Holdfast
+from holdfast.cli.output import Facts
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+log = logging.getLogger("holdfast.cli")
+
+#: On a terminal bars are drawn this often.
+DRAW_SECONDS = 0.25
+#: A line that would say the same as the one before it is left out this long.
+SAME_LINE_SECONDS = 60.0
+
+#: What the states are called in a line of progress; several may share a word.
+_WORDS = {
+    "done": "done",
+    "skipped": "skipped",
+    "failed": "failed",
+    "exhausted": "failed",
+    "cancelled": "cancelled",
+    "in_progress": "running",
+    "retry_later": "to be retried",
+    "pending": "waiting",
+}
+
+
+class Stage:
+    """The counts of one stage, in the words of a progress line."""
+
+    def __init__(self, pipeline: str, stage: Facts, total: int) -> None:
+        self.label = f"{pipeline}/{stage['name']}"
+        self.total = total
+        self.counts = {"done": 0}
+        for state, word in _WORDS.items():
+            if state in stage["states"]:
+                self.counts[word] = self.counts.get(word, 0) + stage["states"][state]
+
+    @property
+    def over(self) -> int:
+        """How many items need nothing more from this stage."""
+        return sum(self.counts.get(word, 0) for word in ("done", "skipped", "failed", "cancelled"))
+
+    def __str__(self) -> str:
+        return f"{self.label}: {', '.join(f'{n:,} {word}' for word, n in self.counts.items())}"
+
+
+def read_stages(pipelines: Sequence[Facts]) -> list[Stage]:
+    stages = []
+    for pipeline in pipelines:
+        total = max((sum(stage["states"].values()) for stage in pipeline["stages"]), default=0)
+        stages += [Stage(pipeline["name"], stage, total) for stage in pipeline["stages"]]
+    return stages
+
+
+class View(Protocol):
+    def draw(self, stages: Sequence[Stage]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Lines:
+    """One line every few seconds."""
+
+    def __init__(self, out: TextIO, seconds: float) -> None:
+        self._out = out
+        self._seconds = seconds
+        self._next_at = time.monotonic() + seconds
+        self._last = ""
+        self._said_at = 0.0
+
+    def draw(self, stages: Sequence[Stage]) -> None:
+        now = time.monotonic()
+        if now < self._next_at:
+            return
+        self._next_at = now + self._seconds
+        line = "; ".join(map(str, stages))
+        if line and (line != self._last or now - self._said_at > SAME_LINE_SECONDS):
+            self._last, self._said_at = line, now
+            print(line, file=self._out, flush=True)
+
+    def close(self) -> None: ...
+
+
+class Bars:
+    """A bar per stage. No thread of its own: the worker forks before it starts its threads."""
+
+    def __init__(self, out: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        text: Callable[[str], TextColumn] = lambda form: TextColumn(form, markup=False)  # noqa: E731
+        self._progress: Progress = Progress(
+            text("{task.description}"), BarColumn(), MofNCompleteColumn(), text("{task.fields[rate]}"),
+            text("{task.fields[failed]}"),
+            console=Console(file=out, markup=False, highlight=False),
+            auto_refresh=False, redirect_stdout=out is sys.stdout, redirect_stderr=sys.stderr.isatty(),
+        )  # fmt: skip
+        self._tasks: dict[str, Any] = {}
+        self._progress.start()
+
+    def draw(self, stages: Sequence[Stage]) -> None:
+        for stage in stages:
+            if stage.label not in self._tasks:
+                self._tasks[stage.label] = self._progress.add_task(
+                    stage.label, total=stage.total, completed=stage.over, rate="", failed=""
+                )
+            task = self._tasks[stage.label]
+            failed = stage.counts.get("failed", 0)
+            self._progress.update(task, total=stage.total, completed=stage.over, failed=f"{failed:,} failed" if failed else "")
+            speed = self._progress.tasks[task].speed
+            self._progress.update(task, rate="" if speed is None else f"{speed:,.1f}/s")
+        self._progress.refresh()
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+class Watched:
+    """Reads the counts again and again, and lets a view draw them. `tick` is called from the worker's main thread."""
+
+    def __init__(self, url: str, pipelines: Sequence[str], out: TextIO, line_seconds: float) -> None:
+        self._url = url
+        self._pipelines = pipelines
+        self._out = out
+        self._line_seconds = line_seconds
+        self._on_terminal = out.isatty()
+        self.tick_seconds = DRAW_SECONDS if self._on_terminal else min(DRAW_SECONDS, line_seconds)
+        self._newest: list[Stage] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="holdfast-progress", daemon=True)
+        self._view: View | None = None
+        self._mute = False
+
+    def tick(self) -> None:
+        """Draw. Nothing that goes wrong here may disturb the work; whoever looked on may have left."""
+        if self._mute:
+            return
+        try:
+            if self._view is None:
+                # Not before: the worker has forked by now, and a fork wants no other thread.
+                self._view = Bars(self._out) if self._on_terminal else Lines(self._out, self._line_seconds)
+                self._thread.start()
+            self._view.draw(self._newest)
+        except OSError:
+            self._mute = True
+
+    def close(self, pipelines: Sequence[Facts] | None) -> None:
+        """Draw how it ended, and stop."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=1.0)
+        if self._view is None or self._mute:
+            return
+        try:
+            if pipelines is not None and self._on_terminal:
+                self._view.draw(read_stages(pipelines))
+            self._view.close()
+        except OSError:
+            self._mute = True
+
+    def _read(self) -> None:
+        app: Holdfast | None = None
+        while not self._stopped.wait(self.tick_seconds if self._newest else 0.0):
+            try:
+                app = app or Holdfast(self._url, create=False)
+                status = [one for one in app.status() if one["name"] in self._pipelines]
+                self._newest = read_stages(status)
+            except HoldfastError as error:
+                log.debug("no progress to show: %s", error)
+                self._stopped.wait(1.0)
+        if app is not None:
+            app.close()

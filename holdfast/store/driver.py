@@ -95,7 +95,13 @@ class Forkable:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
+        self.closed = False
         Forkable._open.add(self)
+
+    @classmethod
+    def inherited(cls) -> list[Forkable]:
+        """Connections that were open when this process was forked."""
+        return [one for one in cls._open if one.pid != os.getpid() and not one.closed]
 
     def descriptors(self) -> list[int]:
         """The descriptors a child must not keep."""

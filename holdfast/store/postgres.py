@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
@@ -34,6 +34,14 @@ except ImportError:
 
 log = logging.getLogger("holdfast.store")
 
+_UNREADABLE = "the store's address cannot be read: write postgresql://user:password@host:port/database?setting=value"
+
+#: Refusals at the door come without a code; these do not pass by themselves.
+_WRONG_FOR_GOOD = re.compile(
+    'database ".*" does not exist|role ".*" does not exist|authentication failed|no password supplied|'
+    "unrecognized configuration parameter|invalid value for parameter|no pg_hba.conf entry"
+)
+
 #: A transaction that sits idle this long is not ours any more: its process is frozen or gone.
 IDLE_IN_TRANSACTION_MS = 20_000
 OLDEST_SERVER = 140000
@@ -46,6 +54,7 @@ _CONNECT = {
     "keepalives_count": 3,
     "tcp_user_timeout": 5000,
     "application_name": "holdfast",
+    "client_encoding": "utf8",
 }
 
 _to_json = msgspec.json.Encoder().encode
@@ -87,7 +96,7 @@ class PostgresDialect(Dialect):
         return f"json_to_recordset(%(rows)s::json) AS r({', '.join(f'{name} {kind}' for name, kind in columns)})"
 
     def table(self, name: str) -> str:
-        return f"{self.schema}.{name}"
+        return f"{self.literal(self.schema)}.{name}"
 
     def literal(self, text: str) -> str:
         return text.replace("%", "%%")
@@ -136,10 +145,10 @@ class Postgres(Forkable):
     def begin(self, writer: int, seq: int, *, exclusive: bool) -> Begun:
         # Each statement sees what was committed before it: the generation is read after the lock is had.
         lock = "pg_advisory_xact_lock" if exclusive else "pg_advisory_xact_lock_shared"
-        commits, pipelines = self.dialect.table("commits"), self.dialect.table("pipelines")
+        commits, pipelines = f"{self.dialect.schema}.commits", f"{self.dialect.schema}.pipelines"
         at = _NOW if self._clock is None else str(self._clock.now())
         answers = self._many(
-            f"{self._begin_text()}; SELECT {lock}({self._lock_key}); "
+            f"{self._begin_text()}; SELECT {_PINNED}, {lock}({self._lock_key}); "
             f"INSERT INTO {commits} AS c (writer, seq, at) VALUES ({writer:d}, {seq:d}, {at}) "
             f"ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE c.seq < excluded.seq "
             f"RETURNING seq; SELECT {_NOW}, (SELECT COALESCE(SUM(generation), 0)::bigint FROM {pipelines})"
@@ -304,7 +313,11 @@ class Postgres(Forkable):
     def _connect(self) -> psycopg.Connection[Row]:
         try:
             conn = psycopg.connect(self._conninfo, autocommit=True, **_CONNECT)  # type: ignore[arg-type]
+        except psycopg.ProgrammingError:
+            raise UsageError(_UNREADABLE) from None  # the driver's own words would show the password
         except psycopg.Error as error:
+            if _WRONG_FOR_GOOD.search(str(error)):
+                raise StoreBroken(f"{self._where}: {str(error).strip().splitlines()[-1]}") from error
             self._raise(error)
         if conn.info.server_version < OLDEST_SERVER:
             conn.close()
@@ -367,19 +380,26 @@ class _Notifications:
         self._listening_on = None
 
 
+#: Our statements are written for their indexes. Statistics taken at a bad moment must not turn their plans.
+_PLANNER = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin")
+_PINNED = ", ".join(f"set_config('{name}', 'off', true)" for name in _PLANNER)
+
 _NOW = "(EXTRACT(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
 def read_url(url: str) -> tuple[str, str, str]:
     """What libpq should get, the schema to use, and the address as it may be shown."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        user = f"{parts.username}@" if parts.username else ""
+    except ValueError:
+        raise UsageError(_UNREADABLE) from None
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     schema = query.pop("schema", "holdfast")
     if not schema or "\0" in schema or len(schema.encode()) > 63:
         raise UsageError(f"store: the schema name {schema!r} must have 1 to 63 characters")
-    conninfo = urlunsplit(parts._replace(query=urlencode(query)))
+    conninfo = urlunsplit(parts._replace(query=urlencode(query, quote_via=quote)))
     place = parts.netloc.rpartition("@")[2] or query.get("host", "")
-    user = f"{parts.username}@" if parts.username else ""
     return conninfo, schema, f"postgresql://{user}{place}{parts.path}"
 
 

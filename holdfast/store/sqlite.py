@@ -91,29 +91,26 @@ class SQLite(Forkable):
     """A connection to one SQLite file."""
 
     def __init__(self, path: Path, clock: Clock, *, create: bool) -> None:
+        _refuse_inherited(path)
         super().__init__()
+        self.path = path
         self.dialect = SQLiteDialect()
         self.clock_name = clock.name
         self._clock = clock
-        self._path = path
         self._steps: dict[str, list[str]] = {}
         self._description: Sequence[Sequence[Any]] = ()
         self._waiting_since = 0.0
         self._reported_at = 0.0
         self._queue = _open_queue(path, create)
         self._conn: sqlite3.Connection | None = None
+        watch(self)
         try:
-            self._join_queue()
-            try:
-                self._conn = _connect(path, create)
-                self._identity = _identity(path)
-                self._prepare(self._conn)
-            finally:
-                self._leave_queue()
+            self._conn = _connect(path, create)
+            self._identity = _identity(path)
+            self._prepare(self._conn)
         except BaseException:
             self.close()
             raise
-        watch(self)
 
     @classmethod
     def store(cls, url: str, *, create: bool, clock: Clock | None) -> Store:
@@ -181,11 +178,12 @@ class SQLite(Forkable):
         """Every commit is news here: the file's change counter tells."""
 
     def listener(self) -> _DataVersion:
-        return _DataVersion(self._path)
+        return _DataVersion(self.path)
 
     def close(self) -> None:
         if self.pid != os.getpid():
             return
+        self.closed = True
         if self._conn is not None:
             # The last connection copies the log into the database as it closes: not beside another process's write.
             locked = self._try_queue(1.0)
@@ -203,13 +201,13 @@ class SQLite(Forkable):
 
     def facts(self) -> dict[str, Any]:
         [(integrity,)] = self._run("PRAGMA quick_check(1)", {})
-        wal = Path(f"{self._path}-wal")
+        wal = Path(f"{self.path}-wal")
         return {
             "database": "sqlite",
-            "file": str(self._path),
+            "file": str(self.path),
             "library": sqlite3.sqlite_version,
-            "file_system": _file_system(self._path),
-            "bytes": self._path.stat().st_size,
+            "file_system": _file_system(self.path),
+            "bytes": self.path.stat().st_size,
             "wal_bytes": wal.stat().st_size if wal.exists() else 0,
             "journal_mode": self._run("PRAGMA journal_mode", {})[0][0],
             "synchronous": "full" if self._run("PRAGMA synchronous", {})[0][0] == 2 else "not full",
@@ -223,7 +221,7 @@ class SQLite(Forkable):
             log.warning(
                 "waiting for %.0f s to write to %s: process %s holds the lock; if it is frozen, end it",
                 now - since,
-                self._path,
+                self.path,
                 _holder(self._queue),
             )
 
@@ -231,9 +229,16 @@ class SQLite(Forkable):
 
     def _prepare(self, conn: sqlite3.Connection) -> None:
         try:
-            [(mode,)] = conn.execute("PRAGMA journal_mode = WAL").fetchall()
+            [(mode,)] = conn.execute("PRAGMA journal_mode").fetchall()
             if mode != "wal":
-                raise StoreBroken(f"{self._path} cannot use a write-ahead log (journal mode stays {mode!r})")
+                # Only the first to open the file waits for the writer's place: a question must not.
+                self._join_queue()
+                try:
+                    [(mode,)] = conn.execute("PRAGMA journal_mode = WAL").fetchall()
+                finally:
+                    self._leave_queue()
+            if mode != "wal":
+                raise StoreBroken(f"{self.path} cannot use a write-ahead log (journal mode stays {mode!r})")
             conn.execute("PRAGMA synchronous = FULL")
             conn.execute("PRAGMA foreign_keys = ON")
             conn.execute("PRAGMA temp_store = MEMORY")
@@ -241,7 +246,7 @@ class SQLite(Forkable):
             conn.execute("PRAGMA wal_autocheckpoint = 2000")
             conn.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
         except sqlite3.Error as error:
-            raise _translated(error, self._path) or StoreBroken(f"{self._path}: {error}") from error
+            raise _translated(error, self.path) or StoreBroken(f"{self.path}: {error}") from error
 
     def _begin_immediate(self) -> None:
         self._check()
@@ -259,7 +264,7 @@ class SQLite(Forkable):
             self._description = cursor.description or ()
             return cursor.fetchall()
         except sqlite3.Error as error:
-            translated = _translated(error, self._path)
+            translated = _translated(error, self.path)
             if translated is None:
                 raise
             raise translated from error
@@ -268,11 +273,9 @@ class SQLite(Forkable):
         if self.pid != os.getpid():
             raise StoreError("a forked process must open a store of its own")
         if self._conn is None:
-            raise StoreError(f"{self._path} was closed")
-        if _identity(self._path) != self._identity:
-            raise StoreBroken(
-                f"{self._path} was removed or replaced while it was in use: nothing more is written to it"
-            )
+            raise StoreError(f"{self.path} was closed")
+        if _identity(self.path) != self._identity:
+            raise StoreBroken(f"{self.path} was removed or replaced while it was in use: nothing more is written to it")
 
     def _join_queue(self) -> None:
         if not self._try_queue(0.0):
@@ -347,6 +350,8 @@ def file_of(url: str) -> Path:
 def _open_queue(path: Path, create: bool) -> int:
     if not path.parent.is_dir():
         raise StoreBroken(f"{path.parent} does not exist: make the folder first, or name another store")
+    if path.exists() and path.stat().st_size and path.open("rb").read(16) != b"SQLite format 3\0":
+        raise StoreBroken(f"{path} is not a SQLite database")
     kind = _file_system(path)
     if kind in _SHARED_FILE_SYSTEMS and not os.environ.get("HOLDFAST_ALLOW_SHARED_FILE_SYSTEM"):
         raise StoreBroken(
@@ -358,6 +363,17 @@ def _open_queue(path: Path, create: bool) -> int:
         raise StoreBroken(
             f"cannot write beside {path} ({error.strerror}): holdfast needs to write in its folder"
         ) from None
+
+
+def _refuse_inherited(path: Path) -> None:
+    """SQLite keeps its locks per process, and believes what it inherited: a forked child that opens the file its parent
+    has open would lose what it writes."""
+    for one in Forkable.inherited():
+        if isinstance(one, SQLite) and one.path == path:
+            raise StoreError(
+                f"{path} was open in the process this one was forked from: start a process of its own instead "
+                f"(subprocess, or multiprocessing with the spawn method)"
+            )
 
 
 def _connect(path: Path, create: bool) -> sqlite3.Connection:

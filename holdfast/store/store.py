@@ -302,7 +302,7 @@ class Store:
 
     def _migrate(self, driver: Driver, migration: schema.Migration, now: int) -> None:
         for text in _split(migration.text):
-            driver.run_text(driver.dialect.render("migration", text).text)
+            driver.run(driver.dialect.render("migration", text), {})
         record = driver.dialect.render(
             "record_migration",
             "INSERT INTO holdfast_schema_version (version, name, migrated_at) VALUES (:version, :name, :now)",
@@ -320,8 +320,10 @@ def open_store(url: str, *, create: bool = True, clock: Clock | None = None) -> 
         from holdfast.store.postgres import Postgres
 
         return Postgres.store(url, clock=clock)
-    shown = url.split("://")[0] + "://…" if "://" in url else url
-    raise UsageError(f"store {shown!r} is unknown: write sqlite:///path/to/file.db or postgresql://user@host/database")
+    # Nothing of the address is shown: it may hold a password where none belongs.
+    raise UsageError(
+        "the store's address is of no known kind: write sqlite:///path/to/file.db or postgresql://user@host/database"
+    )
 
 
 def _version(driver: Driver) -> int:

@@ -26,7 +26,7 @@ log = logging.getLogger("holdfast.worker")
 
 #: A process that has worked this long has not failed to start.
 SETTLED_SECONDS = 5.0
-#: This many deaths in a row of one place, none of them settled, and the parent gives up.
+#: This many deaths in a row of one place, none of them settled, and the parent gives up, unless others do work.
 MOST_DEATHS = 10
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
@@ -61,11 +61,13 @@ class _Place:
 
     number: int
     child: Child | None = None
-    started_at: float = 0.0
     ready_at: float | None = None
     due_at: float = 0.0
     #: Deaths in a row without having settled in between.
     deaths: int = 0
+
+    def settled(self, now: float) -> bool:
+        return self.child is not None and self.ready_at is not None and now - self.ready_at >= SETTLED_SECONDS
 
 
 class Supervisor:
@@ -147,7 +149,7 @@ class Supervisor:
             log.error("worker process %d could not be started: %s", place.number + 1, error)
             self._bury(place, 1, now)
             return
-        place.started_at, place.ready_at = now, None
+        place.ready_at = None
 
     def _look(self, place: _Place, now: float) -> None:
         child = place.child
@@ -156,7 +158,7 @@ class Supervisor:
         if place.ready_at is None and child.ready():
             place.ready_at = now
             self._opened = True
-        if place.ready_at is not None and now - place.ready_at >= SETTLED_SECONDS:
+        if place.settled(now):
             place.deaths = 0
         code = child.ended()
         if code is None:
@@ -173,14 +175,14 @@ class Supervisor:
         place.deaths += 1
         if code in _HOPELESS and not self._opened:
             self._end(_honest(code), signal.SIGTERM)
-        elif place.deaths >= MOST_DEATHS:
+        elif place.deaths >= MOST_DEATHS and not any(other.settled(now) for other in self._places):
             log.error(
                 "worker process %d died %d times in a row soon after it was started: giving up",
                 place.number + 1, place.deaths,
             )  # fmt: skip
             self._end(_honest(code), signal.SIGTERM)
         else:
-            longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (place.deaths - 1))
+            longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(place.deaths - 1, 30))
             pause = self._jitter(longest / 2, longest)
             place.due_at = now + pause
             log.info("a new worker process %d starts in %.1f s", place.number + 1, pause)

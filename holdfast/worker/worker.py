@@ -152,6 +152,9 @@ class Worker:
     def start(self) -> None:
         """Make the parts and let them run. The child processes' nursery first, while there is one thread."""
         settings = self.settings
+        # A child must not inherit an open SQLite file: it would trust locks it does not have.
+        self._store.close()
+        self._reader.close()
         runner = Runner(self)
         self._hand = Hand(settings.concurrency)
         self._isolated = Isolated(runner, self, self._offer, settings.concurrency, self._report, self._may_start)
@@ -302,6 +305,7 @@ class Worker:
 
     def _catch_signals(self) -> dict[int, Any]:
         def asked(number: int, frame: FrameType | None) -> None:
-            self.stop()
+            # Only counted: the code this interrupts may hold the lock of the bell.
+            self._stop_requests += 1
 
         return {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}

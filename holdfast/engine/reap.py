@@ -14,7 +14,7 @@ from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished, save_outcomes
 from holdfast.engine.register import layout
 from holdfast.model.decide import after_death
-from holdfast.model.states import State
+from holdfast.model.states import Alone, State
 from holdfast.store import Transaction
 
 CHUNK = 100
@@ -42,12 +42,13 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
     """Free leases without a living worker. The lost attempt counts; the last one leaves the stage exhausted."""
     rows = tx.run("free_leases", most=most)
     known = layout(tx)
+    crowded = _crowded(tx, rows)
     waiting: list[tuple[Any, ...]] = []
     exhausted = 0
     for id_, item, stage, worker, attempt, alone, rerun, since in rows:
         row = known.stages[stage]
         tx.count(stage, State.IN_PROGRESS, -1)
-        then = after_death(attempt, row.max_attempts, alone)
+        then = after_death(attempt, row.max_attempts, alone, company=worker in crowded)
         error = f"the worker that ran attempt {attempt} died"
         tx.record(
             "lease_expired", pipeline=row.pipeline, item=item, stage=stage, lease=id_, worker=worker, attempt=attempt
@@ -65,6 +66,16 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
     if waiting:
         tx.tell_idle_workers()
     return Reaped(len(rows), exhausted)
+
+
+def _crowded(tx: Transaction, rows: list[tuple[Any, ...]]) -> set[int]:
+    """Dead workers that held, beside work in isolation, other work that may have killed them. Isolated work is freed
+    first, so what else its worker held is among these rows or still in the table."""
+    isolated = {worker for _, _, _, worker, _, alone, *_ in rows if alone >= Alone.ISOLATED}
+    if not isolated:
+        return set()
+    here = {worker for _, _, _, worker, _, alone, *_ in rows if alone < Alone.ISOLATED}
+    return (here & isolated) | {row[0] for row in tx.run("workers_with_company", workers=sorted(isolated))}
 
 
 def _recorded(tx: Transaction, rows: list[tuple[Any, ...]], why: str) -> list[tuple[int, str]]:

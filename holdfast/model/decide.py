@@ -25,20 +25,23 @@ def after_failure(attempt: int, most: int, alone: int, company: int) -> Next:
     return Next(State.RETRY_LATER, attempt, alone)
 
 
-#: A worker may die this often over work that ran in a process of its own before that counts as the work's fault.
+#: Workers may die this often over work in a process of its own before that counts as the work's fault: while they held
+#: nothing else that could have killed them, and while they did.
 DEATHS_IN_ISOLATION = 3
+DEATHS_IN_COMPANY = 20
 
 
-def after_death(attempt: int, most: int, alone: int) -> Next:
+def after_death(attempt: int, most: int, alone: int, company: bool = False) -> Next:
     """The worker died. The attempt counts, but it does not use up the last one: what the worker held comes back to run
     in a process of its own, where only its own death counts to the full, so that a killer cannot exhaust its neighbours.
 
-    Work in isolation does not take its worker along. If workers die over it all the same, again and again (it may
-    exhaust the memory of the machine), it ends too; `alone` counts these deaths.
+    Work in isolation does not take its worker along: if the worker held other work too (`company`), the attempt is given
+    back. If workers die over it all the same, again and again (it may exhaust the memory of the machine), it ends too;
+    `alone` counts these deaths.
     """
     if alone < Alone.ISOLATED:
         return Next(State.PENDING, min(attempt, most - 1), Alone.ISOLATED)
     deaths = alone - Alone.ISOLATED + 1
-    if attempt >= most and deaths >= DEATHS_IN_ISOLATION:
+    if deaths >= DEATHS_IN_COMPANY or (attempt >= most and deaths >= DEATHS_IN_ISOLATION and not company):
         return Next(State.EXHAUSTED, attempt, alone)
-    return Next(State.PENDING, min(attempt, most - 1), alone + 1)
+    return Next(State.PENDING, attempt - 1 if company else min(attempt, most - 1), alone + 1)

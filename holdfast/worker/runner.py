@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +38,7 @@ class Runner:
     def __init__(self, around: Surroundings, rng: random.Random | None = None) -> None:
         self._around = around
         self._rng = rng or random.Random()
+        self._pid = os.getpid()
 
     def run(self, call: Call, clock: Callable[[], float]) -> list[Finished]:
         """Run a sync handler to its end, whatever it raises or returns."""
@@ -43,8 +46,11 @@ class Runner:
         points.reach("run.before")
         try:
             subject, ctx = self._open(call)
-            return self._answered(call, call.spec.handler(subject, ctx))
+            answer = call.spec.handler(subject, ctx)
+            self._end_fork(call)
+            return self._answered(call, answer)
         except BaseException as error:
+            self._end_fork(call)
             return self.raised(call, error)
         finally:
             points.reach("run.after")
@@ -58,9 +64,11 @@ class Runner:
         try:
             subject, ctx = self._open(call)
             if limit is None:
-                return self._answered(call, await call.spec.handler(subject, ctx))
-            async with asyncio.timeout(limit) as scope:
                 answer = await call.spec.handler(subject, ctx)
+            else:
+                async with asyncio.timeout(limit) as scope:
+                    answer = await call.spec.handler(subject, ctx)
+            self._end_fork(call)
             return self._answered(call, answer)
         except TimeoutError as error:
             expired = limit is not None and scope.expired()
@@ -71,10 +79,18 @@ class Runner:
                 raise  # whoever owns the task knows whether it was meant
             return self.raised(call, error)
         except BaseException as error:
+            self._end_fork(call)
             return self.raised(call, error)
         finally:
             points.reach("run.after")
             call.close()
+
+    def _end_fork(self, call: Call) -> None:
+        """A handler that forked, and came back here in the child: there is no worker in that process to go on with."""
+        if os.getpid() != self._pid:
+            where = f"item {call.leases[0].key!r}, stage {call.spec.name!r}"
+            print(f"holdfast: {where}: a forked process came back from the handler and is ended", file=sys.stderr)
+            os._exit(1)
 
     def timed_out(self, call: Call) -> list[Finished]:
         assert call.spec.timeout_seconds is not None

@@ -48,9 +48,12 @@ SELECT MIN(due_at) FROM holdfast_delayed;
 DELETE FROM holdfast_leases WHERE ctid = ANY(ARRAY(
     SELECT l.ctid FROM holdfast_leases l
     WHERE NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker)
-    ORDER BY l.id LIMIT :most FOR UPDATE OF l SKIP LOCKED))
+    ORDER BY l.alone DESC, l.id LIMIT :most FOR UPDATE OF l SKIP LOCKED))
 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = holdfast_leases.worker)
 RETURNING id, item, stage, worker, attempt, alone, rerun, since;
+
+-- name: workers_with_company
+SELECT DISTINCT worker FROM holdfast_leases WHERE worker {in workers} AND alone < 2;
 
 -- name: leases_of
 SELECT id, stage, item FROM holdfast_leases WHERE worker = :worker;

@@ -29,5 +29,5 @@ DELETE FROM holdfast_delayed WHERE (item, stage) IN (
 -- name: free_leases
 DELETE FROM holdfast_leases WHERE id IN (
     SELECT l.id FROM holdfast_leases l
-    WHERE NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker) ORDER BY l.id LIMIT :most)
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker) ORDER BY l.alone DESC, l.id LIMIT :most)
 RETURNING id, item, stage, worker, attempt, alone, rerun, since;

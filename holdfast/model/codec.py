@@ -89,6 +89,8 @@ def _explain(value: Any) -> str:
         kind = type(part)
         if part is None or kind is bool:
             continue
+        if isinstance(part, (int, float, str)) and kind not in (int, float, str) and not _round_trips(part):
+            return f"a value of type {kind.__name__}{place}{_instead(part)}"
         if isinstance(part, int):
             # Python itself refuses to write longer ones.
             if part.bit_length() > 4096:

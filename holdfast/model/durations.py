@@ -23,7 +23,7 @@ def seconds(length: Duration, *, what: str = "a length of time") -> float:
     elif isinstance(length, str):
         value = _read(length.strip(), what)
     else:
-        value = float(length)
+        value = float(length) if abs(length) < 1e15 else math.inf
     if not math.isfinite(value) or value < 0:
         raise UsageError(f"{what}: {length!r} must be zero or more, and finite")
     return value
@@ -32,7 +32,7 @@ def seconds(length: Duration, *, what: str = "a length of time") -> float:
 def _read(text: str, what: str) -> float:
     try:
         return float(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     if not text or _PART.sub("", text):
         raise UsageError(f"{what}: {text!r} is not a length of time; write it like '45s', '30m' or '1h30m'")

@@ -39,6 +39,8 @@ class StageSpec:
             raise DefinitionError(f"{where}: max_attempts {self.max_attempts!r} is not a whole number of 1 or more")
         if self.batch is not None and _whole(self.batch) < 1:
             raise DefinitionError(f"{where}: batch {self.batch!r} is not a whole number of 1 or more")
+        if len(set(self.after)) != len(self.after):
+            raise DefinitionError(f"{where}: after={list(self.after)} names a stage twice")
         if self.timeout_seconds is not None and self.timeout_seconds <= 0:
             raise DefinitionError(f"{where}: timeout must be longer than zero")
         if self.isolate not in (None, "process"):
@@ -123,7 +125,8 @@ def _check_signature(handler: Handler, where: str) -> None:
     if not callable(handler):
         raise DefinitionError(f"{where}: the handler {handler!r} is not a function")
     name = getattr(handler, "__qualname__", repr(handler))
-    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+    functions = (handler, getattr(handler, "__call__", None))  # noqa: B004 - an object may be called too
+    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in functions):
         raise DefinitionError(f"{where}: {name} yields; a handler returns its result")
     try:
         inspect.signature(handler).bind(None, None)

@@ -101,12 +101,16 @@ class SQLite(Forkable):
         self._description: Sequence[Sequence[Any]] = ()
         self._waiting_since = 0.0
         self._reported_at = 0.0
-        self._queue = _open_queue(path, create)
+        self._queue = -1
         self._conn: sqlite3.Connection | None = None
+        _check_place(path)
         watch(self)
         try:
+            # Only SQLite ever opens the file: to close any other descriptor of it would drop this process's locks.
             self._conn = _connect(path, create)
             self._identity = _identity(path)
+            self._mode = self._run("PRAGMA journal_mode", {})[0][0]
+            self._queue = _open_queue(path)
             self._prepare(self._conn)
         except BaseException:
             self.close()
@@ -186,7 +190,7 @@ class SQLite(Forkable):
         self.closed = True
         if self._conn is not None:
             # The last connection copies the log into the database as it closes: not beside another process's write.
-            locked = self._try_queue(1.0)
+            locked = self._queue >= 0 and self._try_queue(1.0)
             with quietly(sqlite3.Error):
                 self._conn.close()
             self._conn = None
@@ -229,7 +233,7 @@ class SQLite(Forkable):
 
     def _prepare(self, conn: sqlite3.Connection) -> None:
         try:
-            [(mode,)] = conn.execute("PRAGMA journal_mode").fetchall()
+            mode = self._mode
             if mode != "wal":
                 # Only the first to open the file waits for the writer's place: a question must not.
                 self._join_queue()
@@ -347,16 +351,17 @@ def file_of(url: str) -> Path:
     return path
 
 
-def _open_queue(path: Path, create: bool) -> int:
+def _check_place(path: Path) -> None:
     if not path.parent.is_dir():
         raise StoreBroken(f"{path.parent} does not exist: make the folder first, or name another store")
-    if path.exists() and path.stat().st_size and path.open("rb").read(16) != b"SQLite format 3\0":
-        raise StoreBroken(f"{path} is not a SQLite database")
     kind = _file_system(path)
     if kind in _SHARED_FILE_SYSTEMS and not os.environ.get("HOLDFAST_ALLOW_SHARED_FILE_SYSTEM"):
         raise StoreBroken(
             f"{path} lies on a shared file system ({kind}), where SQLite loses data: use a local disk, or PostgreSQL"
         )
+
+
+def _open_queue(path: Path) -> int:
     try:
         return os.open(f"{path}-writer", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:

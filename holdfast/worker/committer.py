@@ -158,6 +158,8 @@ class Committer:
 
     def _one_round(self) -> bool:
         """One turn of the loop; False when it is over."""
+        # Asked before the inbox is looked into: what is reported before a stop is committed before the end.
+        stopped = self._stopped
         if not self._pulse.trusted and not self._stopped:
             self._bell.wait(0.05)
             self._bell.clear()
@@ -170,7 +172,7 @@ class Committer:
             self.idle = False
             self._settle(batch, orders)
             return True
-        if self._stopped:
+        if stopped:
             return False
         if not self._claiming and not len(self._hand):
             self.empty.set()
@@ -343,7 +345,7 @@ class Committer:
         if self._claiming and not len(self._hand) and not self.drained.is_set():
             if not self._store.read(lambda tx: unfinished(tx, list(self._offer))):
                 self.drained.set()
-        if self._inbox or self._news:
+        if self._inbox or self._stopped or (self._news and self._claiming):
             return
         now = time.monotonic()
         wake = min([self._look_at, *(service.due for service in self._services)]) if self._claiming else now + 0.1

@@ -14,11 +14,13 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 
+from holdfast.store.driver import Forkable
 from holdfast.worker import wire
 
 
-class Nursery:
+class Nursery(Forkable):
     """The worker's side: ask for a child, end one, learn how one ended."""
 
     def __init__(self, serve: Callable[[socket.socket], None]) -> None:
@@ -36,11 +38,18 @@ class Nursery:
             _run_and_exit(lambda: _Matron(its, serve).run())
         its.close()
         self._line = mine
+        self._lines: list[socket.socket] = []
+        # From here on: what a handler forks must not keep the lines open, or nobody would see this process end.
+        super().__init__()
+
+    def descriptors(self) -> list[int]:
+        return [line.fileno() for line in (self._line, *self._lines) if line.fileno() >= 0]
 
     def child(self) -> tuple[int, socket.socket]:
         """A new child process: its number, and the line to it."""
         mine, its = socket.socketpair()
         with self._lock, its:
+            self._lines = [line for line in self._lines if line.fileno() >= 0] + [mine]
             wire.send(self._line, "child")
             socket.send_fds(self._line, [b"."], [its.fileno()])
             return int(wire.receive(self._line)), mine
@@ -52,6 +61,9 @@ class Nursery:
             return str(wire.receive(self._line))
 
     def close(self) -> None:
+        self.closed = True
+        with suppress(OSError):
+            self._line.shutdown(socket.SHUT_RDWR)
         self._line.close()
         with _no_child_error():
             os.waitpid(self._pid, 0)

@@ -22,6 +22,9 @@ log = logging.getLogger("holdfast.worker")
 
 Clock = Callable[[], float]
 
+#: A service does not wait for a database in trouble: the committer, whose thread it uses, says so and comes again.
+PATIENCE_SECONDS = 0.5
+
 
 class Service(Protocol):
     #: When the next pass is due, on the process's steady clock.
@@ -49,15 +52,19 @@ class Reaper:
         # Jittered, so that workers started together do not sweep together.
         self.due = self._clock() + self._interval * random.uniform(0.7, 1.0)
         me = self._pulse.identity.id
-        buried = self._store.write(lambda tx: reap.bury_gone(tx, self._host, me, is_alive))
+        buried = self._store.write(
+            lambda tx: reap.bury_gone(tx, self._host, me, is_alive), patience_seconds=PATIENCE_SECONDS
+        )
         # Asked inside, after the transaction has read the time: the wait for it may have been what silenced everyone.
         clock = self._store.driver.clock_name
-        buried += self._store.write(lambda tx: reap.bury_silent(tx, clock) if self._pulse.may_judge else [])
+        buried += self._store.write(
+            lambda tx: reap.bury_silent(tx, clock) if self._pulse.may_judge else [], patience_seconds=PATIENCE_SECONDS
+        )
         for _, name in buried:
             log.warning("worker %s is dead; its work is taken over", name)
         freed = 0
         while True:
-            step = self._store.write(reap.reap)
+            step = self._store.write(reap.reap, patience_seconds=PATIENCE_SECONDS)
             freed += step.released
             if step.released < reap.CHUNK:
                 break
@@ -80,7 +87,7 @@ class Promoter:
         self.due = min(self.due, self._clock() + delay_us / 1e6)
 
     def one_pass(self) -> bool:
-        now, done = self._store.write(lambda tx: (tx.now, promote.promote(tx)))
+        now, done = self._store.write(lambda tx: (tx.now, promote.promote(tx)), patience_seconds=PATIENCE_SECONDS)
         if done.moved == promote.CHUNK:
             self.due = self._clock()
         elif done.next_due_at is None:
@@ -100,7 +107,7 @@ class Backfiller:
         self.due = 0.0
 
     def one_pass(self) -> bool:
-        looked_at = self._store.write(backfill.backfill)
+        looked_at = self._store.write(backfill.backfill, patience_seconds=PATIENCE_SECONDS)
         self.due = self._clock() + (0.0 if looked_at else self._poll)
         return bool(looked_at)
 
@@ -121,11 +128,11 @@ class Auditor:
     def one_pass(self) -> bool:
         self.due = self._clock() + self._interval
         worker = self._pulse.identity.id
-        mine = self._store.read(lambda tx: tx.run("leases_of", worker=worker))
+        mine = self._store.read(lambda tx: tx.run("leases_of", worker=worker), patience_seconds=PATIENCE_SECONDS)
         unknown = [row[0] for row in mine if row[0] not in self._hand]
         if unknown:
             log.error("%d leases were held but not known; they are let go", len(unknown))
-            self._store.write(lambda tx: tx.run("disown", leases=unknown))
+            self._store.write(lambda tx: tx.run("disown", leases=unknown), patience_seconds=PATIENCE_SECONDS)
         return False
 
 
@@ -140,6 +147,6 @@ class Folder:
         self.due = clock() + self.INTERVAL_SECONDS * random.random()
 
     def one_pass(self) -> bool:
-        folded = self._store.write(fold.fold)
+        folded = self._store.write(fold.fold, patience_seconds=PATIENCE_SECONDS)
         self.due = self._clock() + (0.0 if folded == fold.CHUNK else self.INTERVAL_SECONDS)
         return False

@@ -28,7 +28,11 @@ class Clock(Protocol):
         ...
 
     def steady(self) -> int:
-        """Microseconds on a clock that nobody sets."""
+        """Microseconds on a clock that nobody sets; it may stand still while the machine sleeps."""
+        ...
+
+    def elapsed(self) -> int:
+        """The same, counting the machine's sleep: what tells a sleep from a clock that was set."""
         ...
 
 
@@ -43,6 +47,9 @@ class HostClock:
 
     def steady(self) -> int:
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+
+    def elapsed(self) -> int:
+        return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1000
 
 
 def boot_id() -> str:

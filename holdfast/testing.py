@@ -37,6 +37,9 @@ class ManualClock:
     def steady(self) -> int:
         return self._steady
 
+    def elapsed(self) -> int:
+        return self._steady
+
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self._now += microseconds(seconds)

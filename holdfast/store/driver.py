@@ -25,6 +25,8 @@ class Begun(NamedTuple):
     generation: int
     #: False if this writer's transaction of this number was committed before.
     fresh: bool
+    #: The steady clock with the machine's sleep counted, where there is one: `now` against it shows that a clock was set.
+    elapsed: int | None = None
 
 
 class Driver(Protocol):

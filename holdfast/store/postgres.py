@@ -271,7 +271,7 @@ class Postgres(Forkable):
 
     def _begun(self, now: int, generation: int, fresh: bool) -> Begun:
         if self._clock is not None:
-            return Begun(self._clock.now(), self._clock.steady(), generation, fresh)
+            return Begun(self._clock.now(), self._clock.steady(), generation, fresh, self._clock.elapsed())
         return Begun(now, now, generation, fresh)
 
     def _many(self, text: str) -> list[list[Row]]:

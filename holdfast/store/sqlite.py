@@ -132,7 +132,7 @@ class SQLite(Forkable):
         self._begin_immediate()
         fresh = self._run(_MARK, {"writer": writer, "seq": seq, "now": self._clock.now()})
         [(generation,)] = self._run("SELECT COALESCE(SUM(generation), 0) FROM holdfast_pipelines", {})
-        return Begun(self._clock.now(), self._clock.steady(), generation, bool(fresh))
+        return Begun(self._clock.now(), self._clock.steady(), generation, bool(fresh), self._clock.elapsed())
 
     def begin_read(self) -> Begun:
         self._check()

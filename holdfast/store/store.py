@@ -41,6 +41,7 @@ class Transaction:
     def __init__(self, store: Store, begun: Begun, slot: int) -> None:
         self.now = begun.now
         self.steady = begun.steady
+        self.elapsed = begun.elapsed
         self.generation = begun.generation
         self.slot = slot
         self.store = store

@@ -128,6 +128,12 @@ CREATE TABLE holdfast_commits (
     at BIGINT NOT NULL
 ) {hot};
 
+-- How far the time of day was ahead of the machine's clock since boot: a jump means that somebody set the clock.
+CREATE TABLE holdfast_clock (
+    name TEXT PRIMARY KEY,
+    ahead BIGINT NOT NULL
+);
+
 -- What is not routine. An uneventful attempt is told by its outcome.
 CREATE TABLE holdfast_events (
     id {identity},

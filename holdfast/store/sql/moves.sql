@@ -40,6 +40,18 @@ DELETE FROM holdfast_delayed WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast_delayed WHERE due_at <= :now ORDER BY due_at LIMIT :most FOR UPDATE SKIP LOCKED))
 RETURNING item, stage, attempts, alone, rerun;
 
+-- name: read_clock
+SELECT ahead FROM holdfast_clock WHERE name = :name;
+
+-- name: forget_clocks
+DELETE FROM holdfast_clock;
+
+-- name: set_clock
+INSERT INTO holdfast_clock (name, ahead) VALUES (:name, :ahead);
+
+-- name: shift_delayed
+UPDATE holdfast_delayed SET due_at = due_at + :by;
+
 -- name: next_due
 SELECT MIN(due_at) FROM holdfast_delayed;
 

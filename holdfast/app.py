@@ -17,7 +17,7 @@ from holdfast.clock import Clock, microseconds
 from holdfast.engine import add, choose, reads
 from holdfast.engine.add import Added, Merge, overwrite
 from holdfast.engine.choose import Counts, Which, Who
-from holdfast.engine.register import Registered, register
+from holdfast.engine.register import Registered, is_registered, register
 from holdfast.errors import UsageError
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.stage import PipelineSpec

@@ -35,6 +35,12 @@ def layout(tx: Transaction) -> Layout:
     return known
 
 
+def is_registered(tx: Transaction, spec: PipelineSpec) -> bool:
+    """Whether registering would change nothing; a look that keeps nobody waiting."""
+    there = {row.name: row for row in layout(tx).stages.values() if row.pipeline_name == spec.name}
+    return not _Plan(there, spec).anything
+
+
 def register(tx: Transaction, spec: PipelineSpec) -> Registered:
     """Add, change and retire stages so that the database has this pipeline. The transaction must be exclusive."""
     tx.run("add_pipeline", name=spec.name, now=tx.now)

@@ -1,5 +1,6 @@
 """The only place that speaks SQL: connections, transactions, and the statements the engine calls by name."""
 
+from holdfast.store.driver import Limits
 from holdfast.store.store import Store, Transaction, Write, open_store
 
-__all__ = ["Store", "Transaction", "Write", "open_store"]
+__all__ = ["Limits", "Store", "Transaction", "Write", "open_store"]

@@ -29,6 +29,15 @@ class Begun(NamedTuple):
     elapsed: int | None = None
 
 
+class Limits(NamedTuple):
+    """How long a connection over a network may keep others waiting."""
+
+    #: A call without an answer for so long is given up; 0 for never.
+    answer_seconds: float = 0.0
+    #: A transaction whose process says nothing for so long is ended by the database: the process is frozen or gone.
+    idle_seconds: float = 20.0
+
+
 class Driver(Protocol):
     """One connection."""
 

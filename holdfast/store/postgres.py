@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreBroken, StoreConflict, StoreError, StoreUnavailable, UsageError
-from holdfast.store.driver import Begun, Forkable, Row, quietly
+from holdfast.store.driver import Begun, Forkable, Limits, Row, quietly
 from holdfast.store.statements import Dialect, Statement
 from holdfast.store.store import Store
 from holdfast.store.watch import watch
@@ -42,8 +42,6 @@ _WRONG_FOR_GOOD = re.compile(
     "unrecognized configuration parameter|invalid value for parameter|no pg_hba.conf entry"
 )
 
-#: A transaction that sits idle this long is not ours any more: its process is frozen or gone.
-IDLE_IN_TRANSACTION_MS = 20_000
 OLDEST_SERVER = 140000
 
 _CONNECT = {
@@ -126,7 +124,7 @@ class Postgres(Forkable):
         self._clock = clock
         self._conninfo = conninfo
         self._where = where
-        self._deadline = deadline
+        self._limits = limits
         self._busy_since = 0.0
         self._lock_key = _lock_key(dialect.schema)
         self._conn: psycopg.Connection[Row] | None = None
@@ -138,7 +136,7 @@ class Postgres(Forkable):
     def store(cls, url: str, *, clock: Clock | None) -> Store:
         conninfo, schema, where = read_url(url)
         dialect = PostgresDialect(schema)
-        return Store(lambda deadline: cls(conninfo, dialect, where, clock, deadline), where)
+        return Store(lambda limits: cls(conninfo, dialect, where, clock, limits), where)
 
     # Transactions -------------------------------------------------------------------------------------------------
 
@@ -252,7 +250,7 @@ class Postgres(Forkable):
 
     def look(self, now: float) -> None:
         since = self._busy_since
-        if self._deadline and since and now - since > self._deadline:
+        if self._limits.answer_seconds and since and now - since > self._limits.answer_seconds:
             self._busy_since = 0.0
             log.warning("%s has not answered for %.0f s: giving up this connection", self._where, now - since)
             with quietly(OSError, psycopg.Error):
@@ -266,7 +264,7 @@ class Postgres(Forkable):
     def _begin_text(self) -> str:
         return (
             "BEGIN ISOLATION LEVEL READ COMMITTED; "
-            f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION_MS}"
+            f"SET LOCAL idle_in_transaction_session_timeout = {round(self._limits.idle_seconds * 1000)}"
         )
 
     def _begun(self, now: int, generation: int, fresh: bool) -> Begun:

@@ -19,7 +19,7 @@ from holdfast import points, schema
 from holdfast.clock import Clock
 from holdfast.errors import StoreBroken, StoreConflict, StoreUnavailable, UsageError
 from holdfast.model.states import State
-from holdfast.store.driver import Begun, Driver, Listener, Row
+from holdfast.store.driver import Begun, Driver, Limits, Listener, Row
 from holdfast.store.statements import Statement
 
 T = TypeVar("T")
@@ -176,14 +176,13 @@ class Write(Generic[T]):
 class Store:
     """A database with holdfast's tables, through one connection that is opened when it is first needed."""
 
-    def __init__(self, connect: Callable[[float], Driver], where: str, deadline_seconds: float = 0.0) -> None:
-        """`connect` makes a connection that gives up a call without an answer after so many seconds; 0 for never."""
+    def __init__(self, connect: Callable[[Limits], Driver], where: str, limits: Limits | None = None) -> None:
         self.where = where
         self.writer = new_identity()
         #: Free for the engine: what it has read and may keep as long as the generation stands.
         self.cache: dict[str, Any] = {}
         self._connect = connect
-        self._deadline = deadline_seconds
+        self._limits = limits or Limits()
         self._driver: Driver | None = None
         self._seq = 0
         self.statements: dict[str, Statement] = {}
@@ -196,13 +195,13 @@ class Store:
     def connect(self) -> Driver:
         """The connection, made anew if it was lost."""
         if self._driver is None:
-            self._driver = self._connect(self._deadline)
+            self._driver = self._connect(self._limits)
             self.statements = self._driver.dialect.statements()
         return self._driver
 
-    def another(self, deadline_seconds: float = 0.0) -> Store:
-        """A second connection to the same database, which does not wait for an answer longer than this."""
-        return Store(self._connect, self.where, deadline_seconds)
+    def another(self, limits: Limits | None = None) -> Store:
+        """A second connection to the same database, with limits of its own."""
+        return Store(self._connect, self.where, limits)
 
     def next_seq(self) -> int:
         self._seq += 1

@@ -20,7 +20,7 @@ from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.model.layout import Layout
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import Alone
-from holdfast.store import Store
+from holdfast.store import Limits, Store
 from holdfast.store.store import new_identity
 from holdfast.worker import machine
 from holdfast.worker.call import Call
@@ -80,7 +80,7 @@ class Worker:
         self._offer = self._find_offer()
         self._names = {(pipeline, spec.name): number for number, (pipeline, spec) in self._offer.items()}
         self._progress: dict[tuple[int, str], dict[str, Any]] = {}
-        self._reader = store.another(ANSWER_SECONDS)
+        self._reader = store.another(Limits(ANSWER_SECONDS, self._idle))
         self._reading = threading.Lock()
         self._fence = threading.Event()
         self._host = machine.this_host()
@@ -167,11 +167,11 @@ class Worker:
             lambda call: self._hand.pace(call.leases[0].stage),
         )
         self._pulse = Pulse(
-            self._store.another(ANSWER_SECONDS), self._new_identity, list(self._offer), self._facts,
+            self._store.another(Limits(ANSWER_SECONDS, self._idle)), self._new_identity, list(self._offer), self._facts,
             wants_news=lambda: self._committer.idle, on_news=lambda: self._committer.news(),
             on_lost=self._lost_identity, on_broken=lambda error: self._committer.fail(error),
         )  # fmt: skip
-        writer = self._store.another(max(ANSWER_SECONDS, self.settings.lease_seconds))
+        writer = self._store.another(Limits(max(ANSWER_SECONDS, settings.lease_seconds), self._idle))
         promoter = Promoter(writer, settings.poll_seconds)
         reaper = Reaper(writer, self._pulse, self._host, settings.lease_seconds)
         services: list[Service] = [
@@ -189,6 +189,11 @@ class Worker:
         self._pulse.start()
         self._committer.start()
         log.info("worker %s offers %d stages", self._pulse.identity.name, len(self._offer))
+
+    @property
+    def _idle(self) -> float:
+        """A frozen worker must not hold up the others for longer than its leases last."""
+        return max(1.0, self.settings.lease_seconds)
 
     @property
     def _unfit(self) -> bool:

@@ -11,13 +11,18 @@ DELETE FROM holdfast_workers WHERE id = :id;
 
 -- name: bury_silent
 -- Workers without a heartbeat for a whole lease, on the clock that judges them; another clock means another boot.
-DELETE FROM holdfast_workers WHERE alive_until <= :now OR clock <> :clock RETURNING id, name;
+-- One that is beating at this moment is locked, and passed over.
+DELETE FROM holdfast_workers WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast_workers WHERE alive_until <= :now OR clock <> :clock ORDER BY id FOR UPDATE SKIP LOCKED))
+RETURNING id, name;
 
 -- name: neighbours
 SELECT id, process FROM holdfast_workers WHERE host = :host AND id <> :id;
 
 -- name: bury
-DELETE FROM holdfast_workers WHERE id {in ids} RETURNING id, name;
+DELETE FROM holdfast_workers WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast_workers WHERE id {in ids} ORDER BY id FOR UPDATE SKIP LOCKED))
+RETURNING id, name;
 
 -- name: read_workers
 SELECT id, name, host, process, clock, started_at, beat_at, alive_until, lease_us, stages, facts

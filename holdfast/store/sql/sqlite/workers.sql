@@ -1,0 +1,7 @@
+-- No physical addresses here, and no locks to skip: the writer lock is held.
+
+-- name: bury_silent
+DELETE FROM holdfast_workers WHERE alive_until <= :now OR clock <> :clock RETURNING id, name;
+
+-- name: bury
+DELETE FROM holdfast_workers WHERE id {in ids} RETURNING id, name;

@@ -90,9 +90,8 @@ class Holdfast:
     def register(self) -> dict[str, Registered]:
         """Make the pipelines known to the store; return what that changed."""
         with self._lock:
-            return {
-                spec.name: self.store.write(partial(register, spec=spec), exclusive=True) for spec in self.pipelines
-            }
+            changed = [spec for spec in self.pipelines if not self.store.read(partial(is_registered, spec=spec))]
+            return {spec.name: self.store.write(partial(register, spec=spec), exclusive=True) for spec in changed}
 
     def close(self) -> None:
         with self._lock:

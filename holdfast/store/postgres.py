@@ -116,7 +116,7 @@ class Postgres(Forkable):
     """A connection to one schema of one database."""
 
     def __init__(
-        self, conninfo: str, dialect: PostgresDialect, where: str, clock: Clock | None, deadline: float
+        self, conninfo: str, dialect: PostgresDialect, where: str, clock: Clock | None, limits: Limits
     ) -> None:
         super().__init__()
         self.dialect = dialect

@@ -43,6 +43,10 @@ def is_registered(tx: Transaction, spec: PipelineSpec) -> bool:
 
 def register(tx: Transaction, spec: PipelineSpec) -> Registered:
     """Add, change and retire stages so that the database has this pipeline. The transaction must be exclusive."""
+    # Nothing remembered will do here: a back-fill moves on without raising the generation. And what is read from here on
+    # belongs to a generation that is not committed yet, and must not be kept.
+    tx.store.cache.pop("layout", None)
+    tx.generation = -1
     tx.run("add_pipeline", name=spec.name, now=tx.now)
     [pipeline] = [row[0] for row in tx.run("read_pipelines") if row[1] == spec.name]
     there = {row.name: row for row in layout(tx).stages.values() if row.pipeline == pipeline}
@@ -77,9 +81,6 @@ def register(tx: Transaction, spec: PipelineSpec) -> Registered:
             version=old.version, max_attempts=old.max_attempts, active=0, changed=generation, next=None, until=None,
         )  # fmt: skip
     _withdraw(tx, [there[name] for name in sorted(plan.moved)], spec)
-    # What is read from here on belongs to a generation that is not committed yet, and must not be kept.
-    tx.store.cache.pop("layout", None)
-    tx.generation = -1
     done = Registered(sorted(plan.added), sorted(plan.changed), sorted(row.name for row in plan.removed))
     tx.record("pipeline_registered", pipeline=pipeline, **done._asdict())
     tx.tell_idle_workers()

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished
-from holdfast.errors import HoldfastError, ProcessDied, UsageError
+from holdfast.errors import HoldfastError, ProcessDied, StoreUnavailable, UsageError
 from holdfast.model.stage import StageSpec
 from holdfast.model.states import Alone, State
 from holdfast.worker import wire
@@ -149,7 +149,7 @@ class Isolated:
         try:
             return {"result": self._around.read_result(call.pipeline, message["item"], message["ask"], {})}
         except HoldfastError as error:
-            return {"error": str(error)}
+            return {"error": str(error), "kind": type(error).__name__}
 
 
 class _Child:
@@ -188,7 +188,8 @@ class _Child:
             wire.send(self._line, {"ask": stage, "item": item})
             answer = wire.receive(self._line)
         if "error" in answer:
-            raise UsageError(answer["error"])
+            kind = StoreUnavailable if answer["kind"] in ("StoreUnavailable", "StoreConflict") else UsageError
+            raise kind(answer["error"])
         found: str | None = answer["result"]
         return found
 

@@ -15,7 +15,7 @@ from holdfast import points
 from holdfast.clock import microseconds
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished
-from holdfast.errors import Permanent, StageTimeout, ValueRefused
+from holdfast.errors import Permanent, StageTimeout, StoreConflict, StoreUnavailable, ValueRefused
 from holdfast.model import codec
 from holdfast.model.durations import spoken
 from holdfast.model.item import Item
@@ -30,6 +30,9 @@ ERROR_LENGTH = 2_000
 TRACEBACK_LENGTH = 16_000
 
 _NOTHING = codec.digest(None)
+
+#: When to come back to work that found the database away.
+AWAY_US = 2_000_000
 
 
 class Runner:
@@ -101,6 +104,12 @@ class Runner:
         if isinstance(error, (Skip, RetryLater)):
             return [self._verdict(call, lease, error) for lease in call.leases]
         text, trace = describe(error)
+        if isinstance(error, (StoreUnavailable, StoreConflict)):
+            # The database was away when the handler asked it for something: not the item's fault, and not its attempt.
+            return [
+                self._finished(call, lease, State.RETRY_LATER, error=text, delay_us=AWAY_US, snooze=True)
+                for lease in call.leases
+            ]
         if isinstance(error, Permanent):
             return [self._finished(call, lease, State.FAILED, error=text, traceback=trace) for lease in call.leases]
         return [self._retry(call, lease, text, trace, len(call.leases)) for lease in call.leases]

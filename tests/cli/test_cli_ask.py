@@ -1,0 +1,201 @@
+"""Questions answer alike on both databases, for people and in JSON, and change nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.cli.loader import load
+from tests.support.together import wait_for
+
+UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+
+
+@pytest.fixture
+def done(cli: Any, books: str) -> Any:
+    """A store in which one item of each kind has been through all stages."""
+    cli("add", books, "good", "bad", "empty")
+    with Holdfast(cli.url, load(books, None)[1]) as app:
+        app.run()
+    return cli
+
+
+@pytest.mark.parametrize("command", [["status"], ["items"], ["show", "x"], ["why", "x"], ["events"], ["db", "check"],
+                                     ["doctor"], ["retry", "--all"], ["cancel", "--all"]])  # fmt: skip
+def test_who_only_asks_makes_no_store(command: list[str], cli: Any, database: str, tmp_path: Path) -> None:
+    result = cli(*command, code=5)
+    assert result.stderr.count("\n") == 1
+    assert "does not exist" in result.stderr or "no holdfast tables" in result.stderr
+    assert not list(tmp_path.glob("store.db*"))
+    if database == "postgres":
+        with Holdfast(cli.url) as app:
+            assert app.schema_version() == 0
+
+
+def test_a_question_leaves_a_database_of_somebody_else_as_it_is(lite: Any, tmp_path: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / "store.db") as theirs:
+        theirs.execute("CREATE TABLE theirs (x)")
+    lite("status", code=5)
+    assert [row[0] for row in theirs.execute("SELECT name FROM sqlite_master")] == ["theirs"]
+    theirs.close()
+
+
+def test_status_tells_states_and_times(done: Any) -> None:
+    assert done.states() == {"extract": {"done": 1, "failed": 1, "skipped": 1}, "chunk": {"done": 2}}
+    [pipeline] = done.json("status")["pipelines"]
+    assert pipeline["stages"][0]["timings"]["count"] == 3
+    said = done("status").stdout.splitlines()
+    assert said[0] == "books"
+    assert said[1].split() == ["stage", "pending", "done", "skipped", "failed", "mean", "p90", "max"]
+    assert said[2].split()[:5] == ["extract", "0", "1", "1", "1"]
+    assert said[-1] == "No worker is alive."
+
+
+def test_status_reports_a_removed_stage_that_still_holds_rows(cli: Any, write: Callable[[str, str], str], books: str) -> None:
+    cli("add", books, "one")
+    renamed = Path(books).read_text().replace("def extract", "def read").replace('"extract"', '"read"')
+    cli("add", write("later.py", renamed), "two")
+    [pipeline] = cli.json("status")["pipelines"]
+    assert [(stage["name"], stage["states"]) for stage in pipeline["removed"]] == [("extract", {"pending": 1})]
+    said = cli("status").stdout
+    assert "extract was removed and still holds 1 pending" in said
+    assert "holdfast cancel --pipeline books --stage extract" in said
+    assert cli.json("cancel", "--pipeline", "books", "--stage", "extract")["counts"] == {"pending": 1}
+
+
+def test_status_shows_who_works(cli: Any, books: str) -> None:
+    worker = cli.start("worker", books, "--name", "a [b]worker[/b]")
+    wait_for(lambda: cli_knows_tables(cli) and cli.json("status")["workers"])
+    [one] = cli.json("status")["workers"]
+    assert (one["name"], one["alive"], one["process"]) == ("a [b]worker[/b]", True, str(worker.pid))
+    assert UTC.fullmatch(one["started_at"])
+    assert "a [b]worker[/b]" in cli("status").stdout
+
+
+def cli_knows_tables(cli: Any) -> bool:
+    from click.testing import CliRunner
+
+    from holdfast.cli import commands
+
+    return CliRunner().invoke(commands, ["status"], env={"HOLDFAST_URL": cli.url}).exit_code == 0
+
+
+def test_items_are_listed_page_by_page(cli: Any, books: str) -> None:
+    cli("add", books, *(f"book-{n}" for n in range(5)))
+    first = cli.json("items", "--limit", "3")
+    rest = cli.json("items", "--after", str(first[-1]["id"]))
+    assert [one["key"] for one in first + rest] == [f"book-{n}" for n in range(5)]
+    page = cli("items", "--limit", "3")
+    assert page.stderr == f"There may be more: --after {first[-1]['id']}\n"
+    assert page.stdout.splitlines()[0].split() == ["id", "pipeline", "key", "status", "updated"]
+
+
+def test_items_are_chosen_by_stage_state_key_and_error(done: Any) -> None:
+    def keys(*filters: str) -> list[str]:
+        return [one["key"] for one in done.json("items", *filters)]
+
+    assert keys("--state", "failed") == ["bad"]
+    assert keys("--state", "done", "--stage", "chunk") == ["good", "empty"]
+    assert keys("--key", "*d") == ["good", "bad"]
+    assert keys("--state", "failed", "--error", "no pages") == ["bad"]
+    assert keys("--state", "failed", "--error", "other") == []
+    assert keys("--pipeline", "books", "--key", "e????") == ["empty"]
+    assert "bad has no pages" in done("items", "--state", "failed").stdout
+    assert "no stage matches */nobody" in done("items", "--stage", "nobody", code=2).stderr
+
+
+def test_show_tells_all_about_an_item(done: Any) -> None:
+    item = done.json("show", "good")
+    assert (item["status"], item["stages"][0]["result"]) == ("done", {"n": 4})
+    assert [one["event"] for one in item["history"]] == ["added", "completed", "completed"]
+    times = [item["created_at"], item["stages"][0]["ended_at"], *(one["at"] for one in item["history"])]
+    assert all(UTC.fullmatch(time) for time in times)
+    said = done("show", "bad").stdout
+    assert "books / bad: failed" in said
+    assert "error Permanent: bad has no pages" in said
+    assert "chunk: not begun" in said
+
+
+def test_data_that_looks_like_times_is_left_alone(cli: Any, books: str, write: Callable[[str, str], str]) -> None:
+    cli("add", books, "--from", write("items.jsonl", '{"key": "a", "updated_at": 5, "at": 1}'))
+    assert cli.json("show", "a")["data"] == {"updated_at": 5, "at": 1}
+
+
+def test_why_says_what_holds_an_item_up_and_what_to_do(done: Any, books: str) -> None:
+    assert done.json("why", "good")["reason"] == "done"
+    bad = done.json("why", "bad")
+    assert (bad["reason"], bad["stage"], bad["state"]) == ("failed", "extract", "failed")
+    assert "holdfast retry --key bad" in done("why", "bad").stdout
+    done("add", books, "new")
+    assert "no living worker offers stage 'extract'" in done("why", "new").stdout
+
+
+@pytest.mark.parametrize("command", ["show", "why"])
+def test_an_unknown_key_is_wrong_usage(done: Any, command: str) -> None:
+    assert done(command, "nobody", code=2).stderr == "holdfast: there is no item 'nobody'\n"
+
+
+def test_events_are_told_oldest_first_and_chosen_by_filter(done: Any) -> None:
+    done("retry", "--key", "bad", "--reason", "pages found")
+    told = done.json("events")
+    assert [one["event"] for one in told] == ["pipeline_registered", "failed", "retried"]
+    assert all(UTC.fullmatch(one["at"]) for one in told)
+    assert done.json("events", "--event", "retried")[0]["data"]["reason"] == "pages found"
+    assert [one["event"] for one in done.json("events", "--key", "bad")] == ["failed", "retried"]
+    assert [one["event"] for one in done.json("events", "--limit", "1")] == ["retried"]
+    assert done.json("events", "--since", "1h") == told
+    assert done.json("events", "--since", told[-1]["at"]) == told[-1:]
+    assert done.json("events", "--since", "2999-01-01") == []
+    assert "--since 'soon'" in done("events", "--since", "soon", code=2).stderr
+    assert "retried  books/extract  bad" in done("events").stdout
+
+
+def test_events_are_followed_as_they_come(done: Any) -> None:
+    """In JSON each event is a line of its own, what was before first, nothing twice."""
+    process = done.start("events", "--follow", "--json")
+    assert process.stdout is not None
+    old = [json.loads(process.stdout.readline())["event"] for _ in range(2)]
+    assert old == ["pipeline_registered", "failed"]
+    for n in range(3):
+        done("retry", "--state", "done", "--key", "good" if n else "empty", "--stage", "chunk", "--reason", str(n))
+        if n < 2:
+            new = json.loads(process.stdout.readline())
+            assert (new["event"], new["data"]["reason"]) == ("retried", str(n))
+    process.send_signal(2)
+    rest, said = process.communicate(timeout=20)
+    assert (process.returncode, rest, said) == (130, "", "")
+
+
+def test_db_check_finds_nothing_and_db_upgrade_does_nothing_twice(cli: Any) -> None:
+    assert cli.json("db", "upgrade") == {"applied": ["0001 engine"], "schema": 1}
+    assert cli.json("db", "upgrade") == {"applied": [], "schema": 1}
+    assert cli.json("db", "check") == {"wrong": []}
+    assert cli("db", "check").stdout == "All is well.\n"
+
+
+def test_db_check_ends_with_5_when_something_is_wrong(lite: Any, books: str, tmp_path: Path) -> None:
+    import sqlite3
+
+    lite("add", books, "one")
+    with sqlite3.connect(tmp_path / "store.db") as conn:
+        conn.execute("UPDATE holdfast_counts SET n = n + 1")
+    conn.close()
+    result = lite("db", "check", code=5)
+    assert "counted 2, there are 1" in result.stdout
+    assert lite.json("db", "check", code=5)["wrong"]
+
+
+def test_doctor_tells_facts(cli: Any, books: str, database: str) -> None:
+    cli("add", books, "one")
+    facts = cli.json("doctor")
+    assert facts["schema"] == 1
+    assert facts["store"]["database"] == {"sqlite": "sqlite", "postgres": "postgresql"}[database]
+    assert "workers: 0 alive, 0 silent" in cli("doctor").stdout

@@ -1,0 +1,122 @@
+"""What is printed cannot steer a terminal, and is the same everywhere."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.cli.logs import set_up
+from holdfast.cli.output import as_json, instant, iso, printable
+
+EVIL = "a\x1b[2J\x9b31m\r\n[red]b[/red]\u202e\u2028c\x7f"
+
+
+@pytest.mark.req("V12")
+def test_control_characters_are_written_out() -> None:
+    assert printable(EVIL) == r"a\x1b[2J\x9b31m\r\n[red]b[/red]\u202e\u2028c\x7f"
+    assert printable("Émile 本 😀") == "Émile 本 😀"
+    assert printable("\ud800") == r"\ud800"
+
+
+@pytest.mark.req("V12")
+def test_json_is_plain_ascii_and_comes_back_unchanged() -> None:
+    text = as_json({"é": EVIL})
+    assert text.isascii()
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert json.loads(text) == {"é": EVIL}
+
+
+def test_times_are_utc_and_exact() -> None:
+    assert iso(1_800_000_000_000_001) == "2027-01-15T08:00:00.000001Z"
+    assert instant(1_800_000_000_999_999) == "2027-01-15T08:00:00Z"
+    assert iso(None) is None
+
+
+@pytest.mark.req("V12")
+def test_keys_errors_and_data_cannot_steer_the_terminal(cli: Any, write: Callable[[str, str], str]) -> None:
+    """No control character of an item reaches the terminal, in any command's words, and markup is only text."""
+    text = """
+from holdfast import Permanent, Pipeline
+evil = Pipeline("evil")
+
+@evil.stage()
+def spoil(item, ctx):
+    raise Permanent(item.key)
+"""
+    file = write("evil.py", text)
+    with Holdfast(cli.url) as app:
+        from holdfast.cli.loader import load
+
+        app.pipelines = tuple(load(file, None)[1])
+        app.add("evil", [{"key": EVIL, "note": EVIL}])
+    done = cli.process("run", file)
+    assert done.returncode == 3
+    said = [done.stdout, done.stderr]
+    for args in (
+        ["status"], ["items"], ["items", "--state", "failed"], ["show", EVIL], ["why", EVIL], ["events"],
+        ["show", EVIL, "--json"], ["events", "--json"], ["retry", "--key", EVIL, "--reason", EVIL], ["show", EVIL + "x"],
+    ):  # fmt: skip
+        result = cli(*args, code=2 if args[-1] == EVIL + "x" else 0)
+        said += [result.stdout, result.stderr]
+    for text in said:
+        assert all(char.isprintable() or char == "\n" for char in text)
+    assert "[red]b[/red]" in said[0]
+
+
+def test_log_lines_cannot_be_forged(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up(0)
+    logging.getLogger("holdfast.test").warning("item %s", EVIL)
+    line = capsys.readouterr().err
+    assert line.count("\n") == 2  # the one within the message still begins a line of its own
+    assert all(char.isprintable() or char == "\n" for char in line)
+
+
+def test_a_reader_that_leaves_early_is_no_error_message(cli: Any, books: str) -> None:
+    """`holdfast items | head -1` ends quietly."""
+    cli("add", books, *(f"book-{n}" for n in range(2000)))
+    reads, writes = os.pipe()
+    process = cli.start("items", "--limit", "2000", stdout=writes)
+    os.close(writes)
+    assert os.read(reads, 2)
+    os.close(reads)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 141
+    assert "Error" not in said and "Exception" not in said and "holdfast:" not in said
+
+
+def test_an_answer_that_cannot_be_written_is_an_error(lite: Any, books: str) -> None:
+    lite("add", books, "one")
+    with open("/dev/full", "w") as full:
+        process = lite.start("items", stdout=full)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert said == "holdfast: OSError: [Errno 28] No space left on device\n"
+
+
+def test_a_terminal_of_few_characters_gets_escapes(lite: Any, books: str) -> None:
+    lite("add", books, "本")
+    done = lite.process("items", env={"PYTHONIOENCODING": "latin-1:strict"})
+    assert done.returncode == 0
+    assert "\\u672c" in done.stdout
+
+
+def test_an_unexpected_error_is_one_line_and_its_traceback_only_with_v(lite: Any, books: str, monkeypatch: Any) -> None:
+    lite("add", books, "one")
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug\nof two lines")
+
+    monkeypatch.setattr(Holdfast, "status", broken)
+    result = lite("status", code=1)
+    assert result.stderr.startswith("holdfast: RuntimeError: a bug of two lines (not expected")
+    assert result.stderr.count("\n") == 1
+    with pytest.raises(AssertionError, match="Traceback"):
+        lite("status", "-v", code=1)
+
+

@@ -1,0 +1,213 @@
+"""The limit to compare with: the same rows, written by hand.
+
+One connection, one thread, batches of 500, the same tables and the same durability; set-based statements, prepared. In
+one transaction a batch is finished and the next one claimed, or moved on to its next stage in place. What a handler
+would need is read, and what it would return is sent, item by item. There is no worker, no heartbeat, no handler, no
+check of results, and nobody else to watch out for.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import Counter
+from itertools import repeat
+from typing import Any, Protocol
+
+import msgspec
+
+BATCH = 500
+#: Who holds the leases and whose counts these are.
+ME = 7
+#: The hash of the value null, as it is stored.
+HASH = "0" * 32
+
+#: Lease, item, attempt, key, data.
+Held = tuple[int, int, int, str, str]
+#: Stage, state and bucket of a count.
+Change = tuple[int, str, int]
+
+_to_json = msgspec.json.Encoder().encode
+
+
+class Raw(Protocol):
+    """The statements of one database."""
+
+    def begin(self) -> None: ...
+
+    def claim(self, stage: int, now: int) -> None: ...
+
+    def finish(self, held: list[Held], stage: int, onward: int | None, now: int) -> None: ...
+
+    def count(self, changes: Counter[Change]) -> None: ...
+
+    def commit(self) -> list[Held] | None:
+        """End the transaction; what was claimed in it, if anything was asked for."""
+        ...
+
+
+def drain(url: str, stages: int) -> float:
+    """Take every waiting item through the stages 1, 2, …; return how many seconds that took."""
+    raw: Raw = RawSQLite(url) if url.startswith("sqlite") else RawPostgres(url)
+    held: list[Held] = []
+    stage = stages
+    began = time.perf_counter()
+    while True:
+        now = time.time_ns() // 1000
+        raw.begin()
+        onward = stage + 1 if stage < stages else None
+        changes: Counter[Change] = Counter()
+        if held:
+            raw.finish(held, stage, onward, now)
+            changes[stage, "in_progress", -1] -= len(held)
+            changes[stage, "done", 0] += len(held)
+        if onward is not None:
+            changes[onward, "in_progress", -1] += len(held)
+        else:
+            # How many come back is known too late for this transaction; the same rows are written either way.
+            changes[1, "pending", -1] -= BATCH
+            changes[1, "in_progress", -1] += BATCH
+            raw.claim(1, now)
+        raw.count(changes)
+        claimed = raw.commit()
+        stage = onward or 1
+        held = held if claimed is None else claimed
+        if not held:
+            return time.perf_counter() - began
+
+
+class RawSQLite:
+    def __init__(self, url: str) -> None:
+        self._conn = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+        for pragma in (
+            "journal_mode = WAL", "synchronous = FULL", "temp_store = MEMORY", "cache_size = -32000",
+            "wal_autocheckpoint = 2000",
+        ):  # fmt: skip
+            self._conn.execute(f"PRAGMA {pragma}")
+        self._claimed: list[Held] | None = None
+
+    def begin(self) -> None:
+        self._claimed = None
+        self._conn.execute("BEGIN IMMEDIATE")
+
+    def claim(self, stage: int, now: int) -> None:
+        run = self._conn.execute
+        taken = run(
+            "INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since) "
+            "SELECT item, stage, ?, attempts + 1, alone, rerun, ? FROM holdfast_waiting "
+            "WHERE stage = ? ORDER BY priority, item LIMIT ?",
+            (ME, now, stage, BATCH),
+        ).rowcount
+        run(
+            "DELETE FROM holdfast_waiting WHERE stage = ? AND (priority, item) IN "
+            "(SELECT priority, item FROM holdfast_waiting WHERE stage = ? ORDER BY priority, item LIMIT ?)",
+            (stage, stage, BATCH),
+        )
+        self._claimed = run(
+            "SELECT l.id, l.item, l.attempt, i.key, i.data FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item "
+            "WHERE l.id > (SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_leases') - ?",
+            (taken,),
+        ).fetchall()
+
+    def finish(self, held: list[Held], stage: int, onward: int | None, now: int) -> None:
+        rows = [(item, attempt, lease, now, now, HASH, "null") for lease, item, attempt, _, _ in held]
+        self._conn.execute(
+            "INSERT INTO holdfast_outcomes "
+            "(item, stage, state, attempts, lease, started_at, ended_at, version, output_hash, error, result) "
+            "SELECT value ->> 0, ?, 'done', value ->> 1, value ->> 2, value ->> 3, value ->> 4, '1', value ->> 5, NULL, "
+            "value ->> 6 FROM json_each(?)",
+            (stage, _to_json(rows).decode()),
+        )
+        leases = _to_json([lease for lease, *_ in held]).decode()
+        if onward is None:
+            self._conn.execute(
+                "DELETE FROM holdfast_leases WHERE stage = ? AND id IN (SELECT value FROM json_each(?))",
+                (stage, leases),
+            )
+        else:
+            self._conn.execute(
+                "UPDATE holdfast_leases SET stage = ?, attempt = 1, alone = 0, rerun = 0, since = ? "
+                "WHERE stage = ? AND id IN (SELECT value FROM json_each(?))",
+                (onward, now, stage, leases),
+            )
+
+    def count(self, changes: Counter[Change]) -> None:
+        self._conn.executemany(
+            "INSERT INTO holdfast_counts (slot, stage, state, bucket, n, total_us, most_us) VALUES (?, ?, ?, ?, ?, 0, 0) "
+            "ON CONFLICT DO UPDATE SET n = n + excluded.n",
+            [(ME, *change, n) for change, n in changes.items()],
+        )
+
+    def commit(self) -> list[Held] | None:
+        self._conn.execute("COMMIT")
+        return self._claimed
+
+
+class RawPostgres:
+    """All statements of a transaction travel together, and their answers too (pipeline mode)."""
+
+    def __init__(self, url: str) -> None:
+        import psycopg
+
+        base, _, schema = url.rpartition("schema=")
+        self._conn: Any = psycopg.connect(base.rstrip("?&"), autocommit=True, prepare_threshold=0)
+        self._conn.execute(f"SET search_path = {schema}")
+        self._claim = self._conn.cursor(binary=True)
+        self._asked = False
+
+    def begin(self) -> None:
+        self._asked = False
+        self._pipeline = self._conn.pipeline()
+        self._pipeline.__enter__()
+        self._conn.execute("BEGIN")
+
+    def claim(self, stage: int, now: int) -> None:
+        self._asked = True
+        self._claim.execute(
+            "WITH taken AS (DELETE FROM waiting WHERE ctid = ANY(ARRAY("
+            "SELECT ctid FROM waiting WHERE stage = %s ORDER BY priority, item LIMIT %s FOR UPDATE SKIP LOCKED)) "
+            "RETURNING item, priority, stage, attempts, alone, rerun), "
+            "leased AS (INSERT INTO leases (item, stage, worker, attempt, alone, rerun, since) "
+            "SELECT item, stage, %s, attempts + 1, alone, rerun, %s FROM taken ORDER BY priority, item "
+            "RETURNING id, item, attempt) "
+            "SELECT l.id, l.item, l.attempt, i.key, i.data FROM leased l JOIN items i ON i.id = l.item",
+            (stage, BATCH, ME, now),
+        )
+
+    def finish(self, held: list[Held], stage: int, onward: int | None, now: int) -> None:
+        leases, items, attempts, _, _ = (_array(column) for column in zip(*held, strict=True))
+        times, n = _array(repeat(now, len(held))), len(held)
+        self._conn.execute(
+            "INSERT INTO outcomes "
+            "(item, stage, state, attempts, lease, started_at, ended_at, version, output_hash, error, result) "
+            "SELECT r.item, %s, 'done', r.attempts, r.lease, r.started_at, r.ended_at, '1', r.hash, NULL, r.result "
+            "FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::text[]) "
+            "AS r(item, attempts, lease, started_at, ended_at, hash, result)",
+            (stage, items, attempts, leases, times, times, [HASH] * n, ["null"] * n),
+        )
+        if onward is None:
+            self._conn.execute("DELETE FROM leases WHERE stage = %s AND id = ANY(%s::bigint[])", (stage, leases))
+        else:
+            self._conn.execute(
+                "UPDATE leases SET stage = %s, attempt = 1, alone = 0, rerun = 0, since = %s "
+                "WHERE stage = %s AND id = ANY(%s::bigint[])",
+                (onward, now, stage, leases),
+            )
+
+    def count(self, changes: Counter[Change]) -> None:
+        rows = ", ".join(["(%s, %s, %s, %s, %s, 0, 0)"] * len(changes))
+        self._conn.execute(
+            f"INSERT INTO counts AS c (slot, stage, state, bucket, n, total_us, most_us) VALUES {rows} "
+            "ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = c.n + excluded.n",
+            [value for change, n in changes.items() for value in (ME, *change, n)],
+        )
+
+    def commit(self) -> list[Held] | None:
+        self._conn.execute("COMMIT")
+        self._pipeline.__exit__(None, None, None)
+        return self._claim.fetchall() if self._asked else None
+
+
+def _array(numbers: Any) -> str:
+    """Numbers as PostgreSQL writes an array: cheaper to send than a list."""
+    return f"{{{','.join(map(str, numbers))}}}"

@@ -1,0 +1,71 @@
+"""What the pages show can be typed: commands exist with these options, programs compile, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from holdfast.cli import commands
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    """The fenced blocks of a page in these languages."""
+    found = re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [text for language, text in found if language in languages]
+
+
+def typed(page: Path) -> list[list[str]]:
+    """Every call of `holdfast` in a page, in its blocks and in its running text, as words."""
+    lines = [line.removeprefix("$ ") for block in blocks(page, "sh", "console") for line in block.splitlines()]
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    lines += re.findall(r"`(holdfast [a-z][^`]*)`", prose)
+    calls = []
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        while words and "=" in words[0]:
+            words = words[1:]
+        if words[:1] == ["holdfast"]:
+            calls.append(words[1:])
+    return calls
+
+
+def check(words: list[str]) -> None:
+    """Raise if a command or one of its options does not exist."""
+    command: click.Command = commands
+    context = click.Context(commands, info_name="holdfast")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        found = command.get_command(context, words[0])
+        assert found is not None, f"there is no command {words[0]!r}"
+        command, words = found, words[1:]
+        context = click.Context(command, parent=context)
+    command.make_parser(context).parse_args(list(words))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_on_the_page_exists_with_its_options(page: Path):
+    for words in typed(page):
+        try:
+            check(words)
+        except (click.ClickException, AssertionError) as error:
+            pytest.fail(f"holdfast {shlex.join(words)}: {error}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_program_on_the_page_compiles(page: Path):
+    for block in blocks(page, "python"):
+        # A decorator may be shown without its function.
+        text = f"{block}\ndef handler(item, ctx): ..." if block.rstrip().splitlines()[-1].startswith("@") else block
+        compile(text, str(page), "exec")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_on_the_page_leads_somewhere(page: Path):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.harness import App
 
 from holdfast.store import Store
 from holdfast.testing import ManualClock
+from tests.support.harness import App
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.harness import connected
-from support.together import at_once
 
 from holdfast.errors import UsageError
+from tests.support.harness import connected
+from tests.support.together import at_once
 
 
 @pytest.fixture(autouse=True)
@@ -57,55 +57,49 @@ def test_a_merge_function_decides_what_becomes_of_known_items(app):
     assert (app.data("x"), app.data("y")) == ({"seen": [1, 2]}, {"seen": [9]})
 
 
-@pytest.mark.parametrize(
-    ("merge", "says"),
-    [
+def test_a_merge_function_that_goes_wrong_is_named_and_writes_nothing(app):
+    app.add([{"key": "x", "n": 1}])
+    for merge, says in [
         (lambda old, new: 1 / 0, "raised ZeroDivisionError"),
         (lambda old, new: [old, new], "returned list, not an object"),
         (lambda old, new: {"when": {1, 2}}, "a value of type set at when"),
-    ],
-)
-def test_a_merge_function_that_goes_wrong_writes_nothing(app, merge, says):
-    app.add([{"key": "x", "n": 1}])
-    with pytest.raises(UsageError, match=f"'x'.*{says}"):
-        app.add([{"key": "y"}, {"key": "x", "n": 2}], merge=merge)
-    assert app.data("x") == {"n": 1}
-    assert app.query("SELECT COUNT(*) FROM holdfast_items") == [(1,)]
+    ]:
+        with pytest.raises(UsageError, match=f"'x'.*{says}"):
+            app.add([{"key": "y"}, {"key": "x", "n": 2}], merge=merge)
+        assert app.data("x") == {"n": 1}
+        assert app.query("SELECT COUNT(*) FROM holdfast_items") == [(1,)]
 
 
-@pytest.mark.parametrize(
-    ("items", "says"),
-    [
-        (["ok", ""], "empty"),
-        (["ok", "  "], "empty"),
-        (["ok", "a\0b"], "NUL"),
-        (["ok", "a\ud800"], "lone surrogate"),
-        (["ok", "k" * 10_000], "10,000 bytes; the limit is 1,024"),
-        (["ok", "é" * 600], "1,200 bytes"),
-        (["ok", "ok"], "'ok' comes twice"),
-        (["ok", {"path": "x"}], "item 2 has no 'key'"),
-        (["ok", {"key": 7}], "text, not int"),
-        (["ok", 7], "item 2 is a int"),
-        (["ok", {"key": "x", "at": (1, 2)}], "'x'.*a value of type tuple at at"),
-        (["ok", {"key": "x", "t": "a\0"}], "'x'.*a text with a NUL character at t"),
-    ],
-)
+WRONG = {
+    "an empty key": ["", "empty"],
+    "a blank key": ["  ", "empty"],
+    "a key with NUL": ["a\0b", "NUL"],
+    "a key with a lone surrogate": ["a\ud800", "lone surrogate"],
+    "a key of 10,000 characters": ["k" * 10_000, "10,000 bytes; the limit is 1,024"],
+    "a key that is long in bytes": ["é" * 600, "1,200 bytes"],
+    "a key twice": ["ok", "'ok' comes twice"],
+    "no key": [{"path": "x"}, "item 2 has no 'key'"],
+    "a key that is no text": [{"key": 7}, "text, not int"],
+    "no item": [7, "item 2 is a int"],
+    "data that JSON changes": [{"key": "x", "at": (1, 2)}, "'x'.*a value of type tuple at at"],
+    "data with NUL": [{"key": "x", "t": "a\0"}, "'x'.*a text with a NUL character at t"],
+}
+
+
 @pytest.mark.fault(55, 57)
-def test_a_wrong_item_is_named_and_none_of_its_company_is_added(app, items, says):
-    with pytest.raises(UsageError, match=says):
-        app.add(items)
-    assert app.query("SELECT COUNT(*) FROM holdfast_items") == [(0,)]
+def test_a_wrong_item_is_named_and_none_of_its_company_is_added(app):
+    for what, (item, says) in WRONG.items():
+        with pytest.raises(UsageError, match=says):
+            app.add(["ok", item])
+        assert app.query("SELECT COUNT(*) FROM holdfast_items") == [(0,)], what
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["k" * 1024, "é" * 512, "a'b\"c\\d", "%(x)s :y {z} $1 ?", "\U0001f600", "line\nbreak\ttab", "NULL", "Ⅷ"],
-)
-def test_any_printable_key_names_its_item(app, key):
-    app.add([{"key": key, "n": 1}])
-    assert app.states(key) == {"a": "pending"}
-    [lease] = app.claim()
-    assert lease.key == key
+def test_any_printable_key_names_its_item(app):
+    for key in ["k" * 1024, "é" * 512, "a'b\"c\\d", "%(x)s :y {z} $1 ?", "\U0001f600", "line\nbreak\ttab", "NULL", "Ⅷ"]:
+        app.add([{"key": key, "n": 1}])
+        assert app.states(key) == {"a": "pending"}
+        [lease] = app.claim()
+        assert lease.key == key
 
 
 def test_keys_that_differ_only_in_case_or_in_form_are_different_items(app):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.harness import connected
-from support.together import at_once, held_at
+
+from tests.support.harness import connected
+from tests.support.together import at_once, held_at
 
 
 @pytest.mark.req("J1")

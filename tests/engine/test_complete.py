@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support.harness import connected
-from support.together import at_once, meeting_at
 
 from holdfast.engine.complete import complete
 from holdfast.errors import LeaseLost
+from tests.support.harness import connected
+from tests.support.together import at_once, meeting_at
 
 CHAIN = {"a": [], "b": ["a"], "c": ["b"]}
 DIAMOND = {"a": [], "left": ["a"], "right": ["a"], "end": ["left", "right"]}

@@ -9,8 +9,7 @@
 
 Every call is one committed write, as a worker makes it. Workers are known by a label and join when they are
 first mentioned; a label that joins again is another worker. Nothing here decides anything: what an operation
-did is read back from the views and tables. `LeaseLost` is raised where the engine refused an attempt and said
-so in its events.
+did is read back from the views and tables. `LeaseLost` is raised where the engine refused an attempt.
 """
 
 from __future__ import annotations
@@ -165,30 +164,42 @@ class App:
         """Finish with a result; returns the lease again if it moved on to one of the stages in `onward`."""
         one = self.finished(lease, value, took_seconds=took_seconds, version=version)
         stages = [self.stage(name).id for name in onward]
-        return self._finish(lease, lambda tx: complete(tx, [one], stages))
+        return self._finish(one, lambda tx: complete(tx, [one], stages))
 
     def skip(self, lease: Lease, reason: str = "") -> list[Lease]:
         one = Finished(lease, State.SKIPPED, "1", error=reason or None)
-        return self._finish(lease, lambda tx: complete(tx, [one]))
+        return self._finish(one, lambda tx: complete(tx, [one]))
 
-    def permanent(self, lease: Lease, error: str = "never works") -> None:
-        one = Finished(lease, State.FAILED, "1", error=error, traceback="Traceback")
-        self._finish(lease, lambda tx: complete(tx, [one]))
+    def permanent(self, lease: Lease, error: str = "never works", *, took_seconds: float = 0.0) -> None:
+        one = Finished(
+            lease, State.FAILED, "1", error=error, traceback="Traceback", took_us=microseconds(took_seconds)
+        )
+        self._finish(one, lambda tx: complete(tx, [one]))
 
-    def fail(self, lease: Lease, error: str = "boom", *, delay: float = 0.0, company: int = 1) -> None:
+    def fail(
+        self,
+        lease: Lease,
+        error: str = "boom",
+        *,
+        delay: float = 0.0,
+        company: int = 1,
+        took_seconds: float = 0.0,
+    ) -> None:
         """The handler raised; the next attempt is due after `delay` seconds."""
         one = Finished(
             lease, State.RETRY_LATER, "1",
             error=error, traceback="Traceback", delay_us=microseconds(delay), company=company,
+            took_us=microseconds(took_seconds),
         )  # fmt: skip
-        self._finish(lease, lambda tx: fail(tx, [one]))
+        self._finish(one, lambda tx: fail(tx, [one]))
 
     def snooze(self, lease: Lease, seconds: float, reason: str | None = None) -> None:
-        one = Finished(lease, State.RETRY_LATER, error=reason, delay_us=microseconds(seconds))
-        self._finish(lease, lambda tx: fail(tx, [one]))
+        one = Finished(lease, State.RETRY_LATER, error=reason, delay_us=microseconds(seconds), snooze=True)
+        self._finish(one, lambda tx: fail(tx, [one]))
 
     def release(self, lease: Lease, reason: str = "shutdown") -> None:
-        self._finish(lease, lambda tx: release(tx, [lease], reason))
+        if not self.store.write(lambda tx: release(tx, [lease], reason), slot=self._slot(lease)):
+            raise _lost(lease)
 
     def run_through(self, value: Any = None, *, worker: str = "w") -> int:
         """Claim and complete until nothing is waiting; how many attempts that took."""
@@ -336,15 +347,11 @@ class App:
         return _nested(self.query("SELECT name, state, n FROM holdfast_stage_stats WHERE n <> 0"))
 
     def recount(self) -> Counts:
-        """The same, counted from the rows themselves: what is open, and every outcome that stands."""
+        """The same, counted from the rows themselves."""
         return _nested(
             self.query(
-                "SELECT s.name, r.state, COUNT(*) FROM ("
-                "SELECT stage, 'pending' AS state FROM holdfast_waiting "
-                "UNION ALL SELECT stage, 'retry_later' FROM holdfast_delayed "
-                "UNION ALL SELECT stage, 'in_progress' FROM holdfast_leases "
-                "UNION ALL SELECT stage, state FROM holdfast_outcomes) r "
-                "JOIN holdfast_stages s ON s.id = r.stage GROUP BY s.name, r.state"
+                "SELECT s.name, x.state, COUNT(*) FROM holdfast_item_stages x JOIN holdfast_stages s ON s.id = x.stage "
+                "GROUP BY s.name, x.state"
             )
         )
 
@@ -372,23 +379,15 @@ class App:
         self._holders.update((lease.id, who.id) for lease in leases)
         return leases
 
-    def _finish(self, lease: Lease, work: Callable[[Transaction], T]) -> T:
+    def _finish(self, one: Finished, work: Callable[[Transaction], T]) -> T:
         """Commit what a worker says of an attempt; raise if the engine refused it."""
-
-        def whole(tx: Transaction) -> tuple[T, bool]:
-            before = tx.run("read_newest_events", event=None, item=None, since=None, pipeline=None, most=1)
-            answer = work(tx)
-            tx.flush()
-            lost = tx.run(
-                "read_events", after=before[0][0] if before else 0, event="lease_lost", item=lease.item,
-                since=None, pipeline=None, most=1,
-            )  # fmt: skip
-            return answer, bool(lost)
-
-        answer, lost = self.store.write(whole, slot=self._holders.get(lease.id, 0))
-        if lost:
-            raise LeaseLost(f"item {lease.key!r}, stage {lease.stage}: lease {lease.id} no longer stands")
+        answer = self.store.write(work, slot=self._slot(one.lease))
+        if one.lost:
+            raise _lost(one.lease)
         return answer
+
+    def _slot(self, lease: Lease) -> int:
+        return self._holders.get(lease.id, 0)
 
     def _which(
         self,
@@ -416,6 +415,10 @@ def connected(app: App) -> Iterator[App]:
         yield other
     finally:
         other.store.close()
+
+
+def _lost(lease: Lease) -> LeaseLost:
+    return LeaseLost(f"item {lease.key!r}, stage {lease.stage}: lease {lease.id} no longer stands")
 
 
 def _run(tx: Transaction, text: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:

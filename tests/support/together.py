@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,11 +33,12 @@ def at_once(*works: Callable[[], T]) -> list[T]:
 
 @contextmanager
 def meeting_at(point: str, parties: int) -> Iterator[None]:
-    """Hold every thread that reaches `point` until `parties` of them are there."""
+    """Hold the first `parties` threads that reach `point` until all of them are there."""
     barrier = threading.Barrier(parties)
+    came = itertools.count()
 
     def listener(reached: str) -> None:
-        if reached == point:
+        if reached == point and next(came) < parties:
             barrier.wait(STUCK_SECONDS)
 
     with listening(listener):

@@ -1,0 +1,128 @@
+"""The disk is full. Work waits, costs nobody an attempt, and goes on by itself when there is room."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.engine.add import add_items, read_items
+from holdfast.errors import StoreUnavailable
+from tests.support.processes import Crew, crew_on, wait_for
+from tests.support.unharmed import assert_unharmed, pages
+
+LEASE = 1.0
+BIG = [{"key": f"big-{number}", "text": "x" * 100_000} for number in range(20)]
+
+
+class Disk:
+    """A small file system in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def mount(self, options: str) -> str:
+        """Mount it, or change how it is mounted; a text says why that was refused."""
+        program = shutil.which("mount")
+        if program is None:
+            return "there is no mount program"
+        done = subprocess.run(
+            [program, "-t", "tmpfs", "-o", options, "tmpfs", self.folder], capture_output=True, text=True, check=False
+        )
+        return done.stderr.strip() if done.returncode else ""
+
+    def fill(self) -> None:
+        """Leave no room at all."""
+        with suppress(OSError), (self.folder / "filler").open("ab", buffering=0) as file:
+            for size in (1 << 20, 1 << 12):
+                with suppress(OSError):
+                    while True:
+                        file.write(b"\0" * size)
+
+    @property
+    def free(self) -> int:
+        found = os.statvfs(self.folder)
+        return found.f_bavail * found.f_frsize
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """Eight megabytes."""
+    disk = Disk(tmp_path / "disk")
+    disk.folder.mkdir()
+    refused = disk.mount("size=8m")
+    if refused:
+        pytest.skip(f"a file system of a size of its own needs the right to mount one: {refused}")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk.folder], check=True)
+
+
+@pytest.fixture
+def crew(disk: Disk, tmp_path: Path) -> Iterator[Crew]:
+    with crew_on(f"sqlite:///{disk.folder / 'store.db'}", tmp_path) as crew:
+        yield crew
+
+
+@pytest.mark.fault(44)
+@pytest.mark.req("V6", "V7")
+def test_a_full_disk_makes_work_wait_and_room_lets_it_go_on(crew: Crew, disk: Disk):
+    crew.add(pages(200, 0.02))
+    for number in range(2):
+        crew.start(f"w{number}", lease=LEASE)
+    wait_for(lambda: len(crew.ledger.ends()) > 100)
+    disk.fill()
+    wait_for(lambda: all("the disk is full" in worker.said for worker in crew.workers), timeout=10)
+    # Handlers that run may end; then nothing starts any more.
+    wait_for(lambda: time.monotonic() - crew.ledger.lines()[-1].at > 2 * LEASE)
+    assert disk.free == 0
+    assert not crew.is_done()
+    for worker in crew.workers:
+        assert worker.said.count("the disk is full") == 1
+
+    assert disk.mount("remount,size=64m") == ""
+    crew.wait_until_done()
+    assert_unharmed(crew)
+    with sqlite3.connect(disk.folder / "store.db") as conn:
+        assert conn.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    conn.close()
+
+
+@pytest.mark.fault(44)
+@pytest.mark.req("V6")
+def test_a_worker_started_on_a_full_disk_waits_for_room(crew: Crew, disk: Disk):
+    crew.add(pages(5, 0.01))
+    disk.fill()
+    worker = crew.start("w", lease=LEASE, ready=False)
+    wait_for(lambda: not worker.is_alive or _opened(worker.pid, disk.folder / "store.db"))
+    time.sleep(LEASE)
+    assert worker.is_alive, worker.said
+    assert disk.mount("remount,size=64m") == ""
+    crew.wait_until_done()
+    assert_unharmed(crew)
+
+
+@pytest.mark.fault(44)
+@pytest.mark.req("V2")
+def test_items_that_find_no_room_are_refused_whole(crew: Crew, disk: Disk):
+    crew.add(pages(5, 0))
+    with Holdfast(crew.url, crew.app.pipelines) as app:
+        app.register()
+        disk.fill()
+        with pytest.raises(StoreUnavailable, match="the disk is full"):
+            app.store.write(lambda tx: add_items(tx, "books", read_items(BIG)), patience_seconds=0.2)
+    assert len(crew.app.items()) == 5
+    assert crew.app.check() == []
+
+
+def _opened(pid: int, path: Path) -> bool:
+    with suppress(OSError):
+        return any(os.readlink(link) == str(path) for link in Path(f"/proc/{pid}/fd").iterdir())
+    return False

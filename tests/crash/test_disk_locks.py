@@ -1,0 +1,120 @@
+"""Others hold SQLite's write lock: a foreign program, a worker that is frozen, a handler's own transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from tests.support.locks import foreign_writer
+from tests.support.processes import RECOVERY_SECONDS, Crew, crew_on, wait_for
+from tests.support.unharmed import assert_unharmed, pages
+
+LEASE = 1.0
+
+
+@pytest.fixture
+def database() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.mark.fault(40)
+@pytest.mark.req("V5", "V6", "V7")
+def test_a_foreign_program_that_holds_the_write_lock_costs_nobody_anything(crew: Crew, file: Path):
+    crew.add(pages(150, 0.02))
+    for number in range(2):
+        crew.start(f"w{number}", lease=LEASE, far=True)
+    wait_for(lambda: len(crew.ledger.ends()) > 50)
+    with foreign_writer(file):
+        time.sleep(3 * LEASE)
+        assert not crew.is_done()
+    crew.wait_until_done()
+    assert_unharmed(crew)
+
+
+@pytest.mark.fault(41)
+@pytest.mark.req("V5")
+def test_a_worker_frozen_inside_the_write_lock_is_named_and_killing_it_lets_all_go_on(crew: Crew):
+    """Also by a worker that only now opens the store; and questions are answered all the time."""
+    crew.add(pages(60, 0.05))
+    frozen = crew.start("frozen", lease=LEASE, freeze_at="claim.before commit.before 2", ready=False)
+    wait_for(lambda: _is_stopped(frozen.pid))
+    other = crew.start("other", lease=LEASE, ready=False)
+    asked = _in_time(lambda: Holdfast(crew.url, create=False).status(), seconds=2.0)
+    wait_for(lambda: f"process {frozen.pid} holds the lock" in other.said, timeout=10)
+    assert other.is_alive
+    frozen.kill()
+    assert asked, "a question had to wait for the frozen worker"
+    killed_at = time.monotonic()
+    wait_for(lambda: [line for line in crew.ledger.starts() if line.at > killed_at], timeout=RECOVERY_SECONDS)
+    crew.wait_until_done()
+    crew.judge()
+
+
+@pytest.mark.fault(41)
+@pytest.mark.req("V3", "V5")
+def test_a_worker_at_work_waits_out_another_that_froze_inside_the_write_lock(crew: Crew):
+    """What the waiting worker holds stays its own, however long it waits."""
+    other = crew.start("other", lease=LEASE, far=True)
+    crew.add([{"key": f"long-{number}", "fetch": "sleep 1.5"} for number in range(4)])
+    wait_for(lambda: len(crew.ledger.starts()) == 4)
+    crew.add(pages(20, 0.01))
+    frozen = crew.start("frozen", lease=LEASE, far=True, freeze_at="store.claim commit.before 2", ready=False)
+    wait_for(lambda: _is_stopped(frozen.pid))
+    wait_for(lambda: f"process {frozen.pid} holds the lock" in other.said, timeout=10)
+    frozen.kill()
+    crew.wait_until_done()
+    crew.judge()
+    for number in range(4):
+        assert [line.pid for line in crew.ledger.starts(f"long-{number}", "fetch")] == [other.pid]
+        assert crew.stage(f"long-{number}", "fetch")["attempts"] == 1
+    assert other.is_alive
+
+
+@pytest.mark.fault(42)
+@pytest.mark.req("V7", "V8")
+def test_a_handlers_own_transaction_on_the_same_file_never_troubles_the_worker(file: Path, tmp_path: Path):
+    with crew_on(f"sqlite:///{file}", tmp_path, "tests.support.odd_books:own_tables") as crew:
+        crew.add({"key": f"note-{number}", "file": str(file)} for number in range(8))
+        with sqlite3.connect(file) as conn:
+            conn.execute("CREATE TABLE notes (key TEXT, n INTEGER)")
+        conn.close()
+        worker = crew.start("w", concurrency=3)
+        crew.wait_until_done()
+        refused = crew.ledger.lines("refused")
+        # Also plain BUSY, at once, if the other happened to be in its commit.
+        assert {"SQLITE_BUSY_SNAPSHOT"} <= {line.mark for line in refused} <= {"SQLITE_BUSY_SNAPSHOT", "SQLITE_BUSY"}
+        # It is the handler's own error: its attempt failed, and the next one worked.
+        for line in refused:
+            assert crew.stage(line.key, "note")["state"] == "done"
+            [failed] = crew.events("attempt_failed", line.key)
+            assert failed["data"]["error"] == "OperationalError: database is locked"
+        assert {crew.stage(line.key, "look")["state"] for line in refused} == {"done"}
+        with sqlite3.connect(file) as conn:
+            assert conn.execute("SELECT count(DISTINCT key), count(*) FROM notes").fetchone() == (8, 8)
+        conn.close()
+        assert crew.app.check() == []
+        assert worker.is_alive
+        assert worker.said == ""
+
+
+def _in_time(work: Callable[[], object], seconds: float) -> bool:
+    """Does this end within so many seconds?"""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def _is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

@@ -1,0 +1,117 @@
+"""The server crashes, loses backends, freezes; workers wait, go on by themselves, and charge nobody for it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.processes import Crew, crew_on, wait_for
+from tests.support.unharmed import assert_unharmed, pages
+
+LEASE = 1.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
+
+
+def _outcomes(crew: Crew) -> int:
+    return sum(
+        stage["states"].get("done", 0) for pipeline in crew.app.status() for stage in pipeline["stages"]
+    )
+
+
+@pytest.mark.fault(23)
+@pytest.mark.req("V2", "V6", "V7")
+def test_workers_go_on_by_themselves_after_the_server_crashed_under_load(cluster: Cluster, tmp_path: Path):
+    with crew_on(cluster.database("crash"), tmp_path) as crew:
+        crew.add(pages(300, 0.02))
+        for number in range(2):
+            crew.start(f"w{number}", lease=LEASE)
+        for _ in range(2):
+            so_far = len(crew.ledger.ends())
+            wait_for(lambda: len(crew.ledger.ends()) > so_far + 50)  # noqa: B023
+            cluster.restart("immediate")
+            committed = _outcomes(crew)
+            wait_for(lambda: _outcomes(crew) > committed, timeout=5.0)  # noqa: B023
+        assert not crew.is_done()
+        crew.wait_until_done()
+        assert_unharmed(crew)
+
+
+@pytest.mark.fault(25)
+@pytest.mark.req("V2", "V6", "V7")
+def test_work_goes_on_while_random_backends_are_terminated(cluster: Cluster, tmp_path: Path):
+    rng = random.Random(25)
+    with crew_on(cluster.database("terminated"), tmp_path) as crew:
+        crew.add(pages(300, 0.02))
+        for number in range(2):
+            crew.start(f"w{number}", lease=LEASE)
+        ended = 0
+        stop_at = time.monotonic() + 3.0
+        with psycopg.connect(cluster.url(), autocommit=True) as conn:
+            while time.monotonic() < stop_at:
+                backends = cluster.backends("terminated")
+                if backends:
+                    [(done,)] = conn.execute("SELECT pg_terminate_backend(%s)", [rng.choice(backends)]).fetchall()
+                    ended += done
+                time.sleep(0.05)
+        assert ended >= 20
+        crew.wait_until_done()
+        assert_unharmed(crew)
+
+
+@pytest.mark.fault(28)
+@pytest.mark.req("V5", "V6")
+def test_after_a_frozen_server_thaws_nobody_is_taken_for_dead(cluster: Cluster, tmp_path: Path):
+    """The workers are of different machines, so that only silence could tell that one is dead; and all were silent."""
+    with crew_on(cluster.database("frozen"), tmp_path) as crew:
+        crew.add(pages(150, 0.05))
+        for number in range(3):
+            crew.start(f"w{number}", lease=LEASE, far=True)
+        wait_for(lambda: len(crew.ledger.ends()) > 50)
+        with cluster.frozen():
+            time.sleep(3 * LEASE)
+        assert not crew.is_done()
+        crew.wait_until_done()
+        assert_unharmed(crew)
+
+
+@pytest.mark.fault(23)
+@pytest.mark.req("V6")
+def test_a_handler_that_asks_for_a_result_while_the_server_is_away_is_not_charged(cluster: Cluster, tmp_path: Path):
+    """The trouble is the database's, however long it lasts; a read gives up here after half a second, not after thirty."""
+    gate = tmp_path / "gate"
+    with crew_on(cluster.database("asking"), tmp_path, "tests.support.odd_books:bulky") as crew:
+        crew.add([{"key": f"page-{number}", "gate": str(gate)} for number in range(3)])
+        maker = crew.start("maker", stages="make", drain=True)
+        assert maker.wait() == 0
+        crew.start("user", stages="use", lease=LEASE, environment={"HOLDFAST_TEST_PATIENCE": "0.5"})
+        wait_for(lambda: len(crew.ledger.starts()) == 3)
+        cluster.stop("immediate")
+        gate.touch()
+        wait_for(lambda: len(crew.ledger.lines("ask")) == 3)
+        time.sleep(1.0)
+        cluster.start()
+        crew.wait_until_done()
+        assert [crew.stage(f"page-{number}", "use")["attempts"] for number in range(3)] == [1, 1, 1]
+        assert crew.events("attempt_failed") == []
+        assert crew.workers[1].is_alive
+
+
+@pytest.mark.req("J1", "V2")
+def test_two_workers_share_the_work_and_no_item_runs_twice(cluster: Cluster, tmp_path: Path):
+    with crew_on(cluster.database("shared"), tmp_path) as crew:
+        first, second = crew.start("first"), crew.start("second")
+        crew.add(pages(100, 0.01))
+        crew.wait_until_done()
+        assert {line.pid for line in crew.ledger.starts()} == {first.pid, second.pid}
+        assert_unharmed(crew)

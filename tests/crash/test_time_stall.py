@@ -1,0 +1,138 @@
+"""Everyone stands still for a while, as on a laptop that sleeps; and goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from holdfast.engine.workers import Identity
+from holdfast.store import Store, open_store
+from holdfast.store.store import new_identity
+from holdfast.worker.pulse import Pulse
+from holdfast.worker.services import Reaper
+from tests.support.cluster import Cluster
+from tests.support.processes import Crew, wait_for
+from tests.support.together import listening
+from tests.support.unharmed import assert_unharmed, pages
+
+LEASE = 1.0
+
+
+@pytest.mark.fault(53)
+@pytest.mark.req("V2", "V5", "V6")
+def test_workers_that_slept_together_for_five_leases_go_on_where_they_were(crew: Crew):
+    """To each of them every other was silent for five leases; and so was itself."""
+    crew.add(pages(6, 0.5, prefix="long"))
+    crew.add(pages(100, 0.02, prefix="short"))
+    for number in range(3):
+        crew.start(f"w{number}", lease=LEASE, far=number > 0)
+    wait_for(lambda: len(crew.ledger.ends()) > 60)
+    for worker in crew.workers:
+        worker.send(signal.SIGSTOP)
+    time.sleep(5 * LEASE)
+    for worker in crew.workers:
+        worker.send(signal.SIGCONT)
+    crew.wait_until_done()
+    assert_unharmed(crew)
+
+
+# The worst moment for a stall -----------------------------------------------------------------------------------------
+
+SHORT_LEASE = 0.5
+
+Stall = Callable[[], None]
+
+
+@pytest.fixture
+def stall_sqlite(tmp_path: Path) -> tuple[str, Stall]:
+    path = tmp_path / "store.db"
+
+    def stall() -> None:
+        """Another program takes the write lock, now, and keeps it for three leases."""
+        held = threading.Event()
+
+        def hold() -> None:
+            conn = sqlite3.connect(path, isolation_level=None, timeout=10)
+            conn.execute("BEGIN IMMEDIATE")
+            held.set()
+            time.sleep(3 * SHORT_LEASE)
+            conn.execute("COMMIT")
+            conn.close()
+
+        threading.Thread(target=hold).start()
+        assert held.wait(10)
+
+    return f"sqlite:///{path}", stall
+
+
+@pytest.fixture
+def stall_postgres() -> Iterator[tuple[str, Stall]]:
+    with Cluster() as cluster:
+
+        def stall() -> None:
+            """The server freezes, now, for three leases."""
+            cluster.freeze()
+            threading.Timer(3 * SHORT_LEASE, cluster.thaw).start()
+
+        yield cluster.url(), stall
+
+
+@pytest.mark.fault(28, 40)
+@pytest.mark.req("V5")
+def test_permission_to_judge_does_not_outlive_a_stall(database: str, request: pytest.FixtureRequest):
+    """The reaper looked whether it may judge; before it could, everything stood still. It finds all silent, and may not."""
+    url, stall = request.getfixturevalue(f"stall_{database}")
+    with ExitStack() as stack:
+        store = open_store(url)
+        store.upgrade()
+        lost: list[str] = []
+        pulses = [stack.enter_context(_beating(store, name, lost)) for name in ("judge", "other")]
+        reaper = Reaper(store.another(), pulses[0], "judge", SHORT_LEASE)
+        wait_for(lambda: pulses[0].may_judge)
+
+        looked_around = threading.Event()
+        stalled = threading.Event()
+
+        def at(point: str) -> None:
+            # Only the reaper runs in this thread. It asks itself after it has looked for processes that are gone.
+            if threading.current_thread() is threading.main_thread():
+                if point == "store.neighbours":
+                    looked_around.set()
+                elif point == "commit.after" and looked_around.is_set() and not stalled.is_set():
+                    stalled.set()
+                    stall()
+
+        with listening(at):
+            reaper.one_pass()
+        assert stalled.is_set()
+        assert store.read(lambda tx: len(tx.run("read_workers"))) == 2
+        wait_for(lambda: all(pulse.trusted for pulse in pulses))
+        assert lost == []
+        stack.callback(store.close)
+
+
+class _beating:
+    """A worker's heart without the worker."""
+
+    def __init__(self, store: Store, name: str, lost: list[str]) -> None:
+        self._pulse = Pulse(
+            store.another(),
+            lambda: Identity(new_identity(), name, name, "1 1", round(SHORT_LEASE * 1e6)),
+            [], dict,
+            wants_news=lambda: False, on_news=lambda: None, on_lost=lambda: lost.append(name), on_broken=lambda error: None,
+        )  # fmt: skip
+
+    def __enter__(self) -> Pulse:
+        self._pulse.start()
+        return self._pulse
+
+    def __exit__(self, *_: object) -> None:
+        self._pulse.stop()
+        self._pulse.close()

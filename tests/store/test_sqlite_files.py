@@ -1,0 +1,209 @@
+"""SQLite is a file, and files are removed, replaced, damaged, locked and full. Each is one clear error."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+
+import pytest
+
+from holdfast.errors import StoreBroken, StoreError, StoreUnavailable
+from holdfast.store import open_store
+from holdfast.store import sqlite as sqlite_module
+from tests.support.harness import App, connected
+
+pytestmark = pytest.mark.fault(48)
+
+
+@pytest.fixture
+def database():
+    return "sqlite"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store.db"
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(path, clock):
+    path.write_text("my thesis\n" * 200)
+    with pytest.raises(StoreBroken, match=r"store\.db is not a SQLite database"):
+        open_store(f"sqlite:///{path}", clock=clock).upgrade()
+    assert path.read_text() == "my thesis\n" * 200
+    assert [file.name for file in path.parent.iterdir()] == ["store.db"]
+
+
+def test_a_file_that_does_not_exist_is_made_only_where_that_is_wanted(path):
+    with pytest.raises(StoreBroken, match="does not exist"):
+        open_store(f"sqlite:///{path}", create=False)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_folder_that_does_not_exist_is_not_made(tmp_path):
+    with pytest.raises(StoreBroken, match="nowhere does not exist: make the folder first"):
+        open_store(f"sqlite:///{tmp_path}/nowhere/store.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_no_database(tmp_path):
+    with pytest.raises(StoreBroken, match="is a folder"):
+        open_store(f"sqlite:///{tmp_path}")
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreBroken, match="file does not exist: make the folder first"):
+        open_store(f"sqlite:///{tmp_path}/file/store.db")
+
+
+def test_a_file_removed_while_in_use_is_an_error_and_no_new_empty_database(app, path):
+    app.pipeline({"a": []})
+    for file in path.parent.glob("store.db*"):
+        file.unlink()
+    for use in (lambda: app.add(["x"]), lambda: app.states("x"), app.store.upgrade, app.store.schema_version):
+        with pytest.raises(StoreBroken, match="removed or replaced"):
+            use()
+    app.store.close()
+    assert not path.exists()
+    with pytest.raises(StoreError):
+        app.add(["x"])
+    assert not path.exists()
+
+
+def test_a_file_replaced_while_in_use_is_an_error_and_neither_is_written_to(app, path, clock):
+    app.pipeline({"a": []})
+    path.rename(path.with_name("moved.db"))
+    other = open_store(f"sqlite:///{path}", clock=clock)
+    other.upgrade()
+    with pytest.raises(StoreBroken, match="removed or replaced"):
+        app.add(["x"])
+    assert other.read(lambda tx: tx.run("read_pipelines")) == []
+    other.close()
+
+
+def test_a_damaged_page_is_said_to_be_damage_and_what_to_do(app, path, clock):
+    app.pipeline({"a": []})
+    app.add(f"k{n}" for n in range(2000))
+    app.store.close()
+    with path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        for place in range(4096, size - 4096, 4096):
+            file.seek(place)
+            file.write(b"\xff" * 2048)
+    with pytest.raises(StoreBroken, match="is damaged: stop the workers, copy it aside"):
+        App(open_store(f"sqlite:///{path}", clock=clock), clock).add(["x"])
+
+
+def test_a_file_that_was_cut_off_is_said_to_be_damage(app, path, clock):
+    app.pipeline({"a": []})
+    app.add(f"k{n}" for n in range(2000))
+    app.store.close()
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(StoreBroken, match="damaged"):
+        App(open_store(f"sqlite:///{path}", clock=clock), clock).add(f"new {n}" for n in range(2000))
+
+
+def test_a_header_that_was_overwritten_is_no_database(app, path, clock):
+    app.pipeline({"a": []})
+    app.store.close()
+    with path.open("r+b") as file:
+        file.write(b"not a database at all")
+    with pytest.raises(StoreBroken, match="is not a SQLite database"):
+        open_store(f"sqlite:///{path}", clock=clock).schema_version()
+
+
+@pytest.mark.fault(44)
+def test_a_full_disk_passes_by_itself_and_nothing_half_written_stays(app):
+    app.pipeline({"a": []})
+    connection = app.store.driver.connection
+    [(pages,)] = connection.execute("PRAGMA page_count").fetchall()
+    connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+    data = [{"key": f"k{n}", "text": "x" * 1000} for n in range(100)]
+    write = app.store.writing(lambda tx: _add(tx, data))
+    with pytest.raises(StoreUnavailable, match="the disk is full"):
+        write.run()
+    assert app.query("SELECT COUNT(*) FROM holdfast_items") == [(0,)]
+    connection.execute("PRAGMA max_page_count = 1000000")
+    assert write.run() == (100, 0, 0)
+    assert app.counts() == app.recount() == {"a": {"pending": 100}}
+
+
+def _add(tx, data):
+    from holdfast.engine.add import add_items, read_items
+
+    return add_items(tx, "p", read_items(data))
+
+
+def test_a_database_that_may_only_be_read_says_so(app):
+    app.pipeline({"a": []})
+    app.store.driver.connection.execute("PRAGMA query_only = ON")
+    with pytest.raises(StoreBroken, match="it is read-only"):
+        app.add(["x"])
+    app.store.driver.connection.execute("PRAGMA query_only = OFF")
+    app.add(["x"])
+
+
+@pytest.mark.fault(40)
+def test_a_foreign_writer_that_holds_the_lock_is_waited_for(url, clock, path, monkeypatch):
+    monkeypatch.setattr(sqlite_module, "BUSY_SECONDS", 0.05)
+    store = open_store(url, clock=clock)
+    store.upgrade()
+    app = App(store, clock)
+    app.pipeline({"a": []})
+    foreign = sqlite3.connect(path, isolation_level=None)
+    foreign.execute("BEGIN IMMEDIATE")
+    write = store.writing(lambda tx: tx.run("add_pipeline", name="q", now=0))
+    with pytest.raises(StoreUnavailable, match="locked by another program"):
+        write.run()
+    assert app.counts() == {}  # who only reads is not held up
+    foreign.execute("ROLLBACK")
+    write.run()
+    foreign.close()
+    store.close()
+
+
+def test_an_error_in_a_statement_of_the_users_is_not_taken_for_trouble_of_the_store(app):
+    with pytest.raises(sqlite3.IntegrityError):
+        app.execute("INSERT INTO holdfast_stages (pipeline) VALUES (1)")
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        app.execute("SELECT 1 FROM no_such_table")
+
+
+def test_a_copy_of_the_file_is_a_store_of_its_own(app, path, clock):
+    app.pipeline({"a": []})
+    app.add(["x"])
+    app.store.close()
+    shutil.copy(path, path.with_name("copy.db"))
+    copy = App(open_store(f"sqlite:///{path.with_name('copy.db')}", clock=clock), clock)
+    assert copy.states("x") == {"a": "pending"}
+    copy.store.close()
+
+
+@pytest.mark.fault(49)
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "9p", "fuse.sshfs"])
+def test_a_shared_file_system_is_refused_unless_somebody_insists(path, monkeypatch, kind):
+    monkeypatch.setattr(sqlite_module, "_file_system", lambda _: kind)
+    with pytest.raises(StoreBroken, match=f"shared file system .{kind}."):
+        open_store(f"sqlite:///{path}")
+    assert list(path.parent.iterdir()) == []
+    monkeypatch.setenv("HOLDFAST_ALLOW_SHARED_FILE_SYSTEM", "1")
+    open_store(f"sqlite:///{path}").close()
+
+
+def test_every_connection_is_as_durable_as_promised(app):
+    with connected(app) as other:
+        for one in (app, other):
+            one.store.connect()
+            facts = one.store.facts()
+            assert (facts["journal_mode"], facts["synchronous"], facts["integrity"]) == ("wal", "full", "ok")
+            assert one.store.driver.connection.execute("PRAGMA foreign_keys").fetchall() == [(1,)]
+
+
+def test_the_file_says_when_another_process_has_written(app):
+    listener = app.store.listener()
+    assert listener.wait(0) is False
+    app.pipeline({"a": []})
+    assert listener.wait(5) is True
+    assert listener.wait(0) is False
+    listener.close()

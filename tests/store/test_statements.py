@@ -1,0 +1,122 @@
+"""Statements are written once and laid over each database; every one of them runs on both."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+import pytest
+
+from holdfast.store.postgres import PostgresDialect
+from holdfast.store.sqlite import SQLiteDialect
+
+DIALECTS = [SQLiteDialect(), PostgresDialect("holdfast")]
+SHARED = resources.files("holdfast.store") / "sql"
+each_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+
+
+def test_both_dialects_have_the_same_statements_with_the_same_parameters():
+    ours, theirs = (dialect.statements() for dialect in DIALECTS)
+    assert ours.keys() == theirs.keys()
+    for name, statement in ours.items():
+        assert statement.lists == theirs[name].lists, name
+        assert statement.columns == theirs[name].columns, name
+        assert _parameters(statement.text, r":([a-z_]+)") == _parameters(theirs[name].text, r"%\(([a-z_]+)\)s"), name
+
+
+def _parameters(text, pattern):
+    return set(re.findall(rf"(?<![:\w]){pattern}", text))
+
+
+@each_dialect
+def test_an_override_gives_its_reason_and_stands_for_a_statement_that_exists(dialect):
+    shared = {name for file in SHARED.iterdir() if file.is_file() for name in _names(file)}
+    folder = SHARED / dialect.name
+    for file in folder.iterdir() if folder.is_dir() else ():
+        assert re.match(r"-- (?!name:)\w", file.read_text()), f"{file.name} begins without a reason"
+        assert set(_names(file)) <= shared, file.name
+
+
+def _names(file):
+    return re.findall(r"^-- name: (\w+)$", file.read_text(), re.MULTILINE)
+
+
+def test_every_statement_is_understood_by_its_database(store):
+    """Planned, not run: a wrong name, type or word in any of them shows here."""
+    store.connect()
+    dialect = store.driver.dialect
+    for statement in store.statements.values():
+        params = dict.fromkeys(_scalars(dialect, statement), 1) | _texts(statement)
+        for name in statement.lists:
+            params[name] = dialect.pack_list(["x"] if name in ("keys", "states") else [1])
+        if statement.columns:
+            params["rows"] = dialect.pack_rows(statement.columns, [[1] * len(statement.columns)])
+
+        def explain(tx, statement=statement, params=params):
+            for step in statement.text.split(";\n"):
+                if dialect.name == "sqlite":
+                    store.driver._run(f"EXPLAIN {step}", params)
+                else:
+                    store.driver._execute(f"EXPLAIN {step}", params)
+
+        store.write(explain)
+
+
+def _scalars(dialect, statement):
+    pattern = r"(?<![:\w]):([a-z_]+)" if dialect.name == "sqlite" else r"%\(([a-z_]+)\)s"
+    return set(re.findall(pattern, statement.text)) - statement.lists - {"rows"}
+
+
+#: Parameters that are texts, by statement where the same name is a number elsewhere.
+TEXTS = {"name", "key", "error", "event", "host", "process", "clock", "facts", "after", "version", "state"}
+TEXTS_OF = {
+    "add_worker": {"stages"},
+    "find_item": {"pipeline"},
+    "read_events": {"pipeline"},
+    "read_newest_events": {"pipeline"},
+    "list_items": {"pipeline"},
+}
+NUMBERS_OF = {"read_events": {"after"}, "list_items": {"after"}, "list_open": {"after"}}
+
+
+def _texts(statement):
+    names = (TEXTS | TEXTS_OF.get(statement.name, set())) - NUMBERS_OF.get(statement.name, set())
+    return {name: "x" for name in names if re.search(rf"[:(]{name}\b", statement.text)}
+
+
+@each_dialect
+def test_a_word_that_the_dialect_does_not_have_is_an_error_at_once(dialect):
+    with pytest.raises(KeyError, match="no_such_word"):
+        dialect.render("wrong", "SELECT 1 {no_such_word}")
+
+
+def test_a_parameter_a_list_and_rows_are_written_as_each_database_wants_them():
+    sqlite, postgres = (
+        dialect.render("x", "SELECT a::text FROM holdfast_items WHERE n = :n AND id {in ids} AND key {in keys text}")
+        for dialect in DIALECTS
+    )
+    assert sqlite.text == (
+        "SELECT a::text FROM holdfast_items WHERE n = :n "
+        "AND id IN (SELECT value FROM json_each(:ids)) AND key IN (SELECT value FROM json_each(:keys))"
+    )
+    assert postgres.text == (
+        'SELECT a::text FROM "holdfast".items WHERE n = %(n)s AND id = ANY(%(ids)s::bigint[]) AND key = ANY(%(keys)s::text[])'
+    )
+    assert sqlite.lists == postgres.lists == {"ids", "keys"}
+
+
+def test_the_columns_of_rows_are_known_to_whoever_packs_them():
+    for dialect in DIALECTS:
+        statement = dialect.render("x", "SELECT r.a FROM {rows a bigint, b text}")
+        assert statement.columns == ("a", "b")
+
+
+def test_a_percent_sign_in_a_text_is_no_parameter_on_postgresql():
+    assert DIALECTS[1].render("x", "SELECT 1 % 2").text == "SELECT 1 %% 2"
+
+
+@pytest.mark.parametrize("schema", ["holdfast", "Mixed Case", 'quo"ted', "drop table x; --", "ünïcode"])
+def test_a_schema_name_is_quoted(schema):
+    text = PostgresDialect(schema).render("x", "SELECT 1 FROM holdfast_items").text
+    quoted = schema.replace('"', '""')
+    assert text == f'SELECT 1 FROM "{quoted}".items'

@@ -1,0 +1,123 @@
+"""Opening a store: what is wrong with an address is said in one line, and a password never is."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from holdfast.errors import StoreBroken, StoreError, StoreUnavailable, UsageError
+from holdfast.store import open_store
+from holdfast.store.postgres import read_url
+from holdfast.store.sqlite import file_of
+
+SECRET = "hunter2-s3cret"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "books.db", "mysql://host/db", "sqlite", "sqlite3:///x.db", "postgres:/x", "http://host", "file:x.db"],
+)
+def test_an_unknown_kind_of_store_is_a_usage_error_that_shows_both_ways_to_write_one(url):
+    with pytest.raises(UsageError, match=r"sqlite:///path/to/file\.db or postgresql://user@host/database"):
+        open_store(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///", "sqlite://host/file.db", "sqlite:///:memory:", "sqlite:///x.db?mode=ro"]
+)
+def test_a_sqlite_address_that_names_no_file_is_a_usage_error(url):
+    with pytest.raises(UsageError, match=r"sqlite:///file\.db"):
+        open_store(url)
+
+
+def test_three_slashes_are_a_relative_path_and_four_an_absolute_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert file_of("sqlite:///x.db") == tmp_path / "x.db"
+    assert file_of(f"sqlite:///{tmp_path}/x.db") == tmp_path / "x.db"
+    assert file_of("sqlite:///a%20b%3F.db") == tmp_path / "a b?.db"
+
+
+@pytest.mark.fault(50)
+def test_one_file_has_one_name_whatever_links_lead_to_it(tmp_path):
+    (tmp_path / "real").mkdir()
+    os.symlink(tmp_path / "real", tmp_path / "link")
+    assert file_of(f"sqlite:///{tmp_path}/link/x.db") == file_of(f"sqlite:///{tmp_path}/real/../real/x.db")
+
+
+@pytest.mark.parametrize("name", ["a b.db", "100%.db", "a#b.db", "a;b.db", "ünï.db", "quo'te\".db"])
+def test_a_file_may_have_an_odd_name(tmp_path, name):
+    from urllib.parse import quote
+
+    store = open_store(f"sqlite:///{tmp_path}/{quote(name)}")
+    store.upgrade()
+    store.close()
+    assert (tmp_path / name).exists()
+
+
+def test_a_schema_name_must_fit(monkeypatch):
+    for schema in ("", "x" * 64, "ü" * 32):
+        with pytest.raises(UsageError, match="1 to 63"):
+            read_url(f"postgresql://host/db?schema={schema}")
+    assert read_url("postgresql://host/db")[1] == "holdfast"
+
+
+def test_what_is_not_ours_in_a_postgresql_address_is_handed_on():
+    conninfo, schema, where = read_url("postgresql://me@db.example:5433/books?sslmode=require&schema=x")
+    assert (conninfo, schema) == ("postgresql://me@db.example:5433/books?sslmode=require", "x")
+    assert where == "postgresql://me@db.example:5433/books"
+
+
+def test_a_blank_in_a_setting_of_a_postgresql_address_stays_a_blank():
+    """libpq reads %20 as a blank, and a plus sign as a plus sign."""
+    conninfo, _, _ = read_url("postgresql://host/db?options=-c%20work_mem%3D1MB")
+    assert "options=-c%20work_mem%3D1MB" in conninfo
+
+
+LEAKY = [
+    f"mysql://me:{SECRET}@host/db",
+    f"postgres:/me:{SECRET}@host/db",
+    f"host=db.example user=me password={SECRET} dbname=books",
+    f"me:{SECRET}@db.example/books",
+    f"postgresql://me:{SECRET}@127.0.0.1:1/books",
+    f"postgresql://me:{SECRET}%zz@127.0.0.1:1/books",
+    f"postgresql://127.0.0.1:1/books?user=me&password={SECRET}",
+    f"postgresql://me:{SECRET}@127.0.0.1:notaport/books",
+    f"postgresql://me:{SECRET}@[::1/books",
+    f"postgresql://me:{SECRET}@127.0.0.1:1/books?no_such_setting=1",
+    f"postgresql://me:{SECRET}@127.0.0.1:1/books?sslmode=wrong",
+]
+
+
+@pytest.mark.fault(82)
+@pytest.mark.parametrize("url", LEAKY, ids=lambda url: url.replace(SECRET, "***"))
+def test_a_password_is_in_no_message_and_every_wrong_address_is_an_error_of_ours(url):
+    with pytest.raises((UsageError, StoreError)) as caught:
+        open_store(url).schema_version()
+    error = caught.value
+    seen = []
+    while error is not None:
+        seen.append(str(error))
+        error = error.__cause__
+    assert SECRET not in "\n".join(seen)
+
+
+@pytest.mark.fault(82)
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_a_password_is_not_in_what_a_store_tells_of_itself(url):
+    store = open_store(url.replace("://postgres:@", f"://postgres:{SECRET}@"))
+    store.upgrade()
+    assert SECRET not in store.where
+    assert SECRET not in str(store.facts())
+    store.close()
+
+
+def test_a_server_that_is_not_there_may_come_back():
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1"):
+        open_store("postgresql://me@127.0.0.1:1/books").schema_version()
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_a_database_that_does_not_exist_is_not_waited_for(url):
+    with pytest.raises(StoreBroken, match="no_such_database"):
+        open_store(url.replace("/postgres?", "/no_such_database?")).schema_version()

@@ -1,0 +1,108 @@
+"""A worker as a process of its own, for tests."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import logging
+import os
+import random
+import resource
+import signal
+import threading
+import time
+
+from holdfast import Holdfast, points, testing
+from holdfast.worker import Settings, Worker, machine
+from holdfast.worker.pulse import Pulse
+from tests.support.processes import find_pipeline
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    given = _arguments()
+    # A test run that is killed must not leave workers behind.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    limit = os.environ.get("HOLDFAST_TEST_MEMORY")
+    if limit:
+        resource.setrlimit(resource.RLIMIT_AS, (int(limit), int(limit)))
+    if given.far:
+        machine.this_host = lambda: f"the machine of {given.name} {os.getpid()}"
+    if os.environ.get("HOLDFAST_TEST_SLOW_HEART"):
+        _slow_the_heart(given.lease)
+    app = Holdfast(given.url, [find_pipeline(given.pipeline).spec])
+    settings = Settings(
+        concurrency=given.concurrency, lease_seconds=given.lease, grace_seconds=given.grace, poll_seconds=given.poll,
+        name=given.name, stages=tuple(given.stages.split()),
+    )  # fmt: skip
+    worker = app.worker(settings)
+    testing.crash_from_environment()
+    if given.freeze_at:
+        points.listen(_freezer(*given.freeze_at.split()))
+    late = os.environ.get("HOLDFAST_TEST_CRASH_AFTER_SIGTERM")
+    if late:
+        points.listen(_late_killer(worker, late))
+    worker.run(until_drained=given.drain)
+    app.close()
+
+
+def _freezer(first: str, second: str, nth: str) -> points.Listener:
+    """Stop this process where a thread reaches `second` after `first`, the n-th time it does."""
+    passed = threading.local()
+    times = 0
+
+    def listener(point: str) -> None:
+        nonlocal times
+        if point == first:
+            passed.first = True
+        elif point == second and getattr(passed, "first", False):
+            passed.first = False
+            times += 1
+            if times == int(nth):
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+    return listener
+
+
+def _slow_the_heart(lease: float) -> None:
+    """Let beats follow each other at about the length of a lease: every one of them may come too late."""
+    beat = Pulse.one_pass
+    rng = random.Random(os.getpid())
+    due = 0.0
+
+    def one_pass(pulse: Pulse) -> bool:
+        nonlocal due
+        if time.monotonic() < due:
+            return True
+        due = time.monotonic() + lease * rng.uniform(0.9, 1.1)
+        return beat(pulse)
+
+    Pulse.one_pass = one_pass  # type: ignore[method-assign]
+
+
+def _late_killer(worker: Worker, point: str) -> points.Listener:
+    """Kill this process where it reaches `point` after it was asked to stop."""
+
+    def listener(reached: str) -> None:
+        if reached == point and worker.interrupted:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return listener
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    for name, kind in {
+        "url": str, "pipeline": str, "name": str, "stages": str, "freeze-at": str,
+        "lease": float, "grace": float, "poll": float, "concurrency": int,
+    }.items():  # fmt: skip
+        parser.add_argument(f"--{name}", type=kind, required=True)
+    parser.add_argument("--drain", action="store_true")
+    parser.add_argument("--far", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

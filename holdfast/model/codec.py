@@ -18,6 +18,8 @@ from holdfast.errors import ValueRefused
 MAX_BYTES = 16 * 1024 * 1024
 #: How deep lists and objects may lie in one another.
 MAX_DEPTH = 100
+#: Anything with more parts, or characters, is looked at before it is written out.
+WIDE = 1000
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
@@ -29,7 +31,7 @@ def encode(value: Any, *, limit: int = MAX_BYTES) -> str:
     _refuse_the_obviously_large(value, limit)
     try:
         encoded = _encode(value)
-        same = _decode(encoded) == value
+        same = len(encoded) > limit or _decode(encoded) == value
     except RecursionError:
         raise ValueRefused(f"nested deeper than {MAX_DEPTH} levels") from None
     except Exception:
@@ -64,14 +66,23 @@ def plain_text(text: str, limit: int) -> str:
 
 
 def _refuse_the_obviously_large(value: Any, limit: int) -> None:
-    # Looks no deeper than the values of an object: enough to refuse a huge text before it is copied.
-    if type(value) is dict and len(value) <= 100:
-        parts = list(value.values())
-    else:
-        parts = [value]
-    size = sum(len(part) for part in parts if isinstance(part, (str, bytes, bytearray)))
-    if size > limit:
-        raise ValueRefused(f"over {size:,} bytes; the limit is {limit:,}: store it elsewhere, return its address")
+    """Add up the texts of a value that may be large, and stop at the limit: before it is written out in full."""
+    parts = list(value.values()) if type(value) is dict and len(value) <= WIDE else [value]
+    if not any(isinstance(part, (str, bytes, list, dict)) and len(part) > min(WIDE, limit // 2) for part in parts):
+        return
+    size = 0
+    while parts:
+        part = parts.pop()
+        if isinstance(part, (str, bytes, bytearray)):
+            size += len(part)
+        elif isinstance(part, list):
+            size += len(part)
+            parts += part
+        elif isinstance(part, dict):
+            size += sum(len(key) for key in part if isinstance(key, str))
+            parts += part.values()
+        if size > limit:
+            raise ValueRefused(f"over {size:,} bytes; the limit is {limit:,}: store it elsewhere, return its address")
 
 
 def _may_be_deep(encoded: bytes) -> bool:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
-from itertools import repeat
 from typing import Any, Protocol
 
 import msgspec
 
 BATCH = 500
+#: Rows in one VALUES list.
+ROWS = 100
 #: Who holds the leases and whose counts these are.
 ME = 7
 #: The hash of the value null, as it is stored.
@@ -110,14 +111,18 @@ class RawSQLite:
         ).fetchall()
 
     def finish(self, held: list[Held], stage: int, onward: int | None, now: int) -> None:
-        rows = [(item, attempt, lease, now, now, HASH, "null") for lease, item, attempt, _, _ in held]
-        self._conn.execute(
-            "INSERT INTO holdfast_outcomes "
-            "(item, stage, state, attempts, lease, started_at, ended_at, version, output_hash, error, result) "
-            "SELECT value ->> 0, ?, 'done', value ->> 1, value ->> 2, value ->> 3, value ->> 4, '1', value ->> 5, NULL, "
-            "value ->> 6 FROM json_each(?)",
-            (stage, _to_json(rows).decode()),
-        )
+        # Measured per row: a JSON array 3.8 µs, executemany 5.7 µs, many rows in one VALUES 2.2 µs.
+        for at in range(0, len(held), ROWS):
+            part = held[at : at + ROWS]
+            rows = ", ".join([f"(?, {stage:d}, 'done', ?, ?, ?, ?, '1', ?, NULL, ?)"] * len(part))
+            self._conn.execute(
+                "INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, "
+                f"output_hash, error, result) VALUES {rows}",
+                [
+                    value for lease, item, attempt, _, _ in part
+                    for value in (item, attempt, lease, now, now, HASH, "null")
+                ],
+            )  # fmt: skip
         leases = _to_json([lease for lease, *_ in held]).decode()
         if onward is None:
             self._conn.execute(
@@ -144,7 +149,8 @@ class RawSQLite:
 
 
 class RawPostgres:
-    """All statements of a transaction travel together, and their answers too (pipeline mode)."""
+    """Outcomes travel by COPY. Measured per row: 3.7 µs; JSON records 5.1 µs, arrays 9 µs. (COPY excludes pipeline mode,
+    which saves less than it does.)"""
 
     def __init__(self, url: str) -> None:
         import psycopg
@@ -153,17 +159,14 @@ class RawPostgres:
         self._conn: Any = psycopg.connect(base.rstrip("?&"), autocommit=True, prepare_threshold=0)
         self._conn.execute(f"SET search_path = {schema}")
         self._claim = self._conn.cursor(binary=True)
-        self._asked = False
+        self._claimed: list[Held] | None = None
 
     def begin(self) -> None:
-        self._asked = False
-        self._pipeline = self._conn.pipeline()
-        self._pipeline.__enter__()
+        self._claimed = None
         self._conn.execute("BEGIN")
 
     def claim(self, stage: int, now: int) -> None:
-        self._asked = True
-        self._claim.execute(
+        self._claimed = self._claim.execute(
             "WITH taken AS (DELETE FROM waiting WHERE ctid = ANY(ARRAY("
             "SELECT ctid FROM waiting WHERE stage = %s ORDER BY priority, item LIMIT %s FOR UPDATE SKIP LOCKED)) "
             "RETURNING item, priority, stage, attempts, alone, rerun), "
@@ -172,19 +175,19 @@ class RawPostgres:
             "RETURNING id, item, attempt) "
             "SELECT l.id, l.item, l.attempt, i.key, i.data FROM leased l JOIN items i ON i.id = l.item",
             (stage, BATCH, ME, now),
-        )
+        ).fetchall()
 
     def finish(self, held: list[Held], stage: int, onward: int | None, now: int) -> None:
-        leases, items, attempts, _, _ = (_array(column) for column in zip(*held, strict=True))
-        times, n = _array(repeat(now, len(held))), len(held)
-        self._conn.execute(
-            "INSERT INTO outcomes "
-            "(item, stage, state, attempts, lease, started_at, ended_at, version, output_hash, error, result) "
-            "SELECT r.item, %s, 'done', r.attempts, r.lease, r.started_at, r.ended_at, '1', r.hash, NULL, r.result "
-            "FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::text[]) "
-            "AS r(item, attempts, lease, started_at, ended_at, hash, result)",
-            (stage, items, attempts, leases, times, times, [HASH] * n, ["null"] * n),
-        )
+        columns = "item, stage, state, attempts, lease, started_at, ended_at, version, output_hash, error, result"
+        with self._conn.cursor().copy(f"COPY outcomes ({columns}) FROM STDIN") as copy:
+            copy.write(
+                "".join(
+                    f"{item}\t{stage}\tdone\t{attempt}\t{lease}\t{now}\t{now}\t1\t{HASH}\t\\N\tnull\n"
+                    for lease, item, attempt, _, _ in held
+                )
+            )
+        # Numbers as PostgreSQL writes an array: cheaper to send than a list.
+        leases = f"{{{','.join(str(lease) for lease, *_ in held)}}}"
         if onward is None:
             self._conn.execute("DELETE FROM leases WHERE stage = %s AND id = ANY(%s::bigint[])", (stage, leases))
         else:
@@ -204,10 +207,4 @@ class RawPostgres:
 
     def commit(self) -> list[Held] | None:
         self._conn.execute("COMMIT")
-        self._pipeline.__exit__(None, None, None)
-        return self._claim.fetchall() if self._asked else None
-
-
-def _array(numbers: Any) -> str:
-    """Numbers as PostgreSQL writes an array: cheaper to send than a list."""
-    return f"{{{','.join(map(str, numbers))}}}"
+        return self._claimed

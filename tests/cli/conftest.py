@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
+
+#: No command of a test takes this long.
+STUCK_SECONDS = 60.0
 
 BOOKS = '''
 from holdfast import Permanent, Pipeline, Skip
@@ -76,7 +80,7 @@ class Commands:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[tuple[subprocess.Popen[str], threading.Timer]] = []
 
     def __call__(self, *args: str, code: int = 0, **extra: Any) -> Result:
         """Run a command here and check its exit code."""
@@ -94,7 +98,7 @@ class Commands:
         return subprocess.run(
             [sys.executable, "-m", "holdfast", *args],
             env={**os.environ, "HOLDFAST_URL": self.url, **extra.pop("env", {})},
-            capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, **extra,
+            capture_output=True, text=True, timeout=STUCK_SECONDS, stdin=subprocess.DEVNULL, **extra,
         )  # fmt: skip
 
     def start(self, *args: str, **extra: Any) -> subprocess.Popen[str]:
@@ -104,7 +108,11 @@ class Commands:
             env={**os.environ, "HOLDFAST_URL": self.url},
             text=True, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **extra},
         )  # fmt: skip
-        self._started.append(process)
+        # Whoever waits for a line of it must not wait for ever.
+        stuck = threading.Timer(STUCK_SECONDS, process.kill)
+        stuck.daemon = True
+        stuck.start()
+        self._started.append((process, stuck))
         return process
 
     def states(self) -> dict[str, dict[str, int]]:
@@ -113,7 +121,8 @@ class Commands:
         return {stage["name"]: stage["states"] for pipeline in status["pipelines"] for stage in pipeline["stages"]}
 
     def close(self) -> None:
-        for process in self._started:
+        for process, stuck in self._started:
+            stuck.cancel()
             if process.poll() is None:
                 process.kill()
             process.communicate(timeout=20)

@@ -86,9 +86,7 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(cli: Any, he
     cli("add", held, "a", "b")
     process = cli.start("run", held, "--progress-seconds", "0.05")
     assert process.stdout is not None
-    line = ""
-    while "running" not in line:
-        line = process.stdout.readline()
+    line = next(line for line in process.stdout if "running" in line)
     assert re.fullmatch(r"held/hold: 0 done, 2 running; held/rest: 0 done\n", line)
     Path("go").touch()
     rest, _ = process.communicate(timeout=30)

@@ -74,9 +74,9 @@ def crew(disk: Disk, tmp_path: Path) -> Iterator[Crew]:
 @pytest.mark.fault(44)
 @pytest.mark.req("V6", "V7")
 def test_a_full_disk_makes_work_wait_and_room_lets_it_go_on(crew: Crew, disk: Disk):
-    crew.add(pages(200, 0.02))
     for number in range(2):
         crew.start(f"w{number}", lease=LEASE)
+    crew.add(pages(200, 0.02))
     wait_for(lambda: len(crew.ledger.ends()) > 100)
     disk.fill()
     wait_for(lambda: all("the disk is full" in worker.said for worker in crew.workers), timeout=10)

@@ -31,9 +31,9 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.fault(40)
 @pytest.mark.req("V5", "V6", "V7")
 def test_a_foreign_program_that_holds_the_write_lock_costs_nobody_anything(crew: Crew, file: Path):
-    crew.add(pages(150, 0.02))
     for number in range(2):
         crew.start(f"w{number}", lease=LEASE, far=True)
+    crew.add(pages(150, 0.02))
     wait_for(lambda: len(crew.ledger.ends()) > 50)
     with foreign_writer(file):
         time.sleep(3 * LEASE)
@@ -63,16 +63,18 @@ def test_a_worker_frozen_inside_the_write_lock_is_named_and_killing_it_lets_all_
 
 @pytest.mark.fault(41)
 @pytest.mark.req("V3", "V5")
-def test_a_worker_at_work_waits_out_another_that_froze_inside_the_write_lock(crew: Crew):
+def test_a_worker_at_work_waits_out_another_that_froze_inside_the_write_lock(crew: Crew, tmp_path: Path):
     """What the waiting worker holds stays its own, however long it waits."""
     other = crew.start("other", lease=LEASE, far=True)
-    crew.add([{"key": f"long-{number}", "fetch": "sleep 1.5"} for number in range(4)])
+    gate = tmp_path / "gate"
+    crew.add([{"key": f"long-{number}", "fetch": f"until {gate}"} for number in range(4)])
     wait_for(lambda: len(crew.ledger.starts()) == 4)
     crew.add(pages(20, 0.01))
     frozen = crew.start("frozen", lease=LEASE, far=True, freeze_at="store.claim commit.before 2", ready=False)
     wait_for(lambda: _is_stopped(frozen.pid))
     wait_for(lambda: f"process {frozen.pid} holds the lock" in other.said, timeout=10)
     frozen.kill()
+    gate.touch()
     crew.wait_until_done()
     crew.judge()
     for number in range(4):

@@ -33,9 +33,9 @@ def _outcomes(crew: Crew) -> int:
 @pytest.mark.req("V2", "V6", "V7")
 def test_workers_go_on_by_themselves_after_the_server_crashed_under_load(cluster: Cluster, tmp_path: Path):
     with crew_on(cluster.database("crash"), tmp_path) as crew:
-        crew.add(pages(300, 0.02))
         for number in range(2):
             crew.start(f"w{number}", lease=LEASE)
+        crew.add(pages(300, 0.02))
         for _ in range(2):
             so_far = len(crew.ledger.ends())
             wait_for(lambda: len(crew.ledger.ends()) > so_far + 50)  # noqa: B023
@@ -52,9 +52,9 @@ def test_workers_go_on_by_themselves_after_the_server_crashed_under_load(cluster
 def test_work_goes_on_while_random_backends_are_terminated(cluster: Cluster, tmp_path: Path):
     rng = random.Random(25)
     with crew_on(cluster.database("terminated"), tmp_path) as crew:
-        crew.add(pages(300, 0.02))
         for number in range(2):
             crew.start(f"w{number}", lease=LEASE)
+        crew.add(pages(300, 0.02))
         ended = 0
         stop_at = time.monotonic() + 3.0
         with psycopg.connect(cluster.url(), autocommit=True) as conn:
@@ -74,9 +74,9 @@ def test_work_goes_on_while_random_backends_are_terminated(cluster: Cluster, tmp
 def test_after_a_frozen_server_thaws_nobody_is_taken_for_dead(cluster: Cluster, tmp_path: Path):
     """The workers are of different machines, so that only silence could tell that one is dead; and all were silent."""
     with crew_on(cluster.database("frozen"), tmp_path) as crew:
-        crew.add(pages(150, 0.05))
         for number in range(3):
             crew.start(f"w{number}", lease=LEASE, far=True)
+        crew.add(pages(150, 0.05))
         wait_for(lambda: len(crew.ledger.ends()) > 50)
         with cluster.frozen():
             time.sleep(3 * LEASE)

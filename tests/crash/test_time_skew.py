@@ -78,10 +78,10 @@ def test_on_postgres_a_workers_own_clock_has_no_effect_at_all(url: str, tmp_path
 @pytest.mark.req("V9")
 def test_the_time_of_day_jumps_while_work_is_under_way(crew: Crew, skew: MakeSkew):
     clock = skew()
-    crew.add(pages(4, 2 * LEASE, prefix="long"))
-    crew.add(pages(100, 0.05, prefix="short"))
     for number in range(2):
         crew.start(f"w{number}", lease=LEASE, far=True, environment=clock.environment)
+    long = [{"key": f"long-{number}", "fetch": f"sleep {2 * LEASE}"} for number in range(4)]
+    crew.add([*long, *pages(100, 0.04)])
     for hours in (1, -1, 0):
         so_far = len(crew.ledger.ends())
         wait_for(lambda: len(crew.ledger.ends()) > so_far + 60)  # noqa: B023

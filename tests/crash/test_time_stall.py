@@ -29,14 +29,14 @@ LEASE = 1.0
 @pytest.mark.req("V2", "V5", "V6")
 def test_workers_that_slept_together_for_five_leases_go_on_where_they_were(crew: Crew):
     """To each of them every other was silent for five leases; and so was itself."""
-    crew.add(pages(6, 0.5, prefix="long"))
-    crew.add(pages(100, 0.02, prefix="short"))
     for number in range(3):
         crew.start(f"w{number}", lease=LEASE, far=number > 0)
+    crew.add([*pages(6, 0.5, prefix="long"), *pages(150, 0.02, prefix="short")])
     wait_for(lambda: len(crew.ledger.ends()) > 60)
     for worker in crew.workers:
         worker.send(signal.SIGSTOP)
     time.sleep(5 * LEASE)
+    assert not crew.is_done()
     for worker in crew.workers:
         worker.send(signal.SIGCONT)
     crew.wait_until_done()

@@ -65,3 +65,48 @@ def _promote_all(app):
     while count := app.promote(most=7).moved:
         total += count
     return total
+
+
+@pytest.mark.fault(52)
+@pytest.mark.parametrize("hours", [1, -1, 24 * 365])
+def test_setting_the_time_of_day_makes_no_retry_come_earlier_or_later(app, hours):
+    """No storm of retries, and no lost hour."""
+    app.pipeline({"a": []})
+    app.add(["x"])
+    app.promote()
+    app.fail(app.claim()[0], delay=60)
+    app.clock.advance(10)
+    app.clock.set_wall(hours * 3600)
+    assert app.promote().moved == 0
+    app.clock.advance(49)
+    assert app.promote().moved == 0
+    app.clock.advance(1)
+    assert app.promote().moved == 1
+    assert len(app.events("clock_set")) == 1
+
+
+@pytest.mark.fault(52)
+@pytest.mark.parametrize("hours", [1, -1])
+def test_an_attempt_that_fails_right_after_the_clock_was_set_waits_as_long_as_it_should(app, hours):
+    """Its due time is already on the new clock and must not be moved along with the others."""
+    app.pipeline({"a": []})
+    app.add(["x"])
+    app.promote()
+    [lease] = app.claim()
+    app.clock.set_wall(hours * 3600)
+    app.fail(lease, delay=60)
+    app.clock.advance(59)
+    assert app.promote().moved == 0
+    app.clock.advance(1)
+    assert app.promote().moved == 1
+
+
+@pytest.mark.fault(52)
+def test_a_clock_that_is_adjusted_gently_is_no_clock_that_was_set(app):
+    app.pipeline({"a": []})
+    app.promote()
+    for _ in range(5):
+        app.clock.set_wall(0.1)
+        app.clock.advance(30)
+        app.promote()
+    assert app.events("clock_set") == []

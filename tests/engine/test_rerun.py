@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import LeaseLost
+from tests.support.harness import connected
+from tests.support.together import at_once, held_at
 
 CHAIN = {"a": [], "b": ["a"], "c": ["b"]}
 
@@ -84,6 +86,35 @@ def test_a_successor_in_progress_on_the_old_output_loses_its_lease_and_runs_agai
     assert fresh.attempt == 1
     assert fresh.results == {app.stage("a").id: '"new"'}
     app.complete(fresh, "made from the new")
+    assert app.counts() == app.recount()
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_a_successor_that_is_being_claimed_at_that_moment_does_not_work_on_the_old_output(app):
+    """The claim has read the old output and is not committed yet when the new output is."""
+    app.pipeline(CHAIN)
+    app.add(["x"])
+    app.complete(app.claim()[0], "old")
+    app.retry(stage="a", states=["done"])
+    [again] = app.claim(stage="a")
+    completed = []
+    with connected(app) as other, connected(app) as watcher:
+        other.join("slow")
+        completer = app.store.driver.connection.info.backend_pid
+        waits = f"SELECT 1 FROM pg_stat_activity WHERE pid = {completer} AND wait_event_type = 'Lock'"
+        with held_at("commit.before", until=lambda: completed or watcher.query(waits)) as claimed:
+
+            def complete_then():
+                claimed.wait()
+                app.complete(again, "new")
+                completed.append(True)
+
+            leases, _ = at_once(lambda: other.claim("slow", "b"), complete_then)
+    for lease in leases:
+        if lease.results != {app.stage("a").id: '"new"'}:
+            with pytest.raises(LeaseLost):
+                app.complete(lease, "made from the old")
+    assert app.states("x")["b"] in ("pending", "in_progress")
     assert app.counts() == app.recount()
 
 

@@ -77,7 +77,7 @@ KEPT: dict[str, Callable[[], Any]] = {
     "nothing": lambda: None,
     "false": lambda: False,
     "an empty text": lambda: "",
-    "an empty list": lambda: [],
+    "an empty list": list,
     "big integers": lambda: [2**63, -(2**63), 2**64, 10**400],
     "floats": lambda: [0.1, -0.0, 1e308, 5e-324, 1.0],
     "text of all planes": lambda: "a\u0301 \u2028 \U0001f600 \x7f \x1b[31m <script>",

@@ -1,0 +1,173 @@
+"""One scenario again and again, struck at the n-th call of the store, for every n until it passes untouched.
+
+Killed there, resumed by another process: nothing is lost, and what had been completed does not run again. Failed there
+by the database, or left without a reply: the worker goes on by itself, and no attempt is burned.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.store import Store, open_store
+from tests.crash.scenario import KEYS
+from tests.support.processes import ROOT, Crew
+from tests.support.steps import quick_url, wipe
+
+#: Every call up to here, then every so many: later cycles are like the first ones.
+FINE = 120
+COARSE = 7
+#: Two processes at a time, one per core.
+LANES = 2
+#: No scenario makes so many calls; one that does never ends.
+MOST_CALLS = 3000
+
+
+class Lane:
+    """A store of its own, and a program that runs the scenario on it whenever asked."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        folder.mkdir()
+        self._url = url
+        self._folder = folder
+        self._runs = itertools.count()
+        self._store: Store = open_store(url)
+        self._store.upgrade()
+        self._program = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.scenario"],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    @contextmanager
+    def fresh(self) -> Iterator[Crew]:
+        """Nothing in the store, nothing in the ledger."""
+        wipe(self._store)
+        folder = self._folder / str(next(self._runs))
+        folder.mkdir()
+        crew = Crew(self._url, folder, "tests.crash.scenario:sweep")
+        try:
+            yield crew
+        except AssertionError as error:
+            said = folder / "said"
+            raise AssertionError(f"{error}\nthe process said: {said.read_text() if said.exists() else ''}") from error
+        finally:
+            crew.end()
+
+    def run(self, crew: Crew, **fault: object) -> int:
+        """Run the scenario in a process of its own; how that ended."""
+        order = {"url": self._url, "ledger": str(crew.ledger.path), "said": str(crew.ledger.path.parent / "said"), **fault}
+        assert self._program.stdin is not None and self._program.stdout is not None
+        print(json.dumps(order), file=self._program.stdin, flush=True)
+        return int(self._program.stdout.readline())
+
+    def close(self) -> None:
+        assert self._program.stdin is not None and self._program.stdout is not None
+        self._program.stdin.close()
+        self._program.wait(10)
+        self._program.stdout.close()
+        self._store.close()
+
+
+@pytest.fixture
+def lanes(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Lane]]:
+    with ExitStack() as stack:
+        made = []
+        for number in range(LANES):
+            url = stack.enter_context(quick_url(database, request))
+            made.append(Lane(url, tmp_path / str(number)))
+            stack.callback(made[-1].close)
+        yield made
+
+
+def sweep(lanes: list[Lane], strike: Callable[[Lane, int], bool], numbers: Iterator[int]) -> int:
+    """Strike at one number after the other, until a strike finds nothing to hit; return how many hit."""
+    lock = threading.Lock()
+    over = threading.Event()
+    hits = 0
+
+    def serve(lane: Lane) -> None:
+        nonlocal hits
+        while not over.is_set():
+            with lock:
+                n = next(numbers)
+            assert n < MOST_CALLS
+            try:
+                hit = strike(lane, n)
+            except BaseException as error:
+                over.set()
+                raise AssertionError(f"struck at call {n}: {error}") from error
+            with lock:
+                hits += hit
+            if not hit:
+                over.set()
+
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        for done in [pool.submit(serve, lane) for lane in lanes]:
+            done.result()
+    return hits
+
+
+def calls() -> Iterator[int]:
+    yield from range(1, FINE + 1)
+    yield from itertools.count(FINE + COARSE, COARSE)
+
+
+def everything_is_done(crew: Crew) -> None:
+    crew.judge()
+    states = crew.states()
+    assert len(states) == len(KEYS) * 4
+    assert set(states.values()) == {"done"}
+    marks = {(key, stage): crew.stage(key, stage)["result"]["mark"] for key, stage in states}
+    for line in crew.ledger.lines("saw"):
+        stage, mark = line.seen.split()
+        assert marks[line.key, stage] == mark, f"{line.key}: {line.stage} was built on another {stage}"
+
+
+@pytest.mark.req("V1", "V2", "V5", "V10")
+@pytest.mark.fault(1, 3, 4)
+def test_a_process_killed_at_any_call_of_the_store_is_resumed_by_the_next(lanes):
+    def kill(lane: Lane, n: int) -> bool:
+        with lane.fresh() as crew:
+            code = lane.run(crew, crash_at=f"store:{n}")
+            if code == 0:
+                everything_is_done(crew)
+                return False
+            assert code == -9
+            done = {place for place, state in crew.states().items() if state == "done"}
+            killed = {line.pid for line in crew.ledger.lines()}
+            assert lane.run(crew) == 0
+            everything_is_done(crew)
+            again = {(line.key, line.stage) for line in crew.ledger.starts() if line.pid not in killed} & done
+            assert not again, f"had been completed, and ran again: {again}"
+            return True
+
+    hits = sweep(lanes, kill, calls())
+    assert hits > 60, f"the scenario makes {hits} calls only: it is not the one that was meant"
+
+
+@pytest.mark.req("V2", "V6", "V7")
+@pytest.mark.fault(26)
+@pytest.mark.parametrize(("fault", "every"), [("fail_at", 3), ("lose", 1)])
+def test_a_store_that_fails_any_call_once_costs_no_attempt(lanes, fault, every):
+    def strike(lane: Lane, n: int) -> bool:
+        with lane.fresh() as crew:
+            assert lane.run(crew, **{fault: n}) == 0
+            everything_is_done(crew)
+            for key in KEYS:
+                for stage in ("fetch", "parse", "embed", "link"):
+                    expected = 2 if (key, stage) == ("k1", "parse") else 1
+                    assert crew.stage(key, stage)["attempts"] == expected, f"{key}, {stage} burned an attempt"
+                    assert len(crew.ledger.starts(key, stage)) == expected, f"{key}, {stage} ran more often"
+            return bool(crew.ledger.lines("struck"))
+
+    hits = sweep(lanes, strike, itertools.count(1, every))
+    assert hits > 12, f"only {hits} calls were struck: it is not the scenario that was meant"

@@ -1,0 +1,57 @@
+"""Resolve: a person says what became of a paid call that is in doubt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.engine.reads import find_item
+from holdfast.engine.register import layout
+from holdfast.errors import UsageError
+from holdfast.store import Transaction
+
+
+def memos(tx: Transaction, key: str, pipeline: str | None) -> list[dict[str, Any]]:
+    """The memos of an item: what its unfinished stages have done so far, and what is in doubt."""
+    known = layout(tx).stages
+    found = tx.records("item_memos", item=find_item(tx, key, pipeline)["id"])
+    return [{**memo, "stage": known[memo["stage"]].name} for memo in found]
+
+
+def resolve(
+    tx: Transaction, key: str, pipeline: str | None, name: str, *, value: str | None, by: str = "", reason: str = ""
+) -> str:
+    """Give a call in doubt its result (JSON text), or forget it so that it is made again. Returns the stage.
+
+    The item stays where it is; `retry` sends it on.
+    """
+    item = find_item(tx, key, pipeline)
+    found = [memo for memo in tx.records("item_memos", item=item["id"]) if memo["name"] == name]
+    if not found:
+        raise UsageError(f"item {key!r} has no memo {name!r}")
+    if len(found) > 1:
+        raise UsageError(f"item {key!r} has a memo {name!r} in several stages")
+    memo = found[0]
+    if memo["state"] != "intended":
+        raise UsageError(f"item {key!r}: the memo {name!r} is not in doubt, its result is recorded")
+    tx.run("forget_memo", stage=memo["stage"], item=item["id"], name=name)
+    if value is not None:
+        row = (
+            memo["stage"],
+            item["id"],
+            name,
+            "done",
+            memo["version"],
+            memo["idempotency_key"],
+            0,
+            None,
+            None,
+            value,
+            tx.now,
+        )
+        tx.run_rows("save_memos", [row])
+    stage = layout(tx).stages[memo["stage"]]
+    tx.record(
+        "resolved", pipeline=item["pipeline_id"], item=item["id"], stage=stage.id,
+        memo=name, decided="forgotten" if value is None else "given a result", by=by, reason=reason,
+    )  # fmt: skip
+    return stage.name

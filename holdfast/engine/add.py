@@ -61,42 +61,68 @@ def read_items(items: Iterable[str | Mapping[str, Any]]) -> list[NewItem]:
     return list(ready.values())
 
 
+class Upserted(NamedTuple):
+    """Which items were new and which were there, by key and number, and how many of the latter were changed."""
+
+    born: dict[str, int]
+    known: dict[str, int]
+    changed: int
+
+
 def add_items(
     tx: Transaction, pipeline: str, items: list[NewItem], merge: Merge = overwrite, priority: int = 0
 ) -> Added:
     """Insert new items and merge into known ones; unchanged ones cost no write."""
+    done = upsert(tx, pipeline, items, merge, priority)
+    return Added(len(done.born), done.changed, len(done.known) - done.changed)
+
+
+def upsert(
+    tx: Transaction, pipeline: str, items: list[NewItem], merge: Merge = overwrite, priority: int = 0
+) -> Upserted:
+    """The same, and tell the items' numbers. New items enter the first stages."""
     stages = layout(tx).of_pipeline(pipeline)
     if not stages:
         raise UsageError(f"there is no pipeline {pipeline!r} in this store")
     number = stages[0].pipeline
     left = {item.key: item for item in items}
-    changed = _merge_known(tx, number, left, merge)
-    known = len(items) - len(left)
-    born: list[int] = []
+    known: dict[str, int] = {}
+    done = Upserted({}, known, _merge_known(tx, number, left, known, merge))
     while left:
-        rows = tx.run_rows("insert_items", list(left.values()), pipeline=number, priority=priority, now=tx.now)
-        born += [row[0] for row in rows]
-        for _, key in rows:
+        # In order, so that two who add the same keys at once never wait for each other.
+        rows = [left[key] for key in sorted(left)]
+        for id_, key in tx.run_rows("insert_items", rows, pipeline=number, priority=priority, now=tx.now):
+            done.born[key] = id_
             del left[key]
         if left:
             # Somebody else added these a moment ago, and has committed by now.
-            before = len(left)
-            changed += _merge_known(tx, number, left, merge)
-            known += before - len(left)
+            done = done._replace(changed=done.changed + _merge_known(tx, number, left, known, merge))
     first = [stage.id for stage in stages if not stage.after]
-    tx.run_rows("enter_waiting", [(item, stage, 0, 0, 0) for stage in first for item in born])
+    tx.run_rows("enter_waiting", [(item, stage, 0, 0, 0) for stage in first for item in done.born.values()])
     for stage in first:
-        tx.count(stage, State.PENDING, len(born))
-    if born:
+        tx.count(stage, State.PENDING, len(done.born))
+    if done.born:
         tx.tell_idle_workers()
-    return Added(len(born), changed, known - changed)
+    return done
 
 
-def _merge_known(tx: Transaction, pipeline: int, left: dict[str, NewItem], merge: Merge) -> int:
-    """Take the items that exist out of `left`, merge and update them; return how many changed."""
+def without_unchanged(tx: Transaction, pipeline: str, items: list[NewItem]) -> list[NewItem]:
+    """Those of the items that an `add` would write; for a look before a transaction is begun."""
+    stages = layout(tx).of_pipeline(pipeline)
+    if not stages:
+        return items
+    there = {
+        key: data for _, key, data in tx.run("look_up_keys", pipeline=stages[0].pipeline, keys=[i.key for i in items])
+    }
+    return [item for item in items if there.get(item.key) != item.data]
+
+
+def _merge_known(tx: Transaction, pipeline: int, left: dict[str, NewItem], known: dict[str, int], merge: Merge) -> int:
+    """Move the items that exist from `left` to `known`, merge and update them; return how many changed."""
     updates: list[tuple[int, str]] = []
     for number, key, data in tx.run("read_by_keys", pipeline=pipeline, keys=list(left)):
         new = left.pop(key).data
+        known[key] = number
         if merge is not overwrite:
             new = _merged(merge, key, data, new)
         if new != data:

@@ -1,0 +1,86 @@
+"""Follow-ons and children: items that the completion of a stage brings about, and stages that wait for them.
+
+A follow-on is added by the completing transaction. Where two ask for the same key at once, the second waits for the
+first to commit or to roll back: there is one, never two and never none. A stage that waits for children is decided with
+the parent locked, by whoever ends the last child, so that it begins once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from holdfast.engine.add import NewItem, Upserted, upsert
+from holdfast.engine.finish import Finished, FollowOn
+from holdfast.engine.meet import let_meet
+from holdfast.engine.register import layout
+from holdfast.model.states import Rerun, State
+from holdfast.store import Transaction
+
+WHEN_EXISTS = ("skip", "rerun", "merge")
+
+
+def follow(tx: Transaction, finished: Sequence[Finished]) -> None:
+    """Add the items that these completed attempts submitted."""
+    wanted = [(one, follow_on) for one in finished for follow_on in one.follow_ons]
+    if not wanted:
+        return
+    wanted.sort(key=lambda pair: (pair[1].pipeline, pair[1].when_exists, pair[1].key))
+    for (pipeline, when_exists), same in groupby(wanted, key=lambda pair: (pair[1].pipeline, pair[1].when_exists)):
+        pairs = list(same)
+        done = _submit(tx, pipeline, when_exists, [follow_on for _, follow_on in pairs])
+        numbers = done.born | done.known
+        links = [(one.lease.item, numbers[follow_on.key]) for one, follow_on in pairs if follow_on.child]
+        tx.run_rows("add_children", sorted(set(links)))
+
+
+def _submit(tx: Transaction, pipeline: str, when_exists: str, follow_ons: list[FollowOn]) -> Upserted:
+    # The last of several with the same key stands for all of them.
+    items = list({one.key: NewItem(one.key, one.data) for one in follow_ons}.values())
+    if when_exists == "merge":
+        return upsert(tx, pipeline, items, merge=unite)
+    done = upsert(tx, pipeline, items, merge=keep if when_exists == "skip" else rerun_with)
+    if when_exists == "rerun" and done.known:
+        _run_anew(tx, pipeline, list(done.known.values()))
+    return done
+
+
+def _run_anew(tx: Transaction, pipeline: str, items: list[int]) -> None:
+    """Begin finished items again at their first stages; those that are waiting or running will do."""
+    busy = {row[0] for row in tx.run("open_items", items=items)}
+    idle = [item for item in items if item not in busy]
+    first = [stage for stage in layout(tx).of_pipeline(pipeline) if not stage.after]
+    for stage in first:
+        states = {item: State(state) for item, state, *_ in tx.run("read_outcome_states", stage=stage.id, items=idle)}
+        for item, _ in tx.run_rows("reopen", [(item, stage.id) for item in states], rerun=Rerun.ASKED):
+            tx.count(stage.id, states[item], -1)
+            tx.count(stage.id, State.PENDING, 1)
+            tx.record("submitted_again", pipeline=stage.pipeline, item=item, stage=stage.id, was=str(states[item]))
+    tx.tell_idle_workers()
+
+
+def parents_may_go_on(tx: Transaction, stage: int, items: Sequence[int]) -> None:
+    """Items came to an end at a stage, perhaps for good: a stage of their parents may have waited for that."""
+    row = layout(tx).stages[stage]
+    waiting_stages = layout(tx).awaiting_children_of(row.pipeline_name)
+    if not waiting_stages or not items:
+        return
+    parents = tx.run("parents_of", items=list(items))
+    for waiting in waiting_stages:
+        let_meet(tx, waiting.id, sorted(parent for parent, pipeline in parents if pipeline == waiting.pipeline))
+
+
+def keep(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The item is there: leave it as it is."""
+    return old
+
+
+def unite(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The fields of both; where both have one, the new one stands."""
+    return {**old, **new}
+
+
+def rerun_with(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """New data replaces the old; no data leaves it."""
+    return new or old

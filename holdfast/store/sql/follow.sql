@@ -1,0 +1,27 @@
+-- Follow-on items and children.
+
+-- name: open_items
+-- Those of the items that still have work: a stage waiting, delayed or in progress.
+SELECT i.id FROM holdfast_items i WHERE i.id {in items} AND (
+    EXISTS (SELECT 1 FROM holdfast_stages s JOIN holdfast_waiting w ON w.stage = s.id AND w.priority = i.priority AND w.item = i.id
+            WHERE s.pipeline = i.pipeline)
+    OR EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.item = i.id)
+    OR EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.item = i.id));
+
+-- name: add_children
+INSERT INTO holdfast_children (parent, child)
+SELECT r.parent, r.child FROM {rows parent bigint, child bigint} WHERE true
+ON CONFLICT (parent, child) DO NOTHING;
+
+-- name: parents_of
+SELECT DISTINCT c.parent, i.pipeline FROM holdfast_children c JOIN holdfast_items i ON i.id = c.parent WHERE c.child {in items};
+
+-- name: children_of
+-- The children of items in one pipeline.
+SELECT c.parent, c.child FROM holdfast_children c JOIN holdfast_items i ON i.id = c.child
+WHERE c.parent {in items} AND i.pipeline = :pipeline;
+
+-- name: count_children
+SELECT x.status, COUNT(*) FROM holdfast_children c JOIN holdfast_item_status x ON x.item = c.child
+JOIN holdfast_items i ON i.id = c.child JOIN holdfast_pipelines p ON p.id = i.pipeline
+WHERE c.parent = :item AND p.name = :pipeline GROUP BY x.status;

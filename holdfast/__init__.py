@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast, Summary
+    from holdfast.engine.provenance import merge_provenance
     from holdfast.errors import DefinitionError, HoldfastError, LeaseLost, Permanent, StoreError, UsageError
     from holdfast.model.backoff import Backoff
     from holdfast.model.item import Item
     from holdfast.model.outcome import RetryLater, Skip
     from holdfast.pipeline import Pipeline
     from holdfast.worker.context import BatchContext, Context
+    from holdfast.worker.once import CallAgain
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Backoff",
     "BatchContext",
+    "CallAgain",
     "Context",
     "DefinitionError",
     "Holdfast",
@@ -33,9 +36,12 @@ __all__ = [
     "StoreError",
     "Summary",
     "UsageError",
+    "merge_provenance",
 ]
 
 _HOMES = {
+    "engine.provenance": ("merge_provenance",),
+    "worker.once": ("CallAgain",),
     "app": ("Holdfast", "Summary"),
     "errors": ("DefinitionError", "HoldfastError", "LeaseLost", "Permanent", "StoreError", "UsageError"),
     "model.backoff": ("Backoff",),

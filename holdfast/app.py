@@ -14,12 +14,14 @@ from typing import Any, TypeVar
 
 from holdfast import schema
 from holdfast.clock import Clock, microseconds
-from holdfast.engine import add, choose, reads
+from holdfast.engine import add, choose, costs, prune, reads, resolve, stale
 from holdfast.engine.add import Added, Merge, overwrite
 from holdfast.engine.choose import Counts, Which, Who
-from holdfast.engine.register import Registered, is_registered, register
+from holdfast.engine.register import Registered, is_registered, layout, register
 from holdfast.errors import UsageError
+from holdfast.model import codec
 from holdfast.model.durations import Duration, seconds
+from holdfast.model.money import Amount, micros
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import BAD, State
 from holdfast.store import Store, Transaction, open_store
@@ -29,6 +31,9 @@ DEFAULT_URL = "sqlite:///holdfast.db"
 URL_VARIABLE = "HOLDFAST_URL"
 
 T = TypeVar("T")
+
+#: In place of a value: the call was not made.
+FORGET = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +122,30 @@ class Holdfast:
             self.register()
             for at in range(0, len(ready), add.CHUNK):
                 chunk = ready[at : at + add.CHUNK]
+                if merge is overwrite:
+                    # Adding what is there already is the common case, and takes no write.
+                    fresh = self.store.read(partial(add.without_unchanged, pipeline=pipeline, items=chunk))
+                    total += Added(0, 0, len(chunk) - len(fresh))
+                    chunk = fresh
+                if not chunk:
+                    continue
                 work = partial(add.add_items, pipeline=pipeline, items=chunk, merge=merge, priority=priority)
                 total += self.store.write(work)
         return total
+
+    def add_within(
+        self, connection: Any, pipeline: str, items: Iterable[str | Mapping[str, Any]], *, merge: Merge = overwrite,
+        priority: int = 0,
+    ) -> Added:  # fmt: skip
+        """Add items inside the caller's own transaction, on a SQLAlchemy Connection or Session to this store's database.
+
+        They appear when the caller commits, and not if it rolls back.
+        """
+        ready = add.read_items(items)
+        with self._lock:
+            self.register()
+            with self.store.within(connection) as tx:
+                return add.add_items(tx, pipeline, ready, merge, priority)
 
     def worker(self, settings: Settings | None = None) -> Worker:
         """A worker for the pipelines of this app."""
@@ -188,6 +214,21 @@ class Holdfast:
             facts = self.store.facts()
             return {"store": facts, "schema": self.store.schema_version(), "workers": self.workers()}
 
+    def costs(
+        self, by: Sequence[str] = ("pipeline", "stage"), *, pipeline: str | None = None, since: int | None = None
+    ) -> list[dict[str, Any]]:
+        """What was spent, in millionths, summed by pipeline, stage, item, resource or day."""
+        return self._read(lambda tx: costs.costs(tx, tuple(by), pipeline=pipeline, since=since))
+
+    def memos(self, key: str, pipeline: str | None = None) -> list[dict[str, Any]]:
+        return self._read(lambda tx: resolve.memos(tx, key, pipeline))
+
+    def plan(self, pipeline: str, *, stage: str | None = None, key: str | None = None) -> list[stale.StageForecast]:
+        """What a `reprocess` of all that is stale would do, cost and take, from recorded history."""
+        with self._lock:
+            self.register()
+            return stale.plan(self.store, pipeline, stage=stage, key=key)
+
     # A person's acts ----------------------------------------------------------------------------------------------
 
     def retry(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> Counts:
@@ -199,6 +240,47 @@ class Holdfast:
         """Set open stages aside. The same filters."""
         with self._lock:
             return choose.cancel(self.store, read_filter(**which), Who(by, reason), dry_run=dry_run)
+
+    def reprocess(self, pipeline: str, *, budget: Amount | None = None, **which: Any) -> Counts:
+        """Run again what is stale, or with `stale_only=False` all that is chosen. See `engine.stale.reprocess`."""
+        limit = None if budget is None else micros(budget, what="budget")
+        with self._lock:
+            self.register()
+            return stale.reprocess(self.store, pipeline, budget=limit, **which)
+
+    def accept(self, pipeline: str, **which: Any) -> Counts:
+        """Mark results of older versions as good."""
+        with self._lock:
+            self.register()
+            return stale.accept(self.store, pipeline, **which)
+
+    def resolve(
+        self, key: str, memo: str, *, value: Any = FORGET, pipeline: str | None = None, by: str = "", reason: str = ""
+    ) -> str:
+        """Say what became of a call in doubt: give its value, or forget it so that it is made again."""
+        text = None if value is FORGET else codec.encode(value)
+        with self._lock:
+            return self.store.write(
+                lambda tx: resolve.resolve(tx, key, pipeline, memo, value=text, by=by, reason=reason)
+            )
+
+    def prune(
+        self, *, events_older_than: Duration | None = None, items_older_than: Duration | None = None
+    ) -> dict[str, int]:
+        """Forget old events, and items that ended long ago, with everything that belongs to them."""
+        count = {"events": 0, "items": 0}
+        with self._lock:
+            if events_older_than is not None:
+                age = microseconds(seconds(events_older_than, what="events_older_than"))
+                while done := self.store.write(lambda tx: prune.prune_events(tx, tx.now - age)):
+                    count["events"] += done
+            if items_older_than is not None:
+                age = microseconds(seconds(items_older_than, what="items_older_than"))
+                numbers = sorted({row.pipeline for row in self._read(layout).stages.values()})
+                for number in numbers:
+                    while done := self.store.write(lambda tx, n=number: prune.prune_items(tx, n, tx.now - age)):  # type: ignore[misc]
+                        count["items"] += done
+        return count
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
         with self._lock:

@@ -42,11 +42,17 @@ class Pipeline:
         batch: int | None = None,
         isolate: Literal["process"] | None = None,
         backoff: Backoff | None = None,
+        compatible_from: str | Iterable[str] = (),
+        normalise: Callable[[Any], Any] | None = None,
+        after_children: str | None = None,
     ) -> Callable[[Function], Function]:
         """Make a function a stage. It is called with the item and a context, in a thread, or on an event loop if async.
 
         `after` names the stages that must have passed before; `version` is the version of its code; `timeout` ends an
-        attempt; `batch` hands over a list of items; `isolate="process"` runs it in a child process that may die.
+        attempt; `batch` hands over a list of items; `isolate="process"` runs it in a child process that may die;
+        `compatible_from` names earlier versions whose results still stand; `normalise` is applied to a result before it
+        is compared with the one it replaces; `after_children` names a pipeline whose items, submitted as children by
+        this one's earlier stages, must have ended first.
         """
 
         def decorate(function: Function) -> Function:
@@ -60,6 +66,9 @@ class Pipeline:
                 batch=batch,
                 isolate=isolate,
                 backoff=backoff or Backoff(),
+                compatible_from=(compatible_from,) if isinstance(compatible_from, str) else tuple(compatible_from),
+                normalise=normalise,
+                after_children=after_children,
             )
             if spec.name in self._stages:
                 raise DefinitionError(f"pipeline {self.name!r} has two stages named {spec.name!r}: rename one of them")

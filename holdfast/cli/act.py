@@ -60,7 +60,9 @@ def cancel(store: str | None, as_json: bool, **given: Any) -> None:
     _act("cancel", store, as_json, **given)
 
 
-def _act(verb: str, store: str | None, as_json: bool, *, everything: bool, dry_run: bool, reason: str, **which: Any) -> None:
+def _act(
+    verb: str, store: str | None, as_json: bool, *, everything: bool, dry_run: bool, reason: str, **which: Any
+) -> None:
     if not everything and not any(which.values()):
         raise UsageError(f"{verb} would act on everything: give a filter, or --all if that is meant")
     with options.open_to_ask(store) as app:

@@ -66,7 +66,11 @@ def _print_pipeline(pipeline: Facts) -> None:
     rows = []
     for stage in stages:
         times = stage["timings"]
-        known = [length(times[name]) for name in ("mean_seconds", "p90_seconds", "max_seconds")] if times["count"] else "---"
+        known = (
+            [length(times[name]) for name in ("mean_seconds", "p90_seconds", "max_seconds")]
+            if times["count"]
+            else "---"
+        )
         rows.append([stage["name"], *(stage["states"].get(state, 0) for state in shown), *known])
     print_table(["stage", *shown, "mean", "p90", "max"], rows, indent="  ")
     for stage in stages:
@@ -101,7 +105,9 @@ def _print_workers(workers: list[Facts]) -> None:
 @click.command(short_help="List items.")
 @click.option("--pipeline", type=options.text)
 @click.option("--stage", type=options.text)
-@click.option("--state", type=click.Choice([state.value for state in State]), help="Those of which a stage is in this state.")
+@click.option(
+    "--state", type=click.Choice([state.value for state in State]), help="Those of which a stage is in this state."
+)
 @click.option("--key", type=options.text, metavar="PATTERN", help="* and ? are wild.")
 @click.option("--error", type=options.text, metavar="TEXT", help="A part of the error; with --stage or --state.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True)
@@ -281,5 +287,7 @@ def _read_since(text: str) -> int:
     try:
         given = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"--since {text!r}: give an instant like 2026-02-01T10:00Z, or how long ago like 90m") from None
+        raise UsageError(
+            f"--since {text!r}: give an instant like 2026-02-01T10:00Z, or how long ago like 90m"
+        ) from None
     return round((given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp() * SECOND)

@@ -61,7 +61,9 @@ def doctor(store: str | None, as_json: bool) -> None:
         facts = app.doctor()
     here = {"holdfast": __version__, "python": platform.python_version(), "system": platform.platform()}
     if as_json:
-        print_json({"here": here, **facts, "workers": [dated(one, "started_at", "beat_at") for one in facts["workers"]]})
+        print_json(
+            {"here": here, **facts, "workers": [dated(one, "started_at", "beat_at") for one in facts["workers"]]}
+        )
     else:
         for name, value in {**here, **facts["store"], "holdfast schema": facts["schema"]}.items():
             click.echo(f"{name.replace('_', ' ')}: {printable(value)}")

@@ -25,7 +25,7 @@ def load(file: str, store: str | None) -> tuple[str, list[PipelineSpec]]:
     module = _load_module(file)
     found = list({id(one): one for one in vars(module).values() if isinstance(one, Pipeline)}.values())
     if not found:
-        raise DefinitionError(f"{file} has no pipeline: write one like books = Pipeline(\"books\")")
+        raise DefinitionError(f'{file} has no pipeline: write one like books = Pipeline("books")')
     names = [one.name for one in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -57,7 +57,9 @@ def _load_module(file: str) -> ModuleType:
 
 def _import_name(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise DefinitionError(f"{name!r} is neither a file nor a module: name a Python file, or a module as package.module")
+        raise DefinitionError(
+            f"{name!r} is neither a file nor a module: name a Python file, or a module as package.module"
+        )
     _look_first_in(Path.cwd())
     try:
         found = importlib.util.find_spec(name)

@@ -122,7 +122,9 @@ class Bars:
                 )
             task = self._tasks[stage.label]
             failed = stage.counts.get("failed", 0)
-            self._progress.update(task, total=stage.total, completed=stage.over, failed=f"{failed:,} failed" if failed else "")
+            self._progress.update(
+                task, total=stage.total, completed=stage.over, failed=f"{failed:,} failed" if failed else ""
+            )
             speed = self._progress.tasks[task].speed
             self._progress.update(task, rate="" if speed is None else f"{speed:,.1f}/s")
         self._progress.refresh()

@@ -31,7 +31,9 @@ def stopping_on_signals(worker: Worker, *, say: bool = True) -> Iterator[Asked]:
             asked.signal = number
             if say:
                 # Not print: the signal may have come in the middle of one.
-                os.write(2, b"\nholdfast: stopping; running handlers get their grace, once more hands them back at once\n")
+                os.write(
+                    2, b"\nholdfast: stopping; running handlers get their grace, once more hands them back at once\n"
+                )
         worker.stop()
 
     old = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}

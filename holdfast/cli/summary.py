@@ -22,9 +22,7 @@ def read_failures(app: Holdfast, summary: Summary) -> list[Facts]:
     for pipeline, stage in _stages(summary):
         for state in sorted(BAD):
             if stage["states"].get(state) and len(found) < SHOWN:
-                found += app.items(
-                    pipeline=pipeline["name"], stage=stage["name"], state=state, most=SHOWN - len(found)
-                )
+                found += app.items(pipeline=pipeline["name"], stage=stage["name"], state=state, most=SHOWN - len(found))
     return found
 
 
@@ -59,7 +57,9 @@ def _print_failures(summary: Summary, failures: list[Facts]) -> None:
         words.insert(0, f"--pipeline {summary.pipelines[0]['name']}")
     if summary.bad > len(failures):
         click.echo(f"… and {summary.bad - len(failures):,} more; to list them: holdfast items {words[-1]}")
-    click.echo(f"To see one: holdfast show KEY. To send them back once the cause is gone: holdfast retry {' '.join(words)}")
+    click.echo(
+        f"To see one: holdfast show KEY. To send them back once the cause is gone: holdfast retry {' '.join(words)}"
+    )
 
 
 def _stages(summary: Summary) -> list[tuple[Facts, Facts]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engine.complete import let_meet
+from holdfast.engine.meet import let_meet
 from holdfast.engine.register import layout
 from holdfast.store import Transaction
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from holdfast.engine.follow import parents_may_go_on
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
-from holdfast.model.states import FINISHED, OPEN, PASSED, State
+from holdfast.model.states import FINISHED, OPEN, PASSED, Rerun, State
 from holdfast.store import Store, Transaction
 
 CHUNK = 1000
@@ -138,7 +139,7 @@ def _reopen(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[s
         if states[item, number] == state
     ]
     count: Counter[str] = Counter()
-    for item, stage in tx.run_rows("reopen", unchanged):
+    for item, stage in tx.run_rows("reopen", unchanged, rerun=Rerun.ASKED):
         state = states[item, stage]
         count[state] += 1
         tx.count(stage, State(state), -1)
@@ -172,22 +173,20 @@ def _set_aside(state: State, take: str) -> _Act:
             tx.count(stage, state, -len(taken))
             earlier = {
                 item: State(old)
-                for item, old, _ in tx.run("read_outcome_states", stage=stage, items=[row[0] for row in taken])
+                for item, old, *_ in tx.run("read_outcome_states", stage=stage, items=[row[0] for row in taken])
             } if any(row[3] for row in taken) else {}  # fmt: skip
             outcomes = []
             for item, attempts, _, _ in taken:
-                _record(tx, "cancelled", item, stage, state, who)
                 count[state] += 1
                 old = earlier.get(item)
-                if old in PASSED:
-                    # The re-run is cancelled; what it would have replaced still stands.
-                    tx.count(stage, old, 1)
-                    continue
-                tx.count(stage, State.CANCELLED, 1)
-                outcomes.append(
-                    (item, stage, State.CANCELLED, attempts, None, None, tx.now, None, None, who.reason or None, None)
-                )
+                stays = old if old in PASSED else None
+                _record(tx, "cancelled", item, stage, state, who, stays=stays)
+                # If only a re-run is cancelled, what it would have replaced still stands.
+                tx.count(stage, stays or State.CANCELLED, 1)
+                if stays is None:
+                    outcomes.append(_cancelled(tx, item, stage, attempts, who))
             tx.run_rows("replace_outcomes", outcomes)
+            parents_may_go_on(tx, stage, [row[0] for row in taken])
         return count
 
     return act
@@ -198,6 +197,17 @@ def _by_stage(rows: list[tuple[Any, ...]]) -> Iterable[tuple[int, list[tuple[Any
         yield stage, list(same)
 
 
-def _record(tx: Transaction, event: str, item: int, stage: int, state: str, who: Who) -> None:
-    row = layout(tx).stages[stage]
-    tx.record(event, pipeline=row.pipeline, item=item, stage=stage, was=str(state), by=who.name, reason=who.reason)
+def _cancelled(tx: Transaction, item: int, stage: int, attempts: int, who: Who) -> tuple[Any, ...]:
+    """An outcome row, as `replace_outcomes` wants it."""
+    unknown = (None, None, None)
+    return (item, stage, State.CANCELLED, attempts, None, None, tx.now, *unknown, 0, 1, who.reason or None, None)
+
+
+def _record(tx: Transaction, event: str, item: int, stage: int, state: str, who: Who, **more: Any) -> None:
+    facts = {
+        "was": str(state),
+        "by": who.name,
+        "reason": who.reason,
+        **{k: v for k, v in more.items() if v is not None},
+    }
+    tx.record(event, pipeline=layout(tx).stages[stage].pipeline, item=item, stage=stage, **facts)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from holdfast.engine.register import layout
-from holdfast.model.states import State
+from holdfast.model import codec
+from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction
 
 #: Results longer than this are read when a handler asks for them, not with the claim.
@@ -26,8 +28,40 @@ class Lease:
     data: str
     #: When it was granted or moved on, on the clock of the store.
     since: int
-    #: Results of earlier stages, as far as they have been read.
+    #: Results of earlier stages, as far as they have been read, and the hashes of all of them.
     results: dict[int, str] = field(default_factory=dict)
+    inputs: dict[int, str] = field(default_factory=dict)
+    #: Which life of the stage this is: a re-run of a passed stage begins another.
+    life: int = 1
+    _data_hash: str | None = None
+    #: What earlier attempts of this life left behind, by name.
+    memos: dict[str, Memo] = field(default_factory=dict)
+
+    @property
+    def data_hash(self) -> str:
+        if self._data_hash is None:
+            self._data_hash = codec.digest(codec.decode(self.data))
+        return self._data_hash
+
+    def moved_on(self, stage: int, now: int, result: str | None, output_hash: str | None) -> Lease:
+        """The same lease at the next stage, which knows what this one put out."""
+        results = dict(self.results)
+        if result is not None:
+            results[self.stage] = result
+        return Lease(
+            self.id, self.item, stage, 1, 0, 0, self.key, self.data, now, results,
+            {self.stage: output_hash or ""}, 1, self.data_hash,
+        )  # fmt: skip
+
+
+class Memo(NamedTuple):
+    """What is known of a named sub-step: `done` with its value, or only `intended`."""
+
+    state: str
+    version: str
+    idempotency_key: str
+    cost: int | None
+    value: str | None
 
 
 def claim(tx: Transaction, worker: int, stage: int, most: int) -> list[Lease]:
@@ -42,9 +76,22 @@ def claim(tx: Transaction, worker: int, stage: int, most: int) -> list[Lease]:
         for id_, item, attempt, alone, rerun, key, data in rows
     ]
     before = layout(tx).parents(stage)
+    by_item = {lease.item: lease for lease in leases}
     if before:
-        by_item = {lease.item: lease for lease in leases}
-        for item, parent, result in tx.run("read_results", items=list(by_item), stages=list(before), most=EAGER_RESULT):
+        found = tx.run("read_results", items=list(by_item), stages=list(before), most=EAGER_RESULT)
+        for item, parent, output, result in found:
+            by_item[item].inputs[parent] = output
             if result is not None:
                 by_item[item].results[parent] = result
+    _recall(tx, stage, by_item)
     return leases
+
+
+def _recall(tx: Transaction, stage: int, leases: dict[int, Lease]) -> None:
+    """What earlier attempts left behind. Nobody else can add to it while the lease stands."""
+    for item, name, *memo in tx.run("read_memos", stage=stage, items=list(leases)):
+        leases[item].memos[name] = Memo(*memo)
+    again = [item for item, lease in leases.items() if lease.rerun]
+    if again:
+        for item, state, life in tx.run("read_lives", stage=stage, items=again):
+            leases[item].life = life + (state in PASSED)

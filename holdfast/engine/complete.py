@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import groupby
+from typing import Any
 
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import Finished, end_leases, move_leases, save_outcomes
+from holdfast.engine.effects import run_effects
+from holdfast.engine.fail import fail
+from holdfast.engine.finish import Finished, end_leases, move_leases, record_costs, save_outcomes
+from holdfast.engine.follow import follow, parents_may_go_on
+from holdfast.engine.meet import let_meet
 from holdfast.engine.register import layout
-from holdfast.model.states import PASSED, State
+from holdfast.model.layout import StageRow
+from holdfast.model.states import PASSED, Rerun, State
 from holdfast.store import Transaction
 
 
@@ -24,6 +30,9 @@ def complete(tx: Transaction, finished: Sequence[Finished], onward: Collection[i
     Attempts whose lease was lost change nothing and leave an event.
     """
     moved: list[Lease] = []
+    finished, failed = run_effects(tx, finished)
+    fail(tx, [one for one in failed if one.state is State.RETRY_LATER])
+    finished += [one for one in failed if one.state is not State.RETRY_LATER]
     for stage, same in groupby(sorted(finished, key=_stage_and_lease), key=lambda one: one.lease.stage):
         moved += _complete_stage(tx, stage, list(same), onward)
     return moved
@@ -43,11 +52,13 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
     again = [one for one in stood if one.lease.rerun and one.state in PASSED]
     changed = _changed(tx, stage, again) if again else set()
     save_outcomes(tx, stage, stood)
+    record_costs(tx, stage, stood)
     for one in stood:
         if one.state is State.FAILED:
             pipeline = layout(tx).stages[stage].pipeline
-            facts = {"attempt": one.lease.attempt, "error": one.error, "traceback": one.traceback}
+            facts: dict[str, Any] = {"attempt": one.lease.attempt, "error": one.error, "traceback": one.traceback}
             tx.record("failed", pipeline=pipeline, item=one.lease.item, stage=stage, **facts)
+    follow(tx, stood)
 
     passed = [one.lease.item for one in stood if one.state in PASSED and not one.lease.rerun]
     moved_items = {one.lease.item for one in gone}
@@ -56,21 +67,9 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
     for after in following.checked:
         let_meet(tx, after, passed)
     for after in (*following.simple, *following.checked):
-        _run_again(tx, after, [one.lease.item for one in again], changed)
-    return [_moved_on(tx, one, straight) for one in gone if straight is not None]
-
-
-def let_meet(tx: Transaction, stage: int, items: Sequence[int]) -> int:
-    """Begin a stage for those of the items in which all before it have passed; return how many."""
-    if not items:
-        return 0
-    before = layout(tx).parents(stage)
-    tx.run("lock_items", items=list(items))
-    born = tx.run("let_meet", stage=stage, items=list(items), before=list(before), needed=len(before))
-    if born:
-        tx.count(stage, State.PENDING, len(born))
-        tx.tell_idle_workers()
-    return len(born)
+        _run_again(tx, after, again, changed)
+    parents_may_go_on(tx, stage, [one.lease.item for one in ended])
+    return [one.lease.moved_on(straight, tx.now, one.result, one.output_hash) for one in gone if straight is not None]
 
 
 def _enter(tx: Transaction, stage: int, items: Sequence[int]) -> None:
@@ -82,49 +81,48 @@ def _enter(tx: Transaction, stage: int, items: Sequence[int]) -> None:
 
 def _changed(tx: Transaction, stage: int, again: Sequence[Finished]) -> set[int]:
     """The items whose stage, run again, came to another output than the outcome it replaces."""
-    old = {
-        item: output
-        for item, state, output in tx.run("read_outcome_states", stage=stage, items=[one.lease.item for one in again])
-        if state in PASSED
-    }
+    found = tx.run("read_outcome_states", stage=stage, items=[one.lease.item for one in again])
+    old = {item: output for item, state, output, _ in found if state in PASSED}
     return {one.lease.item for one in again if old.get(one.lease.item, "none") != one.output_hash}
 
 
-def _run_again(tx: Transaction, stage: int, items: list[int], changed: set[int]) -> None:
-    """What follows a stage that ran again: begins if it never did, runs again if its input is another one."""
+def _run_again(tx: Transaction, stage: int, again: Sequence[Finished], changed: set[int]) -> None:
+    """What follows a stage that ran again: begins if it never did; runs again if its input is another one or, in a wave
+    over all that is stale, if it was made by a version that no longer stands."""
+    items = [one.lease.item for one in again]
     if not items:
         return
     let_meet(tx, stage, items)
-    stale = [item for item in items if item in changed]
-    if not stale:
-        return
-    revoked = tx.run("revoke_leases", stage=stage, items=stale)
-    rows = [(item, stage, attempt - 1, alone, rerun) for item, attempt, alone, rerun in revoked]
-    tx.run_rows("enter_waiting", rows)
-    tx.count(stage, State.IN_PROGRESS, -len(revoked))
-    tx.count(stage, State.PENDING, len(revoked))
-    pipeline = layout(tx).stages[stage].pipeline
-    for item, *_ in revoked:
-        tx.record("superseded", pipeline=pipeline, item=item, stage=stage)
-    # What a person has set aside stays aside.
-    finished = {
+    row = layout(tx).stages[stage]
+    waves = {one.lease.item: one.lease.rerun for one in again}
+    _take_back(tx, row, [item for item in items if item in changed])
+    stale = {
         item: State(state)
-        for item, state, _ in tx.run("read_outcome_states", stage=stage, items=stale)
+        for item, state, _, version in tx.run("read_outcome_states", stage=stage, items=items)
+        # What a person has set aside stays aside.
         if state != State.CANCELLED
+        and (item in changed or (waves[item] == Rerun.WAVE and state in PASSED and not row.stands(version)))
     }
-    for item, _ in tx.run_rows("reopen", [(item, stage) for item in finished]):
-        tx.count(stage, finished[item], -1)
-        tx.count(stage, State.PENDING, 1)
-        tx.record("reopened", pipeline=pipeline, item=item, stage=stage, was=str(finished[item]))
+    for rerun in Rerun:
+        chosen = [(item, stage) for item in stale if waves[item] == rerun]
+        for item, _ in tx.run_rows("reopen", chosen, rerun=rerun):
+            tx.count(stage, stale[item], -1)
+            tx.count(stage, State.PENDING, 1)
+            tx.record("reopened", pipeline=row.pipeline, item=item, stage=stage, was=str(stale[item]))
     tx.tell_idle_workers()
 
 
-def _moved_on(tx: Transaction, one: Finished, stage: int) -> Lease:
-    old = one.lease
-    results = dict(old.results)
-    if one.result is not None:
-        results[old.stage] = one.result
-    return Lease(old.id, old.item, stage, 1, 0, 0, old.key, old.data, tx.now, results)
+def _take_back(tx: Transaction, stage: StageRow, items: list[int]) -> None:
+    """Whoever works on what was made from an old output works in vain: the lease is taken, the work waits again."""
+    if not items:
+        return
+    revoked = tx.run("revoke_leases", stage=stage.id, items=items)
+    rows = [(item, stage.id, attempt - 1, alone, rerun) for item, attempt, alone, rerun in revoked]
+    tx.run_rows("enter_waiting", rows)
+    tx.count(stage.id, State.IN_PROGRESS, -len(revoked))
+    tx.count(stage.id, State.PENDING, len(revoked))
+    for item, *_ in revoked:
+        tx.record("superseded", pipeline=stage.pipeline, item=item, stage=stage.id)
 
 
 def _stage_and_lease(one: Finished) -> tuple[int, int]:

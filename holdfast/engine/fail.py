@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from holdfast.engine.finish import Finished, end_leases, save_outcomes
+from holdfast.engine.finish import Finished, end_leases, record_costs, save_outcomes
+from holdfast.engine.follow import parents_may_go_on
 from holdfast.engine.register import layout
 from holdfast.model.decide import after_failure
 from holdfast.model.states import State
@@ -28,7 +29,7 @@ def _fail_stage(tx: Transaction, stage: int, finished: list[Finished]) -> None:
     for one in finished:
         lease = one.lease
         due_at = tx.now + one.delay_us
-        facts = {"attempt": lease.attempt, "error": one.error, "due_at": due_at}
+        facts: dict[str, Any] = {"attempt": lease.attempt, "error": one.error, "due_at": due_at}
         if one.snooze:
             delayed.append((lease.item, stage, due_at, lease.attempt - 1, lease.alone, lease.rerun, one.error))
             tx.record("snoozed", pipeline=row.pipeline, item=lease.item, stage=stage, **facts)
@@ -42,7 +43,9 @@ def _fail_stage(tx: Transaction, stage: int, finished: list[Finished]) -> None:
             delayed.append((lease.item, stage, due_at, then.attempts, then.alone, lease.rerun, one.error))
         event = "exhausted" if then.state is State.EXHAUSTED else "attempt_failed"
         tx.record(event, pipeline=row.pipeline, item=lease.item, stage=stage, **facts, traceback=one.traceback)
+    record_costs(tx, stage, finished)
     tx.run_rows("enter_delayed", delayed)
     tx.count(stage, State.RETRY_LATER, len(delayed))
     if exhausted:
         save_outcomes(tx, stage, exhausted)
+        parents_may_go_on(tx, stage, [one.lease.item for one in exhausted])

@@ -6,15 +6,41 @@ the stage before cannot finish the next one. No row, no right: the attempt was l
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from holdfast.engine.claim import Lease
 from holdfast.engine.register import layout
-from holdfast.model.states import State
+from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction
+
+
+class Effect(NamedTuple):
+    """A function of the user's that writes rows in the transaction that completes the stage."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+
+
+class FollowOn(NamedTuple):
+    """An item to be added by the transaction that completes the stage."""
+
+    pipeline: str
+    key: str
+    data: str
+    when_exists: str
+    child: bool
+
+
+class Cost(NamedTuple):
+    """Money spent by an attempt, in millionths."""
+
+    amount: int
+    resource: str | None
+    facts: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -32,11 +58,17 @@ class Finished:
     #: Until the next attempt, for RETRY_LATER; a snooze was asked for by the handler and spends no attempt.
     delay_us: int = 0
     snooze: bool = False
+    #: Until the next attempt if it turns out, at the very end, that this one failed.
+    backoff_us: int = 0
     #: How long the handler ran, and how long after the lease was granted it started.
     took_us: int = 0
     waited_us: int = 0
     #: How many items shared the call.
     company: int = 1
+    #: What else belongs to this attempt: row writes of the user's own, items that follow, money spent.
+    effects: list[Effect] = field(default_factory=list)
+    follow_ons: list[FollowOn] = field(default_factory=list)
+    costs: list[Cost] = field(default_factory=list)
     #: Set when the lease no longer stood: nothing of this attempt was saved.
     lost: bool = False
 
@@ -68,14 +100,20 @@ def move_leases(tx: Transaction, stage: int, onward: int, finished: Sequence[Fin
 
 
 def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished], *, timed: bool = True) -> None:
-    """Write outcomes of attempts whose leases were ended in this transaction; `timed` if it is known how long they took."""
+    """Write outcomes of attempts whose leases were ended in this transaction, and what they cost.
+
+    `timed` if it is known how long they took.
+    """
+    paid = _settle_memos(tx, stage, finished)
     fresh: list[tuple[Any, ...]] = []
     again: list[tuple[Any, ...]] = []
     for one in finished:
         lease = one.lease
         row = (
             lease.item, stage, one.state, lease.attempt, lease.id, one.started_at, one.started_at + one.took_us,
-            one.version, one.output_hash, one.error, one.result,
+            one.version, input_hash(lease),
+            one.output_hash, paid.get(lease.item, 0) + sum(cost.amount for cost in one.costs), lease.life,
+            one.error, one.result,
         )  # fmt: skip
         (again if lease.rerun else fresh).append(row)
         if timed:
@@ -84,6 +122,32 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished], *, 
             tx.count(stage, one.state, 1)
     tx.run_rows("insert_outcomes", fresh)
     tx.run_rows("replace_outcomes", again)
+
+
+def record_costs(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
+    """Money is spent whatever became of the attempt."""
+    for one in finished:
+        for cost in one.costs:
+            tx.record(
+                "cost", pipeline=layout(tx).stages[stage].pipeline, item=one.lease.item, stage=stage,
+                amount=cost.amount, resource=cost.resource, **cost.facts,
+            )  # fmt: skip
+
+
+def input_hash(lease: Lease) -> str:
+    """What a stage was given: the item's data, and what the stages before it had put out."""
+    outputs = " ".join(f"{stage}:{output}" for stage, output in sorted(lease.inputs.items()))
+    return hashlib.blake2b(f"{lease.data_hash} {outputs}".encode(), digest_size=16).hexdigest()
+
+
+def _settle_memos(tx: Transaction, stage: int, finished: Sequence[Finished]) -> dict[int, int]:
+    """Memos of stages that have passed have done their duty; return what they had cost, by item."""
+    remembered = [one.lease for one in finished if one.lease.memos]
+    paid = {lease.item: sum(memo.cost or 0 for memo in lease.memos.values()) for lease in remembered}
+    passed = [one.lease.item for one in finished if one.lease.memos and one.state in PASSED]
+    if passed:
+        tx.run("forget_memos", stage=stage, items=passed)
+    return paid
 
 
 def bucket(took_us: int) -> int:

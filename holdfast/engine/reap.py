@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished, save_outcomes
+from holdfast.engine.follow import parents_may_go_on
 from holdfast.engine.register import layout
 from holdfast.model.decide import after_death
 from holdfast.model.states import Alone, State
@@ -58,6 +59,7 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
             finished = Finished(lease, State.EXHAUSTED, row.version, error=error, took_us=max(0, tx.now - since))
             save_outcomes(tx, stage, [finished], timed=False)
             tx.record("exhausted", pipeline=row.pipeline, item=item, stage=stage, attempt=attempt, error=error)
+            parents_may_go_on(tx, stage, [item])
             exhausted += 1
         else:
             waiting.append((item, stage, then.attempts, then.alone, rerun))

@@ -63,6 +63,8 @@ def register(tx: Transaction, spec: PipelineSpec) -> Registered:
             "after": msgspec.json.encode(stage.after).decode(),
             "version": stage.version,
             "max_attempts": stage.max_attempts,
+            "compatible": msgspec.json.encode(stage.compatible_from).decode(),
+            "after_children": stage.after_children,
         }
         if stage.name in plan.added:
             tx.run("add_stage", pipeline=pipeline, name=stage.name, generation=generation, **columns, **backfill)
@@ -78,7 +80,8 @@ def register(tx: Transaction, spec: PipelineSpec) -> Registered:
     for old in plan.removed:
         tx.run(
             "change_stage", stage=old.id, position=old.position, after=msgspec.json.encode(old.after).decode(),
-            version=old.version, max_attempts=old.max_attempts, active=0, changed=generation, next=None, until=None,
+            version=old.version, max_attempts=old.max_attempts, compatible=msgspec.json.encode(old.compatible).decode(),
+            after_children=old.after_children, active=0, changed=generation, next=None, until=None,
         )  # fmt: skip
     _withdraw(tx, [there[name] for name in sorted(plan.moved)], spec)
     done = Registered(sorted(plan.added), sorted(plan.changed), sorted(row.name for row in plan.removed))
@@ -110,10 +113,10 @@ class _Plan:
             row = there.get(stage.name)
             if row is None:
                 continue
-            if not row.active or row.after != stage.after:
+            if not row.active or (row.after, row.after_children) != (stage.after, stage.after_children):
                 self.moved.add(stage.name)
-            if self.moved >= {stage.name} or (row.version, row.max_attempts, row.position) != (
-                stage.version, stage.max_attempts, position,
+            if self.moved >= {stage.name} or (row.version, row.max_attempts, row.position, row.compatible) != (
+                stage.version, stage.max_attempts, position, stage.compatible_from,
             ):  # fmt: skip
                 self.changed.add(stage.name)
 
@@ -123,8 +126,9 @@ class _Plan:
 
 
 def _stage_row(row: tuple[Any, ...]) -> StageRow:
-    id_, pipeline, pipeline_name, name, position, after, version, max_attempts, active, *generations = row
-    before = tuple(msgspec.json.decode(after))
+    *front, after, version, max_attempts, active, created, changed, first, last, compatible, children = row
+    id_, pipeline, pipeline_name, name, position = front
     return StageRow(
-        id_, pipeline, pipeline_name, name, position, before, version, max_attempts, bool(active), *generations
-    )
+        id_, pipeline, pipeline_name, name, position, tuple(msgspec.json.decode(after)), version, max_attempts,
+        bool(active), created, changed, first, last, tuple(msgspec.json.decode(compatible)), children,
+    )  # fmt: skip

@@ -30,6 +30,7 @@ def join(tx: Transaction, who: Identity, stages: Sequence[int], facts: dict[str,
         now=tx.now, alive_until=tx.steady + who.lease_us, lease_us=who.lease_us,
         stages=msgspec.json.encode(stages).decode(), facts=msgspec.json.encode(facts).decode(),
     )  # fmt: skip
+    tx.record("worker_started", worker=who.id, name=who.name, stages=len(stages))
 
 
 def beat(tx: Transaction, who: Identity, facts: dict[str, Any]) -> bool:
@@ -40,6 +41,7 @@ def beat(tx: Transaction, who: Identity, facts: dict[str, Any]) -> bool:
     )
 
 
-def leave(tx: Transaction, who: Identity) -> None:
+def leave(tx: Transaction, who: Identity, facts: dict[str, Any]) -> None:
     """Go. Leases left behind are free from now on."""
     tx.run("remove_worker", id=who.id)
+    tx.record("worker_stopped", worker=who.id, name=who.name, **facts)

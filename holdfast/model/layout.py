@@ -28,6 +28,14 @@ class StageRow:
     changed_generation: int
     backfill_next: int | None
     backfill_until: int | None
+    #: Earlier versions whose results still stand.
+    compatible: tuple[str, ...] = ()
+    #: The pipeline whose items, as children of this one's, must have ended before.
+    after_children: str | None = None
+
+    def stands(self, version: str | None) -> bool:
+        """Whether a result of this version is as good as one of today's."""
+        return version == self.version or version in self.compatible
 
     @property
     def label(self) -> str:
@@ -79,6 +87,14 @@ class Layout:
             key=lambda row: row.position,
         )
 
+    def number_of(self, pipeline: str) -> int | None:
+        """The number of a pipeline."""
+        return next((row.pipeline for row in self.stages.values() if row.pipeline_name == pipeline), None)
+
+    def awaiting_children_of(self, pipeline: str) -> list[StageRow]:
+        """Stages that wait for children in this pipeline."""
+        return [row for row in self.stages.values() if row.active and row.after_children == pipeline]
+
     def parents(self, stage: int) -> tuple[int, ...]:
         return self._parents[stage]
 
@@ -93,6 +109,7 @@ class Layout:
                 untouched = (
                     stage.changed_generation <= other.created_generation == other.changed_generation
                     and len(self._parents[other.id]) == 1
+                    and other.after_children is None
                 )
                 (simple if untouched else checked).append(other.id)
         return Successors(tuple(simple), tuple(checked))

@@ -29,6 +29,12 @@ class StageSpec:
     batch: int | None = None
     isolate: Literal["process"] | None = None
     backoff: Backoff = field(default_factory=Backoff)
+    #: Earlier versions whose results still stand.
+    compatible_from: tuple[str, ...] = ()
+    #: Applied to a result before it is compared with the one before: what differs only in noise is the same.
+    normalise: Callable[[Any], Any] | None = None
+    #: Begin when all items this one submitted as children to that pipeline have ended.
+    after_children: str | None = None
 
     def __post_init__(self) -> None:
         where = f"stage {self.name!r}"
@@ -43,6 +49,14 @@ class StageSpec:
             raise DefinitionError(f"{where}: after={list(self.after)} names a stage twice")
         if self.timeout_seconds is not None and self.timeout_seconds <= 0:
             raise DefinitionError(f"{where}: timeout must be longer than zero")
+        if not all(isinstance(version, str) and version for version in self.compatible_from):
+            raise DefinitionError(f"{where}: compatible_from {self.compatible_from!r}: versions are texts")
+        if self.normalise is not None and not callable(self.normalise):
+            raise DefinitionError(f"{where}: normalise {self.normalise!r} is not a function")
+        if self.after_children is not None and not self.after:
+            raise DefinitionError(
+                f"{where}: after_children={self.after_children!r} needs after=: name the stages that submit the children"
+            )
         if self.isolate not in (None, "process"):
             raise DefinitionError(f'{where}: isolate={self.isolate!r} is unknown; the only way is isolate="process"')
         _check_signature(self.handler, where)

@@ -45,3 +45,10 @@ class Alone(IntEnum):
     SINGLE = 1  # in a batch of one: the batch it was part of failed, and nobody knows which item was to blame
     ISOLATED = 2  # in a process of its own: the worker that held it died, and nobody knows which item was to blame
     # Beyond: in a process of its own, and so many more workers have died over it.
+
+
+class Rerun(IntEnum):
+    """Why a stage that has an outcome runs once more. 0: it has none."""
+
+    ASKED = 1  # a person or a follow-on asked for it, or its input changed
+    WAVE = 2  # as part of a run over all that is stale: what follows is looked at, too

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from holdfast.errors import StoreError
 from holdfast.store.statements import Dialect, Statement
 
 Row = tuple[Any, ...]
@@ -53,6 +54,14 @@ class Driver(Protocol):
 
     def begin_read(self) -> Begun: ...
 
+    def over(self, raw: Any) -> Driver:
+        """A driver that speaks over the caller's connection, and leaves its transaction to the caller."""
+        ...
+
+    def begin_within(self) -> Begun:
+        """What is known inside a transaction that the caller has begun."""
+        ...
+
     def begin_bare(self) -> int:
         """Begin a write on a database that may have no tables yet, alone; return the time."""
         ...
@@ -66,6 +75,14 @@ class Driver(Protocol):
         ...
 
     def commit(self) -> None: ...
+
+    def before_user_code(self) -> None:
+        """Called before user code runs in the transaction: it gets the database as its owner set it up."""
+        ...
+
+    def trouble(self, error: BaseException) -> StoreError | None:
+        """The trouble of the database that user code ran into, if that is what this error, or its cause, is."""
+        ...
 
     def rollback(self) -> None:
         """End the transaction, whatever state the connection is in; never raises."""

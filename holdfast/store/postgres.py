@@ -158,6 +158,20 @@ class Postgres(Forkable):
         [(now,)] = self._many(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {_NOW}")[-1]
         return self._begun(now, -1, True)
 
+    def over(self, raw: Any) -> Postgres:
+        if not isinstance(raw, psycopg.Connection):
+            raise UsageError(f"a psycopg connection to {self._where} is needed, not a {type(raw).__name__}")
+        guest = Postgres(self._conninfo, self.dialect, self._where, self._clock, Limits())
+        guest._conn, guest._cursor = raw, raw.cursor(row_factory=psycopg.rows.tuple_row)
+        return guest
+
+    def begin_within(self) -> Begun:
+        lock = f"SELECT pg_advisory_xact_lock_shared({self._lock_key})"
+        generation = f"(SELECT COALESCE(SUM(generation), 0)::bigint FROM {self.dialect.schema}.pipelines)"
+        self._execute(lock, None)
+        [(now, generation)] = self._execute(f"SELECT {_NOW}, {generation}", None)
+        return self._begun(now, generation, True)
+
     def begin_bare(self) -> int:
         # The schema itself is not made here if it exists: a role may use it without the right to create one.
         named = sql.Literal(self.dialect.schema_name).as_string(None)
@@ -182,6 +196,21 @@ class Postgres(Forkable):
 
     def commit(self) -> None:
         self._execute("COMMIT", None)
+
+    def before_user_code(self) -> None:
+        self._execute(f"SELECT {_UNPINNED}", None)
+
+    def trouble(self, error: BaseException) -> StoreError | None:
+        raw = getattr(error, "orig", error)
+        if not isinstance(raw, psycopg.Error):
+            return None
+        try:
+            self._raise(raw)
+        except StoreError as trouble:
+            # A right that is missing, or a table, is a fault of the user's statement, not of the database.
+            return None if isinstance(trouble, StoreBroken) else trouble
+        except psycopg.Error:
+            return None
 
     def rollback(self) -> None:
         if self._conn is None or self.pid != os.getpid():
@@ -380,6 +409,11 @@ class _Notifications:
 
 #: Our statements are written for their indexes. Statistics taken at a bad moment must not turn their plans.
 _PLANNER = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin")
+_UNPINNED = (
+    "set_config(name, reset_val, true) FROM pg_settings WHERE name IN ("
+    + ", ".join(f"'{name}'" for name in _PLANNER)
+    + ")"
+)
 _PINNED = ", ".join(f"set_config('{name}', 'off', true)" for name in _PLANNER)
 
 _NOW = "(EXTRACT(epoch FROM clock_timestamp()) * 1000000)::bigint"

@@ -139,6 +139,31 @@ class SQLite(Forkable):
         self._run("BEGIN", {})
         return Begun(self._clock.now(), self._clock.steady(), -1, True)
 
+    def over(self, raw: Any) -> SQLite:
+        if not isinstance(raw, sqlite3.Connection):
+            raise UsageError(f"a connection to {self.path} is needed, not a {type(raw).__name__}")
+        [(_, _, file)] = [row for row in raw.execute("PRAGMA database_list") if row[1] == "main"]
+        if Path(os.path.realpath(file)) != self.path:
+            raise UsageError(f"the connection is to {file or 'a database in memory'}, the store is {self.path}")
+        guest = SQLite.__new__(SQLite)
+        Forkable.__init__(guest)
+        guest.path, guest.dialect, guest.clock_name, guest._clock = (
+            self.path,
+            self.dialect,
+            self.clock_name,
+            self._clock,
+        )
+        guest._steps, guest._description, guest._queue, guest._conn = {}, (), -1, raw
+        guest._identity, guest._waiting_since, guest._reported_at = self._identity, 0.0, 0.0
+        return guest
+
+    def begin_within(self) -> Begun:
+        if self._conn is not None and not self._conn.in_transaction:
+            # The caller's library begins its transaction with the first write; this is one.
+            self._run("BEGIN IMMEDIATE", {})
+        [(generation,)] = self._run("SELECT COALESCE(SUM(generation), 0) FROM holdfast_pipelines", {})
+        return Begun(self._clock.now(), self._clock.steady(), generation, True, self._clock.elapsed())
+
     def begin_bare(self) -> int:
         self._begin_immediate()
         return self._clock.now()
@@ -165,6 +190,13 @@ class SQLite(Forkable):
     def commit(self) -> None:
         self._run("COMMIT", {})
         self._leave_queue()
+
+    def before_user_code(self) -> None:
+        """Nothing was set up differently."""
+
+    def trouble(self, error: BaseException) -> StoreError | None:
+        raw = getattr(error, "orig", error)
+        return _translated(raw, self.path) if isinstance(raw, sqlite3.Error) else None
 
     def rollback(self) -> None:
         if self.pid == os.getpid():

@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -20,6 +21,7 @@ from holdfast.clock import Clock
 from holdfast.errors import StoreBroken, StoreConflict, StoreUnavailable, UsageError
 from holdfast.model.states import State
 from holdfast.store.driver import Begun, Driver, Limits, Listener, Row
+from holdfast.store.enlist import engine_over, savepoint
 from holdfast.store.statements import Statement
 
 T = TypeVar("T")
@@ -90,14 +92,30 @@ class Transaction:
         pipeline: int | None = None,
         item: int | None = None,
         stage: int | None = None,
+        amount: int | None = None,
+        resource: str | None = None,
         **data: Any,
     ) -> None:
-        """Append an event, which is written with everything else."""
-        self._events.append((self.now, event, pipeline, item, stage, msgspec.json.encode(data).decode()))
+        """Append an event, which is written with everything else. An amount is money, in millionths."""
+        text = msgspec.json.encode(data).decode()
+        self._events.append((self.now, event, pipeline, item, stage, amount, resource, text))
 
     def tell_idle_workers(self) -> None:
         """Once this commits, let workers know that there is something to claim."""
         self._news = True
+
+    @contextmanager
+    def savepoint(self) -> Iterator[Any]:
+        """A SQLAlchemy Connection in this transaction, in a savepoint of its own. Errors of the database are ours."""
+        self._driver.before_user_code()
+        try:
+            with savepoint(self.store.engine()) as connection:
+                yield connection
+        except Exception as error:
+            trouble = self._driver.trouble(error)
+            if trouble is not None:
+                raise trouble from error
+            raise
 
     @property
     def connection(self) -> Any:
@@ -185,6 +203,7 @@ class Store:
         self._limits = limits or Limits()
         self._driver: Driver | None = None
         self._seq = 0
+        self._engine: tuple[Any, Any] | None = None
         self.statements: dict[str, Statement] = {}
 
     @property
@@ -198,6 +217,13 @@ class Store:
             self._driver = self._connect(self._limits)
             self.statements = self._driver.dialect.statements()
         return self._driver
+
+    def engine(self) -> Any:
+        """A SQLAlchemy engine over this store's connection, for user code inside a transaction."""
+        raw = self.driver.connection
+        if self._engine is None or self._engine[0] is not raw:
+            self._engine = (raw, engine_over(raw, self.driver.dialect.name))
+        return self._engine[1]
 
     def another(self, limits: Limits | None = None) -> Store:
         """A second connection to the same database, with limits of its own."""
@@ -234,6 +260,17 @@ class Store:
                 driver.rollback()
 
         return self._patiently(once, patience_seconds)
+
+    @contextmanager
+    def within(self, connection: Any) -> Iterator[Transaction]:
+        """Statements of ours inside a transaction of the caller's: a SQLAlchemy Connection or Session, or a raw one."""
+        driver = self.connect().over(_raw(connection))
+        statements = self.statements
+        guest = Store(lambda _: driver, self.where)
+        guest._driver, guest.statements = driver, statements
+        tx = Transaction(guest, driver.begin_within(), new_identity())
+        yield tx
+        tx.flush()
 
     def listener(self) -> Listener:
         return self.connect().listener()
@@ -324,6 +361,15 @@ def open_store(url: str, *, create: bool = True, clock: Clock | None = None) -> 
     raise UsageError(
         "the store's address is of no known kind: write sqlite:///path/to/file.db or postgresql://user@host/database"
     )
+
+
+def _raw(connection: Any) -> Any:
+    """The driver's own connection under whatever the caller has."""
+    if hasattr(connection, "connection") and not hasattr(connection, "cursor"):
+        # A Session has a method, a Connection an attribute of that name.
+        inner = connection.connection() if callable(connection.connection) else connection.connection
+        return _raw(inner)
+    return getattr(connection, "driver_connection", connection)
 
 
 def _version(driver: Driver) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.engine.claim import Lease
 from holdfast.model.stage import StageSpec
-from holdfast.worker.context import BatchContext, Context
+from holdfast.worker.context import Context
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +22,8 @@ class Call:
     started: float = 0.0
     #: Set on a call that took too long and was given up: whoever runs it must not take more work.
     abandoned: bool = False
-    context: Context | BatchContext | None = None
+    #: One for each lease, once the handler has been given them.
+    contexts: list[Context] = field(default_factory=list)
     _end: list[None] = field(default_factory=lambda: [None])
 
     def end(self) -> bool:
@@ -35,8 +36,8 @@ class Call:
 
     def close(self) -> None:
         """Nothing more may be done through the context, whoever still has it."""
-        if self.context is not None:
-            self.context.close()
+        for context in self.contexts:
+            context.close()
 
     @property
     def is_over(self) -> bool:

@@ -13,15 +13,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from concurrent.futures import Future
+from typing import NamedTuple, TypeVar
 
 from holdfast import points
-from holdfast.engine.claim import Lease, claim
+from holdfast.engine.claim import Lease, Memo, claim
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished
 from holdfast.engine.reads import stages_with_work, unfinished
 from holdfast.engine.release import release
+from holdfast.engine.remember import MemoWrite, remember
 from holdfast.errors import LeaseLost, StoreBroken, StoreError, StoreUnavailable
 from holdfast.model.states import State
 from holdfast.store import Store, Transaction
@@ -32,6 +34,8 @@ from holdfast.worker.pulse import Pulse
 from holdfast.worker.services import Promoter, Service
 
 log = logging.getLogger("holdfast.worker")
+
+T = TypeVar("T")
 
 #: Attempts that go into one transaction at most.
 MOST_SETTLED = 1000
@@ -71,6 +75,7 @@ class Committer:
         self._start_calls = start
         self._poll = poll_seconds
         self._inbox: deque[tuple[Call, list[Finished]]] = deque()
+        self._errands: deque[tuple[MemoWrite, Future[None]]] = deque()
         self._bell = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
         self._turns = deque(
@@ -100,6 +105,13 @@ class Committer:
         """Take over what a call came to."""
         self._inbox.append((call, finished))
         self._bell.set()
+
+    def remember(self, memo: MemoWrite) -> Future[None]:
+        """Write a memo with the next commit; the future tells when it is safe, or that the lease was lost."""
+        future: Future[None] = Future()
+        self._errands.append((memo, future))
+        self._bell.set()
+        return future
 
     def hand_back(self, calls: Sequence[Call]) -> None:
         """Release what these calls hold, unless they have just ended."""
@@ -166,6 +178,8 @@ class Committer:
             return True
         if self._claiming and self._serve():
             self._dry.clear()
+        if self._errands:
+            self._run_errands()
         batch = self._take_inbox()
         orders = self._orders()
         if batch or orders:
@@ -178,6 +192,32 @@ class Committer:
             self.empty.set()
         self._rest()
         return True
+
+    def _run_errands(self) -> None:
+        """Write what handlers wait for. Their money is at stake: it goes out before anything else."""
+        errands = [self._errands.popleft() for _ in range(min(len(self._errands), MOST_SETTLED))]
+        memos = [memo for memo, _ in errands]
+        try:
+            self._commit(lambda tx: remember(tx, memos))
+        except StoreError:
+            self._errands.extendleft(reversed(errands))
+            raise
+        except Exception as error:
+            for _, future in errands:
+                future.set_exception(error)
+            return
+        for memo, future in errands:
+            if memo.lost:
+                future.set_exception(
+                    LeaseLost(
+                        f"item {memo.lease.key!r}: the lease of attempt {memo.lease.attempt} has ended; "
+                        f"{memo.name!r} is not recorded, another worker has the item"
+                    )
+                )
+            else:
+                kept = Memo(memo.state, memo.version, memo.idempotency_key, memo.cost, memo.value)
+                memo.lease.memos[memo.name] = kept
+                future.set_result(None)
 
     def _take_inbox(self) -> list[tuple[Call, list[Finished]]]:
         batch = []
@@ -252,7 +292,7 @@ class Committer:
                 taken += len(leases)
         return cycle
 
-    def _commit(self, work: Callable[[Transaction], Cycle], exclusive: bool = False) -> Cycle:
+    def _commit(self, work: Callable[[Transaction], T], exclusive: bool = False) -> T:
         """Commit, however long it takes: the same write is tried again until it is known to have taken place."""
         write = self._store.writing(work, slot=self._pulse.identity.id, exclusive=exclusive)
         pause = 0.02
@@ -345,7 +385,7 @@ class Committer:
         if self._claiming and not len(self._hand) and not self.drained.is_set():
             if not self._store.read(lambda tx: unfinished(tx, list(self._offer))):
                 self.drained.set()
-        if self._inbox or self._stopped or (self._news and self._claiming):
+        if self._inbox or self._errands or self._stopped or (self._news and self._claiming):
             return
         now = time.monotonic()
         wake = min([self._look_at, *(service.due for service in self._services)]) if self._claiming else now + 0.1

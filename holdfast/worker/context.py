@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol
 
-from holdfast.errors import UsageError
+from holdfast.engine.claim import Lease
+from holdfast.engine.finish import Cost, Effect, FollowOn
+from holdfast.engine.follow import WHEN_EXISTS
+from holdfast.engine.remember import MemoWrite, idempotency_key
+from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
-from holdfast.model.item import Item
+from holdfast.model.item import Item, check_key
+from holdfast.model.money import Amount, micros
+from holdfast.model.stage import StageSpec
+from holdfast.worker.once import OnDoubt, Price, SubStep
 
 
 class Surroundings(Protocol):
@@ -23,28 +31,118 @@ class Surroundings(Protocol):
 
     def note_progress(self, item: int, stage: str, note: dict[str, Any]) -> None: ...
 
+    def remember(self, memo: MemoWrite) -> Future[None]:
+        """Write a memo durably; the future tells when that is done, or that the lease was lost."""
+        ...
+
+    def count_children(self, item: int, pipeline: str) -> dict[str, int]: ...
+
 
 class Context:
     """One attempt, as its handler sees it. It is of no use once the handler has returned."""
 
-    __slots__ = ("_around", "_item", "_known", "_open", "_stage", "attempt", "item")
+    __slots__ = ("_around", "_lease", "_memos", "_open", "_spec", "attempt", "costs", "effects", "follow_ons", "item")
 
-    def __init__(
-        self, around: Surroundings, item: Item, number: int, stage: str, attempt: int, known: dict[int, str]
-    ) -> None:
-        self.item = item
+    def __init__(self, around: Surroundings, pipeline: str, spec: StageSpec, lease: Lease) -> None:
+        self.item = Item(pipeline, lease.key, codec.decode(lease.data))
         #: Which attempt this is, counted from 1.
-        self.attempt = attempt
+        self.attempt = lease.attempt
         self._around = around
-        self._item = number
-        self._stage = stage
-        self._known = known
+        self._lease = lease
+        self._spec = spec
+        self._memos: set[str] = set()
         self._open = True
+        #: What goes into the transaction that ends the attempt.
+        self.effects: list[Effect] = []
+        self.follow_ons: list[FollowOn] = []
+        self.costs: list[Cost] = []
+
+    def effect(self, function: Callable[..., Any], *args: Any) -> None:
+        """Have `function(connection, *args)` run inside the transaction that completes this stage.
+
+        `connection` is a SQLAlchemy Connection to the store's database. If it raises, the attempt fails as if the handler
+        had raised, and nothing of it is visible. It may run more than once, and takes effect once.
+        """
+        self._check()
+        if not callable(function):
+            raise UsageError(f"{self._where}: effect({function!r}): give a function that takes a connection")
+        self.effects.append(Effect(function, args))
+
+    def once(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        cost: Price | None = None,
+        estimate: Amount | None = None,
+        on_doubt: OnDoubt = "retry",
+        resource: str | None = None,
+    ) -> Any:
+        """Call `function(*args)` once for this stage of this item, whatever crashes: its result is recorded before this
+        returns, and a later attempt gets the recorded one. In an async handler: `await ctx.once(...)`.
+
+        With a cost (an amount, or a function of the result) the intent is recorded before the call. If a process died
+        between the two, the call is in doubt, and `on_doubt` decides: `"retry"` calls again with the same idempotency key,
+        `"hold"` fails the item until a person has decided, a function gets the idempotency key and asks the provider.
+        """
+        self._check()
+        sub_step = SubStep(
+            self._around, self._lease, self._spec, name, function, args, cost, estimate, on_doubt, resource, self._memos
+        )
+        return sub_step.run_async() if self._spec.is_async else sub_step.run()
+
+    def submit(
+        self,
+        pipeline: str,
+        key: str,
+        data: Mapping[str, Any] | None = None,
+        *,
+        when_exists: str = "skip",
+        child: bool = False,
+    ) -> None:
+        """Have the transaction that completes this stage add an item to a pipeline.
+
+        If the key exists: `"skip"` leaves the item, `"rerun"` begins it again unless it is waiting or running, `"merge"`
+        unites the data. A `child` is one that a stage with `after_children=` of this item waits for.
+        """
+        self._check()
+        if when_exists not in WHEN_EXISTS:
+            raise UsageError(f"{self._where}: when_exists={when_exists!r}: it is one of {', '.join(WHEN_EXISTS)}")
+        if child and (pipeline, key) == (self.item.pipeline, self.item.key):
+            raise UsageError(f"{self._where}: submit: an item cannot be a child of itself")
+        if data is not None and not isinstance(data, Mapping):
+            raise UsageError(f"{self._where}: submit: data is {type(data).__name__}, not an object")
+        try:
+            text = codec.encode(dict(data or {}))
+            self.follow_ons.append(FollowOn(pipeline, check_key(key), text, when_exists, child))
+        except (ValueRefused, UsageError) as error:
+            raise UsageError(f"{self._where}: submit: {error}") from None
+
+    def cost(self, amount: Amount, resource: str | None = None, **facts: Any) -> None:
+        """Record money this attempt has spent, with facts about it; it counts however the attempt ends."""
+        self._check()
+        spent = micros(amount, what=f"{self._where}: cost")
+        try:
+            codec.encode(facts)
+        except ValueRefused as error:
+            raise UsageError(f"{self._where}: cost: {error}") from None
+        self.costs.append(Cost(spent, resource, facts))
+
+    def idempotency_key(self, name: str) -> str:
+        """A key for a provider that knows such keys: the same in every attempt, another one when the stage is run anew."""
+        self._check()
+        memo = self._lease.memos.get(name)
+        return memo.idempotency_key if memo is not None else idempotency_key(self._lease, name)
+
+    def children(self, pipeline: str) -> dict[str, int]:
+        """How many of the items submitted as children to a pipeline ended how: `{"done": 9, "failed": 1}`."""
+        self._check()
+        return self._around.count_children(self._lease.item, pipeline)
 
     def result(self, stage: str) -> Any:
         """What an earlier stage returned for this item; None if it was skipped. A fresh copy each time."""
         self._check()
-        text = self._around.read_result(self.item.pipeline, self._item, stage, self._known)
+        text = self._around.read_result(self.item.pipeline, self._lease.item, stage, self._lease.results)
         return None if text is None else codec.decode(text)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
@@ -54,9 +152,9 @@ class Context:
             raise UsageError(f"progress({done!r}, {total!r}): give numbers")
         note = codec.plain_text(str(note), 200)
         self._around.note_progress(
-            self._item,
-            self._stage,
-            {"item": self.item.key, "stage": self._stage, "done": done, "total": total, "note": note},
+            self._lease.item,
+            self._spec.name,
+            {"item": self.item.key, "stage": self._spec.name, "done": done, "total": total, "note": note},
         )
 
     @property
@@ -68,18 +166,22 @@ class Context:
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines name the item, the stage and the attempt."""
         return _ItemLog(
-            logging.getLogger(f"holdfast.stage.{self.item.pipeline}.{self._stage}"),
-            {"item": self.item.key, "stage": self._stage, "attempt": self.attempt},
+            logging.getLogger(f"holdfast.stage.{self.item.pipeline}.{self._spec.name}"),
+            {"item": self.item.key, "stage": self._spec.name, "attempt": self.attempt},
         )
 
     def close(self) -> None:
         self._open = False
 
+    @property
+    def _where(self) -> str:
+        return f"item {self.item.key!r}, stage {self._spec.name!r}"
+
     def _check(self) -> None:
         if not self._open:
             raise UsageError(
-                f"item {self.item.key!r}, stage {self._stage!r}: attempt {self.attempt} is over, its context cannot be used; "
-                f"wait for your own threads before the handler returns"
+                f"item {self.item.key!r}, stage {self._spec.name!r}: attempt {self.attempt} is over, "
+                f"and its context cannot be used; wait for your own threads before the handler returns"
             )
 
 
@@ -106,7 +208,7 @@ class BatchContext:
     @property
     def log(self) -> logging.Logger:
         first = next(iter(self._contexts.values()))
-        return logging.getLogger(f"holdfast.stage.{first.item.pipeline}.{first._stage}")
+        return logging.getLogger(f"holdfast.stage.{first.item.pipeline}.{first._spec.name}")
 
     def close(self) -> None:
         for one in self._contexts.values():

@@ -7,15 +7,19 @@ import asyncio
 import logging
 import queue
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from concurrent.futures import Future
+from dataclasses import fields
 from typing import Any
 
-from holdfast.engine.claim import Lease
-from holdfast.engine.finish import Finished
-from holdfast.errors import HoldfastError, ProcessDied, StoreUnavailable, UsageError
+from holdfast.engine.claim import Lease, Memo
+from holdfast.engine.finish import Cost, Effect, Finished, FollowOn
+from holdfast.engine.remember import MemoWrite
+from holdfast.errors import HoldfastError, LeaseLost, ProcessDied, StoreUnavailable, UsageError, ValueRefused
+from holdfast.model import codec
 from holdfast.model.stage import StageSpec
 from holdfast.model.states import Alone, State
 from holdfast.worker import wire
@@ -32,7 +36,20 @@ MayStart = Callable[[Call], bool]
 Offer = Mapping[int, tuple[str, StageSpec]]
 
 #: What a child works out about an attempt; the lease stays with the worker.
-_TOLD = ("state", "version", "result", "output_hash", "error", "traceback", "delay_us", "snooze", "took_us", "company")
+_MEMO = ("name", "state", "version", "idempotency_key", "estimate", "cost", "value", "resource", "doubt")
+_TOLD = (
+    "state",
+    "version",
+    "result",
+    "output_hash",
+    "error",
+    "traceback",
+    "delay_us",
+    "snooze",
+    "took_us",
+    "company",
+    "backoff_us",
+)
 
 
 class Isolated:
@@ -99,6 +116,13 @@ class Isolated:
         self._busy[call] = pid
         try:
             finished = self._talk(call, line)
+        except _RunHere as wish:
+            line.close()
+            self._end(call, pid)
+            if call.spec.isolate:
+                return self._runner.raised(call, UsageError(str(wish)))
+            # It has shown that it does not kill its process: what it wants written can only be written from here.
+            return self._run_here(call)
         except TimeoutError:
             line.close()
             self._end(call, pid)
@@ -114,6 +138,11 @@ class Isolated:
             self._spare.put((pid, line))
         return finished
 
+    def _run_here(self, call: Call) -> list[Finished]:
+        if call.spec.is_async:
+            return asyncio.run(self._runner.run_async(call, time.monotonic))
+        return self._runner.run(call, time.monotonic)
+
     def _end(self, call: Call, pid: int) -> str:
         if self._busy.pop(call, None) is None:
             return "a shutdown"
@@ -126,7 +155,7 @@ class Isolated:
             return self._nursery.child()
 
     def _talk(self, call: Call, line: socket.socket) -> list[Finished]:
-        wire.send(line, {"stage": call.leases[0].stage, "leases": [asdict(lease) for lease in call.leases]})
+        wire.send(line, {"stage": call.leases[0].stage, "leases": [_sent(lease) for lease in call.leases]})
         limit = call.spec.timeout_seconds
         while True:
             left = None if limit is None else call.started + limit - time.monotonic()
@@ -139,15 +168,22 @@ class Isolated:
                 wire.send(line, self._answer(call, message))
             elif "progress" in message:
                 self._around.note_progress(*message["progress"])
+            elif "here" in message:
+                raise _RunHere(message["here"])
             else:
                 return [
-                    Finished(lease, waited_us=call.waited_us, **{**told, "state": State(told["state"])})
-                    for lease, told in zip(call.leases, message["finished"], strict=True)
+                    _received(call, lease, told) for lease, told in zip(call.leases, message["finished"], strict=True)
                 ]
 
     def _answer(self, call: Call, message: dict[str, Any]) -> dict[str, Any]:
         try:
-            return {"result": self._around.read_result(call.pipeline, message["item"], message["ask"], {})}
+            if message["ask"] == "result":
+                return {"answer": self._around.read_result(call.pipeline, message["item"], message["stage"], {})}
+            if message["ask"] == "children":
+                return {"answer": self._around.count_children(message["item"], message["pipeline"])}
+            [lease] = [lease for lease in call.leases if lease.item == message["item"]]
+            self._around.remember(MemoWrite(lease, **message["memo"])).result()
+            return {"answer": None}
         except HoldfastError as error:
             return {"error": str(error), "kind": type(error).__name__}
 
@@ -170,28 +206,47 @@ class _Child:
             except EOFError:
                 return
             pipeline, spec = self._offer[message["stage"]]
-            leases = [
-                Lease(**{**one, "results": {int(k): v for k, v in one["results"].items()}}) for one in message["leases"]
-            ]
+            leases = [_lease(one) for one in message["leases"]]
             call = Call(pipeline, spec, leases, time.monotonic())
             if spec.is_async:
                 finished = asyncio.run(self._runner.run_async(call, time.monotonic))
             else:
                 finished = self._runner.run(call, time.monotonic)
-            self._send({"finished": [{name: getattr(one, name) for name in _TOLD} for one in finished]})
+            try:
+                self._send({"finished": [_told(one) for one in finished]})
+            except UsageError as error:
+                self._send({"here": str(error)})
 
     def read_result(self, pipeline: str, item: int, stage: str, known: dict[int, str]) -> str | None:
         for number, text in known.items():
-            if self._offer.get(number, ("", None))[0] == pipeline and _named(self._offer[number][1], stage):
+            name, spec = self._offer.get(number, ("", None))
+            if name == pipeline and spec is not None and spec.name == stage:
                 return text
+        found: str | None = self._ask({"ask": "result", "item": item, "stage": stage})
+        return found
+
+    def remember(self, memo: MemoWrite) -> Future[None]:
+        facts = {name: getattr(memo, name) for name in _MEMO}
+        future: Future[None] = Future()
+        try:
+            self._ask({"ask": "memo", "item": memo.lease.item, "memo": facts})
+            future.set_result(None)
+        except HoldfastError as error:
+            future.set_exception(error)
+        return future
+
+    def count_children(self, item: int, pipeline: str) -> dict[str, int]:
+        found: dict[str, int] = self._ask({"ask": "children", "item": item, "pipeline": pipeline})
+        return found
+
+    def _ask(self, question: dict[str, Any]) -> Any:
         with self._lock:
-            wire.send(self._line, {"ask": stage, "item": item})
+            wire.send(self._line, question)
             answer = wire.receive(self._line)
         if "error" in answer:
-            kind = StoreUnavailable if answer["kind"] in ("StoreUnavailable", "StoreConflict") else UsageError
-            raise kind(answer["error"])
-        found: str | None = answer["result"]
-        return found
+            kinds = {"LeaseLost": LeaseLost, "StoreUnavailable": StoreUnavailable, "StoreConflict": StoreUnavailable}
+            raise kinds.get(answer["kind"], UsageError)(answer["error"])
+        return answer["answer"]
 
     def note_progress(self, item: int, stage: str, note: dict[str, Any]) -> None:
         self._send({"progress": [item, stage, note]})
@@ -201,5 +256,60 @@ class _Child:
             wire.send(self._line, message)
 
 
-def _named(spec: StageSpec, name: str) -> bool:
-    return spec.name == name
+class _RunHere(Exception):
+    """What a call wants done cannot be sent from one process to another."""
+
+
+def _told(one: Finished) -> dict[str, Any]:
+    """What the worker must know of an attempt, as JSON."""
+    return {
+        **{name: getattr(one, name) for name in _TOLD},
+        "costs": one.costs,
+        "follow_ons": one.follow_ons,
+        "effects": [_address(effect) for effect in one.effects],
+    }
+
+
+def _address(effect: Effect) -> tuple[str, str, Any]:
+    """A function by the name under which both processes know it, and its arguments."""
+    function, args = effect
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    if _at(module, name) is not function:
+        raise UsageError(f"effect({name or function!r}): in a process of its own, give a function of a module")
+    try:
+        return module, name, codec.decode(codec.encode(list(args)))
+    except ValueRefused as error:
+        raise UsageError(
+            f"effect({name}): in a process of its own, its arguments must fit into JSON: {error}"
+        ) from None
+
+
+def _at(module: str, name: str) -> Any:
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _received(call: Call, lease: Lease, told: dict[str, Any]) -> Finished:
+    effects = [Effect(_at(module, name), tuple(args)) for module, name, args in told.pop("effects")]
+    return Finished(
+        lease,
+        waited_us=call.waited_us,
+        **{
+            **told,
+            "state": State(told["state"]),
+            "effects": effects,
+            "costs": [Cost(*cost) for cost in told["costs"]],
+            "follow_ons": [FollowOn(*follow_on) for follow_on in told["follow_ons"]],
+        },
+    )
+
+
+def _lease(told: dict[str, Any]) -> Lease:
+    numbered = {name: {int(key): value for key, value in told[name].items()} for name in ("results", "inputs")}
+    return Lease(**{**told, **numbered, "memos": {name: Memo(*memo) for name, memo in told["memos"].items()}})
+
+
+def _sent(lease: Lease) -> dict[str, Any]:
+    return {field.name: getattr(lease, field.name) for field in fields(lease)}

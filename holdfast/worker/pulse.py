@@ -65,7 +65,9 @@ class Pulse:
     def leave(self) -> None:
         """Say goodbye, unless the thread still waits for the database: then the lease ends by itself."""
         if not self._thread.is_alive():
-            self._store.write(lambda tx: workers.leave(tx, self.identity), patience_seconds=2.0)
+            self._store.write(
+                lambda tx: workers.leave(tx, self.identity, {"done": self._facts()["done"]}), patience_seconds=2.0
+            )
 
     def close(self) -> None:
         if not self._thread.is_alive():

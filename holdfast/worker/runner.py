@@ -7,7 +7,6 @@ import logging
 import os
 import random
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -18,16 +17,13 @@ from holdfast.engine.finish import Finished
 from holdfast.errors import Permanent, StageTimeout, StoreConflict, StoreUnavailable, ValueRefused
 from holdfast.model import codec
 from holdfast.model.durations import spoken
-from holdfast.model.item import Item
+from holdfast.model.faults import ERROR_LENGTH, describe
 from holdfast.model.outcome import RetryLater, Skip
-from holdfast.model.states import State
+from holdfast.model.states import PASSED, State
 from holdfast.worker.call import Call
 from holdfast.worker.context import BatchContext, Context, Surroundings
 
 log = logging.getLogger("holdfast.worker")
-
-ERROR_LENGTH = 2_000
-TRACEBACK_LENGTH = 16_000
 
 _NOTHING = codec.digest(None)
 
@@ -115,18 +111,10 @@ class Runner:
         return [self._retry(call, lease, text, trace, len(call.leases)) for lease in call.leases]
 
     def _open(self, call: Call) -> tuple[Any, Context | BatchContext]:
-        contexts = [
-            Context(
-                self._around,
-                Item(call.pipeline, lease.key, codec.decode(lease.data)),
-                lease.item, call.spec.name, lease.attempt, lease.results,
-            )
-            for lease in call.leases
-        ]  # fmt: skip
+        call.contexts = [Context(self._around, call.pipeline, call.spec, lease) for lease in call.leases]
         if call.spec.batch is None:
-            call.context = contexts[0]
-            return contexts[0].item, contexts[0]
-        call.context = batch = BatchContext(contexts)
+            return call.contexts[0].item, call.contexts[0]
+        batch = BatchContext(call.contexts)
         return batch.items, batch
 
     def _answered(self, call: Call, answer: Any) -> list[Finished]:
@@ -161,7 +149,8 @@ class Runner:
             return self._retry(call, lease, text, trace, 1)
         try:
             result = codec.encode(answer)
-            return self._finished(call, lease, State.DONE, result=result, output_hash=codec.digest(answer))
+            said = answer if call.spec.normalise is None else call.spec.normalise(codec.decode(result))
+            return self._finished(call, lease, State.DONE, result=result, output_hash=codec.digest(said))
         except ValueRefused as error:
             text = f"item {lease.key!r}, stage {call.spec.name!r}: the result cannot be kept: {error}"
             return self._finished(call, lease, State.FAILED, error=text, traceback=text)
@@ -173,7 +162,14 @@ class Runner:
         )
 
     def _finished(self, call: Call, lease: Lease, state: State, **more: Any) -> Finished:
-        return Finished(lease, state, call.spec.version, took_us=call.took_us, waited_us=call.waited_us, **more)
+        finished = Finished(lease, state, call.spec.version, took_us=call.took_us, waited_us=call.waited_us, **more)
+        if call.contexts:
+            context = call.contexts[0] if len(call.leases) == 1 else call.contexts[call.leases.index(lease)]
+            finished.costs = context.costs
+            if state in PASSED and (context.effects or context.follow_ons):
+                finished.effects, finished.follow_ons = context.effects, context.follow_ons
+                finished.backoff_us = microseconds(call.spec.backoff.delay(lease.attempt, self._rng))
+        return finished
 
 
 def _reason(answer: Skip | RetryLater) -> str | None:
@@ -181,21 +177,3 @@ def _reason(answer: Skip | RetryLater) -> str | None:
         return codec.plain_text(str(answer.reason), ERROR_LENGTH) or None
     except BaseException as worse:
         return f"(its reason cannot be had: {type(worse).__name__})"
-
-
-def describe(error: BaseException) -> tuple[str, str]:
-    """An error as one storable text, and its traceback as another; never raises, whatever the error does."""
-    try:
-        said = str(error)
-    except BaseException as worse:
-        said = f"(its text cannot be had: {type(worse).__name__})"
-    text = codec.plain_text(f"{type(error).__name__}: {said}" if said else type(error).__name__, ERROR_LENGTH)
-    try:
-        # Only the nearest frames: a runaway recursion has thousands.
-        lines = traceback.TracebackException.from_exception(
-            error, limit=-30, max_group_width=5, max_group_depth=3
-        ).format()
-        trace = codec.plain_text("".join(lines), TRACEBACK_LENGTH)
-    except BaseException as worse:
-        trace = f"{text}\n(its traceback cannot be had: {type(worse).__name__})"
-    return text, trace

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from holdfast.engine import backfill, fold, promote, reap
+from holdfast.engine import backfill, fold, promote, prune, reap
 from holdfast.store import Store
 from holdfast.worker.hand import Hand
 from holdfast.worker.machine import is_alive
@@ -133,6 +133,25 @@ class Auditor:
         if unknown:
             log.error("%d leases were held but not known; they are let go", len(unknown))
             self._store.write(lambda tx: tx.run("disown", leases=unknown), patience_seconds=PATIENCE_SECONDS)
+        return False
+
+
+class Pruner:
+    """Forgets events that are older than they need to be."""
+
+    INTERVAL_SECONDS = 600.0
+
+    def __init__(self, store: Store, keep_days: float, clock: Clock = time.monotonic) -> None:
+        self._store = store
+        self._keep_us = round(keep_days * 24 * 3600 * 1e6)
+        self._clock = clock
+        self.due = clock() + self.INTERVAL_SECONDS * random.random()
+
+    def one_pass(self) -> bool:
+        done = self._store.write(
+            lambda tx: prune.prune_events(tx, tx.now - self._keep_us), patience_seconds=PATIENCE_SECONDS
+        )
+        self.due = self._clock() + (0.0 if done == prune.CHUNK else self.INTERVAL_SECONDS)
         return False
 
 

@@ -9,12 +9,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 from holdfast.engine.finish import Finished
+from holdfast.engine.prune import EVENTS_KEPT_DAYS
 from holdfast.engine.register import layout
+from holdfast.engine.remember import MemoWrite
 from holdfast.engine.workers import Identity
 from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.model.layout import Layout
@@ -30,7 +33,7 @@ from holdfast.worker.isolated import Isolated
 from holdfast.worker.lanes import Lanes
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runner import Runner
-from holdfast.worker.services import Auditor, Backfiller, Folder, Promoter, Reaper, Service
+from holdfast.worker.services import Auditor, Backfiller, Folder, Promoter, Pruner, Reaper, Service
 from holdfast.worker.threads import Threads
 
 log = logging.getLogger("holdfast.worker")
@@ -53,6 +56,8 @@ class Settings:
     grace_seconds: float = 10.0
     poll_seconds: float = 1.0
     name: str = ""
+    #: How long events are kept.
+    keep_events_days: float = EVENTS_KEPT_DAYS
     #: Offer only these stages, named `stage` or `pipeline/stage`.
     stages: tuple[str, ...] = ()
 
@@ -107,6 +112,14 @@ class Worker:
 
     def note_progress(self, item: int, stage: str, note: dict[str, Any]) -> None:
         self._progress[item, stage] = note
+
+    def remember(self, memo: MemoWrite) -> Future[None]:
+        return self._committer.remember(memo)
+
+    def count_children(self, item: int, pipeline: str) -> dict[str, int]:
+        with self._reading:
+            rows = self._reader.read(lambda tx: tx.run("count_children", item=item, pipeline=pipeline))
+        return dict(rows)
 
     # Life ---------------------------------------------------------------------------------------------------------
 
@@ -180,6 +193,7 @@ class Worker:
             Backfiller(writer, settings.poll_seconds),
             Auditor(writer, self._pulse, self._hand, settings.lease_seconds),
             Folder(writer),
+            Pruner(writer, settings.keep_events_days),
         ]
         self._committer = Committer(
             writer, self._pulse, self._offer, self._hand, services, promoter, self._start_calls,

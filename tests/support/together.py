@@ -15,7 +15,7 @@ from holdfast import points
 T = TypeVar("T")
 
 #: No test waits this long; one that would is stuck, and says so.
-STUCK_SECONDS = 20.0
+STUCK_SECONDS = 40.0
 
 
 def at_once(*works: Callable[[], T]) -> list[T]:

@@ -1,7 +1,7 @@
 -- name: add_events
-INSERT INTO holdfast_events (at, event, pipeline, item, stage, data)
-SELECT r.at, r.event, r.pipeline, r.item, r.stage, r.data
-FROM {rows at bigint, event text, pipeline bigint, item bigint, stage bigint, data text};
+INSERT INTO holdfast_events (at, event, pipeline, item, stage, amount, resource, data)
+SELECT r.at, r.event, r.pipeline, r.item, r.stage, r.amount, r.resource, r.data
+FROM {rows at bigint, event text, pipeline bigint, item bigint, stage bigint, amount bigint, resource text, data text};
 
 -- name: add_counts
 INSERT INTO holdfast_counts (slot, stage, state, bucket, n, total_us, most_us)
@@ -24,7 +24,7 @@ RETURNING stage, state, bucket, n, total_us, most_us;
 DELETE FROM holdfast_commits WHERE at < :before;
 
 -- name: read_events
-SELECT e.id, e.at, e.event, p.name AS pipeline, i.key AS item, s.name AS stage, e.data
+SELECT e.id, e.at, e.event, p.name AS pipeline, i.key AS item, s.name AS stage, e.amount, e.resource, e.data
 FROM holdfast_events e LEFT JOIN holdfast_pipelines p ON p.id = e.pipeline
 LEFT JOIN holdfast_items i ON i.id = e.item LEFT JOIN holdfast_stages s ON s.id = e.stage
 WHERE e.id > :after AND (CAST(:event AS TEXT) IS NULL OR e.event = :event)
@@ -33,7 +33,7 @@ WHERE e.id > :after AND (CAST(:event AS TEXT) IS NULL OR e.event = :event)
 ORDER BY e.id LIMIT :most;
 
 -- name: read_newest_events
-SELECT e.id, e.at, e.event, p.name AS pipeline, i.key AS item, s.name AS stage, e.data
+SELECT e.id, e.at, e.event, p.name AS pipeline, i.key AS item, s.name AS stage, e.amount, e.resource, e.data
 FROM holdfast_events e LEFT JOIN holdfast_pipelines p ON p.id = e.pipeline
 LEFT JOIN holdfast_items i ON i.id = e.item LEFT JOIN holdfast_stages s ON s.id = e.stage
 WHERE (CAST(:event AS TEXT) IS NULL OR e.event = :event)

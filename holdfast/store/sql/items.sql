@@ -1,6 +1,9 @@
 -- name: read_by_keys
 SELECT id, key, data FROM holdfast_items WHERE pipeline = :pipeline AND key {in keys text} ORDER BY id {for_update};
 
+-- name: look_up_keys
+SELECT id, key, data FROM holdfast_items WHERE pipeline = :pipeline AND key {in keys text};
+
 -- name: insert_items
 -- A key that another transaction has just added is left to it; the caller reads it then.
 INSERT INTO holdfast_items (pipeline, key, data, priority, created_at, updated_at)

@@ -86,7 +86,7 @@ RETURNING item;
 -- name: reopen
 -- A finished stage goes back to waiting, its outcome stays readable; unless it is open already.
 INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun)
-SELECT r.stage, i.priority, r.item, 0, 0, 1
+SELECT r.stage, i.priority, r.item, 0, 0, :rerun
 FROM {rows item bigint, stage bigint} JOIN holdfast_items i ON i.id = r.item
 WHERE NOT EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = r.stage AND w.priority = i.priority AND w.item = r.item)
   AND NOT EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.item = r.item AND d.stage = r.stage)

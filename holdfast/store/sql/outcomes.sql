@@ -1,24 +1,27 @@
 -- name: insert_outcomes
-INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, output_hash, error, result)
-SELECT r.item, r.stage, r.state, r.attempts, r.lease, r.started_at, r.ended_at, r.version, r.output_hash, r.error, r.result
-FROM {rows item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, output_hash text, error text, result text};
+INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, input_hash, output_hash, cost, life, error, result)
+SELECT r.item, r.stage, r.state, r.attempts, r.lease, r.started_at, r.ended_at, r.version, r.input_hash, r.output_hash, r.cost, r.life, r.error, r.result
+FROM {rows item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, input_hash text, output_hash text, cost bigint, life int, error text, result text};
 
 -- name: replace_outcomes
-INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, output_hash, error, result)
-SELECT r.item, r.stage, r.state, r.attempts, r.lease, r.started_at, r.ended_at, r.version, r.output_hash, r.error, r.result
-FROM {rows item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, output_hash text, error text, result text}
+INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, input_hash, output_hash, cost, life, error, result)
+SELECT r.item, r.stage, r.state, r.attempts, r.lease, r.started_at, r.ended_at, r.version, r.input_hash, r.output_hash, r.cost, r.life, r.error, r.result
+FROM {rows item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, input_hash text, output_hash text, cost bigint, life int, error text, result text}
 WHERE true
 ON CONFLICT (item, stage) DO UPDATE SET state = excluded.state, attempts = excluded.attempts, lease = excluded.lease,
     started_at = excluded.started_at, ended_at = excluded.ended_at, version = excluded.version,
-    output_hash = excluded.output_hash, error = excluded.error, result = excluded.result;
+    input_hash = excluded.input_hash, output_hash = excluded.output_hash, cost = excluded.cost, life = excluded.life, error = excluded.error, result = excluded.result;
 
 -- name: read_outcome_states
-SELECT item, state, output_hash FROM holdfast_outcomes WHERE stage = :stage AND item {in items};
+SELECT item, state, output_hash, version FROM holdfast_outcomes WHERE stage = :stage AND item {in items};
 
 -- name: read_results
 -- Results of finished stages; those over :most characters only on demand, so that a claim stays small in memory.
-SELECT item, stage, CASE WHEN length(result) <= :most THEN result END FROM holdfast_outcomes
+SELECT item, stage, output_hash, CASE WHEN length(result) <= :most THEN result END FROM holdfast_outcomes
 WHERE item {in items} AND stage {in stages} AND state IN ('done', 'skipped');
+
+-- name: read_lives
+SELECT item, state, life FROM holdfast_outcomes WHERE stage = :stage AND item {in items};
 
 -- name: read_result
 SELECT state, result FROM holdfast_outcomes WHERE item = :item AND stage = :stage;

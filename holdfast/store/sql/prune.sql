@@ -1,0 +1,28 @@
+-- name: delete_events
+DELETE FROM holdfast_events WHERE id IN (
+    SELECT id FROM holdfast_events WHERE at < :before AND event <> 'cost' ORDER BY id LIMIT :most) RETURNING id;
+
+-- name: ended_items
+SELECT i.id FROM holdfast_items i JOIN holdfast_item_status x ON x.item = i.id
+WHERE i.pipeline = :pipeline AND i.updated_at < :before AND x.status IN ('done', 'failed', 'cancelled')
+  AND NOT EXISTS (SELECT 1 FROM holdfast_outcomes o WHERE o.item = i.id AND o.ended_at >= :before)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_children c WHERE c.child = i.id)
+ORDER BY i.id LIMIT :most;
+
+-- name: outcome_counts_of
+SELECT stage, state, COUNT(*) FROM holdfast_outcomes WHERE item {in items} GROUP BY stage, state;
+
+-- name: delete_memos_of
+DELETE FROM holdfast_memos WHERE item {in items};
+
+-- name: delete_children_of
+DELETE FROM holdfast_children WHERE parent {in items};
+
+-- name: delete_outcomes_of
+DELETE FROM holdfast_outcomes WHERE item {in items};
+
+-- name: delete_events_of
+DELETE FROM holdfast_events WHERE item {in items} AND event <> 'cost';
+
+-- name: delete_items
+DELETE FROM holdfast_items WHERE id {in items};

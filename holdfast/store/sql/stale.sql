@@ -1,0 +1,26 @@
+-- What was made from what: for plan, reprocess and accept.
+
+-- name: items_with_data
+SELECT id, key, data FROM holdfast_items WHERE pipeline = :pipeline AND id > :after
+  AND (CAST(:key AS TEXT) IS NULL OR key {glob} :key) ORDER BY id LIMIT :most;
+
+-- name: outcomes_of
+SELECT item, stage, state, version, input_hash, output_hash, cost, ended_at - started_at FROM holdfast_outcomes
+WHERE item {in items} AND stage {in stages};
+
+-- name: open_stages_of
+SELECT w.item, w.stage FROM holdfast_waiting w JOIN holdfast_items i ON i.id = w.item AND i.priority = w.priority
+WHERE w.stage {in stages} AND w.item {in items}
+UNION ALL SELECT d.item, d.stage FROM holdfast_delayed d WHERE d.item {in items}
+UNION ALL SELECT l.item, l.stage FROM holdfast_leases l WHERE l.item {in items};
+
+-- name: stage_history
+-- What a stage has cost and how long it took, over all its outcomes; squares for the spread.
+SELECT COUNT(*), CAST(COALESCE(SUM(cost), 0) AS BIGINT),
+       CAST(COALESCE(AVG(CAST(cost AS DOUBLE PRECISION) * cost), 0) AS DOUBLE PRECISION),
+       CAST(COALESCE(AVG(ended_at - started_at), 0) AS DOUBLE PRECISION)
+FROM holdfast_outcomes WHERE stage = :stage AND state IN ('done', 'skipped');
+
+-- name: accept_versions
+UPDATE holdfast_outcomes SET version = :version
+WHERE stage = :stage AND item {in items} AND state IN ('done', 'skipped') AND version <> :version RETURNING item;

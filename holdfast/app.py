@@ -65,6 +65,7 @@ class Holdfast:
     ) -> None:
         self.url = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
         self.pipelines = tuple(pipelines)
+        self._create = create
         self._lock = threading.RLock()
         self._store = open_store(self.url, create=create, clock=clock)
         self._ready = False
@@ -76,7 +77,8 @@ class Holdfast:
         """The store, with tables that fit this code. A SQLite file brings itself up to date."""
         if not self._ready:
             version = self._store.schema_version()
-            if version == 0 or (version < schema.newest() and self.url.startswith("sqlite:")):
+            behind = version < schema.newest() and self.url.startswith("sqlite:")
+            if (version == 0 and self._create) or (version > 0 and behind):
                 self._store.upgrade()
             self._store.require_schema()
             self._ready = True

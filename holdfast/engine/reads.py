@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -179,7 +181,7 @@ def items(
 ) -> list[Facts]:  # fmt: skip
     """A page of items, in the order they were added; with a state, those of which a stage is in it."""
     pattern = None if key is None else tx.store.driver.dialect.glob_pattern(key)
-    if state is None and stage is None:
+    if state is None and stage is None and error is None:
         return tx.records("list_items", after=after, pipeline=pipeline, key=pattern, most=most)
     known = layout(tx)
     chosen = {
@@ -254,6 +256,11 @@ class Why:
         self._known = layout(tx)
         self._stages = self._known.of_pipeline(self._item["pipeline"])
         self._rows = {row["stage"]: row for row in tx.records("item_stages", item=self._item["id"])}
+
+    @property
+    def _key(self) -> str:
+        """The key as a shell, and a filter, takes it for itself and nothing else."""
+        return shlex.quote(re.sub(r"([*?])", "?", self._item["key"]))
 
     def answer(self) -> Facts:
         """`reason` is a word to act on, `text` a sentence, `until` when it clears by itself, `do` what a person can do."""
@@ -333,12 +340,12 @@ class Why:
         return {
             "reason": "backoff", "until": row["next_attempt_at"],
             "text": f"{row['attempts']} of {stage.max_attempts} attempts are spent; the next one waits{error}",
-            "do": f"to run it now: holdfast retry --state retry_later --key {self._item['key']}",
+            "do": f"to run it now: holdfast retry --state retry_later --key {self._key}",
         }  # fmt: skip
 
     def _ended_badly(self, stage: StageRow, row: Facts) -> Facts:
         error = f": {row['error']}" if row["error"] else ""
         return {
             "reason": str(row["state"]), "text": f"stage {stage.name!r} ended {row['state']}{error}",
-            "do": f"to send it back: holdfast retry --key {self._item['key']}",
+            "do": f"to send it back: holdfast retry --key {self._key}",
         }  # fmt: skip

@@ -473,7 +473,9 @@ _BY_CODE: dict[int, _Explain] = {
         f"{path} is damaged: stop the workers, copy it aside, restore a backup or try sqlite3's .recover"
     ),
     sqlite3.SQLITE_NOTADB: lambda path, error: StoreBroken(f"{path} is not a SQLite database"),
-    sqlite3.SQLITE_CANTOPEN: lambda path, error: StoreBroken(f"{path} cannot be opened: {error}"),
+    sqlite3.SQLITE_CANTOPEN: lambda path, error: StoreBroken(
+        f"{path} cannot be opened ({error}): holdfast needs to read and write it, and to write in its folder"
+    ),
 }
 
 

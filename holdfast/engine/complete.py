@@ -23,6 +23,12 @@ from holdfast.model.states import PASSED, Rerun, State
 from holdfast.store import Transaction
 
 
+def must_be_alone(finished: Sequence[Finished]) -> bool:
+    """Whether the transaction that completes these must be exclusive: a stage that ran again may take back work from those
+    who build on its old result, and nobody may claim such work at the same moment."""
+    return any(one.lease.rerun for one in finished)
+
+
 def complete(tx: Transaction, finished: Sequence[Finished], onward: Collection[int] = ()) -> list[Lease]:
     """Record attempts that ended for good: done, skipped or failed.
 

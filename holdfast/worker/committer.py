@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from holdfast import points
 from holdfast.engine.claim import Lease, Memo, claim
-from holdfast.engine.complete import complete
+from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished
 from holdfast.engine.reads import stages_with_work, unfinished
@@ -254,10 +254,7 @@ class Committer:
         finished = [one for _, many in batch for one in many]
         points.reach("claim.before")
         try:
-            # A stage that ran again may take back work from those who build on its old result. Nobody may claim such
-            # work at the same moment.
-            again = any(one.lease.rerun for one in finished)
-            cycle = self._commit(lambda tx: self._cycle(tx, finished, orders), exclusive=again)
+            cycle = self._commit(lambda tx: self._cycle(tx, finished, orders), exclusive=must_be_alone(finished))
         except StoreError:
             # Not committed, and nothing lost: it goes out with the next one.
             self._inbox.extendleft(reversed(batch))

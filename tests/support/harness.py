@@ -26,7 +26,7 @@ from holdfast.engine import choose, reap, workers
 from holdfast.engine.add import Added, Merge
 from holdfast.engine.backfill import backfill
 from holdfast.engine.claim import Lease, claim
-from holdfast.engine.complete import complete
+from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished
 from holdfast.engine.fold import fold
@@ -135,7 +135,7 @@ class App:
 
     def leave(self, worker: str) -> None:
         who = self._workers[worker]
-        self.store.write(lambda tx: workers.leave(tx, who), slot=who.id)
+        self.store.write(lambda tx: workers.leave(tx, who, {}), slot=who.id)
 
     def living(self) -> set[str]:
         """The labels of the workers the database believes alive."""
@@ -381,7 +381,7 @@ class App:
 
     def _finish(self, one: Finished, work: Callable[[Transaction], T]) -> T:
         """Commit what a worker says of an attempt; raise if the engine refused it."""
-        answer = self.store.write(work, slot=self._slot(one.lease))
+        answer = self.store.write(work, slot=self._slot(one.lease), exclusive=must_be_alone([one]))
         if one.lost:
             raise _lost(one.lease)
         return answer

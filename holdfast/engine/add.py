@@ -89,8 +89,9 @@ def upsert(
     known: dict[str, int] = {}
     done = Upserted({}, known, _merge_known(tx, number, left, known, merge))
     while left:
-        # In order, so that two who add the same keys at once never wait for each other.
-        rows = [left[key] for key in sorted(left)]
+        # In the order given: it is the order of claiming. Two who add the same keys in other orders at once may wait for
+        # each other; the database lets one of them begin again.
+        rows = list(left.values())
         for id_, key in tx.run_rows("insert_items", rows, pipeline=number, priority=priority, now=tx.now):
             done.born[key] = id_
             del left[key]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -67,7 +66,7 @@ def _act(
         raise UsageError(f"{verb} would act on everything: give a filter, or --all if that is meant")
     with options.open_to_ask(store) as app:
         act = app.retry if verb == "retry" else app.cancel
-        counts = act(by=_user(), reason=reason, dry_run=dry_run, **which)
+        counts = act(by=options.user(), reason=reason, dry_run=dry_run, **which)
     total = sum(counts.values())
     if as_json:
         print_json({"dry_run": dry_run, "total": total, "counts": counts})
@@ -76,10 +75,3 @@ def _act(
     else:
         done = {"retry": "sent back", "cancel": "cancelled"}[verb]
         click.echo(f"{'would be ' if dry_run else ''}{done}: {total:,} ({counted(counts)})")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a number without a name, as in many containers
-        return "unknown"

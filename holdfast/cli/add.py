@@ -12,10 +12,10 @@ import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.cli import options
+from holdfast.cli.choose import one_pipeline
 from holdfast.cli.loader import load
 from holdfast.cli.output import print_json
 from holdfast.errors import UsageError
-from holdfast.model.stage import PipelineSpec
 
 
 @click.command(short_help="Add items to a pipeline.")
@@ -26,7 +26,7 @@ from holdfast.model.stage import PipelineSpec
     "--from", "source", type=options.text, metavar="ITEMS.JSONL", help='Objects with a "key", one a line; - for stdin.'
 )
 @click.option("--priority", type=int, default=0, show_default=True, help="Smaller ones are claimed first.")
-@options.common()
+@options.common(file=True)
 def add(
     file: str, keys: tuple[str, ...], pipeline: str | None, source: str | None, priority: int,
     store: str | None, as_json: bool,
@@ -39,7 +39,7 @@ def add(
     if not keys and source is None:
         raise UsageError("nothing to add: give keys, or --from a file of JSON lines")
     url, specs = load(file, store)
-    chosen = _choose(file, specs, pipeline)
+    chosen = one_pipeline(file, specs, pipeline)
     items: list[Any] = [*keys, *(_read(source) if source is not None else ())]
     with Holdfast(url, specs) as app:
         added = app.add(chosen, items, merge=_newest, priority=priority)
@@ -52,17 +52,6 @@ def add(
 def _newest(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """A key without data is no reason to forget the data it had."""
     return new or old
-
-
-def _choose(file: str, specs: list[PipelineSpec], wanted: str | None) -> str:
-    names = [spec.name for spec in specs]
-    if wanted is None and len(names) == 1:
-        return names[0]
-    if wanted is None:
-        raise UsageError(f"{file} has several pipelines ({', '.join(names)}): say which with --pipeline")
-    if wanted not in names:
-        raise UsageError(f"{file} has no pipeline {wanted!r}; there are: {', '.join(names)}")
-    return wanted
 
 
 def _read(source: str) -> list[Any]:

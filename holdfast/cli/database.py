@@ -7,7 +7,7 @@ import platform
 import click
 
 from holdfast import __version__
-from holdfast.app import DEFAULT_URL, Holdfast
+from holdfast.app import Holdfast
 from holdfast.cli import options
 from holdfast.cli.output import dated, instant, print_json, print_table, printable
 
@@ -24,7 +24,7 @@ def db() -> None:
 @options.common()
 def upgrade(store: str | None, as_json: bool) -> None:
     """Make the tables, or bring them up to date; a SQLite file that is not there is made. Workers may go on meanwhile."""
-    with Holdfast(store or DEFAULT_URL) as app:
+    with Holdfast(options.address(store)) as app:
         done = app.upgrade()
         version = app.schema_version()
     if as_json:

@@ -14,14 +14,14 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from holdfast.app import DEFAULT_URL
+from holdfast.cli.options import address
 from holdfast.errors import DefinitionError, HoldfastError, StoreError
 from holdfast.model.stage import PipelineSpec
 from holdfast.pipeline import Pipeline
 
 
 def load(file: str, store: str | None) -> tuple[str, list[PipelineSpec]]:
-    """The pipelines of a file or a dotted module, and the store to use: the one given, or one that they name."""
+    """The pipelines of a file or a dotted module, and the store to use; see `options.address` for which that is."""
     module = _load_module(file)
     found = list({id(one): one for one in vars(module).values() if isinstance(one, Pipeline)}.values())
     if not found:
@@ -34,14 +34,14 @@ def load(file: str, store: str | None) -> tuple[str, list[PipelineSpec]]:
         specs = [one.spec for one in found]
     except DefinitionError as error:
         raise DefinitionError(f"{file}: {error}") from error
-    return store or _common_store(file, found), specs
+    return store or address(None, _common_store(file, found)), specs
 
 
-def _common_store(file: str, pipelines: list[Pipeline]) -> str:
-    stores = {one.store for one in pipelines} - {None}
+def _common_store(file: str, pipelines: list[Pipeline]) -> str | None:
+    stores = {one.store for one in pipelines} - {None, ""}
     if len(stores) > 1:
         raise DefinitionError(f"the pipelines of {file} name different stores: choose one with --store")
-    return stores.pop() or DEFAULT_URL if stores else DEFAULT_URL
+    return stores.pop() if stores else None
 
 
 def _load_module(file: str) -> ModuleType:

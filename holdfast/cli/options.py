@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -13,6 +15,7 @@ from holdfast.cli import note_verbose
 from holdfast.cli.logs import set_up
 from holdfast.errors import StoreBroken, UsageError
 from holdfast.model.durations import seconds
+from holdfast.model.stage import PipelineSpec
 from holdfast.worker import Settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -28,6 +31,11 @@ def text(value: str) -> str:
     return value
 
 
+def address(given: str | None, named: str | None = None) -> str:
+    """Which store: that of --store, then the one that FILE names, then that of HOLDFAST_URL, then the default."""
+    return given or named or text(os.environ.get(URL_VARIABLE, "")) or DEFAULT_URL
+
+
 def _start_logging(default: int) -> Callable[[click.Context, click.Parameter, int], int]:
     def callback(ctx: click.Context, param: click.Parameter, value: int) -> int:
         note_verbose(ctx, param, value)
@@ -37,8 +45,10 @@ def _start_logging(default: int) -> Callable[[click.Context, click.Parameter, in
     return callback
 
 
-def common(*, json: bool = True, level: int = 0) -> Callable[[Function], Function]:
-    """--store, --json and -v. `level` is how much this command logs unless told otherwise: 0 warnings, 1 what it does."""
+def common(*, json: bool = True, level: int = 0, file: bool = False) -> Callable[[Function], Function]:
+    """--store, --json and -v. `level` is how much this command logs unless told otherwise: 0 warnings, 1 what it does;
+    `file` says that the command has a FILE, which may name a store."""
+    otherwise = f"{'what FILE names, then ' if file else ''}${URL_VARIABLE}, then {DEFAULT_URL}"
 
     def decorate(function: Function) -> Function:
         function = click.option(
@@ -48,16 +58,15 @@ def common(*, json: bool = True, level: int = 0) -> Callable[[Function], Functio
         if json:
             function = click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(function)
         return click.option(
-            "--store", metavar="URL", envvar=URL_VARIABLE, show_envvar=True, type=text,
-            help=f"sqlite:///FILE or postgresql://… [default: {DEFAULT_URL}]",
+            "--store", metavar="URL", type=text, help=f"sqlite:///PATH or postgresql://… [default: {otherwise}]"
         )(function)  # fmt: skip
 
     return decorate
 
 
-def open_to_ask(store: str | None) -> Holdfast:
+def open_to_ask(store: str | None, pipelines: Sequence[PipelineSpec] = ()) -> Holdfast:
     """The store as it is: nothing is made, neither a file nor tables."""
-    app = Holdfast(store or DEFAULT_URL, create=False)
+    app = Holdfast(address(store), pipelines, create=False)
     try:
         if app.schema_version() == 0:
             raise StoreBroken("there are no holdfast tables in this store yet: add items, or run `holdfast db upgrade`")
@@ -93,6 +102,14 @@ def read_settings(concurrency: int, lease: str, grace: str, poll: str, name: str
         name=name,
         stages=tuple(part.strip() for part in stages.split(",") if part.strip()),
     )
+
+
+def user() -> str:
+    """Who acts, for the events."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a number without a name, as in many containers
+        return "unknown"
 
 
 def finish(code: int) -> None:

@@ -11,6 +11,9 @@ import click
 
 Facts = dict[str, Any]
 
+#: What instants are called.
+TIMES = ("created_at", "updated_at", "started_at", "ended_at", "next_attempt_at", "beat_at", "at", "since", "until")
+
 
 def printable(text: object) -> str:
     """The text with everything that a terminal might obey, or hide, written out."""
@@ -65,11 +68,24 @@ def print_json(value: Any) -> None:
     click.echo(as_json(value))
 
 
-def print_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, indent: str = "") -> None:
-    """Columns side by side; those of numbers to the right. Texts are made printable here."""
+def compact(value: object) -> str:
+    """A value as JSON in one line, cut where it is long."""
+    return shortened(as_json(value, indent=None), 2000)
+
+
+def details(facts: Facts) -> str:
+    """`  name=value, …`, or nothing if there is nothing to tell."""
+    told = ", ".join(f"{name}={shortened(value, 200)}" for name, value in facts.items() if value not in (None, "", []))
+    return f"  {told}" if told else ""
+
+
+def print_table(
+    head: Sequence[str], rows: Iterable[Sequence[object]], *, indent: str = "", right: Sequence[str] = ()
+) -> None:
+    """Columns side by side; those of numbers to the right, and those named. Texts are made printable here."""
     given = [list(row) for row in rows]
     shown = [[printable("-" if cell is None else cell) for cell in row] for row in given]
-    numbers = [all(isinstance(row[at], int) for row in given) for at in range(len(head))]
+    numbers = [name in right or all(isinstance(row[at], int) for row in given) for at, name in enumerate(head)]
     widths = [max([len(head[at]), *(len(row[at]) for row in shown)]) for at in range(len(head))]
     for row in [list(head), *shown]:
         cells = [

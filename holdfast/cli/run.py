@@ -24,7 +24,7 @@ SOME_FAILED = 3
 @click.argument("file", type=options.text)
 @options.work
 @click.option("--progress-seconds", type=options.text, default="5s", hidden=True)
-@options.common()
+@options.common(file=True)
 def run(file: str, store: str | None, as_json: bool, progress_seconds: str, **given: Any) -> None:
     """Take every item through every stage of the pipelines in FILE, and end when nothing is left to do.
 

@@ -9,13 +9,16 @@ from typing import Any
 
 import click
 
-from holdfast.app import URL_VARIABLE, Holdfast
+from holdfast.app import Holdfast
 from holdfast.cli import options
 from holdfast.cli.loader import load
 from holdfast.cli.run import crash_as_asked
 from holdfast.cli.stopping import stopping_on_signals
 from holdfast.worker import Settings
 from holdfast.worker.supervise import Process, Supervisor
+
+#: How a parent tells its children the store of --store: a command can be read by everybody on the machine.
+STORE_VARIABLE = "HOLDFAST_SUPERVISED_STORE"
 
 
 @click.command(short_help="Serve for ever: work whenever there is some.")
@@ -24,7 +27,7 @@ from holdfast.worker.supervise import Process, Supervisor
 @options.work
 @click.option("--ready-fd", type=int, hidden=True, help="Write a byte here once the work has begun.")
 @click.option("--supervised-by", type=int, hidden=True, help="Stop when this is no longer the parent process.")
-@options.common(json=False, level=1)
+@options.common(json=False, level=1, file=True)
 def worker(
     file: str, store: str | None, processes: int | None, ready_fd: int | None, supervised_by: int | None, **given: Any
 ) -> None:
@@ -35,6 +38,8 @@ def worker(
     """
     settings = options.read_settings(**given)
     if processes is None:
+        if supervised_by is not None:
+            store = store or os.environ.pop(STORE_VARIABLE, None)
         _serve(file, store, settings, ready_fd, supervised_by)
         return
     options.finish(
@@ -79,5 +84,4 @@ def _child(file: str, given: dict[str, Any], place: int) -> Callable[[int], list
 
 
 def _environment(store: str | None) -> dict[str, str]:
-    """The store goes here and not into the command, which everybody on the machine can read."""
-    return {**os.environ, URL_VARIABLE: store} if store else dict(os.environ)
+    return {**os.environ, STORE_VARIABLE: store} if store else dict(os.environ)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from holdfast.engine.daytime import follow_the_clock
 from holdfast.engine.finish import Finished, end_leases, record_costs, save_outcomes
 from holdfast.engine.follow import parents_may_go_on
 from holdfast.engine.register import layout
@@ -17,6 +18,8 @@ from holdfast.store import Transaction
 
 def fail(tx: Transaction, finished: Sequence[Finished]) -> None:
     """Record attempts that raised, and snoozes. Attempts whose lease was lost change nothing and leave an event."""
+    if finished:
+        follow_the_clock(tx)
     ordered = sorted(finished, key=lambda one: (one.lease.stage, one.lease.id))
     for stage, same in groupby(ordered, key=lambda one: one.lease.stage):
         _fail_stage(tx, stage, end_leases(tx, stage, list(same)))

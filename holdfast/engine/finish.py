@@ -111,7 +111,7 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished], *, 
         lease = one.lease
         row = (
             lease.item, stage, one.state, lease.attempt, lease.id, one.started_at, one.started_at + one.took_us,
-            one.version, input_hash(lease),
+            one.version, input_hash(lease) if one.state in PASSED else None,
             one.output_hash, paid.get(lease.item, 0) + sum(cost.amount for cost in one.costs), lease.life,
             one.error, one.result,
         )  # fmt: skip

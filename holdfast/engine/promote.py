@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from holdfast.clock import SECOND
+from holdfast.engine.daytime import follow_the_clock
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
 CHUNK = 500
-
-
-#: Smaller differences are a clock that is being adjusted gently.
-JUMP_US = 2 * SECOND
 
 
 class Promoted(NamedTuple):
@@ -24,7 +20,7 @@ class Promoted(NamedTuple):
 
 def promote(tx: Transaction, most: int = CHUNK) -> Promoted:
     """Move due work to waiting."""
-    _follow_the_clock(tx)
+    follow_the_clock(tx)
     rows = tx.run("take_due", now=tx.now, most=most)
     tx.run_rows("enter_waiting", rows)
     for stage, n in Counter(row[1] for row in rows).items():
@@ -34,18 +30,3 @@ def promote(tx: Transaction, most: int = CHUNK) -> Promoted:
         tx.tell_idle_workers()
     [(next_due_at,)] = tx.run("next_due")
     return Promoted(len(rows), next_due_at)
-
-
-def _follow_the_clock(tx: Transaction) -> None:
-    """If somebody set the machine's clock, due times move along: a retry in a minute stays a minute away."""
-    if tx.elapsed is None:
-        return
-    name, ahead = tx.store.driver.clock_name, tx.now - tx.elapsed
-    known = tx.run("read_clock", name=name)
-    if known and abs(ahead - known[0][0]) <= JUMP_US:
-        return
-    if known:
-        tx.run("shift_delayed", by=ahead - known[0][0])
-        tx.record("clock_set", by_seconds=(ahead - known[0][0]) / SECOND)
-    tx.run("forget_clocks")
-    tx.run("set_clock", name=name, ahead=ahead)

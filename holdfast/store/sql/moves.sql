@@ -41,13 +41,14 @@ DELETE FROM holdfast_delayed WHERE ctid = ANY(ARRAY(
 RETURNING item, stage, attempts, alone, rerun;
 
 -- name: read_clock
-SELECT ahead FROM holdfast_clock WHERE name = :name;
+SELECT ahead FROM holdfast_clock WHERE name = :name {for_update};
 
 -- name: forget_clocks
-DELETE FROM holdfast_clock;
+-- Clocks of earlier boots.
+DELETE FROM holdfast_clock WHERE name <> :name;
 
 -- name: set_clock
-INSERT INTO holdfast_clock (name, ahead) VALUES (:name, :ahead);
+INSERT INTO holdfast_clock (name, ahead) VALUES (:name, :ahead) ON CONFLICT (name) DO UPDATE SET ahead = excluded.ahead;
 
 -- name: shift_delayed
 UPDATE holdfast_delayed SET due_at = due_at + :by;

@@ -1,0 +1,78 @@
+"""`holdfast events`: what happened, and what happens. It changes nothing, and makes neither a file nor tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.cli import options, times
+from holdfast.cli.amounts import exact, priced
+from holdfast.cli.output import TIMES, Facts, dated, details, iso, print_json, printable
+from holdfast.cli.output import as_json as written
+
+#: While following: how often to look, and how long an event may take to commit after others with higher numbers.
+FOLLOW_SECONDS = 0.5
+STRAGGLER_SECONDS = 5.0
+PAGE = 1000
+
+
+@click.command(short_help="What happened, oldest first.")
+@click.option("--event", type=options.text, metavar="NAME", help="Only events of this kind.")
+@click.option("--key", type=options.text, help="Only those of this item.")
+@click.option("--pipeline", type=options.text)
+@click.option("--since", type=options.text, metavar="TIME", help="From then on: 2h (ago), or 2026-02-01T10:00Z.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="The newest so many.")
+@click.option("--follow", is_flag=True, help="Go on with what happens from now on; in JSON, one object a line.")
+@options.common()
+def events(
+    event: str | None, key: str | None, pipeline: str | None, since: str | None, limit: int, follow: bool,
+    store: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Tell what happened, oldest first. Uneventful attempts are not here: see `holdfast show KEY`."""
+    asked: dict[str, Any] = {"event": event, "key": key, "pipeline": pipeline}
+    from_us = None if since is None else _read_since(since)
+    with options.open_to_ask(store) as app:
+        if as_json and not follow:
+            print_json([dated(one, *TIMES) for one in app.events(**asked, since=from_us, most=limit)])
+            return
+        place = max((one["id"] for one in app.events(most=1)), default=0)
+        old = [one for one in app.events(**asked, since=from_us, most=limit) if one["id"] <= place or not follow]
+        for one in old:
+            _print_event(one, as_json)
+        if follow:
+            for one in _news(app, asked, place):
+                _print_event(one, as_json)
+
+
+def _news(app: Holdfast, asked: dict[str, Any], place: int) -> Iterator[Facts]:
+    """Events as they come. Numbers are given before commits, so one may come after others with higher numbers: for a
+    while everything is looked at again, and what was seen is left out."""
+    seen: dict[int, float] = {}
+    while True:
+        now = time.monotonic()
+        after = place
+        while page := app.events(**asked, after=after, most=PAGE):
+            for one in page:
+                if one["id"] not in seen:
+                    seen[one["id"]] = now
+                    yield one
+            after = page[-1]["id"]
+        for number, at in list(seen.items()):
+            if now - at > STRAGGLER_SECONDS:
+                place = max(place, number)
+        seen = {number: at for number, at in seen.items() if number > place}
+        time.sleep(FOLLOW_SECONDS)
+
+
+def _print_event(one: Facts, in_json: bool) -> None:
+    if in_json:
+        click.echo(as_json(dated(one, *TIMES), indent=None))
+        return
+    where = "/".join(part for part in (one["pipeline"], one["stage"]) if part)
+    item = f"  {printable(one['item'])}" if one["item"] is not None else ""
+    rest = {name: value for name, value in one["data"].items() if name != "traceback"}
+    click.echo(f"{iso(one['at'])}  {one['event']}{f'  {where}' if where else ''}{item}{_rest(rest)}")

@@ -1,0 +1,70 @@
+"""Questions about one item: show, why. They change nothing, and make neither a file nor tables."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli import options
+from holdfast.cli.output import TIMES, Facts, compact, dated, length, print_json, printable, rest
+
+
+@click.command(short_help="All about one item: data, stages, history.")
+@click.argument("key", type=options.text)
+@click.option("--pipeline", type=options.text, help="Which one, if several have this key.")
+@options.common()
+def show(key: str, pipeline: str | None, store: str | None, as_json: bool) -> None:
+    """Tell all about one item: its data, where each stage stands, and what happened to it."""
+    with options.open_to_ask(store) as app:
+        item = app.show(key, pipeline)
+    item["stages"] = [dated(one, *TIMES) for one in item["stages"]]
+    item["history"] = [dated(one, *TIMES) for one in item["history"]]
+    item = dated(item, *TIMES)
+    if as_json:
+        print_json(item)
+        return
+    click.echo(f"{item['pipeline']} / {printable(item['key'])}: {item['status']}")
+    click.echo(f"added {item['created_at']}, updated {item['updated_at']}, priority {item['priority']}")
+    click.echo(f"data {compact(item['data'])}")
+    for stage in item["stages"]:
+        _print_stage(stage)
+    click.echo("history")
+    for one in item["history"]:
+        rest = {name: value for name, value in one.items() if name not in ("at", "event", "stage", "traceback")}
+        click.echo(f"  {one['at']}  {one['event']}{_of(one.get('stage'))}{rest_of(rest)}")
+
+
+def _print_stage(stage: Facts) -> None:
+    attempts = f", attempt {stage['attempts']}" if stage["attempts"] else ""
+    click.echo(f"{stage['stage']}: {stage['state'] or 'not begun'}{attempts}")
+    if stage.get("ended_at"):
+        took = stage.get("elapsed_seconds")
+        click.echo(f"  ended {stage['ended_at']}{f', took {length(took)}' if took is not None else ''}")
+    if stage.get("next_attempt_at"):
+        click.echo(f"  next attempt {stage['next_attempt_at']}")
+    if stage.get("error"):
+        click.echo(f"  error {printable(stage['error'])}")
+    if "result" in stage:
+        click.echo(f"  result {compact(stage['result'])}")
+
+
+@click.command(short_help="What keeps an item from running, and when it clears.")
+@click.argument("key", type=options.text)
+@click.option("--pipeline", type=options.text, help="Which one, if several have this key.")
+@options.common()
+def why(key: str, pipeline: str | None, store: str | None, as_json: bool) -> None:
+    """Name the one thing that keeps an item from running, when it clears, and what can be done."""
+    with options.open_to_ask(store) as app:
+        answer = dated(app.why(key, pipeline), *TIMES)
+    if as_json:
+        print_json(answer)
+        return
+    where = f", stage {answer['stage']} ({answer['state'] or 'not begun'})" if answer["stage"] else ""
+    click.echo(f"{answer['pipeline']} / {printable(answer['key'])}{where}: {printable(answer['text'])}")
+    if answer.get("since"):
+        click.echo(f"since {answer['since']}")
+    if answer.get("progress"):
+        click.echo(f"progress {compact(answer['progress'])}")
+    if answer["until"]:
+        click.echo(f"until {answer['until']}")
+    if answer["do"]:
+        click.echo(printable(answer["do"]))

@@ -323,7 +323,14 @@ class Worker:
         return offer
 
     def _catch_signals(self) -> dict[int, Any]:
+        owner = os.getpid()
+
         def asked(number: int, frame: FrameType | None) -> None:
+            if os.getpid() != owner:
+                # A process that a handler forked: it is not the worker, and ends as any other.
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+                return
             # Only counted: the code this interrupts may hold the lock of the bell.
             self._stop_requests += 1
 

@@ -13,7 +13,7 @@ from holdfast.cli import options
 from holdfast.cli.loader import load
 from holdfast.cli.output import Facts, dated, print_json
 from holdfast.cli.progress import Watched
-from holdfast.cli.stopping import stopping_on_signals
+from holdfast.cli.stopping import exit_code, say_stopping
 from holdfast.cli.summary import print_summary, read_failures
 from holdfast.model.durations import seconds
 
@@ -40,12 +40,13 @@ def run(file: str, store: str | None, as_json: bool, progress_seconds: str, **gi
         worker = app.worker(settings)
         ended: list[Facts] | None = None
         try:
-            with stopping_on_signals(worker) as asked:
-                worker.run(until_drained=True, signals=False, on_tick=watched.tick, tick_seconds=watched.tick_seconds)
+            worker.run(
+                until_drained=True, on_tick=watched.tick, tick_seconds=watched.tick_seconds, on_signal=say_stopping
+            )
             ended = [one for one in app.status() if one["name"] in names]
         finally:
             watched.close(ended)
-        summary = Summary(ended, worker.stopping)
+        summary = Summary(ended, worker.interrupted)
         failures = read_failures(app, summary)
     if as_json:
         told = [dated(one, "updated_at", "next_attempt_at") for one in failures]
@@ -53,7 +54,7 @@ def run(file: str, store: str | None, as_json: bool, progress_seconds: str, **gi
     else:
         print_summary(file, summary, failures)
     if summary.interrupted:
-        options.finish(asked.exit_code)
+        options.finish(exit_code(worker))
     options.finish(SOME_FAILED if summary.bad else 0)
 
 

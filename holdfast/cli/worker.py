@@ -13,7 +13,7 @@ from holdfast.app import Holdfast
 from holdfast.cli import options
 from holdfast.cli.loader import load
 from holdfast.cli.run import crash_as_asked
-from holdfast.cli.stopping import stopping_on_signals
+from holdfast.cli.stopping import say_stopping
 from holdfast.worker import Settings
 from holdfast.worker.supervise import Process, Supervisor
 
@@ -63,8 +63,7 @@ def _serve(file: str, store: str | None, settings: Settings, ready_fd: int | Non
             if parent is not None and os.getppid() != parent and not worker.stopping:
                 worker.stop()
 
-        with stopping_on_signals(worker, say=parent is None):
-            worker.run(signals=False, on_tick=tick)
+        worker.run(on_tick=tick, on_signal=say_stopping if parent is None else None)
 
 
 def _child(file: str, given: dict[str, Any], place: int) -> Callable[[int], list[str]]:

@@ -80,6 +80,8 @@ class Worker:
         self._store = store
         self._pipelines = pipelines
         self._stop_requests = 0
+        #: The signal that asked it to stop, if one did.
+        self.stopped_by: int | None = None
         self._bell = threading.Event()
         self._layout: Layout = store.read(layout)
         self._offer = self._find_offer()
@@ -130,12 +132,15 @@ class Worker:
         signals: bool = True,
         on_tick: Callable[[], None] | None = None,
         tick_seconds: float = 0.5,
+        on_signal: Callable[[], None] | None = None,
     ) -> None:
         """Work until stopped or, with `until_drained`, until nothing is left to do here or anywhere.
 
-        `on_tick` is called now and then from this thread. Raises StoreBroken if the database cannot be used any more.
+        `on_tick` is called now and then from this thread, `on_signal` when the first signal asks for a stop. Raises StoreBroken if the database cannot be used any more.
         """
-        restore = self._catch_signals() if signals and threading.current_thread() is threading.main_thread() else {}
+        restore = (
+            self._catch_signals(on_signal) if signals and threading.current_thread() is threading.main_thread() else {}
+        )
         try:
             self.start()
             next_tick = time.monotonic()
@@ -322,7 +327,7 @@ class Worker:
             raise UsageError(f"no pipeline here has the stage {', '.join(sorted(unknown))}")
         return offer
 
-    def _catch_signals(self) -> dict[int, Any]:
+    def _catch_signals(self, on_signal: Callable[[], None] | None) -> dict[int, Any]:
         owner = os.getpid()
 
         def asked(number: int, frame: FrameType | None) -> None:
@@ -333,5 +338,9 @@ class Worker:
                 return
             # Only counted: the code this interrupts may hold the lock of the bell.
             self._stop_requests += 1
+            if self.stopped_by is None:
+                self.stopped_by = number
+                if on_signal is not None:
+                    on_signal()
 
         return {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -136,7 +136,8 @@ class Worker:
     ) -> None:
         """Work until stopped or, with `until_drained`, until nothing is left to do here or anywhere.
 
-        `on_tick` is called now and then from this thread, `on_signal` when the first signal asks for a stop. Raises StoreBroken if the database cannot be used any more.
+        `on_tick` is called now and then from this thread, `on_signal` when the first signal asks for a stop. Raises
+        StoreBroken if the database cannot be used any more.
         """
         restore = (
             self._catch_signals(on_signal) if signals and threading.current_thread() is threading.main_thread() else {}

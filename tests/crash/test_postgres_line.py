@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
+from holdfast.engine import add
 from holdfast.errors import StoreUnavailable
+from tests.support.books import books
 from tests.support.cluster import Cluster
 from tests.support.processes import Crew, crew_on, wait_for
 from tests.support.proxy import Connection, Proxy
@@ -82,16 +84,25 @@ def test_the_reply_to_a_heartbeat_or_a_sweep_may_be_lost_too(crew: Crew, proxy: 
 
 @pytest.mark.fault(26)
 @pytest.mark.req("V2", "J1")
-def test_items_added_under_a_lost_reply_are_added_once(crew: Crew, proxy: Proxy):
-    with Holdfast(crew.url, crew.app.pipelines) as app:
-        for k in (1, 2, 3):
-            proxy.lose_commit(k)
-            added = app.add("books", [{"key": f"{k}-{n}"} for n in range(5)])
-            assert added == (5, 0, 0)
-        wait_for(lambda: not proxy.armed or app.register() is None, timeout=5)
-    assert len(proxy.lost) == 3
-    assert len(crew.app.items()) == 15
-    assert crew.app.check() == []
+def test_items_added_under_a_lost_reply_are_added_once(
+    cluster: Cluster, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+):
+    """The first COMMIT registers the pipeline; then come the items, five at a time."""
+    monkeypatch.setattr(add, "CHUNK", 5)
+    for k in (1, 2, 3, 4):
+        url = cluster.database(f"added {k}")
+        with Holdfast(url) as app:
+            app.upgrade()
+        proxy.lose_commit(k)
+        with Holdfast(proxy.url(f"added {k}"), [books.spec]) as app:
+            assert app.add("books", [f"page-{number}" for number in range(15)]) == (15, 0, 0)
+        assert not proxy.armed
+        with Holdfast(url) as app:
+            assert len(app.items()) == 15
+            assert app.check() == []
+            [pipeline] = app.status()
+            assert pipeline["stages"][0]["states"] == {"pending": 15}
+            assert len(app.events(event="pipeline_registered")) == 1
 
 
 @pytest.mark.fault(26)

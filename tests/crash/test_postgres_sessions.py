@@ -73,7 +73,7 @@ def test_no_session_is_idle_in_a_transaction_long_enough_to_be_ended(cluster: Cl
 def test_odd_settings_of_the_role_change_nothing(cluster: Cluster, odd_role: str, tmp_path: Path, schema: str):
     database = f"odd {len(schema)}"
     cluster.execute(sql.SQL("CREATE DATABASE {} OWNER odd").format(sql.Identifier(database)))
-    url = f"{cluster.url(quote(database), odd_role)}&schema={quote(schema)}"
+    url = f"{cluster.url(database, odd_role)}&schema={quote(schema)}"
     began = time.time()
     with crew_on(url, tmp_path) as crew:
         assert crew.app.doctor()["store"]["timezone"] == "Pacific/Chatham"

@@ -68,6 +68,20 @@ def test_work_of_a_killed_worker_is_taken_over_though_a_process_its_handler_star
 
 
 @pytest.mark.fault(22)
+@pytest.mark.parametrize("pipeline", ["books", "isolated_books"])
+def test_a_handler_may_use_a_pool_of_processes(hire: Callable[[str], Crew], pipeline: str):
+    """They are ended with SIGTERM, which must not mean to them what it means to the worker they were forked from."""
+    crew = hire(pipeline)
+    crew.add({"key": f"page-{number}", "fetch": "pool"} for number in range(3))
+    worker = crew.start()
+    crew.wait_until_done(10)
+    assert {crew.stage(f"page-{number}", "fetch")["state"] for number in range(3)} == {"done"}
+    worker.terminate()
+    assert worker.wait(4) == 0
+    crew.judge()
+
+
+@pytest.mark.fault(22)
 @pytest.mark.parametrize("pipeline", ["books", "async_books"])
 def test_a_child_of_fork_that_returns_from_the_handler_does_not_become_a_second_worker(
     hire: Callable[[str], Crew], pipeline: str

@@ -28,7 +28,7 @@ from holdfast.engine import choose, reads, reap, workers
 from holdfast.engine.add import add_items, read_items
 from holdfast.engine.backfill import backfill
 from holdfast.engine.claim import Lease, claim
-from holdfast.engine.complete import complete
+from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished
 from holdfast.engine.fold import fold
@@ -232,7 +232,7 @@ class EngineMachine(RuleBasedStateMachine):
     def leave(self, label: str) -> None:
         if label in self.who:
             who = self.who.pop(label)
-            self.store.write(lambda tx: workers.leave(tx, who))
+            self.store.write(lambda tx: workers.leave(tx, who, {}))
             self.model.leave(who.id)
 
     # Services -----------------------------------------------------------------------------------------------
@@ -429,8 +429,7 @@ class EngineMachine(RuleBasedStateMachine):
             release(tx, back, "test")
             return moved, [claim(tx, worker, self.number[stage], most) for stage, most in claims]
 
-        again_ran = any(lease.rerun for lease, _ in said)
-        moved, taken = write(self.store, work, slot=worker, trouble=trouble, exclusive=again_ran)
+        moved, taken = write(self.store, work, slot=worker, trouble=trouble, exclusive=must_be_alone(ended))
         moved_to = {lease.id: self.name[lease.stage] for lease in moved}
         for kinds in (("done", "skipped", "failed"), ("raised", "snoozed"), ("released",)):
             same = [one for one in said if one[1].kind in kinds]

@@ -1,1 +1,178 @@
-def from_environment() -> None: ...
+"""Five deliberate bugs. HOLDFAST_MUTANT=name puts one into this process; the suite must notice each of them.
+
+Each is a mistake that systems like this one have shipped (see the failure modes in docs/reasons). None of them is a
+crash or a syntax error: in calm weather every one of these engines does its work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast import points
+from holdfast.clock import SECOND
+from holdfast.engine import complete
+from holdfast.engine.finish import Finished
+from holdfast.model.states import State
+from holdfast.store import Transaction, Write, statements
+from holdfast.store.driver import Row
+
+VARIABLE = "HOLDFAST_MUTANT"
+
+
+def finish_without_asking() -> None:
+    """A completion does not ask whether its lease still stands."""
+
+    def end(tx: Transaction, stage: int, finished: Sequence[Finished]) -> list[Finished]:
+        tx.run("take_leases", stage=stage, leases=[one.lease.id for one in finished])
+        tx.count(stage, State.IN_PROGRESS, -len(finished))
+        return list(finished)
+
+    def move(tx: Transaction, stage: int, onward: int, finished: Sequence[Finished]) -> list[Finished]:
+        tx.run("move_leases", stage=stage, next=onward, leases=[one.lease.id for one in finished], now=tx.now)
+        tx.count(stage, State.IN_PROGRESS, -len(finished))
+        tx.count(onward, State.IN_PROGRESS, len(finished))
+        return list(finished)
+
+    complete.end_leases, complete.move_leases = end, move
+    # The last word wins, instead of being refused by the primary key.
+    run_rows = Transaction.run_rows
+
+    def overwrite(tx: Transaction, name: str, rows: Sequence[Sequence[Any]], /, **params: Any) -> list[Row]:
+        return run_rows(tx, {"insert_outcomes": "replace_outcomes"}.get(name, name), rows, **params)
+
+    Transaction.run_rows = overwrite  # type: ignore[method-assign]
+
+
+def count_attempts_at_the_end() -> None:
+    """The claim does not count the attempt; whoever finishes it does. A dead worker finishes nothing."""
+    _rewrite("claim", "attempts + 1", "attempts")
+    _rewrite("move_leases", "attempt = 1", "attempt = 0")
+    run = Transaction.run
+
+    def counted(tx: Transaction, name: str, /, **params: Any) -> list[Row]:
+        rows = run(tx, name, **params)
+        if name == "claim":
+            return [(id_, item, attempt + 1, *rest) for id_, item, attempt, *rest in rows]
+        return rows
+
+    Transaction.run = counted  # type: ignore[method-assign]
+
+
+def reap_by_age() -> None:
+    """A lease that was granted long ago is taken for a dead worker's, and a young one never is."""
+    nobody = "NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker)"
+    _rewrite("free_leases", nobody, "l.since <= :before")
+    _rewrite("free_leases", "AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = holdfast_leases.worker)", "")
+    run = Transaction.run
+
+    def aged(tx: Transaction, name: str, /, **params: Any) -> list[Row]:
+        if name == "free_leases":
+            params["before"] = tx.now - 30 * SECOND
+        return run(tx, name, **params)
+
+    Transaction.run = aged  # type: ignore[method-assign]
+
+
+def claim_in_two_steps() -> None:
+    """A claim reads what is waiting and then takes what it has read, whether or not it is still there.
+
+    On PostgreSQL without a lock; on SQLite, where one transaction shuts out all others, what was read in the one before.
+    """
+    run = Transaction.run
+    remembered: dict[tuple[int, int], list[Row]] = {}
+
+    def in_two_steps(tx: Transaction, name: str, /, **params: Any) -> list[Row]:
+        if name != "claim":
+            return run(tx, name, **params)
+        worker, stage, most = params["worker"], params["stage"], params["most"]
+        points.reach("store.read_waiting")
+        seen = _ask(
+            tx,
+            "SELECT w.item, w.attempts, w.alone, w.rerun, i.key, i.data FROM holdfast_waiting w "
+            "JOIN holdfast_items i ON i.id = w.item WHERE w.stage = :stage ORDER BY w.priority, w.item LIMIT :most",
+            stage=stage, most=most + 3,
+        )  # fmt: skip
+        if tx.store.driver.dialect.name == "sqlite":
+            old = remembered.pop((worker, stage), None)
+            if seen[most:]:
+                remembered[worker, stage] = seen[most:]
+            seen = old if old is not None else seen
+        taken = []
+        for item, attempts, alone, rerun, key, data in seen[:most]:
+            points.reach("store.take_waiting")
+            _ask(tx, "DELETE FROM holdfast_waiting WHERE stage = :stage AND item = :item", stage=stage, item=item)
+            [(lease,)] = _ask(
+                tx,
+                "INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since) "
+                "VALUES (:item, :stage, :worker, :attempt, :alone, :rerun, :now) RETURNING id",
+                item=item, stage=stage, worker=worker, attempt=attempts + 1, alone=alone, rerun=rerun, now=tx.now,
+            )  # fmt: skip
+            taken.append((lease, item, attempts + 1, alone, rerun, key, data))
+        return taken
+
+    Transaction.run = in_two_steps  # type: ignore[method-assign]
+
+
+def count_outside_the_transaction() -> None:
+    """The counters are brought up to date once the rest is committed, in a transaction of their own."""
+    flush, once = Transaction.flush, Write._once
+    late: dict[int, list[tuple[Any, ...]]] = {}
+
+    def flush_without_counts(tx: Transaction) -> None:
+        late[id(tx.store)] = [(tx.slot, *place, *entry) for place, entry in sorted(tx._counts.items()) if any(entry)]
+        tx._counts.clear()
+        flush(tx)
+
+    def then_count(write: Write[Any]) -> Any:
+        late.pop(id(write._store), None)
+        result = once(write)
+        rows = late.pop(id(write._store), [])
+        if rows:
+            driver = write._store.driver
+            statement = write._store.statements["add_counts"]
+            driver.begin_bare()
+            driver.run(statement, {"rows": driver.dialect.pack_rows(statement.columns, rows)})
+            driver.commit()
+        return result
+
+    Transaction.flush, Write._once = flush_without_counts, then_count  # type: ignore[method-assign]
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    mutant.__name__: mutant
+    for mutant in (
+        finish_without_asking,
+        count_attempts_at_the_end,
+        reap_by_age,
+        claim_in_two_steps,
+        count_outside_the_transaction,
+    )
+}
+
+
+def from_environment() -> None:
+    """Put the bug that HOLDFAST_MUTANT names into this process."""
+    name = os.environ.get(VARIABLE)
+    if name:
+        MUTANTS[name]()
+
+
+def _rewrite(name: str, old: str, new: str) -> None:
+    """Change the text of a statement, in both dialects."""
+    texts = statements._texts
+
+    def rewritten(dialect: str) -> dict[str, str]:
+        found = dict(texts(dialect))
+        # A statement that no longer has these words needs another mutant: a bug that is not there proves nothing.
+        assert old in found[name] or dialect == "sqlite", f"{name} no longer says {old!r}"
+        found[name] = found[name].replace(old, new)
+        return found
+
+    statements._texts = rewritten  # type: ignore[assignment]
+
+
+def _ask(tx: Transaction, text: str, **params: Any) -> list[Row]:
+    driver = tx.store.driver
+    return driver.run(driver.dialect.render(text, text), params)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from importlib import resources
 
+import psycopg
 import pytest
 
 from holdfast.store.postgres import PostgresDialect
@@ -43,45 +44,23 @@ def _names(file):
 
 def test_every_statement_is_understood_by_its_database(store):
     """Planned, not run: a wrong name, type or word in any of them shows here."""
-    store.connect()
-    dialect = store.driver.dialect
+    dialect = store.connect().dialect
     for statement in store.statements.values():
-        params = dict.fromkeys(_scalars(dialect, statement), 1) | _texts(statement)
-        for name in statement.lists:
-            params[name] = dialect.pack_list(["x"] if name in ("keys", "states") else [1])
-        if statement.columns:
-            params["rows"] = dialect.pack_rows(statement.columns, [[1] * len(statement.columns)])
-
-        def explain(tx, statement=statement, params=params):
-            for step in statement.text.split(";\n"):
-                if dialect.name == "sqlite":
-                    store.driver._run(f"EXPLAIN {step}", params)
-                else:
-                    store.driver._execute(f"EXPLAIN {step}", params)
-
-        store.write(explain)
+        try:
+            _plan(store, dialect, statement, "1")
+        except psycopg.errors.DatatypeMismatch:
+            # The server takes a bare text for what it is compared with, but not for what it is to become.
+            _plan(store, dialect, statement, 1)
 
 
-def _scalars(dialect, statement):
+def _plan(store, dialect, statement, value):
     pattern = r"(?<![:\w]):([a-z_]+)" if dialect.name == "sqlite" else r"%\(([a-z_]+)\)s"
-    return set(re.findall(pattern, statement.text)) - statement.lists - {"rows"}
-
-
-#: Parameters that are texts, by statement where the same name is a number elsewhere.
-TEXTS = {"name", "key", "error", "event", "host", "process", "clock", "facts", "after", "version", "state"}
-TEXTS_OF = {
-    "add_worker": {"stages"},
-    "find_item": {"pipeline"},
-    "read_events": {"pipeline"},
-    "read_newest_events": {"pipeline"},
-    "list_items": {"pipeline"},
-}
-NUMBERS_OF = {"read_events": {"after"}, "list_items": {"after"}, "list_open": {"after"}}
-
-
-def _texts(statement):
-    names = (TEXTS | TEXTS_OF.get(statement.name, set())) - NUMBERS_OF.get(statement.name, set())
-    return {name: "x" for name in names if re.search(rf"[:(]{name}\b", statement.text)}
+    params = dict.fromkeys(re.findall(pattern, statement.text), value)
+    params |= {name: dialect.pack_list([1]) for name in statement.lists}
+    if statement.columns:
+        params["rows"] = dialect.pack_rows(statement.columns, [[1] * len(statement.columns)])
+    run = store.driver._run if dialect.name == "sqlite" else store.driver._execute
+    store.write(lambda tx: [run(f"EXPLAIN {step}", params) for step in statement.text.split(";\n")])
 
 
 @each_dialect

@@ -13,6 +13,7 @@ import asyncio
 import ctypes
 import functools
 import itertools
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -75,9 +76,13 @@ def _leave_subprocess(seconds: str) -> None:
     subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds})"])
 
 
-def _leave_process(seconds: str) -> None:
-    import multiprocessing
+def _use_a_pool(_: str) -> None:
+    """Leaving the pool ends its processes with SIGTERM and waits for them."""
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map(abs, [-1, -2])
 
+
+def _leave_process(seconds: str) -> None:
     multiprocessing.get_context("fork").Process(target=time.sleep, args=(float(seconds),), daemon=True).start()
 
 
@@ -96,6 +101,7 @@ ACTS: dict[str, Callable[[str], Any]] = {
     "split": lambda _: os.fork() and None,
     "subprocess": _leave_subprocess,
     "process": _leave_process,
+    "pool": _use_a_pool,
 }
 
 

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psutil
 import psycopg
@@ -130,7 +131,7 @@ class Cluster:
         return self.url(name)
 
     def url(self, database: str = "postgres", user: str = USER) -> str:
-        return f"postgresql://{user}@/{database}?host={self.folder}"
+        return f"postgresql://{user}@/{quote(database)}?host={self.folder}"
 
     @property
     def socket(self) -> Path:

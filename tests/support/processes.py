@@ -379,7 +379,8 @@ class _Book:
         # The accepted result is that of one execution, under the attempt that was accepted; nobody started after it had
         # ended; and whoever came after has seen this one and no other.
         mark = stage["result"]["mark"]
-        accepted = [line for line in ends if line.mark == mark]
+        # A process that a handler forked may write as well; the mark names the process whose execution it was.
+        accepted = [line for line in ends if line.mark == mark and mark.startswith(f"{line.pid}.")]
         assert len(accepted) == 1, f"{where}: its result has the mark {mark!r} of {len(accepted)} executions"
         assert accepted[0].attempt == attempts, f"{where}: accepted the result of attempt {accepted[0].attempt}"
         late = [line for line in starts if line.at > accepted[0].at]

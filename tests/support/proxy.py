@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 #: Requests that come before the startup packet: SSL, GSSAPI, cancel.
 _SSL, _GSS, _CANCEL = 80877103, 80877104, 80877102
@@ -124,7 +125,7 @@ class Proxy:
         return int(self._listening.getsockname()[1])
 
     def url(self, database: str, user: str = "postgres") -> str:
-        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}?sslmode=disable&gssencmode=disable"
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{quote(database)}?sslmode=disable&gssencmode=disable"
 
     def __enter__(self) -> Proxy:
         self._selector.register(self._listening, selectors.EVENT_READ, None)

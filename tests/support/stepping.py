@@ -29,7 +29,7 @@ from holdfast.engine import choose, reads, reap, workers
 from holdfast.engine.add import add_items, read_items
 from holdfast.engine.backfill import backfill
 from holdfast.engine.claim import Lease, claim
-from holdfast.engine.complete import complete
+from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished
 from holdfast.engine.fold import fold
@@ -167,7 +167,7 @@ class Actor:
             taken = [lease for stage in sorted(chosen) for lease in claim(tx, self.who.id, stage, most)]
             return moved, taken, accepted
 
-        moved, taken, accepted = self.write(work, exclusive=any(one.lease.rerun for one, _ in said))
+        moved, taken, accepted = self.write(work, exclusive=must_be_alone(ended))
         for one, value in said:
             if (one.lease.id, one.lease.stage) in accepted:
                 self.story.tell("accepted", one.lease, value)

@@ -27,11 +27,8 @@ from holdfast.testing import ManualClock
 
 T = TypeVar("T")
 
-#: What a story leaves behind, in an order that respects who refers to whom.
-TABLES = (
-    "clock", "events", "commits", "counts", "workers", "outcomes", "leases", "delayed", "waiting", "items", "stages",
-    "pipelines",
-)  # fmt: skip
+#: Emptied last, in this order: others refer to them.
+LAST = ("items", "stages", "pipelines")
 #: A deadlock is seen at once, and a commit is not waited for.
 PGOPTIONS = "-c synchronous_commit=off -c deadlock_timeout=20ms"
 
@@ -75,12 +72,22 @@ def wipe(store: Store) -> None:
     """Forget everything. Numbers of leases and items go on growing."""
 
     def work(tx: Transaction) -> None:
-        for table in TABLES:
+        for table in [*(name for name in _tables(tx) if name not in LAST), *LAST]:
             ask(tx, f"DELETE FROM holdfast_{table}")
 
     store.cache.clear()
     store.write(work)
     store.cache.clear()
+
+
+def _tables(tx: Transaction) -> list[str]:
+    """Every table of ours but the one that says which version they have."""
+    if tx.store.driver.dialect.name == "sqlite":
+        rows = ask(tx, "SELECT substr(name, 10) FROM sqlite_master WHERE type = 'table' AND name LIKE 'holdfast%'")
+    else:
+        schema = tx.store.driver.dialect.table("x").rpartition(".")[0].strip('"')
+        rows = ask(tx, "SELECT tablename FROM pg_tables WHERE schemaname = :schema", schema=schema)
+    return sorted(name for (name,) in rows if name != "schema_version")
 
 
 def ask(tx: Transaction, text: str, **params: Any) -> list[tuple[Any, ...]]:

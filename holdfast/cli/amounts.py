@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.cli.output import Facts
@@ -12,6 +12,12 @@ from holdfast.model.money import decimal, spoken
 def exact(micros: int) -> str:
     """`0.4`, `12`, `0.000001`: every digit, and no more."""
     return f"{decimal(micros):f}"
+
+
+def aligned(amounts: Sequence[int]) -> list[str]:
+    """A column for people: as many digits after the point in each as the finest needs, but two at least."""
+    finest = max((-int(decimal(one).normalize().as_tuple().exponent) for one in amounts), default=0)
+    return [f"{decimal(one):,.{max(finest, 2)}f}" for one in amounts]
 
 
 def priced(facts: Mapping[str, Any], *names: str) -> Facts:

@@ -34,10 +34,10 @@ def events(
 ) -> None:  # fmt: skip
     """Tell what happened, oldest first. Uneventful attempts are not here: see `holdfast show KEY`."""
     asked: dict[str, Any] = {"event": event, "key": key, "pipeline": pipeline}
-    from_us = None if since is None else _read_since(since)
+    from_us = None if since is None else times.since(since)
     with options.open_to_ask(store) as app:
         if as_json and not follow:
-            print_json([dated(one, *TIMES) for one in app.events(**asked, since=from_us, most=limit)])
+            print_json([_told(one) for one in app.events(**asked, since=from_us, most=limit)])
             return
         place = max((one["id"] for one in app.events(most=1)), default=0)
         old = [one for one in app.events(**asked, since=from_us, most=limit) if one["id"] <= place or not follow]
@@ -68,11 +68,16 @@ def _news(app: Holdfast, asked: dict[str, Any], place: int) -> Iterator[Facts]:
         time.sleep(FOLLOW_SECONDS)
 
 
+def _told(one: Facts) -> Facts:
+    return priced(dated(one, *TIMES), "amount")
+
+
 def _print_event(one: Facts, in_json: bool) -> None:
     if in_json:
-        click.echo(as_json(dated(one, *TIMES), indent=None))
+        click.echo(written(_told(one), indent=None))
         return
     where = "/".join(part for part in (one["pipeline"], one["stage"]) if part)
     item = f"  {printable(one['item'])}" if one["item"] is not None else ""
-    rest = {name: value for name, value in one["data"].items() if name != "traceback"}
-    click.echo(f"{iso(one['at'])}  {one['event']}{f'  {where}' if where else ''}{item}{_rest(rest)}")
+    money = {"amount": exact(one["amount"]), "resource": one["resource"]} if one["amount"] is not None else {}
+    rest = money | {name: value for name, value in one["data"].items() if name != "traceback"}
+    click.echo(f"{iso(one['at'])}  {one['event']}{f'  {where}' if where else ''}{item}{details(rest)}")

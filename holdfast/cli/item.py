@@ -5,7 +5,13 @@ from __future__ import annotations
 import click
 
 from holdfast.cli import options
-from holdfast.cli.output import TIMES, Facts, compact, dated, length, print_json, printable, rest
+from holdfast.cli.amounts import priced
+from holdfast.cli.doubt import print_doubts, print_memos, read_memos
+from holdfast.cli.output import TIMES, Facts, compact, dated, details, length, print_json, printable
+from holdfast.model.states import BAD, State
+
+#: What a line of history does not tell at its end.
+_ELSEWHERE = ("at", "event", "stage", "traceback", "amount_micros")
 
 
 @click.command(short_help="All about one item: data, stages, history.")
@@ -16,8 +22,9 @@ def show(key: str, pipeline: str | None, store: str | None, as_json: bool) -> No
     """Tell all about one item: its data, where each stage stands, and what happened to it."""
     with options.open_to_ask(store) as app:
         item = app.show(key, pipeline)
+        item["memos"] = read_memos(app, key, item["pipeline"], {one["stage"]: one["state"] for one in item["stages"]})
     item["stages"] = [dated(one, *TIMES) for one in item["stages"]]
-    item["history"] = [dated(one, *TIMES) for one in item["history"]]
+    item["history"] = [priced(dated(one, *TIMES), "amount") for one in item["history"]]
     item = dated(item, *TIMES)
     if as_json:
         print_json(item)
@@ -27,10 +34,12 @@ def show(key: str, pipeline: str | None, store: str | None, as_json: bool) -> No
     click.echo(f"data {compact(item['data'])}")
     for stage in item["stages"]:
         _print_stage(stage)
+    print_memos(key, item["pipeline"], item["memos"])
     click.echo("history")
     for one in item["history"]:
-        rest = {name: value for name, value in one.items() if name not in ("at", "event", "stage", "traceback")}
-        click.echo(f"  {one['at']}  {one['event']}{_of(one.get('stage'))}{rest_of(rest)}")
+        where = f" ({one['stage']})" if one.get("stage") else ""
+        rest = {name: value for name, value in one.items() if name not in _ELSEWHERE}
+        click.echo(f"  {one['at']}  {one['event']}{where}{details(rest)}")
 
 
 def _print_stage(stage: Facts) -> None:
@@ -55,6 +64,9 @@ def why(key: str, pipeline: str | None, store: str | None, as_json: bool) -> Non
     """Name the one thing that keeps an item from running, when it clears, and what can be done."""
     with options.open_to_ask(store) as app:
         answer = dated(app.why(key, pipeline), *TIMES)
+        ended_badly = answer["state"] in (*BAD, State.CANCELLED)
+        memos = read_memos(app, key, answer["pipeline"], {}) if ended_badly else []
+    answer["in_doubt"] = [memo for memo in memos if memo["in_doubt"] and memo["stage"] == answer["stage"]]
     if as_json:
         print_json(answer)
         return
@@ -66,5 +78,6 @@ def why(key: str, pipeline: str | None, store: str | None, as_json: bool) -> Non
         click.echo(f"progress {compact(answer['progress'])}")
     if answer["until"]:
         click.echo(f"until {answer['until']}")
+    print_doubts(key, answer["pipeline"], answer["in_doubt"])
     if answer["do"]:
         click.echo(printable(answer["do"]))

@@ -93,6 +93,20 @@ def work(function: Function) -> Function:
     return function
 
 
+_STALE_OPTIONS = (
+    click.option("--pipeline", type=text, help="Only this one of FILE."),
+    click.option("--stage", type=text),
+    click.option("--key", type=text, metavar="PATTERN", help="* and ? are wild."),
+)
+
+
+def stale(function: Function) -> Function:
+    """The filters of whoever looks for what is stale."""
+    for option in reversed(_STALE_OPTIONS):
+        function = option(function)
+    return function
+
+
 def read_settings(concurrency: int, lease: str, grace: str, poll: str, name: str, stages: str) -> Settings:
     return Settings(
         concurrency=concurrency,

@@ -75,7 +75,9 @@ def compact(value: object) -> str:
 
 def details(facts: Facts) -> str:
     """`  name=value, …`, or nothing if there is nothing to tell."""
-    told = ", ".join(f"{name}={shortened(value, 200)}" for name, value in facts.items() if value not in (None, "", []))
+    told = ", ".join(
+        f"{shortened(name, 40)}={shortened(value, 200)}" for name, value in facts.items() if value not in (None, "", [])
+    )
     return f"  {told}" if told else ""
 
 

@@ -122,7 +122,12 @@ def _seen(rows: list[tuple[Any, ...]], choose: str, states: Iterable[State]) -> 
 
 def _stages(tx: Transaction, which: Which) -> list[int]:
     known = layout(tx).stages.values()
-    found = [row.id for row in known if which.pipeline in (None, row.pipeline_name) and which.stage in (None, row.name)]
+    # A stage that its pipeline no longer has is meant only if it is named: nobody would run what is sent back to it.
+    found = [
+        row.id
+        for row in known
+        if which.pipeline in (None, row.pipeline_name) and (which.stage == row.name or (which.stage is None and row.active))
+    ]
     if not found:
         names = ", ".join(row.label for row in known) or "none"
         wanted = "/".join(part for part in (which.pipeline, which.stage) if part) or "any stage"

@@ -1,0 +1,56 @@
+"""`holdfast costs`: what was spent."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.cli import options, times
+from holdfast.cli.amounts import aligned, priced
+from holdfast.cli.output import Facts, print_json, print_table
+from holdfast.errors import UsageError
+from holdfast.model.money import spoken
+
+
+@click.command(short_help="What was spent.")
+@click.option(
+    "--by", type=options.text, default="pipeline,stage", show_default=True, metavar="A,B",
+    help="Sums by any of pipeline, stage, item, resource, day (in UTC).",
+)  # fmt: skip
+@click.option("--pipeline", type=options.text)
+@click.option("--since", type=options.text, metavar="TIME", help="From then on: 7d (ago), or 2026-02-01T10:00Z.")
+@options.common()
+def costs(by: str, pipeline: str | None, since: str | None, store: str | None, as_json: bool) -> None:
+    """Say what was spent, exactly, the largest sums first. Amounts are in the unit that handlers count in."""
+    names = tuple(dict.fromkeys(part.strip() for part in by.split(",") if part.strip()))
+    from_us = None if since is None else times.since(since)
+    with options.open_to_ask(store) as app:
+        _check(app, pipeline)
+        sums = [_dated(one) for one in app.costs(names, pipeline=pipeline, since=from_us)]
+    total = {"amount": sum(one["amount"] for one in sums), "payments": sum(one["payments"] for one in sums)}
+    if as_json:
+        print_json({"costs": [priced(one, "amount") for one in sums], "total": priced(total, "amount")})
+        return
+    if not sums:
+        click.echo("Nothing was spent.")
+        return
+    amounts = aligned([one["amount"] for one in sums])
+    rows = [
+        [*(one[name] for name in names), amount, one["payments"]] for one, amount in zip(sums, amounts, strict=True)
+    ]
+    print_table([*names, "amount", "payments"], rows, right=["amount"])
+    payments = total["payments"]
+    click.echo(f"total {spoken(total['amount'])} in {payments:,} payment{'s' if payments != 1 else ''}")
+
+
+def _check(app: Holdfast, pipeline: str | None) -> None:
+    known = [one["name"] for one in app.status()] if pipeline is not None else []
+    if pipeline is not None and pipeline not in known:
+        raise UsageError(f"there is no pipeline {pipeline!r} in this store; there are: {', '.join(known) or 'none'}")
+
+
+def _dated(one: Facts) -> Facts:
+    """Days are counted from 1970; people, and JSON, get dates."""
+    return {**one, "day": str(date(1970, 1, 1) + timedelta(days=one["day"]))} if "day" in one else one

@@ -1,0 +1,86 @@
+"""`holdfast plan`: what is stale, and what it would take to run it again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import click
+
+from holdfast.cli import options
+from holdfast.cli.amounts import about, priced
+from holdfast.cli.choose import some_pipelines
+from holdfast.cli.loader import load
+from holdfast.cli.output import Facts, counted, length, print_json, print_table
+from holdfast.engine.stale import StageForecast
+from holdfast.model.money import spoken
+
+_WHY = ("version", "input changed", "upstream")
+_MONEY = ("cost", "spread", "perhaps_cost")
+
+
+@click.command(short_help="What is stale, and what it would cost and take to run it again.")
+@click.argument("file", type=options.text)
+@options.stale
+@options.common(file=True)
+def plan(
+    file: str, pipeline: str | None, stage: str | None, key: str | None, store: str | None, as_json: bool
+) -> None:  # fmt: skip
+    """Say what is stale, why, and what `holdfast reprocess` would run, cost and take, from what was recorded.
+
+    FILE says what the versions are today: its pipelines are registered, as `run` does. Perhaps: only if the result of a
+    stage before it changes. ± is one standard deviation. Time is that of handlers, one after another.
+    """
+    url, specs = load(file, store)
+    names = some_pipelines(file, specs, pipeline, stage)
+    with options.open_to_ask(url, specs) as app:
+        forecasts = {name: app.plan(name, stage=stage, key=key) for name in names}
+    total = _add_up([one for found in forecasts.values() for one in found])
+    if as_json:
+        told = [{"name": name, "stages": [_facts(one) for one in found]} for name, found in forecasts.items()]
+        print_json({"pipelines": told, "total": priced(total, *_MONEY)})
+    elif not any(forecasts.values()):
+        click.echo("Nothing is stale.")
+    else:
+        for name, found in forecasts.items():
+            _print_pipeline(name, found)
+        _print_total(total)
+
+
+def _facts(one: StageForecast) -> Facts:
+    """A forecast as JSON has it; amounts are money in millionths still."""
+    return {"stage": one.stage, "why": dict(one.why), **priced(_add_up([one]), *_MONEY)}
+
+
+def _add_up(found: Sequence[StageForecast]) -> Facts:
+    return {
+        "sure": sum(one.sure for one in found),
+        "perhaps": sum(one.perhaps for one in found),
+        "cost": sum(one.cost for one in found),
+        "spread": round(math.hypot(*(one.spread for one in found))),
+        "perhaps_cost": sum(one.perhaps_cost for one in found),
+        "handler_seconds": sum(one.took_us for one in found) / 1e6,
+    }
+
+
+def _print_pipeline(name: str, found: Sequence[StageForecast]) -> None:
+    click.echo(name if found else f"{name}: nothing is stale")
+    rows = [
+        [
+            one.stage, counted(one.why, _WHY), one.sure, one.perhaps, about(one.cost, one.spread),
+            spoken(one.perhaps_cost) if one.perhaps else "-", length(one.took_us / 1e6) if one.sure else "-",
+        ]
+        for one in found
+    ]  # fmt: skip
+    if rows:
+        head = ["stage", "why", "run", "perhaps", "cost", "perhaps more", "handler time"]
+        print_table(head, rows, indent="  ", right=head[4:])
+
+
+def _print_total(total: Facts) -> None:
+    perhaps = f", perhaps {total['perhaps']:,} more" if total["perhaps"] else ""
+    more = f", perhaps {spoken(total['perhaps_cost'])} more" if total["perhaps_cost"] else ""
+    click.echo(
+        f"total: {total['sure']:,} to run{perhaps}; cost {about(total['cost'], total['spread'])}{more}; "
+        f"handler time {length(total['handler_seconds'])}"
+    )

@@ -1,0 +1,85 @@
+"""`holdfast reprocess` and `holdfast accept`: run again what is stale, or let it stand."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli import options
+from holdfast.cli.choose import one_pipeline, some_pipelines
+from holdfast.cli.loader import load
+from holdfast.cli.output import counted, print_json
+from holdfast.errors import UsageError
+
+
+@click.command(short_help="Run again what is stale.")
+@click.argument("file", type=options.text)
+@options.stale
+@click.option("--stale", "all_stale", is_flag=True, help="Everything that is stale; needed where no filter is given.")
+@click.option("--all", "everything", is_flag=True, help="Also what is not stale.")
+@click.option("--budget", type=options.text, metavar="AMOUNT", help="No more items than this pays for, by `plan`.")
+@click.option("--limit", type=click.IntRange(1, 2**62), metavar="N", help="No more items than this.")
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--reason", type=options.text, default="", help="Goes into the events.")
+@options.common(file=True)
+def reprocess(
+    file: str, pipeline: str | None, stage: str | None, key: str | None, all_stale: bool, everything: bool,
+    budget: str | None, limit: int | None, dry_run: bool, reason: str, store: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Send the first stale stage of each item back; what follows runs again if that changes what it is given.
+
+    FILE says what the versions are today: its pipelines are registered, as `run` does. A result that comes out as it was
+    stops there. Workers do the work. Filters add up.
+    """
+    if all_stale and everything:
+        raise UsageError("--stale and --all exclude each other")
+    if not (all_stale or everything or pipeline or stage or key):
+        raise UsageError(
+            "reprocess would act on everything stale: give a filter, or --stale if that is meant, or --all"
+        )
+    url, specs = load(file, store)
+    names = some_pipelines(file, specs, pipeline, stage)
+    if (budget is not None or limit is not None) and len(names) > 1:
+        # One limit for several would depend on which of them comes first.
+        one_pipeline(file, specs, pipeline)
+    counts: dict[str, int] = {}
+    with options.open_to_ask(url, specs) as app:
+        for name in names:
+            done = app.reprocess(
+                name, stage=stage, key=key, stale_only=not everything, budget=budget, limit=limit, dry_run=dry_run,
+                by=options.user(), reason=reason,
+            )  # fmt: skip
+            counts |= {f"{name}/{one}": n for one, n in done.items()}
+    total = sum(counts.values())
+    if as_json:
+        print_json({"dry_run": dry_run, "total": total, "counts": counts})
+    elif total:
+        click.echo(f"{'would be ' if dry_run else ''}sent back: {total:,} ({counted(counts)})")
+    else:
+        nothing = "Nothing matches" if everything else "Nothing is stale"
+        click.echo(f"{nothing}." if budget is None else f"{nothing}, or the first item does not fit the budget.")
+
+
+@click.command(short_help="Let results of older versions stand.")
+@click.argument("file", type=options.text)
+@options.stale
+@click.option("--reason", type=options.text, default="", help="Goes into the events.")
+@options.common(file=True)
+def accept(
+    file: str, pipeline: str | None, stage: str | None, key: str | None, reason: str, store: str | None, as_json: bool
+) -> None:  # fmt: skip
+    """Mark results of older versions as good: they count as today's from now on.
+
+    FILE says what the versions are today: its pipelines are registered, as `run` does. Filters add up.
+    """
+    url, specs = load(file, store)
+    names = some_pipelines(file, specs, pipeline, stage)
+    counts: dict[str, int] = {}
+    with options.open_to_ask(url, specs) as app:
+        for name in names:
+            done = app.accept(name, stage=stage, key=key, by=options.user(), reason=reason)
+            counts |= {f"{name}/{one}": n for one, n in done.items()}
+    total = sum(counts.values())
+    if as_json:
+        print_json({"total": total, "counts": counts})
+    else:
+        click.echo(f"accepted: {total:,} ({counted(counts)})" if total else "Nothing is of an older version.")

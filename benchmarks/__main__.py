@@ -36,7 +36,8 @@ def main() -> None:
         "claims": [],
     }
     print(f"holdfast {__version__}, Python {found['python']}, {found['machine']}")
-    print(f"{options.items:,} items, {options.rounds} rounds; medians, in brackets the lowest and the highest\n")
+    print(f"{options.items:,} items, {options.rounds} rounds; medians, in brackets the lowest and the highest")
+    print("a step is one stage of one item: claimed, run, finished, and the next stage begun\n")
     with databases(options.only, options.folder, options.postgres) as chosen:
         for database in chosen:
             measured = measure_rates(database, options)

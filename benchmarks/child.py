@@ -12,7 +12,7 @@ from benchmarks import claims, raw, workloads
 def measure(order: dict[str, Any]) -> dict[str, Any]:
     what = order.pop("what")
     if what == "raw":
-        return {"seconds": raw.drain(order["url"], order["stages"])}
+        return {"seconds": raw.drain(order["url"], order["stages"], order["items"])}
     if what in ("async", "sync"):
         return workloads.drain(order["url"], order["stages"], what, order["items"])
     assert what == "claims"

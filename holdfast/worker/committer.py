@@ -104,7 +104,8 @@ class Committer:
     def report(self, call: Call, finished: list[Finished]) -> None:
         """Take over what a call came to."""
         self._inbox.append((call, finished))
-        self._bell.set()
+        if not self._bell.is_set():
+            self._bell.set()
 
     def remember(self, memo: MemoWrite) -> Future[None]:
         """Write a memo with the next commit; the future tells when it is safe, or that the lease was lost."""

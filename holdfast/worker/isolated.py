@@ -212,6 +212,9 @@ class _Child:
                 finished = asyncio.run(self._runner.run_async(call, time.monotonic))
             else:
                 finished = self._runner.run(call, time.monotonic)
+            # This process may be ended the moment it has answered.
+            sys.stdout.flush()
+            sys.stderr.flush()
             try:
                 self._send({"finished": [_told(one) for one in finished]})
             except UsageError as error:

@@ -257,13 +257,15 @@ class Holdfast:
             return stale.accept(self.store, pipeline, **which)
 
     def resolve(
-        self, key: str, memo: str, *, value: Any = FORGET, pipeline: str | None = None, by: str = "", reason: str = ""
-    ) -> str:
-        """Say what became of a call in doubt: give its value, or forget it so that it is made again."""
+        self, key: str, memo: str, *, value: Any = FORGET, cost: Amount | None = None, pipeline: str | None = None,
+        by: str = "", reason: str = "",
+    ) -> str:  # fmt: skip
+        """Say what became of a call in doubt: give its value and cost, or forget it so that it is made again."""
         text = None if value is FORGET else codec.encode(value)
+        spent = None if cost is None else micros(cost, what="cost")
         with self._lock:
             return self.store.write(
-                lambda tx: resolve.resolve(tx, key, pipeline, memo, value=text, by=by, reason=reason)
+                lambda tx: resolve.resolve(tx, key, pipeline, memo, value=text, cost=spent, by=by, reason=reason)
             )
 
     def prune(

@@ -10,9 +10,9 @@ from holdfast.errors import UsageError
 
 
 @click.command(short_help="Forget old events, and items that ended long ago.")
-@click.option("--events-older-than", type=options.text, metavar="TIME", help="Events; costs are kept: 90d.")
+@click.option("--events-older-than", type=options.text, metavar="TIME", help="Events before that: 90d. Costs are kept.")
 @click.option(
-    "--items-older-than", type=options.text, metavar="TIME", help="Items that have ended, with all of theirs: 365d."
+    "--items-older-than", type=options.text, metavar="TIME", help="Items that ended before that, with all of theirs: 365d."
 )
 @options.common()
 def prune(events_older_than: str | None, items_older_than: str | None, store: str | None, as_json: bool) -> None:

@@ -17,7 +17,7 @@ from holdfast.errors import UsageError
 @click.option("--stale", "all_stale", is_flag=True, help="Everything that is stale; needed where no filter is given.")
 @click.option("--all", "everything", is_flag=True, help="Also what is not stale.")
 @click.option("--budget", type=options.text, metavar="AMOUNT", help="No more items than this pays for, by `plan`.")
-@click.option("--limit", type=click.IntRange(1, 2**62), metavar="N", help="No more items than this.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="No more items than this.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @click.option("--reason", type=options.text, default="", help="Goes into the events.")
 @options.common(file=True)

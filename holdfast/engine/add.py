@@ -125,14 +125,15 @@ def _merge_known(tx: Transaction, pipeline: int, left: dict[str, NewItem], known
         new = left.pop(key).data
         known[key] = number
         if merge is not overwrite:
-            new = _merged(merge, key, data, new)
+            new = merged(merge, key, data, new)
         if new != data:
             updates.append((number, new))
     tx.run_rows("update_items", updates, now=tx.now)
     return len(updates)
 
 
-def _merged(merge: Merge, key: str, old: str, new: str) -> str:
+def merged(merge: Merge, key: str, old: str, new: str) -> str:
+    """What a merge function makes of old and new data, checked."""
     name = getattr(merge, "__name__", repr(merge))
     try:
         value = merge(codec.decode(old), codec.decode(new))

@@ -59,6 +59,13 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
     changed = _changed(tx, stage, again) if again else set()
     save_outcomes(tx, stage, stood)
     record_costs(tx, stage, stood)
+    for one in again:
+        # Not routine, unlike the first time: without it, nobody could tell from the log that the stage came back.
+        tx.record(
+            "completed" if one.state is State.DONE else "skipped", pipeline=layout(tx).stages[stage].pipeline,
+            item=one.lease.item, stage=stage, attempt=one.lease.attempt, version=one.version,
+            changed=one.lease.item in changed,
+        )  # fmt: skip
     for one in stood:
         if one.state is State.FAILED:
             pipeline = layout(tx).stages[stage].pipeline

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from holdfast.clock import microseconds
 from holdfast.engine.finish import Finished
 from holdfast.engine.register import layout
-from holdfast.errors import Permanent, StoreError, UsageError
+from holdfast.errors import Permanent, StoreBroken, StoreConflict, StoreUnavailable, UsageError
 from holdfast.model.faults import describe
+from holdfast.model.outcome import NOTHING, RetryLater, Skip, reason_of
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
@@ -30,10 +32,11 @@ def run_effects(tx: Transaction, finished: Sequence[Finished]) -> tuple[list[Fin
         try:
             _check_follow_ons(tx, one)
             _run(tx, one)
-        except StoreError:
+        except (StoreUnavailable, StoreConflict, StoreBroken):
             raise  # trouble of the database: everything is tried again
-        except Exception as error:
-            failed[one.lease.id] = _as_failure(one, error)
+        except BaseException as error:
+            failed[one.lease.id] = _as_if_raised(one, error)
+    tx.end_user_code()
     return [one for one in finished if one.lease.id not in failed], list(failed.values())
 
 
@@ -45,18 +48,23 @@ def _run(tx: Transaction, one: Finished) -> None:
 
 
 def _check_follow_ons(tx: Transaction, one: Finished) -> None:
+    known = layout(tx)
     for follow_on in one.follow_ons:
-        if not layout(tx).of_pipeline(follow_on.pipeline):
+        if not known.of_pipeline(follow_on.pipeline):
             raise UsageError(
-                f"item {one.lease.key!r}: submit to {follow_on.pipeline!r}, which is no pipeline of this store"
+                f"item {one.lease.key!r}, stage {known.stages[one.lease.stage].name!r}: submit to {follow_on.pipeline!r}, "
+                f"which is no pipeline of this store"
             )
 
 
-def _as_failure(one: Finished, error: Exception) -> Finished:
+def _as_if_raised(one: Finished, error: BaseException) -> Finished:
+    """What the attempt comes to if its handler had raised this."""
     # A copy: the transaction may have to be run again, with what was given.
+    if isinstance(error, Skip):
+        return replace(one, state=State.SKIPPED, error=reason_of(error), result=None, output_hash=NOTHING, effects=[])
+    bare = replace(one, state=State.RETRY_LATER, result=None, output_hash=None, effects=[], follow_ons=[])
+    if isinstance(error, RetryLater):
+        return replace(bare, error=reason_of(error), delay_us=microseconds(error.after_seconds), snooze=True)
     text, trace = describe(error)
     state = State.FAILED if isinstance(error, Permanent) else State.RETRY_LATER
-    return replace(
-        one, state=state, error=text, traceback=trace, delay_us=one.backoff_us, result=None, output_hash=None,
-        effects=[], follow_ons=[],
-    )  # fmt: skip
+    return replace(bare, state=state, error=text, traceback=trace, delay_us=one.backoff_us)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from holdfast.engine.add import NewItem, Upserted, upsert
+from holdfast.engine.add import NewItem, Upserted, merged, upsert
 from holdfast.engine.finish import Finished, FollowOn
 from holdfast.engine.meet import let_meet
 from holdfast.engine.register import layout
@@ -36,11 +36,13 @@ def follow(tx: Transaction, finished: Sequence[Finished]) -> None:
 
 
 def _submit(tx: Transaction, pipeline: str, when_exists: str, follow_ons: list[FollowOn]) -> Upserted:
-    # The last of several with the same key stands for all of them.
-    items = list({one.key: NewItem(one.key, one.data) for one in follow_ons}.values())
-    if when_exists == "merge":
-        return upsert(tx, pipeline, items, merge=unite)
-    done = upsert(tx, pipeline, items, merge=keep if when_exists == "skip" else rerun_with)
+    merge = {"skip": keep, "rerun": rerun_with, "merge": unite}[when_exists]
+    items: dict[str, NewItem] = {}
+    for one in follow_ons:
+        # Several with the same key come to what they would if one after the other had been added.
+        data = merged(merge, one.key, items[one.key].data, one.data) if one.key in items else one.data
+        items[one.key] = NewItem(one.key, data)
+    done = upsert(tx, pipeline, list(items.values()), merge=merge)
     if when_exists == "rerun" and done.known:
         _run_anew(tx, pipeline, list(done.known.values()))
     return done

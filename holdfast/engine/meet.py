@@ -23,6 +23,11 @@ def let_meet(tx: Transaction, stage: int, items: Sequence[int]) -> int:
     if born:
         tx.count(stage, State.PENDING, len(born))
         tx.tell_idle_workers()
+        row = layout(tx).stages[stage]
+        if row.after_children is not None:
+            # The item's own history does not tell when its children ended.
+            for [item] in born:
+                tx.record("children_ended", pipeline=row.pipeline, item=item, stage=stage, of=row.after_children)
     return len(born)
 
 

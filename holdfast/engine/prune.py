@@ -5,6 +5,7 @@ An item goes with everything that belongs to it, in one transaction: whoever add
 
 from __future__ import annotations
 
+from holdfast.engine.register import layout
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
@@ -20,11 +21,21 @@ def prune_events(tx: Transaction, before: int, most: int = CHUNK) -> int:
 
 def prune_items(tx: Transaction, pipeline: int, before: int, most: int = CHUNK) -> int:
     """Forget items that came to an end, all of them, before that time."""
-    items = [row[0] for row in tx.run("ended_items", pipeline=pipeline, before=before, most=most)]
+    chosen = {"pipeline": pipeline, "before": before, "most": most}
+    items = [row[0] for row in tx.run("ended_items", **chosen)]
     if not items:
         return 0
+    stages = [row for row in layout(tx).stages.values() if row.pipeline == pipeline]
     tx.run("lock_items", items=items)
-    # Somebody may have reopened one meanwhile.
+    for row in stages:
+        # Whoever sends a stage back holds its outcome while doing so.
+        tx.run("lock_outcomes", stage=row.id, items=items)
+    # Somebody may have added or reopened one before the locks were had: look again.
+    ended = {row[0] for row in tx.run("ended_items", **chosen)}
+    items = [item for item in items if item in ended]
+    for row in stages:
+        if not row.active:
+            _withdraw(tx, row.id, items)
     busy = {row[0] for row in tx.run("open_items", items=items)}
     items = [item for item in items if item not in busy]
     for stage, state, n in tx.run("outcome_counts_of", items=items):
@@ -40,3 +51,15 @@ def prune_items(tx: Transaction, pipeline: int, before: int, most: int = CHUNK) 
     if items:
         tx.record("pruned", pipeline=pipeline, items=len(items))
     return len(items)
+
+
+def _withdraw(tx: Transaction, stage: int, items: list[int]) -> None:
+    """A stage that its pipeline no longer has may hold work of items that have ended: nobody will do it."""
+    for statement, state in (("take_waiting", State.PENDING), ("take_delayed", State.RETRY_LATER)):
+        taken = tx.run(statement, stage=stage, items=items)
+        tx.count(stage, state, -len(taken))
+        again = [item for item, _, _, rerun in taken if rerun]
+        if again:
+            # What a re-run would have replaced counts again, until it goes too.
+            for _, old, *_ in tx.run("read_outcome_states", stage=stage, items=again):
+                tx.count(stage, State(old), 1)

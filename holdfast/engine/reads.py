@@ -12,6 +12,7 @@ import msgspec
 from holdfast.engine.finish import bucket_middle_us
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
+from holdfast.model.history import MEANING, SENT_BACK
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.states import State
 from holdfast.store import Transaction
@@ -151,7 +152,11 @@ def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:
 
 
 def history(tx: Transaction, item: Facts, known: Layout) -> list[Facts]:
-    """All that happened to an item, oldest first: its events and its outcomes, read as one."""
+    """All that happened to an item, oldest first: its events and its outcomes, read as one.
+
+    Events come in the order of their numbers, which no clock that is set can turn. A stage that passes for the first
+    time leaves none, and is told by its outcome.
+    """
     told: list[Facts] = [{"at": item["created_at"], "event": "added"}]
     given = {"item": item["id"], "event": None, "since": None, "pipeline": None, "most": 1000}
     for event in reversed(tx.records("read_newest_events", **given)):
@@ -162,17 +167,23 @@ def history(tx: Transaction, item: Facts, known: Layout) -> list[Facts]:
     for outcome in tx.records("item_outcomes", item=item["id"]):
         stage = known.stages[outcome["stage"]].name
         name = {"done": "completed"}.get(outcome["state"], outcome["state"])
-        if name == "completed" or (stage, name) not in said:
-            told.append(
-                {
-                    "at": outcome["ended_at"],
-                    "event": name,
-                    "stage": stage,
-                    "attempt": outcome["attempts"],
-                    "version": outcome["version"],
-                }
-            )
-    return sorted(told, key=lambda one: one["at"])
+        if (stage, name) not in said:
+            facts = {"attempt": outcome["attempts"], "version": outcome["version"]}
+            place = _place(told, stage, outcome["ended_at"])
+            told.insert(place, {"at": outcome["ended_at"], "event": name, "stage": stage, **facts})
+    return told
+
+
+def _place(told: list[Facts], stage: str, ended_at: int) -> int:
+    """Where an outcome belongs that no event tells of: before all that sent its stage back, behind its attempts."""
+    mine = [(place, one["event"]) for place, one in enumerate(told) if one.get("stage") == stage]
+    for place, event in mine:
+        if event in SENT_BACK:
+            return place
+    place = 1 + max((place for place, event in mine if event in MEANING), default=0)
+    while place < len(told) and told[place]["at"] <= ended_at:
+        place += 1
+    return place
 
 
 def items(

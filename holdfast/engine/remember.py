@@ -63,7 +63,8 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
     tx.run_rows("save_memos", list(rows.values()))
 
 
-def idempotency_key(lease: Lease, name: str) -> str:
-    """The same for every attempt of one life of a stage; another one when the stage is run anew."""
-    text = f"{lease.item} {lease.stage} {lease.life} {lease.key} {name}"
+def idempotency_key(lease: Lease, name: str, version: str) -> str:
+    """The same for every attempt of one life of a stage; another one when the stage is run anew or its code is another:
+    a provider would answer with what it said before."""
+    text = f"{lease.item} {lease.stage} {lease.life} {version} {lease.key} {name}"
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

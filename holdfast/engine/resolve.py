@@ -18,11 +18,11 @@ def memos(tx: Transaction, key: str, pipeline: str | None) -> list[dict[str, Any
 
 
 def resolve(
-    tx: Transaction, key: str, pipeline: str | None, name: str, *, value: str | None, by: str = "", reason: str = ""
-) -> str:
-    """Give a call in doubt its result (JSON text), or forget it so that it is made again. Returns the stage.
-
-    The item stays where it is; `retry` sends it on.
+    tx: Transaction, key: str, pipeline: str | None, name: str, *, value: str | None, cost: int | None = None,
+    by: str = "", reason: str = "",
+) -> str:  # fmt: skip
+    """Give a call in doubt its result (JSON text) and what it cost, or forget it so that it is made again. Returns the
+    stage. The item stays where it is; `retry` sends it on.
     """
     item = find_item(tx, key, pipeline)
     found = [memo for memo in tx.records("item_memos", item=item["id"]) if memo["name"] == name]
@@ -33,23 +33,19 @@ def resolve(
     memo = found[0]
     if memo["state"] != "intended":
         raise UsageError(f"item {key!r}: the memo {name!r} is not in doubt, its result is recorded")
-    tx.run("forget_memo", stage=memo["stage"], item=item["id"], name=name)
+    stage = layout(tx).stages[memo["stage"]]
+    if any(lease["stage"] == stage.id for lease in tx.records("item_lease", item=item["id"])):
+        raise UsageError(f"item {key!r}: stage {stage.name!r} is in progress: the call {name!r} may be under way")
+    if value is None and cost is not None:
+        raise UsageError(f"item {key!r}: the memo {name!r} is forgotten: a call that was not made has no cost")
+    tx.run("forget_memo", stage=stage.id, item=item["id"], name=name)
     if value is not None:
         row = (
-            memo["stage"],
-            item["id"],
-            name,
-            "done",
-            memo["version"],
-            memo["idempotency_key"],
-            0,
-            None,
-            None,
-            value,
-            tx.now,
-        )
+            stage.id, item["id"], name, "done", memo["version"], memo["idempotency_key"], 0, None, cost, value, tx.now,
+        )  # fmt: skip
         tx.run_rows("save_memos", [row])
-    stage = layout(tx).stages[memo["stage"]]
+    if cost:
+        tx.record("cost", pipeline=stage.pipeline, item=item["id"], stage=stage.id, amount=cost, memo=name)
     tx.record(
         "resolved", pipeline=item["pipeline_id"], item=item["id"], stage=stage.id,
         memo=name, decided="forgotten" if value is None else "given a result", by=by, reason=reason,

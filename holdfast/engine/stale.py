@@ -30,7 +30,7 @@ class Stale(NamedTuple):
     item: int
     key: str
     stage: StageRow
-    #: `version`, `input changed`, or `upstream`: only if what comes before it changes.
+    #: `version`, `input changed`, `asked` for though it is not stale, or `upstream`: only if what comes before it changes.
     why: str
     #: What it cost and how long it took the last time.
     cost: int
@@ -90,7 +90,8 @@ def reprocess(
     by: str = "",
     reason: str = "",
 ) -> dict[str, int]:
-    """Send the first stale stage of each item back to pending, as a wave; with `stale_only` off, every chosen one.
+    """Send the first stale stage of each item back to pending, as a wave; with `stale_only` off, the first of every item
+    or, with a stage given, that one.
 
     Stops before the item whose forecast does not fit the budget, or after `limit` items. Returns counts per stage.
     """
@@ -125,7 +126,8 @@ def accept(
     chosen: dict[int, list[int]] = {}
     rows: dict[int, StageRow] = {}
     for stale in find(store, pipeline, stage=stage, key=key):
-        if stale.why == "version":
+        # With a stage given, those that follow it are found too: they would run again, but they are not meant here.
+        if stale.why == "version" and stage in (None, stale.stage.name):
             chosen.setdefault(stale.stage.id, []).append(stale.item)
             rows[stale.stage.id] = stale.stage
     for number, items in chosen.items():
@@ -217,6 +219,11 @@ def _look(
             continue
         if outcome is None or outcome.state not in PASSED:
             continue
+        if any(parent not in made or made[parent].state not in PASSED for parent in before):
+            # It has nothing to be made from now; when what comes before it has passed again, it follows by itself.
+            continue
+        if only is not None and row.name != only and not upstream:
+            continue
         why = None
         if not row.stands(outcome.version):
             why = "version"
@@ -224,13 +231,11 @@ def _look(
             item, key, data, data_hash, before, made
         ):
             why = "input changed"
-        elif not stale_only and (only is None or row.name == only):
-            why = "asked"
         elif upstream:
             why = "upstream"
-        if why is None or (only is not None and row.name != only and why != "upstream"):
-            continue
-        if only is not None and row.name != only and not tainted:
+        elif not stale_only:
+            why = "asked"
+        if why is None:
             continue
         yield Stale(item, key, row, why, outcome.cost, outcome.took_us or 0, first=not upstream and why != "upstream")
         tainted.add(row.id)

@@ -1,15 +1,15 @@
 """Fold an item's history into where its stages are: the proof that nothing moves without leaving a trace.
 
-Claims leave none of their own (an attempt's outcome is its record), so what is in progress folds to `pending`; and
-what waits for a retry folds to `retry_later` until it is claimed.
+Claims leave none of their own (an attempt's outcome is its record), nor does work whose time has come. So what is in
+progress folds to `pending`, and what failed and is to be tried again folds to `retry_later` until the next attempt ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from holdfast.model.states import PASSED, State
+from holdfast.model.states import FINISHED, PASSED, State
 
 #: What an event says about the stage it names.
 MEANING: Mapping[str, State] = {
@@ -20,6 +20,7 @@ MEANING: Mapping[str, State] = {
     "cancelled": State.CANCELLED,
     "attempt_failed": State.RETRY_LATER,
     "snoozed": State.RETRY_LATER,
+    "children_ended": State.PENDING,
     "lease_expired": State.PENDING,
     "handed_back": State.PENDING,
     "superseded": State.PENDING,
@@ -28,11 +29,20 @@ MEANING: Mapping[str, State] = {
     "reprocessed": State.PENDING,
     "submitted_again": State.PENDING,
 }
+#: Those that send a finished stage back; each says in `was` from where.
+SENT_BACK = frozenset({"retried", "reopened", "reprocessed", "submitted_again"})
 
 
-def fold(history: Iterable[Mapping[str, Any]], after: Mapping[str, tuple[str, ...]]) -> dict[str, State]:
-    """Where each stage is, from the history alone; `after` names the stages of the pipeline and those before each."""
+def fold(
+    history: Iterable[Mapping[str, Any]], after: Mapping[str, Collection[str]], awaiting: Collection[str] = ()
+) -> dict[str, State]:
+    """Where each stage is, from the history alone; `after` names the stages of the pipeline and those before each.
+
+    Stages in `awaiting` wait for children, too, and begin when an event says so.
+    """
     where: dict[str, State] = {}
+    # Stages with a result that stands, also while they are being run again: what follows them may begin.
+    passed: set[str] = set()
     for told in history:
         if told["event"] == "added":
             where |= {stage: State.PENDING for stage, before in after.items() if not before}
@@ -41,9 +51,13 @@ def fold(history: Iterable[Mapping[str, Any]], after: Mapping[str, tuple[str, ..
         if stage is None or meaning is None or stage not in after:
             continue
         # A re-run that was cancelled leaves what stood before.
-        where[stage] = State(told["stays"]) if told.get("stays") else meaning
-        if meaning in PASSED:
+        state = where[stage] = State(told["stays"]) if told.get("stays") else meaning
+        if state in PASSED or told.get("was") in PASSED:
+            passed.add(stage)
+        elif state in FINISHED:
+            passed.discard(stage)
+        if stage in passed:
             for other, before in after.items():
-                if stage in before and other not in where and all(where.get(one) in PASSED for one in before):
+                if stage in before and other not in where and other not in awaiting and passed.issuperset(before):
                     where[other] = State.PENDING
     return where

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, Context, Decimal
 
 from holdfast.errors import UsageError
 
@@ -10,30 +10,38 @@ Amount = int | float | str | Decimal
 
 MICROS = 1_000_000
 _MOST = 2**62
+#: Of our own: the user may have set the precision, the rounding and the traps of the thread's as he likes.
+_EXACT = Context(prec=60, rounding=ROUND_CEILING, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 
 
 def micros(amount: object, *, what: str = "an amount of money") -> int:
     """Read an amount; `0.4` is four tenths, not the nearest binary fraction. Finer parts are rounded up."""
     if isinstance(amount, bool) or not isinstance(amount, (int, float, str, Decimal)):
-        raise UsageError(f"{what}: {amount!r} is not an amount; give a number")
-    try:
-        exact = Decimal(str(amount)) * MICROS
-        value = int(exact.to_integral_value(rounding="ROUND_CEILING"))
-    except (InvalidOperation, ValueError, OverflowError):
-        raise UsageError(f"{what}: {amount!r} is not an amount; give a number") from None
-    if value < 0:
-        raise UsageError(f"{what}: {amount!r} is negative; money that is spent is zero or more")
-    if value > _MOST:
-        raise UsageError(f"{what}: {amount!r} is too large to be counted")
-    return value
+        raise UsageError(f"{what}: {_shown(amount)} is not an amount; give a number")
+    exact = Decimal(float.__repr__(amount) if isinstance(amount, float) else amount, _EXACT)
+    if not exact.is_finite():
+        raise UsageError(f"{what}: {_shown(amount)} is not an amount; give a number")
+    if exact < 0:
+        raise UsageError(f"{what}: {_shown(amount)} is negative; money that is spent is zero or more")
+    if exact > _MOST // MICROS:
+        raise UsageError(f"{what}: {_shown(amount)} is too large to be counted")
+    return int(_EXACT.multiply(exact, Decimal(MICROS)).to_integral_value(rounding=ROUND_CEILING))
 
 
 def decimal(value: int) -> Decimal:
     """The amount as an exact decimal number."""
-    return Decimal(value) / MICROS
+    return _EXACT.divide(Decimal(value), Decimal(MICROS))
 
 
 def spoken(value: int) -> str:
     """For people: two digits, more only where there is something to see."""
-    exact = decimal(value).normalize()
-    return f"{exact:,.2f}" if exact == exact.quantize(Decimal("0.01")) else f"{exact:,f}"
+    exact = decimal(value).normalize(_EXACT)
+    return f"{exact:,.2f}" if exact == exact.quantize(Decimal("0.01"), context=_EXACT) else f"{exact:,f}"
+
+
+def _shown(amount: object) -> str:
+    try:
+        text = repr(amount)
+    except Exception:  # an integer of more digits than Python writes, or an object that cannot tell what it is
+        text = f"this {type(amount).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -61,6 +61,10 @@ class StageSpec:
             raise DefinitionError(f'{where}: isolate={self.isolate!r} is unknown; the only way is isolate="process"')
         _check_signature(self.handler, where)
 
+    def stands(self, version: str) -> bool:
+        """Whether what this version made is as good as if today's had."""
+        return version == self.version or version in self.compatible_from
+
     @property
     def is_async(self) -> bool:
         return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(

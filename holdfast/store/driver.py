@@ -7,6 +7,7 @@ passes by itself, StoreConflict for a lost race, StoreBroken for the rest.
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,8 +81,17 @@ class Driver(Protocol):
         """Called before user code runs in the transaction: it gets the database as its owner set it up."""
         ...
 
+    def after_user_code(self) -> None:
+        """And the rest of the transaction gets it as we did."""
+        ...
+
+    def check_user_code(self) -> None:
+        """Raise UsageError if user code left the transaction so that it cannot go on."""
+        ...
+
     def trouble(self, error: BaseException) -> StoreError | None:
-        """The trouble of the database that user code ran into, if that is what this error, or its cause, is."""
+        """The trouble of the database that user code ran into, if that is what this error is. What may be the fault of a
+        statement counts as that: if the database is in trouble, our own next statement finds out."""
         ...
 
     def rollback(self) -> None:
@@ -120,16 +130,20 @@ class Forkable:
     """A connection must not be shared with a forked child: the child's copy is cut off, and refuses to work."""
 
     _open: ClassVar[weakref.WeakSet[Forkable]] = weakref.WeakSet()
+    #: A set cannot be read while another thread adds to it.
+    _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.closed = False
-        Forkable._open.add(self)
+        with Forkable._lock:
+            Forkable._open.add(self)
 
     @classmethod
     def inherited(cls) -> list[Forkable]:
         """Connections that were open when this process was forked."""
-        return [one for one in cls._open if one.pid != os.getpid() and not one.closed]
+        with cls._lock:
+            return [one for one in cls._open if one.pid != os.getpid() and not one.closed]
 
     def descriptors(self) -> list[int]:
         """The descriptors a child must not keep."""
@@ -137,6 +151,7 @@ class Forkable:
 
     @classmethod
     def cut_off_child(cls) -> None:
+        cls._lock = threading.Lock()  # whoever held the old one is not here
         null = os.open(os.devnull, os.O_RDWR)
         for one in list(cls._open):
             for descriptor in one.descriptors():

@@ -6,6 +6,7 @@ SQLAlchemy is loaded when the first effect runs; it takes a while, and most proc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,16 +16,24 @@ from holdfast.errors import UsageError
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
+#: Statements that end a transaction or begin one, after any comments. Savepoints are the user's to use.
+_ENDS = re.compile(
+    r"(?:\s+|/\*.*?\*/|--[^\n]*\n)*"
+    r"(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION|ROLLBACK(?!\s+(?:(?:WORK|TRANSACTION)\s+)?TO\b))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
 
 def engine_over(raw: Any, dialect: str) -> Engine:
     """An engine whose only connection is this one, and which never ends its transaction."""
-    from sqlalchemy import create_engine
+    from sqlalchemy import create_engine, event
     from sqlalchemy.pool import StaticPool
 
     url = {"sqlite": "sqlite://", "postgres": "postgresql+psycopg://"}[dialect]
     engine = create_engine(url, creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None)
     for method in ("do_commit", "do_rollback", "do_close", "do_terminate"):
         setattr(engine.dialect, method, _leave_alone)
+    event.listen(engine, "before_cursor_execute", _refuse_ends)
     return engine
 
 
@@ -32,21 +41,27 @@ def _leave_alone(connection: Any) -> None:
     """The transaction is the store's to end."""
 
 
+def _refuse_ends(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+    if _ENDS.match(statement):
+        raise _not_yours()
+
+
 @contextmanager
-def savepoint(engine: Engine) -> Iterator[Connection]:
-    """A Connection inside a savepoint: kept if the block ends well, undone if it raises."""
+def joined(engine: Engine) -> Iterator[Connection]:
+    """A Connection in the transaction. Whoever gives it away has made a savepoint before, and undoes what was done with
+    it if this raises."""
     with engine.connect() as connection:
         connection.begin()
+        # So that a Session on it commits and rolls back a savepoint of its own, and nothing else.
         inner = connection.begin_nested()
-        try:
-            yield connection
-        except BaseException:
-            if inner.is_active:
-                inner.rollback()
-            raise
+        yield connection
         if not inner.is_active or connection.get_nested_transaction() is not inner:
-            raise UsageError(
-                "an effect may not commit or roll back: it is part of the transaction that completes the stage; "
-                "raise an exception to undo it"
-            )
+            raise _not_yours()
         inner.commit()
+
+
+def _not_yours() -> UsageError:
+    return UsageError(
+        "an effect may not commit or roll back: it is part of the transaction that completes the stage; "
+        "raise an exception to undo it"
+    )

@@ -44,6 +44,9 @@ _WRONG_FOR_GOOD = re.compile(
 
 OLDEST_SERVER = 140000
 
+#: What user code cannot have brought about by a statement alone: a lost race, a full disk, a server that goes away.
+_TROUBLE = ("40001", "40P01", "53100", "53300", "57P")
+
 _CONNECT = {
     "connect_timeout": 5,
     "keepalives": 1,
@@ -200,17 +203,32 @@ class Postgres(Forkable):
     def before_user_code(self) -> None:
         self._execute(f"SELECT {_UNPINNED}", None)
 
+    def after_user_code(self) -> None:
+        self._execute(f"SELECT {_PINNED}", None)
+
+    def check_user_code(self) -> None:
+        if self._status is psycopg.pq.TransactionStatus.INERROR:
+            raise UsageError(
+                "a statement failed and the effect went on, but PostgreSQL does nothing more in that transaction: let the "
+                "error out, or put what may fail into `with connection.begin_nested():`"
+            )
+
     def trouble(self, error: BaseException) -> StoreError | None:
+        if self._status is psycopg.pq.TransactionStatus.IDLE:
+            return StoreConflict(f"{self._where}: user code ended the transaction it was part of: {error}")
         raw = getattr(error, "orig", error)
-        if not isinstance(raw, psycopg.Error):
+        if not isinstance(raw, psycopg.Error) or not (raw.sqlstate or "").startswith(_TROUBLE):
             return None
         try:
             self._raise(raw)
         except StoreError as trouble:
-            # A right that is missing, or a table, is a fault of the user's statement, not of the database.
-            return None if isinstance(trouble, StoreBroken) else trouble
+            return trouble
         except psycopg.Error:
             return None
+
+    @property
+    def _status(self) -> psycopg.pq.TransactionStatus:
+        return self._conn.info.transaction_status if self._conn else psycopg.pq.TransactionStatus.UNKNOWN
 
     def rollback(self) -> None:
         if self._conn is None or self.pid != os.getpid():

@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from holdfast.clock import Clock, HostClock
-from holdfast.errors import StoreBroken, StoreError, StoreUnavailable, UsageError
+from holdfast.errors import StoreBroken, StoreConflict, StoreError, StoreUnavailable, UsageError
 from holdfast.store.driver import Begun, Forkable, Row, quietly
 from holdfast.store.statements import Dialect, Statement
 from holdfast.store.store import Store
@@ -194,9 +194,18 @@ class SQLite(Forkable):
     def before_user_code(self) -> None:
         """Nothing was set up differently."""
 
+    def after_user_code(self) -> None:
+        """Nothing was set up differently."""
+
+    def check_user_code(self) -> None:
+        """A statement that failed has undone itself."""
+
     def trouble(self, error: BaseException) -> StoreError | None:
+        if self._conn is None or not self._conn.in_transaction:
+            return StoreConflict(f"{self.path}: user code ended the transaction it was part of: {error}")
         raw = getattr(error, "orig", error)
-        return _translated(raw, self.path) if isinstance(raw, sqlite3.Error) else None
+        code = getattr(raw, "sqlite_errorcode", 0) & 0xFF
+        return _translated(raw, self.path) if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL) else None
 
     def rollback(self) -> None:
         if self.pid == os.getpid():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,10 +22,13 @@ from holdfast.clock import Clock
 from holdfast.errors import StoreBroken, StoreConflict, StoreUnavailable, UsageError
 from holdfast.model.states import State
 from holdfast.store.driver import Begun, Driver, Limits, Listener, Row
-from holdfast.store.enlist import engine_over, savepoint
+from holdfast.store.enlist import engine_over, joined
 from holdfast.store.statements import Statement
 
 T = TypeVar("T")
+
+#: `here` while user code runs inside a transaction, in the thread of that transaction.
+_user_code = threading.local()
 
 #: A transaction that lost a race inside the database is run again this often before the caller hears of it.
 CONFLICT_TRIES = 8
@@ -52,6 +56,7 @@ class Transaction:
         self._counts: dict[tuple[int, str, int], list[int]] = {}
         self._events: list[tuple[Any, ...]] = []
         self._news = False
+        self._let_in = False
 
     def run(self, statement_name: str, /, **params: Any) -> list[Row]:
         """Run a statement and return its rows."""
@@ -106,16 +111,34 @@ class Transaction:
 
     @contextmanager
     def savepoint(self) -> Iterator[Any]:
-        """A SQLAlchemy Connection in this transaction, in a savepoint of its own. Errors of the database are ours."""
-        self._driver.before_user_code()
+        """A SQLAlchemy Connection in this transaction, for user code. What was done with it is undone if the block raises,
+        whatever it raises. Only trouble of the database itself is raised as ours."""
+        driver = self._driver
+        if not self._let_in:
+            self._let_in = True
+            driver.before_user_code()
+        driver.run_text("SAVEPOINT holdfast_effect")
+        _user_code.here = True
         try:
-            with savepoint(self.store.engine()) as connection:
+            with joined(self.store.engine()) as connection:
                 yield connection
-        except Exception as error:
-            trouble = self._driver.trouble(error)
+                driver.check_user_code()
+        except BaseException as error:
+            trouble = driver.trouble(error)
             if trouble is not None:
                 raise trouble from error
+            driver.run_text("ROLLBACK TO SAVEPOINT holdfast_effect")
+            driver.run_text("RELEASE SAVEPOINT holdfast_effect")
             raise
+        finally:
+            _user_code.here = False
+        driver.run_text("RELEASE SAVEPOINT holdfast_effect")
+
+    def end_user_code(self) -> None:
+        """No more user code in this transaction."""
+        if self._let_in:
+            self._let_in = False
+            self._driver.after_user_code()
 
     @property
     def connection(self) -> Any:
@@ -167,6 +190,11 @@ class Write(Generic[T]):
         raise AssertionError("unreachable")
 
     def _once(self) -> T:
+        if getattr(_user_code, "here", False):
+            raise UsageError(
+                "inside an effect the store is written to through the effect's connection, or the two would wait for each "
+                "other: use add_within(connection, …), or ctx.submit in the handler"
+            )
         driver = self._store.connect()
         try:
             begun = driver.begin(self._store.writer, self._seq, exclusive=self._exclusive)
@@ -365,11 +393,13 @@ def open_store(url: str, *, create: bool = True, clock: Clock | None = None) -> 
 
 def _raw(connection: Any) -> Any:
     """The driver's own connection under whatever the caller has."""
+    if hasattr(connection, "driver_connection"):
+        return connection.driver_connection
     if hasattr(connection, "connection") and not hasattr(connection, "cursor"):
         # A Session has a method, a Connection an attribute of that name.
         inner = connection.connection() if callable(connection.connection) else connection.connection
         return _raw(inner)
-    return getattr(connection, "driver_connection", connection)
+    return connection
 
 
 def _version(driver: Driver) -> int:

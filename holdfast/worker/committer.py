@@ -24,7 +24,8 @@ from holdfast.engine.finish import Finished
 from holdfast.engine.reads import stages_with_work, unfinished
 from holdfast.engine.release import release
 from holdfast.engine.remember import MemoWrite, remember
-from holdfast.errors import LeaseLost, StoreBroken, StoreError, StoreUnavailable
+from holdfast.errors import LeaseLost, StoreBroken, StoreConflict, StoreError, StoreUnavailable
+from holdfast.model.faults import describe
 from holdfast.model.states import State
 from holdfast.store import Store, Transaction
 from holdfast.worker.call import Call
@@ -110,6 +111,8 @@ class Committer:
     def remember(self, memo: MemoWrite) -> Future[None]:
         """Write a memo with the next commit; the future tells when it is safe, or that the lease was lost."""
         future: Future[None] = Future()
+        # Whoever waits may give up waiting; the memo is written all the same.
+        future.set_running_or_notify_cancel()
         self._errands.append((memo, future))
         self._bell.set()
         return future
@@ -196,7 +199,9 @@ class Committer:
 
     def _run_errands(self) -> None:
         """Write what handlers wait for. Their money is at stake: it goes out before anything else."""
-        errands = [self._errands.popleft() for _ in range(min(len(self._errands), MOST_SETTLED))]
+        self._write_memos([self._errands.popleft() for _ in range(min(len(self._errands), MOST_SETTLED))])
+
+    def _write_memos(self, errands: list[tuple[MemoWrite, Future[None]]]) -> None:
         memos = [memo for memo, _ in errands]
         try:
             self._commit(lambda tx: remember(tx, memos))
@@ -204,8 +209,11 @@ class Committer:
             self._errands.extendleft(reversed(errands))
             raise
         except Exception as error:
-            for _, future in errands:
-                future.set_exception(error)
+            if len(errands) == 1:
+                errands[0][1].set_exception(error)
+            else:
+                for one in errands:
+                    self._write_memos([one])
             return
         for memo, future in errands:
             if memo.lost:
@@ -256,20 +264,29 @@ class Committer:
         points.reach("claim.before")
         try:
             cycle = self._commit(lambda tx: self._cycle(tx, finished, orders), exclusive=must_be_alone(finished))
-        except StoreError:
+        except StoreError as error:
+            if isinstance(error, StoreConflict) and any(one.effects for one in finished):
+                # User code may lose every race, and must not hold up the others.
+                self._settle_apart(batch, error)
+                return
             # Not committed, and nothing lost: it goes out with the next one.
             self._inbox.extendleft(reversed(batch))
             raise
-        except Exception:
-            if len(batch) == 1:
-                self._give_up(batch[0])
-                return
-            log.exception("a group of %d attempts could not be saved together; each is saved alone", len(finished))
-            for one in batch:
-                self._settle([one], [])
+        except Exception as error:
+            self._settle_apart(batch, error)
             return
         points.reach("claim.after")
         self._deliver(batch, finished, cycle)
+
+    def _settle_apart(self, batch: list[tuple[Call, list[Finished]]], error: Exception) -> None:
+        """Something in this group cannot be saved: it must not take the rest along."""
+        parts = [(call, [one]) for call, many in batch for one in many]
+        if len(parts) == 1:
+            self._give_up(parts[0], error)
+            return
+        log.warning("a group of %d attempts could not be saved together, each is saved alone: %s", len(parts), error)
+        for part in parts:
+            self._settle([part], [])
 
     def _cycle(self, tx: Transaction, finished: list[Finished], orders: list[tuple[int, int]]) -> Cycle:
         ended = [one for one in finished if one.state in (State.DONE, State.SKIPPED, State.FAILED)]
@@ -351,14 +368,15 @@ class Committer:
         calls = [Call(pipeline, spec, together[at : at + size], now) for at in range(0, len(together), size)]
         return calls + [Call(pipeline, spec, [lease], now) for lease in leases if lease.alone]
 
-    def _give_up(self, one: tuple[Call, list[Finished]]) -> None:
+    def _give_up(self, one: tuple[Call, list[Finished]], error: Exception) -> None:
         """An attempt that cannot be saved as it is fails like one that raised; it must not hold up the others."""
         call, many = one
-        log.exception("item %r, stage %r: the attempt could not be saved", call.leases[0].key, call.spec.name)
+        text, trace = describe(error)
         for finished in many:
+            log.error("item %r, stage %r: could not be saved", finished.lease.key, call.spec.name, exc_info=error)
             finished.state, finished.result, finished.output_hash = State.RETRY_LATER, None, None
-            finished.error = finished.traceback = "the attempt could not be saved; the worker's log says why"
-            finished.delay_us = 1_000_000
+            finished.error, finished.traceback = f"the attempt could not be saved: {text}", trace
+            finished.delay_us = finished.backoff_us or 1_000_000
             finished.snooze = False
         try:
             cycle = self._commit(lambda tx: self._cycle(tx, many, []))

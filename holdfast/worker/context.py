@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ from holdfast.model import codec
 from holdfast.model.item import Item, check_key
 from holdfast.model.money import Amount, micros
 from holdfast.model.stage import StageSpec
-from holdfast.worker.once import OnDoubt, Price, SubStep
+from holdfast.worker.once import OnDoubt, Price, SubStep, check_memo_name, check_resource
 
 
 class Surroundings(Protocol):
@@ -41,7 +42,9 @@ class Surroundings(Protocol):
 class Context:
     """One attempt, as its handler sees it. It is of no use once the handler has returned."""
 
-    __slots__ = ("_around", "_lease", "_memos", "_open", "_spec", "attempt", "costs", "effects", "follow_ons", "item")
+    __slots__ = (
+        "_around", "_lease", "_memos", "_open", "_pid", "_spec", "attempt", "costs", "effects", "follow_ons", "item",
+    )  # fmt: skip
 
     def __init__(self, around: Surroundings, pipeline: str, spec: StageSpec, lease: Lease) -> None:
         self.item = Item(pipeline, lease.key, codec.decode(lease.data))
@@ -50,8 +53,9 @@ class Context:
         self._around = around
         self._lease = lease
         self._spec = spec
-        self._memos: set[str] = set()
+        self._memos: dict[str, SubStep] = {}
         self._open = True
+        self._pid = os.getpid()
         #: What goes into the transaction that ends the attempt.
         self.effects: list[Effect] = []
         self.follow_ons: list[FollowOn] = []
@@ -106,6 +110,8 @@ class Context:
         unites the data. A `child` is one that a stage with `after_children=` of this item waits for.
         """
         self._check()
+        if not isinstance(pipeline, str):
+            raise UsageError(f"{self._where}: submit: pipeline {pipeline!r} is not a name")
         if when_exists not in WHEN_EXISTS:
             raise UsageError(f"{self._where}: when_exists={when_exists!r}: it is one of {', '.join(WHEN_EXISTS)}")
         if child and (pipeline, key) == (self.item.pipeline, self.item.key):
@@ -122,6 +128,10 @@ class Context:
         """Record money this attempt has spent, with facts about it; it counts however the attempt ends."""
         self._check()
         spent = micros(amount, what=f"{self._where}: cost")
+        check_resource(resource, f"{self._where}: cost")
+        taken = sorted(_TOLD_ANYWAY & facts.keys())
+        if taken:
+            raise UsageError(f"{self._where}: cost: the event tells {', '.join(taken)} anyway; give the fact another name")
         try:
             codec.encode(facts)
         except ValueRefused as error:
@@ -131,8 +141,11 @@ class Context:
     def idempotency_key(self, name: str) -> str:
         """A key for a provider that knows such keys: the same in every attempt, another one when the stage is run anew."""
         self._check()
+        check_memo_name(name, f"{self._where}: idempotency_key({name!r})")
         memo = self._lease.memos.get(name)
-        return memo.idempotency_key if memo is not None else idempotency_key(self._lease, name)
+        if memo is not None and self._spec.stands(memo.version):
+            return memo.idempotency_key
+        return idempotency_key(self._lease, name, self._spec.version)
 
     def children(self, pipeline: str) -> dict[str, int]:
         """How many of the items submitted as children to a pipeline ended how: `{"done": 9, "failed": 1}`."""
@@ -183,6 +196,15 @@ class Context:
                 f"item {self.item.key!r}, stage {self._spec.name!r}: attempt {self.attempt} is over, "
                 f"and its context cannot be used; wait for your own threads before the handler returns"
             )
+        if self._pid != os.getpid():
+            raise UsageError(
+                f"item {self.item.key!r}, stage {self._spec.name!r}: a forked process cannot use the context; "
+                f"return what it found to the handler"
+            )
+
+
+#: What a cost event says of itself.
+_TOLD_ANYWAY = frozenset({"event", "pipeline", "item", "stage"})
 
 
 def _is_number(value: object) -> bool:

@@ -216,7 +216,7 @@ class _Child:
             sys.stdout.flush()
             sys.stderr.flush()
             try:
-                self._send({"finished": [_told(one) for one in finished]})
+                self._send({"finished": [_told(one, spec.name) for one in finished]})
             except UsageError as error:
                 self._send({"here": str(error)})
 
@@ -263,27 +263,28 @@ class _RunHere(Exception):
     """What a call wants done cannot be sent from one process to another."""
 
 
-def _told(one: Finished) -> dict[str, Any]:
+def _told(one: Finished, stage: str) -> dict[str, Any]:
     """What the worker must know of an attempt, as JSON."""
+    where = f"item {one.lease.key!r}, stage {stage!r}"
     return {
         **{name: getattr(one, name) for name in _TOLD},
         "costs": one.costs,
         "follow_ons": one.follow_ons,
-        "effects": [_address(effect) for effect in one.effects],
+        "effects": [_address(effect, where) for effect in one.effects],
     }
 
 
-def _address(effect: Effect) -> tuple[str, str, Any]:
+def _address(effect: Effect, where: str) -> tuple[str, str, Any]:
     """A function by the name under which both processes know it, and its arguments."""
     function, args = effect
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     if _at(module, name) is not function:
-        raise UsageError(f"effect({name or function!r}): in a process of its own, give a function of a module")
+        raise UsageError(f"{where}: effect({name or function!r}): in a process of its own, give a function of a module")
     try:
         return module, name, codec.decode(codec.encode(list(args)))
     except ValueRefused as error:
         raise UsageError(
-            f"effect({name}): in a process of its own, its arguments must fit into JSON: {error}"
+            f"{where}: effect({name}): in a process of its own, its arguments must fit into JSON: {error}"
         ) from None
 
 

@@ -17,15 +17,13 @@ from holdfast.engine.finish import Finished
 from holdfast.errors import Permanent, StageTimeout, StoreConflict, StoreUnavailable, ValueRefused
 from holdfast.model import codec
 from holdfast.model.durations import spoken
-from holdfast.model.faults import ERROR_LENGTH, describe
-from holdfast.model.outcome import RetryLater, Skip
+from holdfast.model.faults import describe
+from holdfast.model.outcome import NOTHING, RetryLater, Skip, reason_of
 from holdfast.model.states import PASSED, State
 from holdfast.worker.call import Call
 from holdfast.worker.context import BatchContext, Context, Surroundings
 
 log = logging.getLogger("holdfast.worker")
-
-_NOTHING = codec.digest(None)
 
 #: When to come back to work that found the database away.
 AWAY_US = 2_000_000
@@ -134,11 +132,11 @@ class Runner:
                 call,
                 lease,
                 State.SKIPPED,
-                output_hash=_NOTHING,
-                error=_reason(answer),
+                output_hash=NOTHING,
+                error=reason_of(answer),
             )
         if isinstance(answer, RetryLater):
-            reason = _reason(answer)
+            reason = reason_of(answer)
             return self._finished(
                 call, lease, State.RETRY_LATER, error=reason, delay_us=microseconds(answer.after_seconds), snooze=True
             )
@@ -170,10 +168,3 @@ class Runner:
                 finished.effects, finished.follow_ons = context.effects, context.follow_ons
                 finished.backoff_us = microseconds(call.spec.backoff.delay(lease.attempt, self._rng))
         return finished
-
-
-def _reason(answer: Skip | RetryLater) -> str | None:
-    try:
-        return codec.plain_text(str(answer.reason), ERROR_LENGTH) or None
-    except BaseException as worse:
-        return f"(its reason cannot be had: {type(worse).__name__})"

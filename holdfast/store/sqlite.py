@@ -204,6 +204,8 @@ class SQLite(Forkable):
         if self._conn is None or not self._conn.in_transaction:
             return StoreConflict(f"{self.path}: user code ended the transaction it was part of: {error}")
         raw = getattr(error, "orig", error)
+        if not isinstance(raw, sqlite3.Error):
+            return None
         code = getattr(raw, "sqlite_errorcode", 0) & 0xFF
         return _translated(raw, self.path) if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL) else None
 

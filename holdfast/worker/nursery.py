@@ -25,7 +25,7 @@ class Nursery(Forkable):
 
     def __init__(self, serve: Callable[[socket.socket], None]) -> None:
         """`serve` is what a child does: it talks over its socket until that closes."""
-        self._lock = threading.Lock()
+        self._talking = threading.Lock()
         mine, its = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -48,7 +48,7 @@ class Nursery(Forkable):
     def child(self) -> tuple[int, socket.socket]:
         """A new child process: its number, and the line to it."""
         mine, its = socket.socketpair()
-        with self._lock, its:
+        with self._talking, its:
             self._lines = [line for line in self._lines if line.fileno() >= 0] + [mine]
             wire.send(self._line, "child")
             socket.send_fds(self._line, [b"."], [its.fileno()])
@@ -56,7 +56,7 @@ class Nursery(Forkable):
 
     def end(self, pid: int) -> str:
         """End a child that is still there, wait for it, and say how it ended."""
-        with self._lock:
+        with self._talking:
             wire.send(self._line, pid)
             return str(wire.receive(self._line))
 

@@ -160,9 +160,9 @@ def history(tx: Transaction, item: Facts, known: Layout) -> list[Facts]:
     told: list[Facts] = [{"at": item["created_at"], "event": "added"}]
     given = {"item": item["id"], "event": None, "since": None, "pipeline": None, "most": 1000}
     for event in reversed(tx.records("read_newest_events", **given)):
-        told.append(
-            {"at": event["at"], "event": event["event"], "stage": event["stage"], **msgspec.json.decode(event["data"])}
-        )
+        money = {name: event[name] for name in ("amount", "resource") if event[name] is not None}
+        facts = {"at": event["at"], "event": event["event"], "stage": event["stage"], **money}
+        told.append({**msgspec.json.decode(event["data"]), **facts})
     said = {(one.get("stage"), one["event"]) for one in told}
     for outcome in tx.records("item_outcomes", item=item["id"]):
         stage = known.stages[outcome["stage"]].name

@@ -10,6 +10,9 @@ from holdfast.errors import UsageError
 
 Duration = float | int | str | timedelta
 
+#: In microseconds it must fit into 64 bits, beside the time of day.
+LONGEST_SECONDS = 1000 * 366 * 86400.0
+
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
 
@@ -24,8 +27,8 @@ def seconds(length: Duration, *, what: str = "a length of time") -> float:
         value = _read(length.strip(), what)
     else:
         value = float(length) if abs(length) < 1e15 else math.inf
-    if not math.isfinite(value) or value < 0:
-        raise UsageError(f"{what}: {length!r} must be zero or more, and finite")
+    if not 0 <= value <= LONGEST_SECONDS:
+        raise UsageError(f"{what}: {length!r} must be zero or more, and a thousand years at most")
     return value
 
 

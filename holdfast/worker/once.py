@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import shlex
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -140,7 +141,7 @@ class SubStep:
         if self.on_doubt == "hold":
             raise Permanent(
                 f"{self._where}: the call was begun and never recorded, so it may have been made; it is not repeated: "
-                f"see what the provider says, then: holdfast resolve {self.lease.key} --memo {self.name}"
+                f"see what the provider says, then: holdfast why {shlex.quote(self.lease.key)}"
             )
         if not self.spec.stands(memo.version):
             return f"called again by version {self.spec.version}"

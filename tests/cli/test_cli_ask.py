@@ -12,9 +12,13 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.cli.loader import load
+from holdfast.schema import newest
 from tests.support.together import wait_for
 
 UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+
+#: What happened in the store of `done`.
+BEFORE = ["pipeline_registered", "worker_started", "failed", "worker_stopped"]
 
 
 @pytest.fixture
@@ -26,9 +30,14 @@ def done(cli: Any, books: str) -> Any:
     return cli
 
 
-@pytest.mark.parametrize("command", [["status"], ["items"], ["show", "x"], ["why", "x"], ["events"], ["db", "check"],
-                                     ["doctor"], ["retry", "--all"], ["cancel", "--all"], ["costs"],
-                                     ["prune", "--items-older-than", "0"], ["resolve", "x", "--memo", "y", "--call-again"]])  # fmt: skip
+ASKING = [
+    ["status"], ["items"], ["show", "x"], ["why", "x"], ["events"], ["costs"], ["db", "check"], ["doctor"],
+    ["retry", "--all"], ["cancel", "--all"], ["resolve", "x", "--memo", "y", "--call-again"],
+    ["prune", "--items-older-than", "0"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ASKING)
 def test_who_only_asks_makes_no_store(command: list[str], cli: Any, database: str, tmp_path: Path) -> None:
     result = cli(*command, code=5)
     assert result.stderr.count("\n") == 1
@@ -110,7 +119,6 @@ def test_items_are_chosen_by_stage_state_key_and_error(done: Any) -> None:
     assert keys("--state", "failed", "--error", "other") == []
     assert keys("--error", "no pages") == ["bad"]
     assert keys("--error", "no pages", "--key", "g*") == []
-    assert keys("--error", "") == ["good", "good", "bad", "empty", "empty"] or True
     assert keys("--pipeline", "books", "--key", "e????") == ["empty"]
     assert "bad has no pages" in done("items", "--state", "failed").stdout
     assert "bad has no pages" in done("items", "--error", "pages").stdout
@@ -151,7 +159,7 @@ def test_an_unknown_key_is_wrong_usage(done: Any, command: str) -> None:
 def test_events_are_told_oldest_first_and_chosen_by_filter(done: Any) -> None:
     done("retry", "--key", "bad", "--reason", "pages found")
     told = done.json("events")
-    assert [one["event"] for one in told] == ["pipeline_registered", "failed", "retried"]
+    assert [one["event"] for one in told] == [*BEFORE, "retried"]
     assert all(UTC.fullmatch(one["at"]) for one in told)
     assert done.json("events", "--event", "retried")[0]["data"]["reason"] == "pages found"
     assert [one["event"] for one in done.json("events", "--key", "bad")] == ["failed", "retried"]
@@ -167,8 +175,8 @@ def test_events_are_followed_as_they_come(done: Any) -> None:
     """In JSON each event is a line of its own, what was before first, nothing twice."""
     process = done.start("events", "--follow", "--json")
     assert process.stdout is not None
-    old = [json.loads(process.stdout.readline())["event"] for _ in range(2)]
-    assert old == ["pipeline_registered", "failed"]
+    old = [json.loads(process.stdout.readline())["event"] for _ in BEFORE]
+    assert old == BEFORE
     for n in range(3):
         done("retry", "--state", "done", "--key", "good" if n else "empty", "--stage", "chunk", "--reason", str(n))
         if n < 2:
@@ -180,8 +188,9 @@ def test_events_are_followed_as_they_come(done: Any) -> None:
 
 
 def test_db_check_finds_nothing_and_db_upgrade_does_nothing_twice(cli: Any) -> None:
-    assert cli.json("db", "upgrade") == {"applied": ["0001 engine"], "schema": 1}
-    assert cli.json("db", "upgrade") == {"applied": [], "schema": 1}
+    first = cli.json("db", "upgrade")
+    assert (first["applied"][0], first["schema"]) == ("0001 engine", newest())
+    assert cli.json("db", "upgrade") == {"applied": [], "schema": newest()}
     assert cli.json("db", "check") == {"wrong": []}
     assert cli("db", "check").stdout == "All is well.\n"
 
@@ -201,6 +210,6 @@ def test_db_check_ends_with_5_when_something_is_wrong(lite: Any, books: str, tmp
 def test_doctor_tells_facts(cli: Any, books: str, database: str) -> None:
     cli("add", books, "one")
     facts = cli.json("doctor")
-    assert facts["schema"] == 1
+    assert facts["schema"] == newest()
     assert facts["store"]["database"] == {"sqlite": "sqlite", "postgres": "postgresql"}[database]
     assert "workers: 0 alive, 0 silent" in cli("doctor").stdout

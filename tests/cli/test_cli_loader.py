@@ -72,10 +72,60 @@ def test_all_pipelines_of_a_file_are_taken_once(write: Write) -> None:
     assert [spec.name for spec in load(write("two.py", text), None)[1]] == ["first", "second"]
 
 
-def test_a_store_given_counts_more_than_one_in_the_file(write: Write) -> None:
-    file = write("stored.py", one(store="sqlite:///of-the-file.db"))
-    assert load(file, None)[0] == "sqlite:///of-the-file.db"
-    assert load(file, "sqlite:///given.db")[0] == "sqlite:///given.db"
+def test_the_store_is_the_one_given_then_the_files_then_the_environments_then_the_default(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = write("silent.py", one())
+    naming = write("naming.py", one(store="sqlite:///of-the-file.db"))
+    assert load(silent, None)[0] == DEFAULT_URL
+    assert load(naming, None)[0] == "sqlite:///of-the-file.db"
+    monkeypatch.setenv("HOLDFAST_URL", "sqlite:///of-the-environment.db")
+    assert load(silent, None)[0] == "sqlite:///of-the-environment.db"
+    assert load(naming, None)[0] == "sqlite:///of-the-file.db"
+    assert load(silent, "sqlite:///given.db")[0] == load(naming, "sqlite:///given.db")[0] == "sqlite:///given.db"
+
+
+#: Every command that has a FILE, as it is called without a store.
+WITH_FILE = ["add FILE a", "run FILE", "plan FILE", "reprocess FILE --stale", "accept FILE"]
+
+
+@pytest.mark.parametrize("command", WITH_FILE)
+def test_every_command_with_a_file_takes_the_store_that_the_file_names(command: str, lite: Any, write: Write) -> None:
+    """Also where HOLDFAST_URL names another one; only --store counts more."""
+    file = write("naming.py", one(store="sqlite:///of-the-file.db"))
+    args = [file if word == "FILE" else word for word in command.split()]
+    for given in ([], ["--store", "sqlite:///given.db"]):
+        used = "given.db" if given else "of-the-file.db"
+        lite("db", "upgrade", "--store", f"sqlite:///{used}")
+        lite(*args, *given)
+        known = [pipeline["name"] for pipeline in lite.json("status", "--store", f"sqlite:///{used}")["pipelines"]]
+        assert known == ["one"]
+        assert not Path("../store.db").exists()
+        Path(used).unlink()
+
+
+WITHOUT_FILE = [["status"], ["items"], ["events"], ["costs"], ["db", "check"], ["doctor"]]
+
+
+@pytest.mark.parametrize("command", WITHOUT_FILE)
+def test_every_other_command_takes_the_store_given_then_the_environments(command: list[str], lite: Any, books: str) -> None:
+    lite("add", books, "a")
+    lite(*command)
+    assert "other.db does not exist" in lite(*command, "--store", "sqlite:///other.db", code=5).stderr
+    lite("db", "upgrade", "--store", DEFAULT_URL)
+    type(lite)("")(*command)
+
+
+def test_help_says_which_store_is_taken(lite: Any) -> None:
+    assert "what FILE names, then $HOLDFAST_URL, then sqlite:///holdfast.db" in " ".join(lite("run", "--help").stdout.split())
+    said = " ".join(lite("status", "--help").stdout.split())
+    assert "[default: $HOLDFAST_URL, then sqlite:///holdfast.db]" in said
+
+
+def test_an_address_that_is_no_text_is_wrong_usage(lite: Any) -> None:
+    done = lite.process("status", env={"HOLDFAST_URL": "sqlite:///caf\udce9.db"})
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "is not valid UTF-8" in done.stderr
 
 
 def test_the_database_speaks_for_itself_while_a_file_is_imported(write: Write) -> None:
@@ -131,8 +181,7 @@ def test_a_wrong_file_is_told_with_its_place(what: str, lite: Any, write: Write)
     text, said = WRONG[what]
     write("neighbour_that_fails.py", "1 / 0\n")
     file = write("wrong.py", text)
-    given = lite if what != "two stores" else type(lite)("")
-    result = given("run", file, code=4)
+    result = lite("run", file, code=4)
     assert said in result.stderr
     assert result.stderr.startswith("holdfast: ") and result.stderr.count("\n") == 1
     assert not list(Path("..").glob("store.db*"))

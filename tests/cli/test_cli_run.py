@@ -247,7 +247,7 @@ WRONG_STORES = {
     "an unknown kind": (2, "write sqlite:///path/to/file.db or postgresql://"),
     "no address at all": (2, "write sqlite:///path/to/file.db or postgresql://"),
     "no database": (5, "wrong.db is not a SQLite database"),
-    "a newer schema": (5, "has schema 999, this holdfast knows 1"),
+    "a newer schema": (5, "has schema 999, this holdfast knows "),
     "a folder": (5, "wrong.db is a folder"),
     "a folder that cannot be written to": (5, "/proc/holdfast.db cannot be opened"),
     "a folder that is not there": (5, "/no/such/folder does not exist"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,11 +78,11 @@ def press(cli: Any, write: Write, monkeypatch: pytest.MonkeyPatch) -> Press:
 def test_a_plan_says_why_how_many_and_what_it_would_cost(press: Press) -> None:
     """Three items cost 0.1, 0.2 and 0.3: 0.6 in all, give or take what single ones differ."""
     press.set_version("2")
-    head, stages = press("plan").stdout.splitlines()[1:3], press("plan").stdout.splitlines()[2:4]
-    assert head[0].split() == ["stage", "why", "run", "perhaps", "cost", "perhaps", "more", "handler", "time"]
-    assert stages[0].split()[:8] == ["read", "3", "version", "3", "0", "0.60", "±", "0.14"]
-    assert stages[1].split() == ["bind", "3", "upstream", "0", "3", "0.00", "6.00", "-"]
-    total = press("plan").stdout.splitlines()[-1]
+    name, head, read, bind, total = press("plan").stdout.splitlines()
+    assert name == "press"
+    assert head.split() == ["stage", "why", "run", "perhaps", "cost", "perhaps", "more", "handler", "time"]
+    assert read.split()[:8] == ["read", "3", "version", "3", "0", "0.60", "±", "0.14"]
+    assert bind.split() == ["bind", "3", "upstream", "0", "3", "0.00", "6.00", "-"]
     assert total.startswith("total: 3 to run, perhaps 3 more; cost 0.60 ± 0.14, perhaps 6.00 more; handler time ")
 
 
@@ -93,7 +92,8 @@ def test_a_plan_in_json_has_no_float_of_money(press: Press) -> None:
     answer = press.json("plan")
     [pipeline] = answer["pipelines"]
     read, bind = pipeline["stages"]
-    assert (pipeline["name"], read["stage"], read["why"], read["sure"], read["perhaps"]) == ("press", "read", {"version": 3}, 3, 0)
+    assert (pipeline["name"], read["stage"]) == ("press", "read")
+    assert (read["why"], read["sure"], read["perhaps"]) == ({"version": 3}, 3, 0)
     assert (read["cost"], read["cost_micros"], read["spread"], read["spread_micros"]) == ("0.6", 600000, "0.141421", 141421)
     assert (bind["why"], bind["sure"], bind["perhaps"]) == ({"upstream": 3}, 0, 3)
     assert (bind["perhaps_cost"], bind["perhaps_cost_micros"]) == ("6", 6000000)
@@ -111,7 +111,7 @@ def test_a_plan_says_when_nothing_is_stale(press: Press) -> None:
 def test_data_that_changed_makes_its_item_stale(press: Press, write: Write) -> None:
     press("add", "--from", write("items.jsonl", '{"key": "bb", "n": 1}'))
     [read, bind] = press.json("plan")["pipelines"][0]["stages"]
-    assert (read["why"], bind["why"]) == ({"input changed": 1}, {"upstream": 1})
+    assert (read["why"], bind["why"]) == ({"input changed": 1}, {"input changed": 1})
     assert "1 input changed" in press("plan").stdout
 
 
@@ -224,4 +224,4 @@ def test_all_pipelines_of_a_file_are_looked_at(lite: Any, write: Write, monkeypa
     assert two.json("accept", "--pipeline", "press")["counts"] == {"press/read": 1}
     assert "press: nothing is stale\npost\n" in two("plan").stdout
     assert two("reprocess", "--stale").stdout == "sent back: 2 (2 post/send)\n"
-    assert json.loads(two("plan", "--json").stdout)["total"]["sure"] == 0
+    assert two.json("plan")["total"]["sure"] == 0

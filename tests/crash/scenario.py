@@ -40,7 +40,7 @@ QUICK = Backoff(first_seconds=0.005, most_seconds=0.005)
 
 def work(item: Item, ctx: Context, stage: str, *before: str) -> dict[str, str]:
     """Every execution has a mark of its own, and says whose results it has seen."""
-    mark = f"{os.getpid()}-{next(_numbers)}"
+    mark = f"{os.getpid()}.{next(_numbers)}"
     seen = {name: ctx.result(name)["mark"] for name in before}
     for name in before or ("",):
         ledger.append("start", item.key, stage, ctx.attempt, mark=mark, seen=f"{name} {seen[name]}" if name else "")

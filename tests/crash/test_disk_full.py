@@ -17,7 +17,7 @@ from holdfast import Holdfast
 from holdfast.engine.add import add_items, read_items
 from holdfast.errors import StoreUnavailable
 from tests.support.processes import Crew, crew_on, wait_for
-from tests.support.unharmed import assert_unharmed, pages
+from tests.support.unharmed import assert_unharmed, begin, pages
 
 LEASE = 1.0
 BIG = [{"key": f"big-{number}", "text": "x" * 100_000} for number in range(20)]
@@ -73,12 +73,13 @@ def crew(disk: Disk, tmp_path: Path) -> Iterator[Crew]:
 
 @pytest.mark.fault(44)
 @pytest.mark.req("V6", "V7")
-def test_a_full_disk_makes_work_wait_and_room_lets_it_go_on(crew: Crew, disk: Disk):
+def test_a_full_disk_makes_work_wait_and_room_lets_it_go_on(crew: Crew, disk: Disk, tmp_path: Path):
     for number in range(2):
         crew.start(f"w{number}", lease=LEASE)
-    crew.add(pages(200, 0.02))
-    wait_for(lambda: len(crew.ledger.ends()) > 100)
+    gate = tmp_path / "gate"
+    begin(crew, gate, pages(100, 0.02))
     disk.fill()
+    gate.touch()
     wait_for(lambda: all("the disk is full" in worker.said for worker in crew.workers), timeout=10)
     # Handlers that run may end; then nothing starts any more.
     wait_for(lambda: time.monotonic() - crew.ledger.lines()[-1].at > 2 * LEASE)

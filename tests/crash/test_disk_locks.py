@@ -13,7 +13,7 @@ import pytest
 from holdfast import Holdfast
 from tests.support.locks import foreign_writer
 from tests.support.processes import RECOVERY_SECONDS, Crew, crew_on, wait_for
-from tests.support.unharmed import assert_unharmed, pages
+from tests.support.unharmed import assert_unharmed, begin, pages
 
 LEASE = 1.0
 
@@ -30,14 +30,14 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.fault(40)
 @pytest.mark.req("V5", "V6", "V7")
-def test_a_foreign_program_that_holds_the_write_lock_costs_nobody_anything(crew: Crew, file: Path):
+def test_a_foreign_program_that_holds_the_write_lock_costs_nobody_anything(crew: Crew, file: Path, tmp_path: Path):
     for number in range(2):
         crew.start(f"w{number}", lease=LEASE, far=True)
-    crew.add(pages(150, 0.02))
-    wait_for(lambda: len(crew.ledger.ends()) > 50)
+    gate = tmp_path / "gate"
+    begin(crew, gate, pages(150, 0.02))
     with foreign_writer(file):
         time.sleep(3 * LEASE)
-        assert not crew.is_done()
+    gate.touch()
     crew.wait_until_done()
     assert_unharmed(crew)
 

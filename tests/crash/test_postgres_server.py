@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.processes import Crew, crew_on, wait_for
-from tests.support.unharmed import assert_unharmed, pages
+from tests.support.unharmed import assert_unharmed, begin, pages
 
 LEASE = 1.0
 
@@ -35,14 +35,16 @@ def test_workers_go_on_by_themselves_after_the_server_crashed_under_load(cluster
     with crew_on(cluster.database("crash"), tmp_path) as crew:
         for number in range(2):
             crew.start(f"w{number}", lease=LEASE)
-        crew.add(pages(300, 0.02))
-        for _ in range(2):
-            so_far = len(crew.ledger.ends())
-            wait_for(lambda: len(crew.ledger.ends()) > so_far + 50)  # noqa: B023
+        gate = tmp_path / "gate"
+        begin(crew, gate, pages(80, 0.02))
+        for number in range(2):
+            # Also what is under way when the server goes; and there is new work when it is back.
+            crew.add(pages(80, 0.02, prefix=f"round-{number}"))
             cluster.restart("immediate")
             committed = _outcomes(crew)
+            crew.add(pages(1, 0, prefix=f"after-{number}"))
             wait_for(lambda: _outcomes(crew) > committed, timeout=5.0)  # noqa: B023
-        assert not crew.is_done()
+        gate.touch()
         crew.wait_until_done()
         assert_unharmed(crew)
 
@@ -76,11 +78,11 @@ def test_after_a_frozen_server_thaws_nobody_is_taken_for_dead(cluster: Cluster, 
     with crew_on(cluster.database("frozen"), tmp_path) as crew:
         for number in range(3):
             crew.start(f"w{number}", lease=LEASE, far=True)
-        crew.add(pages(150, 0.05))
-        wait_for(lambda: len(crew.ledger.ends()) > 50)
+        gate = tmp_path / "gate"
+        begin(crew, gate, pages(150, 0.05))
         with cluster.frozen():
             time.sleep(3 * LEASE)
-        assert not crew.is_done()
+        gate.touch()
         crew.wait_until_done()
         assert_unharmed(crew)
 

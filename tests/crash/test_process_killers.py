@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +17,7 @@ KILLERS = {"abort": signal.SIGABRT, "segfault": signal.SIGSEGV}
 def keep_one_alive(crew: Crew, *, concurrency: int, timeout: float = 60.0) -> list[int]:
     """What a supervisor does: replace the worker whenever it dies, until all is done. The exit codes of the dead."""
     codes: list[int] = []
-    worker = crew.start(f"w{len(crew.workers)}", concurrency=concurrency)
+    worker = crew.workers[-1] if crew.workers else crew.start("w0", concurrency=concurrency)
 
     def done() -> bool:
         nonlocal worker
@@ -120,4 +122,33 @@ def test_a_memory_hog_in_isolation_ends_alone(hire: Callable[[str], Crew]):
     crew.wait_until_done()
     assert crew.stage("hog", "fetch")["state"] == "exhausted"
     assert worker.is_alive
+    crew.judge()
+
+
+@pytest.mark.fault(13)
+def test_a_worker_that_cannot_start_as_many_threads_as_it_wants_works_with_fewer(crew: Crew):
+    """Each thread reserves eight megabytes: under a limit of memory there is an end to them."""
+    crew.add({"key": f"page-{number}", "fetch": "sleep 0.1"} for number in range(100))
+    crew.start(environment={"HOLDFAST_TEST_MEMORY": str(600 << 20)}, concurrency=100)
+    crew.wait_until_done()
+    assert crew.app.status()[0]["stages"][2]["states"] == {"done": 100}
+    crew.judge()
+
+
+@pytest.mark.fault(11)
+@pytest.mark.parametrize("moment", ["idle", "busy"])
+def test_the_death_of_the_process_that_makes_children_costs_no_item_its_attempts(hire: Callable[[str], Crew], moment: str):
+    """The system may end any process of a worker. Either it is replaced, or the worker makes way for another."""
+    crew = hire("isolated_books")
+    crew.add([{"key": "first", "fetch": f"until {crew.gate()}" if moment == "busy" else ""}])
+    worker = crew.start()
+    wait_for(lambda: crew.ledger.starts("first"))
+    if moment == "idle":
+        crew.wait_until_done()
+    [nursery] = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
+    os.kill(int(nursery), signal.SIGKILL)
+    crew.gate().touch()
+    crew.add(f"page-{number}" for number in range(10))
+    keep_one_alive(crew, concurrency=4)
+    assert crew.app.status()[0]["stages"][2]["states"] == {"done": 11}
     crew.judge()

@@ -40,9 +40,9 @@ def test_a_second_signal_hands_everything_back_at_once(crew: Crew):
     crew.add([{"key": f"long-{number}", "fetch": f"until {crew.gate()}"} for number in range(3)])
     worker = crew.start(grace=20)
     wait_for(lambda: len(crew.ledger.starts()) == 3)
-    worker.terminate()
+    worker.send(signal.SIGINT)
     wait_for(lambda: crew.ledger.lines("stopping"))
-    worker.terminate()
+    worker.send(signal.SIGINT)
     assert worker.wait(3) == 0
     assert {(crew.stage(f"long-{number}", "fetch")["state"], spent(crew, f"long-{number}")) for number in range(3)} == {
         ("pending", 0)

@@ -64,7 +64,7 @@ def test_on_postgres_a_workers_own_clock_has_no_effect_at_all(url: str, tmp_path
         crew.wait_until_done()
         for key in keys:
             first, second = crew.ledger.starts(key)
-            assert 1.0 <= second.at - first.at < 2.0
+            assert 1.0 <= second.at - first.at < 5.0
         stages = [crew.app.show(key)["stages"][0] for key in keys]
         times = [stage[name] for stage in stages for name in ("started_at", "ended_at")]
         times += [event["at"] for event in crew.app.events(most=1000)]
@@ -81,9 +81,9 @@ def test_the_time_of_day_jumps_while_work_is_under_way(crew: Crew, skew: MakeSke
         crew.start(f"w{number}", lease=LEASE, far=True, environment=clock.environment)
     long = [{"key": f"long-{number}", "fetch": f"sleep {2 * LEASE}"} for number in range(4)]
     crew.add([*long, *pages(100, 0.04)])
-    for hours in (1, -1, 0):
+    for hours in (1, -1, 0, 1, 2, 3, 4, 0):
         so_far = len(crew.ledger.ends())
-        wait_for(lambda: len(crew.ledger.ends()) > so_far + 60)  # noqa: B023
+        wait_for(lambda: len(crew.ledger.ends()) > so_far + 30)  # noqa: B023
         clock.set(hours=hours)
     crew.wait_until_done()
     assert_unharmed(crew)
@@ -106,7 +106,7 @@ def test_retries_come_when_they_should_although_the_clock_is_set(
         crew.wait_until_done()
         for key in keys:
             first, second = crew.ledger.starts(key)
-            assert 1.9 < second.at - first.at < 4.0
+            assert 1.9 < second.at - first.at < 7.0
         assert crew.app.check() == []
 
 

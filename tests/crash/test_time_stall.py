@@ -20,25 +20,28 @@ from holdfast.worker.services import Reaper
 from tests.support.cluster import Cluster
 from tests.support.processes import Crew, wait_for
 from tests.support.together import listening
-from tests.support.unharmed import assert_unharmed, pages
+from tests.support.unharmed import assert_unharmed, begin, pages
 
 LEASE = 1.0
 
 
 @pytest.mark.fault(53)
 @pytest.mark.req("V2", "V5", "V6")
-def test_workers_that_slept_together_for_five_leases_go_on_where_they_were(crew: Crew):
-    """To each of them every other was silent for five leases; and so was itself."""
+def test_workers_that_slept_together_for_five_leases_go_on_where_they_were(crew: Crew, tmp_path: Path):
+    """To each of them every other was silent for five leases; and so was itself. One wakes a little before the others."""
     for number in range(3):
         crew.start(f"w{number}", lease=LEASE, far=number > 0)
-    crew.add([*pages(6, 0.5, prefix="long"), *pages(150, 0.02, prefix="short")])
-    wait_for(lambda: len(crew.ledger.ends()) > 60)
+    gate = tmp_path / "gate"
+    begin(crew, gate, pages(150, 0.03))
     for worker in crew.workers:
         worker.send(signal.SIGSTOP)
     time.sleep(5 * LEASE)
-    assert not crew.is_done()
-    for worker in crew.workers:
+    first, *others = crew.workers
+    first.send(signal.SIGCONT)
+    time.sleep(0.3 * LEASE)
+    for worker in others:
         worker.send(signal.SIGCONT)
+    gate.touch()
     crew.wait_until_done()
     assert_unharmed(crew)
 

@@ -13,8 +13,8 @@ from tests.mutants.bugs import MUTANTS, VARIABLE
 from tests.support.processes import ROOT
 
 #: Quick, and aimed at what a late, dead or simultaneous worker may do.
-PART = ("tests/crash/test_interleavings.py", "tests/engine/test_fence.py", "tests/engine/test_reap.py")
-SEEDS = {"sqlite": "60", "postgres": "20"}
+PART = ("tests/engine/test_fence.py", "tests/engine/test_reap.py", "tests/crash/test_interleavings.py")
+SEEDS = {"sqlite": "30", "postgres": "10"}
 
 
 def run_part(database: str, mutant: str) -> tuple[int, dict[str, int], str]:

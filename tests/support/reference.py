@@ -409,10 +409,12 @@ class Reference:
         return place in self.waiting or place in self.delayed or any(x.place == place for x in self.leases.values())
 
     def _chosen(self, states: Collection[str], stage: str | None, key: str | None) -> list[tuple[Place, str]]:
+        """A stage that the pipeline no longer has is meant only if it is named."""
+        stages = {stage} if stage is not None else {one.name for one in self.active_stages()}
         return [
             (place, state)
             for place, (state, _) in self.states().items()
-            if state in states and stage in (None, place[1]) and key in (None, place[0])
+            if state in states and place[1] in stages and key in (None, place[0])
         ]
 
     def _tell(self, event: str, place: Place) -> None:

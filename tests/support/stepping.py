@@ -122,6 +122,8 @@ class Actor:
             if self.rng.random() < 0.8:
                 alive = self.write(lambda tx: workers.beat(tx, self.who, {}))
                 yield
+                if alive and self.robbed and not self.story.person:
+                    raise AssertionError(f"{self.label} lives, and yet {self.robbed} was taken from it")
                 if not alive:
                     # What it holds it still speaks of, too late.
                     yield from self._join()
@@ -136,6 +138,9 @@ class Actor:
     def _join(self) -> Iterator[None]:
         number = new_identity()
         self.who = Identity(number, self.label, "host", f"process {number}", LEASE_SECONDS * SECOND)
+        #: Leases that were granted to this number and taken from it.
+        self.robbed: list[int] = []
+        self.own: set[int] = set()
         self.write(lambda tx: workers.join(tx, self.who, [], {}))
         yield
 
@@ -171,7 +176,10 @@ class Actor:
         for one, value in said:
             if (one.lease.id, one.lease.stage) in accepted:
                 self.story.tell("accepted", one.lease, value)
+            if one.lost and one.lease.id in self.own:
+                self.robbed.append(one.lease.id)
         for lease in taken:
+            self.own.add(lease.id)
             self.story.tell("claimed", lease)
         self.hand += moved + taken
         self.story.idle = 0 if self.hand or said else self.story.idle + 1

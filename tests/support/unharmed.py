@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from tests.support.processes import Crew
+from tests.support.processes import Crew, wait_for
 
 STAGES = ("fetch", "extract", "save")
 
@@ -14,6 +15,20 @@ def pages(count: int, seconds: float, prefix: str = "page") -> Iterator[dict[str
     """Items whose every stage takes this long."""
     for number in range(count):
         yield {"key": f"{prefix}-{number}", **dict.fromkeys(STAGES, f"sleep {seconds}")}
+
+
+def held(count: int, gate: Path) -> Iterator[dict[str, str]]:
+    """Items whose first stage runs until there is a file of this name."""
+    for number in range(count):
+        yield {"key": f"held-{number}", "fetch": f"until {gate}"}
+
+
+def begin(crew: Crew, gate: Path, others: Iterable[dict[str, str]]) -> None:
+    """Give the workers two items to hold until the gate opens, and others; return when all that is under way."""
+    crew.add(held(2, gate))
+    wait_for(lambda: len(crew.ledger.starts(stage="fetch")) == 2)
+    crew.add(others)
+    wait_for(lambda: len(crew.ledger.ends()) > 40)
 
 
 def assert_unharmed(crew: Crew) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Item, Pipeline, RetryLater, Skip, UsageError
+from holdfast import Backoff, BatchContext, Context, HoldfastError, Item, Pipeline, RetryLater, Skip, UsageError
 from holdfast.model.states import FINISHED
-from tests.support.bench import QUICK, Bench
+from tests.support.bench import QUICK, Bench, Ran
 from tests.support.processes import wait_for
 
 QUIET_EXITS: dict[str, Callable[[], BaseException]] = {
@@ -226,6 +226,45 @@ def test_an_isolated_child_that_hangs_is_killed(run: Bench):
     ran = run(pipeline, ITEMS, concurrency=2)
     assert ran.stage("bad", "work")["error"] == "StageTimeout: ran longer than 0.3 s"
     assert ran.states("work") == {"done": 20, "exhausted": 1}
+
+
+@pytest.mark.fault(14)
+def test_a_batch_that_hangs_is_given_up_and_tried_again_item_by_item(run: Bench):
+    stop = threading.Event()
+    pipeline = Pipeline("p")
+
+    @pipeline.stage(batch=8, timeout=0.2, max_attempts=2, backoff=QUICK)
+    def work(items: list[Item], ctx: BatchContext) -> list[str]:
+        if any(item.key == "bad" for item in items):
+            stop.wait(30)
+        return [item.key for item in items]
+
+    try:
+        ran = run(pipeline, ITEMS, concurrency=1)
+    finally:
+        stop.set()
+    assert ran.state("bad", "work") == "exhausted"
+    assert ran.states("work") == {"done": 20, "exhausted": 1}
+
+
+@pytest.mark.fault(14)
+def test_a_worker_with_too_many_hanging_threads_steps_down_and_hands_back_the_rest(run: Bench):
+    """Threads cannot be ended. A process full of lost ones is of no use: it says so, and another must take over."""
+    stop = threading.Event()
+    pipeline = Pipeline("p")
+
+    @pipeline.stage(timeout=0.1, backoff=Backoff(first_seconds=60))
+    def work(item: Item, ctx: Context) -> None:
+        stop.wait(60)
+
+    try:
+        with pytest.raises(HoldfastError, match="a new process must take over"):
+            run(pipeline, ITEMS, concurrency=1)
+    finally:
+        stop.set()
+    ran = Ran(run.app(pipeline))
+    assert set(ran.states("work")) == {"pending", "retry_later"}
+    assert ran.app.check() == []
 
 
 # Things left behind ---------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.testing import CRASH_VARIABLE, crash_from_environment
 from holdfast.worker import Settings
 from tests.mutants.bugs import from_environment
-from tests.support.processes import Ledger
+from tests.support.ledger import Ledger
 
 KEYS = ("k0", "k1", "k2", "k3")
 LEASE_SECONDS = 1.0

@@ -163,13 +163,13 @@ def test_work_that_ends_just_as_it_is_taken_over_is_completed_once(hire: Callabl
 
     def raced() -> bool:
         nonlocal count
-        if len(crew.ledger.ends(stage="fetch")) >= count - 12:
+        if len(crew.ledger.ends(stage="fetch")) >= count - 8:
             crew.add(
                 {"key": f"page-{number}", "fetch": f"sleep {lease * rng.uniform(0.9, 1.1)}"}
-                for number in range(count, count + 12)
+                for number in range(count, count + 8)
             )
-            count += 12
-        return len(crew.events("lease_expired")) >= 12
+            count += 8
+        return len(crew.events("lease_expired")) >= 6
 
     wait_for(raced)
     for worker in crew.workers[1:]:

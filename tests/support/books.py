@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Backoff, BatchContext, Context, Item, Permanent, Pipeline, RetryLater, Skip
-from tests.support.processes import Ledger
+from tests.support.ledger import Ledger
 
 ledger = Ledger(Path(os.environ.get("HOLDFAST_TEST_LEDGER", os.devnull)))
 QUICK = Backoff(first_seconds=0.02, most_seconds=0.05)

@@ -21,7 +21,7 @@ from holdfast import Context, Item, Pipeline, RetryLater
 from holdfast.engine.claim import EAGER_RESULT
 from holdfast.store import Store
 from tests.support.books import QUICK, ledger
-from tests.support.processes import Ledger
+from tests.support.ledger import Ledger
 
 own_tables = Pipeline("own_tables")
 

@@ -16,8 +16,6 @@ ledger, a file outside the database, when they start and when they end; `judge` 
 from __future__ import annotations
 
 import fcntl
-import importlib
-import json
 import os
 import signal
 import subprocess
@@ -26,18 +24,19 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import sql
 
-from holdfast import Holdfast, Pipeline
+from holdfast import Holdfast
 from holdfast.model.states import OPEN
 from holdfast.store.postgres import read_url
 from holdfast.store.sqlite import file_of
 from holdfast.testing import CRASH_VARIABLE
+from tests.support.ledger import Ledger, Line
+from tests.support.worker_main import find_pipeline
 
 T = TypeVar("T")
 
@@ -60,66 +59,6 @@ def wait_for(fact: Callable[[], T], timeout: float = STUCK_SECONDS, *, every: fl
         if time.monotonic() > give_up_at:
             raise AssertionError(f"waited {timeout:.1f} s in vain for {fact}")
         time.sleep(every)
-
-
-# The ledger -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """What a handler wrote: that it started, that it ended, or anything else worth knowing."""
-
-    what: str
-    key: str
-    stage: str
-    attempt: int
-    pid: int
-    #: On the machine's steady clock, which all processes share.
-    at: float
-    #: The mark of this one execution; it is part of the result.
-    mark: str = ""
-    #: The mark in the result of the stage before, as this handler got it.
-    seen: str = ""
-
-
-class Ledger:
-    """An append-only file outside the database. One write per line, so that no kill can tear two lines."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._read_to = 0
-        self._known: list[Line] = []
-
-    def append(
-        self, what: str, key: str, stage: str = "", attempt: int = 0, *, mark: str = "", seen: str = ""
-    ) -> None:
-        line = [what, key, stage, attempt, os.getpid(), time.monotonic(), mark, seen]
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            os.write(descriptor, json.dumps(line).encode() + b"\n")
-        finally:
-            os.close(descriptor)
-
-    def lines(self, what: str | None = None, key: str | None = None, stage: str | None = None) -> list[Line]:
-        """What is written so far, as far as it matches."""
-        if self.path.exists():
-            with self.path.open("rb") as file:
-                file.seek(self._read_to)
-                for raw in file:
-                    if raw.endswith(b"\n"):
-                        self._read_to += len(raw)
-                        self._known.append(Line(*json.loads(raw)))
-        return [
-            line
-            for line in self._known
-            if what in (None, line.what) and key in (None, line.key) and stage in (None, line.stage)
-        ]
-
-    def starts(self, key: str | None = None, stage: str | None = None) -> list[Line]:
-        return self.lines("start", key, stage)
-
-    def ends(self, key: str | None = None, stage: str | None = None) -> list[Line]:
-        return self.lines("end", key, stage)
 
 
 # Workers --------------------------------------------------------------------------------------------------------------
@@ -387,14 +326,6 @@ class _Book:
         assert not late, f"{where}: ran again in process {late[0].pid} after it had ended"
         seen = self._seen[key, name]
         assert seen <= {mark}, f"{where}: later stages saw {seen}, what stands is {mark!r}"
-
-
-def find_pipeline(name: str) -> Pipeline:
-    """The pipeline that `module:attribute` names."""
-    module, _, attribute = name.partition(":")
-    found = getattr(importlib.import_module(module), attribute)
-    assert isinstance(found, Pipeline)
-    return found
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib
 import logging
 import os
 import random
@@ -12,10 +13,9 @@ import signal
 import threading
 import time
 
-from holdfast import Holdfast, points, testing
+from holdfast import Holdfast, Pipeline, points, testing
 from holdfast.worker import Settings, Worker, machine
 from holdfast.worker.pulse import Pulse
-from tests.support.processes import find_pipeline
 
 PR_SET_PDEATHSIG = 1
 
@@ -46,6 +46,14 @@ def main() -> None:
         points.listen(_late_killer(worker, late))
     worker.run(until_drained=given.drain)
     app.close()
+
+
+def find_pipeline(name: str) -> Pipeline:
+    """The pipeline that `module:attribute` names."""
+    module, _, attribute = name.partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    assert isinstance(found, Pipeline)
+    return found
 
 
 def _freezer(first: str, second: str, nth: str) -> points.Listener:

@@ -24,8 +24,8 @@ from tests.support.processes import ROOT, Crew
 from tests.support.steps import quick_url, wipe
 
 #: Every call up to here, then every so many: later cycles are like the first ones.
-FINE = 120
-COARSE = 7
+FINE = 80
+COARSE = 5
 #: Two processes at a time, one per core.
 LANES = 2
 #: No scenario makes so many calls; one that does never ends.
@@ -156,7 +156,7 @@ def test_a_process_killed_at_any_call_of_the_store_is_resumed_by_the_next(lanes)
 
 @pytest.mark.req("V2", "V6", "V7")
 @pytest.mark.fault(26)
-@pytest.mark.parametrize(("fault", "every"), [("fail_at", 3), ("lose", 1)])
+@pytest.mark.parametrize(("fault", "every"), [("fail_at", 3), ("lose", 2)])
 def test_a_store_that_fails_any_call_once_costs_no_attempt(lanes, fault, every):
     def strike(lane: Lane, n: int) -> bool:
         with lane.fresh() as crew:
@@ -170,4 +170,4 @@ def test_a_store_that_fails_any_call_once_costs_no_attempt(lanes, fault, every):
             return bool(crew.ledger.lines("struck"))
 
     hits = sweep(lanes, strike, itertools.count(1, every))
-    assert hits > 12, f"only {hits} calls were struck: it is not the scenario that was meant"
+    assert hits > 10, f"only {hits} calls were struck: it is not the scenario that was meant"

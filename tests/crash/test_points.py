@@ -59,7 +59,7 @@ def kill_at(crew: Crew, point: str, nth: int) -> None:
     assert survivor.is_alive, survivor.said
 
 
-@pytest.mark.req("V1", "V5", "V10")
+@pytest.mark.req("V1", "V5")
 @pytest.mark.fault(1, 3, 4, 5)
 @pytest.mark.parametrize("point", WORKER_POINTS)
 def test_work_of_a_worker_killed_at_a_named_point_runs_again_in_time(crews, point):

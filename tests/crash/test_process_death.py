@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from holdfast.points import WORKER_POINTS
 from tests.support.processes import LEASE_SECONDS, RECOVERY_SECONDS, Crew, wait_for
 
 #: For a machine that has more to do: process starts, other tests.
@@ -42,21 +41,6 @@ def test_workers_killed_at_random_lose_nothing_and_complete_nothing_twice(hire):
     assert {crew.stage(f"page-{number:03}", "save")["state"] for number in range(100)} == {"done"}
     died = {event["data"]["name"] for event in crew.events("worker_died")}
     assert died <= {"w0", "w1", "w2"} and died
-
-
-@pytest.mark.req("J2")
-@pytest.mark.fault(3, 4)
-@pytest.mark.parametrize("point", WORKER_POINTS)
-def test_a_worker_killed_at_a_named_point_is_replaced_without_a_trace(crew: Crew, point: str):
-    """Before and after claim, run and commit, a little way into the work."""
-    crew.add(pages(12))
-    nth = {"commit.before": 5, "commit.after": 5}.get(point, 3)
-    victim = crew.start("victim", crash_at=f"{point}:{nth}", ready=False)
-    assert victim.wait(10) == -signal.SIGKILL
-    crew.start("heir")
-    crew.wait_until_done()
-    crew.judge()
-    assert {crew.stage(page["key"], "save")["state"] for page in pages(12)} == {"done"}
 
 
 @pytest.mark.req("J2")

@@ -54,7 +54,7 @@ ITEMS = ["bad", *(f"good-{number}" for number in range(20))]
 GOOD = ITEMS[1:]
 
 
-def many_bad_ones(acts: Mapping[str, Callable[[Context], Any]], kind: str, **settings: Any) -> Pipeline:
+def many_bad_ones(acts: Mapping[str, Callable[[Context], Any]], kind: str) -> Pipeline:
     """A pipeline whose handler does, for each item, the act of that name."""
     pipeline = Pipeline("p")
 
@@ -66,7 +66,8 @@ def many_bad_ones(acts: Mapping[str, Callable[[Context], Any]], kind: str, **set
         return act(item, ctx)
 
     handler = act_on_the_loop if kind == "loop" else act
-    pipeline.stage(**{"name": "work", "max_attempts": 2, "backoff": QUICK, **settings})(handler)
+    isolate = "process" if kind == "process" else None
+    pipeline.stage(name="work", max_attempts=2, backoff=QUICK, isolate=isolate)(handler)
     return pipeline
 
 
@@ -78,7 +79,7 @@ def raising(error: Callable[[], BaseException]) -> Callable[[Context], Any]:
 
 
 @pytest.mark.fault(12)
-@pytest.mark.parametrize("kind", ["thread", "loop"])
+@pytest.mark.parametrize("kind", ["thread", "loop", "process"])
 def test_a_handler_that_tries_to_end_the_process_has_failed_like_any_other(run: Bench, kind: str):
     """SystemExit, KeyboardInterrupt and their kind are an attempt that failed; the worker stays up."""
     acts = {name: raising(error) for name, error in QUIET_EXITS.items()}
@@ -454,8 +455,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
 def test_an_error_that_bites_is_recorded_with_a_text_of_bounded_length(run: Bench, kind: str):
     """The attempt is counted, its text is cut, and nothing is stuck."""
     acts = {name: raising(error) for name, error in ERRORS.items()}
-    isolate = "process" if kind == "process" else None
-    ran = run(many_bad_ones(acts, kind, isolate=isolate), [*acts, *GOOD], concurrency=2)
+    ran = run(many_bad_ones(acts, kind), [*acts, *GOOD], concurrency=2)
     for name, error in ERRORS.items():
         spoilt = ran.stage(name, "work")
         assert (spoilt["state"], spoilt["attempts"]) == ("exhausted", 2), name

@@ -206,6 +206,9 @@ class Reference:
         value = verdict.value if verdict.kind == "done" else None
         self.outcomes[lease.place] = Outcome(verdict.kind, lease.attempt, token, value)
         assert (old is not None) == bool(lease.rerun), f"{lease.place}: rerun={lease.rerun}, but before it: {old}"
+        if lease.rerun:
+            # The first time is told by the outcome alone.
+            self._tell("completed" if verdict.kind == "done" else "skipped", lease.place)
         for stage in self._following(lease.stage):
             place = lease.key, stage.name
             if self._could_begin(place):
@@ -430,6 +433,8 @@ _LEADS_TO = {
     "retried": "pending",
     "superseded": "pending",
     "reopened": "pending",
+    "completed": "done",
+    "skipped": "skipped",
     "failed": "failed",
     "exhausted": "exhausted",
     "cancelled": "cancelled",
@@ -440,6 +445,8 @@ _QUIETLY: dict[str, set[str | None]] = {
     "begun": {None, "pending", "in_progress", "done", "skipped"},
     "retry_later": {None, "retry_later", "pending", "in_progress", "done", "skipped"},
     "pending": {None, "pending", "in_progress", "done", "skipped"},
+    "done": {"done"},
+    "skipped": {"skipped"},
     "failed": {"failed"},
     "exhausted": {"exhausted"},
     "cancelled": {"cancelled", "done", "skipped"},

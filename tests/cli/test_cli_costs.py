@@ -86,7 +86,7 @@ def test_sums_are_taken_by_what_is_asked_for(spent: Any) -> None:
 
 def test_sums_are_of_one_pipeline_and_since_some_time(spent: Any) -> None:
     assert spent.json("costs", "--pipeline", "shop", "--since", "7d")["total"]["payments"] == 6
-    assert spent.json("costs", "--since", "99999999d")["total"]["payments"] == 6
+    assert spent.json("costs", "--since", "300000d")["total"]["payments"] == 6
     assert spent.json("costs", "--since", "2999-01-01")["total"] == {"amount": "0", "amount_micros": 0, "payments": 0}
     assert spent("costs", "--since", "2999-01-01").stdout == "Nothing was spent.\n"
     assert "--since 'soon'" in spent("costs", "--since", "soon", code=2).stderr

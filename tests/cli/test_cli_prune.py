@@ -39,7 +39,7 @@ def test_old_events_are_forgotten(done: Any) -> None:
 
 def test_what_is_young_stays(done: Any) -> None:
     assert done.json("prune", "--events-older-than", "90d", "--items-older-than", "365d") == {"events": 0, "items": 0}
-    assert done("prune", "--events-older-than", "999999999d", "--items-older-than", "1h").stdout == (
+    assert done("prune", "--events-older-than", "300000d", "--items-older-than", "1h").stdout == (
         "forgotten: 0 events, 0 items\n"
     )
     assert len(done.json("items")) == 3

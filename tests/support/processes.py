@@ -36,7 +36,7 @@ from holdfast.store.postgres import read_url
 from holdfast.store.sqlite import file_of
 from holdfast.testing import CRASH_VARIABLE
 from tests.support.ledger import Ledger, Line
-from tests.support.worker_main import find_pipeline
+from tests.support.worker_main import PARENT_VARIABLE, find_pipeline
 
 T = TypeVar("T")
 
@@ -214,7 +214,7 @@ class Crew:
         ]  # fmt: skip
         whole = {
             **os.environ, "PYTHONPATH": str(ROOT), "HOLDFAST_TEST_LEDGER": str(self.ledger.path),
-            CRASH_VARIABLE: crash_at, **(environment or {}),
+            CRASH_VARIABLE: crash_at, PARENT_VARIABLE: str(os.getpid()), **(environment or {}),
         }  # fmt: skip
         worker = WorkerProcess(command, whole, self._folder / f"said-{len(self.workers)}", self.url)
         self.workers.append(worker)

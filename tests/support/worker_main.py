@@ -18,12 +18,15 @@ from holdfast.worker import Settings, Worker, machine
 from holdfast.worker.pulse import Pulse
 
 PR_SET_PDEATHSIG = 1
+PARENT_VARIABLE = "HOLDFAST_TEST_PARENT"
 
 
 def main() -> None:
     given = _arguments()
-    # A test run that is killed must not leave workers behind.
+    # A test run that is killed must not leave workers behind, also not those that were still starting.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.environ.get(PARENT_VARIABLE, str(os.getppid())) != str(os.getppid()):
+        return
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     limit = os.environ.get("HOLDFAST_TEST_MEMORY")
     if limit:

@@ -25,7 +25,7 @@ from holdfast.model.states import Alone, State
 from holdfast.worker import wire
 from holdfast.worker.call import Call
 from holdfast.worker.context import Surroundings
-from holdfast.worker.nursery import Nursery
+from holdfast.worker.nursery import Nursery, NurseryFailed, kill_all_of
 from holdfast.worker.runner import Runner
 
 log = logging.getLogger("holdfast.worker")
@@ -69,6 +69,11 @@ class Isolated:
         self._threads = 0
         self._nursery = Nursery(lambda line: _Child(line, offer).run())
 
+    @property
+    def unfit(self) -> bool:
+        """Whether nothing can be run in isolation any more."""
+        return self._nursery.gone
+
     def submit(self, calls: Sequence[Call]) -> None:
         for call in calls:
             self._calls.put(call)
@@ -90,7 +95,7 @@ class Isolated:
         """Children are ended by the threads that wait for them; one whose call was handed back is ended here."""
         for call, pid in list(self._busy.items()):
             if call.is_over and self._busy.pop(call, None) is not None:
-                self._nursery.end(pid)
+                self._end_child(pid)
 
     def stop(self) -> None:
         self._nursery.close()
@@ -111,8 +116,9 @@ class Isolated:
         suspect = call.leases[0].alone >= Alone.ISOLATED
         try:
             pid, line = self._nursery.child() if suspect else self._a_child()
-        except (OSError, EOFError) as error:
-            return self._runner.raised(call, ProcessDied(f"no child process could be started: {error}"))
+        except NurseryFailed as error:
+            log.error("item %r, stage %r is handed back: %s", call.leases[0].key, call.spec.name, error)
+            return [Finished(lease, State.PENDING) for lease in call.leases]
         self._busy[call] = pid
         try:
             finished = self._talk(call, line)
@@ -144,9 +150,14 @@ class Isolated:
         return self._runner.run(call, time.monotonic)
 
     def _end(self, call: Call, pid: int) -> str:
-        if self._busy.pop(call, None) is None:
-            return "a shutdown"
-        return self._nursery.end(pid)
+        return "a shutdown" if self._busy.pop(call, None) is None else self._end_child(pid)
+
+    def _end_child(self, pid: int) -> str:
+        try:
+            return self._nursery.end(pid)
+        except NurseryFailed as error:
+            kill_all_of(pid)
+            return f"nobody to tell how: {error}"
 
     def _a_child(self) -> tuple[int, socket.socket]:
         try:

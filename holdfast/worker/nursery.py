@@ -15,9 +15,15 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
+from holdfast.errors import HoldfastError
 from holdfast.store.driver import Forkable
 from holdfast.worker import wire
+
+
+class NurseryFailed(HoldfastError):
+    """There is no child process to be had: trouble of this process, not of the work."""
 
 
 class Nursery(Forkable):
@@ -39,6 +45,8 @@ class Nursery(Forkable):
         its.close()
         self._line = mine
         self._lines: list[socket.socket] = []
+        #: It died. Another cannot be forked now that threads run: the worker must make way for a new process.
+        self.gone = False
         # From here on: what a handler forks must not keep the lines open, or nobody would see this process end.
         super().__init__()
 
@@ -50,15 +58,26 @@ class Nursery(Forkable):
         mine, its = socket.socketpair()
         with self._talking, its:
             self._lines = [line for line in self._lines if line.fileno() >= 0] + [mine]
-            wire.send(self._line, "child")
-            socket.send_fds(self._line, [b"."], [its.fileno()])
-            return int(wire.receive(self._line)), mine
+            answer = self._ask("child", its)
+        if isinstance(answer, str):
+            mine.close()
+            raise NurseryFailed(f"no child process could be started: {answer}")
+        return int(answer), mine
 
     def end(self, pid: int) -> str:
         """End a child that is still there, wait for it, and say how it ended."""
         with self._talking:
-            wire.send(self._line, pid)
-            return str(wire.receive(self._line))
+            return str(self._ask(pid))
+
+    def _ask(self, request: object, gift: socket.socket | None = None) -> Any:
+        try:
+            wire.send(self._line, request)
+            if gift is not None:
+                socket.send_fds(self._line, [b"."], [gift.fileno()])
+            return wire.receive(self._line)
+        except (OSError, EOFError) as error:
+            self.gone = True
+            raise NurseryFailed(f"the process that makes child processes is gone ({type(error).__name__})") from error
 
     def close(self) -> None:
         self.closed = True
@@ -88,12 +107,16 @@ class _Matron:
                 wire.send(self._line, self._fork() if request == "child" else self._end(request))
         except EOFError:
             for pid in self._children:
-                _kill_all_of(pid)
+                kill_all_of(pid)
 
-    def _fork(self) -> int:
+    def _fork(self) -> int | str:
         _, [descriptor], _, _ = socket.recv_fds(self._line, 1, 1)
         its = socket.socket(fileno=descriptor)
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            its.close()
+            return str(error)
         if pid == 0:
             self._line.close()
             os.setsid()  # so that whatever the handler starts can be ended with it
@@ -104,7 +127,7 @@ class _Matron:
 
     def _end(self, pid: int) -> str:
         ended, status = os.waitpid(pid, os.WNOHANG)
-        _kill_all_of(pid)
+        kill_all_of(pid)
         if not ended:
             _, status = os.waitpid(pid, 0)
         self._children.discard(pid)
@@ -114,7 +137,8 @@ class _Matron:
         return f"exit code {os.WEXITSTATUS(status)}"
 
 
-def _kill_all_of(pid: int) -> None:
+def kill_all_of(pid: int) -> None:
+    """End a child and whatever it has started."""
     for kill in (os.killpg, os.kill):
         try:
             kill(pid, signal.SIGKILL)

@@ -161,7 +161,7 @@ class Worker:
         if self._committer.broken is not None:
             raise self._committer.broken
         if self._unfit:
-            raise HoldfastError("too many handlers hang beyond their timeout; a new process must take over")
+            raise HoldfastError("this process is not fit to go on (its log says why): a new one must take over")
 
     def stop(self) -> None:
         """Stop claiming, let running handlers end within the grace; called again: hand everything back at once."""
@@ -217,7 +217,7 @@ class Worker:
 
     @property
     def _unfit(self) -> bool:
-        return self._threads.unfit or self._lanes.unfit
+        return self._threads.unfit or self._lanes.unfit or self._isolated.unfit
 
     @property
     def interrupted(self) -> bool:

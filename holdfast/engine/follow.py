@@ -68,6 +68,9 @@ def parents_may_go_on(tx: Transaction, stage: int, items: Sequence[int]) -> None
     waiting_stages = layout(tx).awaiting_children_of(row.pipeline_name)
     if not waiting_stages or not items:
         return
+    # Whoever makes one of them a child of another holds it until the commit: either that one sees that the child has
+    # ended, or this one sees the parent.
+    tx.run("lock_items", items=list(items))
     parents = tx.run("parents_of", items=list(items))
     for waiting in waiting_stages:
         let_meet(tx, waiting.id, sorted(parent for parent, pipeline in parents if pipeline == waiting.pipeline))

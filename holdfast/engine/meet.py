@@ -33,15 +33,28 @@ def let_meet(tx: Transaction, stage: int, items: Sequence[int]) -> int:
 
 def _with_ended_children(tx: Transaction, stage: int, items: Sequence[int]) -> Sequence[int]:
     """Those whose children in the pipeline the stage waits for have all come to an end."""
-    row = layout(tx).stages[stage]
-    if row.after_children is None:
-        return items
-    of = layout(tx).number_of(row.after_children)
-    if of is None:
-        return items
-    links = tx.run("children_of", items=list(items), pipeline=of)
-    if not links:
-        return items
-    busy = {child for (child,) in tx.run("open_items", items=sorted({child for _, child in links}))}
-    held = {parent for parent, child in links if child in busy}
-    return [item for item in items if item not in held]
+    held = open_children(tx, stage, items)
+    return [item for item in items if item not in held] if held else items
+
+
+def open_children(tx: Transaction, stage: int, items: Sequence[int]) -> dict[int, list[int]]:
+    """By item: the children that a stage of it waits for and that have not come to an end."""
+    known = layout(tx)
+    awaited = known.stages[stage].after_children
+    of = None if awaited is None else known.number_of(awaited)
+    links = [] if of is None else tx.run("children_of", items=list(items), pipeline=of)
+    if not links or awaited is None:
+        return {}
+    children = sorted({child for _, child in links})
+    busy = {child for (child,) in tx.run("open_items", items=children)}
+    # A child may itself wait for children, with nothing of it open meanwhile.
+    for row in known.of_pipeline(awaited):
+        if row.after_children is not None:
+            before = list(known.parents(row.id))
+            given = {"stage": row.id, "before": before, "needed": len(before)}
+            busy |= {child for (child,) in tx.run("between_stages", items=children, **given)}
+    held: dict[int, list[int]] = {}
+    for parent, child in links:
+        if child in busy:
+            held.setdefault(parent, []).append(child)
+    return held

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.finish import bucket_middle_us
+from holdfast.engine.meet import open_children
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
 from holdfast.model.history import MEANING, SENT_BACK
@@ -164,7 +165,9 @@ def history(tx: Transaction, item: Facts, known: Layout) -> list[Facts]:
         facts = {"at": event["at"], "event": event["event"], "stage": event["stage"], **money}
         told.append({**msgspec.json.decode(event["data"]), **facts})
     said = {(one.get("stage"), one["event"]) for one in told}
-    for outcome in tx.records("item_outcomes", item=item["id"]):
+    outcomes = tx.records("item_outcomes", item=item["id"])
+    # The last first: of those at one instant, each goes before the ones that are in place.
+    for outcome in sorted(outcomes, key=lambda o: (o["ended_at"], known.stages[o["stage"]].position), reverse=True):
         stage = known.stages[outcome["stage"]].name
         name = {"done": "completed"}.get(outcome["state"], outcome["state"])
         if (stage, name) not in said:
@@ -175,13 +178,12 @@ def history(tx: Transaction, item: Facts, known: Layout) -> list[Facts]:
 
 
 def _place(told: list[Facts], stage: str, ended_at: int) -> int:
-    """Where an outcome belongs that no event tells of: before all that sent its stage back, behind its attempts."""
+    """Where an outcome belongs that no event tells of: behind its attempts, before all that sent its stage back, and in
+    between as its time says."""
     mine = [(place, one["event"]) for place, one in enumerate(told) if one.get("stage") == stage]
-    for place, event in mine:
-        if event in SENT_BACK:
-            return place
-    place = 1 + max((place for place, event in mine if event in MEANING), default=0)
-    while place < len(told) and told[place]["at"] <= ended_at:
+    last = min((place for place, event in mine if event in SENT_BACK), default=len(told))
+    place = 1 + max((place for place, event in mine if event in MEANING and place < last), default=0)
+    while place < last and told[place]["at"] < ended_at:
         place += 1
     return place
 
@@ -288,6 +290,12 @@ class Why:
             row = self._rows.get(stage.id)
             if row is not None and row["state"] in (State.FAILED, State.EXHAUSTED, State.CANCELLED):
                 return self._facts(stage, row, self._ended_badly(stage, row))
+        for stage in self._stages:
+            if stage.id not in self._rows and stage.after_children is not None:
+                n = len(open_children(self._tx, stage.id, [self._item["id"]]).get(self._item["id"], ()))
+                many = "1 child" if n == 1 else f"{n} children"
+                text = f"stage {stage.name!r} waits for {many} in {stage.after_children!r}"
+                return self._facts(stage, {"state": None}, {"reason": "children", "text": text})
         for stage in self._stages:
             if stage.id not in self._rows and stage.backfill_next is not None:
                 text = f"stage {stage.name!r} is new and is being back-filled"

@@ -131,18 +131,18 @@ class Forkable:
 
     _open: ClassVar[weakref.WeakSet[Forkable]] = weakref.WeakSet()
     #: A set cannot be read while another thread adds to it.
-    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _guard: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.closed = False
-        with Forkable._lock:
+        with Forkable._guard:
             Forkable._open.add(self)
 
     @classmethod
     def inherited(cls) -> list[Forkable]:
         """Connections that were open when this process was forked."""
-        with cls._lock:
+        with cls._guard:
             return [one for one in cls._open if one.pid != os.getpid() and not one.closed]
 
     def descriptors(self) -> list[int]:
@@ -151,7 +151,7 @@ class Forkable:
 
     @classmethod
     def cut_off_child(cls) -> None:
-        cls._lock = threading.Lock()  # whoever held the old one is not here
+        cls._guard = threading.Lock()  # whoever held the old one is not here
         null = os.open(os.devnull, os.O_RDWR)
         for one in list(cls._open):
             for descriptor in one.descriptors():

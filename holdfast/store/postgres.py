@@ -164,9 +164,23 @@ class Postgres(Forkable):
     def over(self, raw: Any) -> Postgres:
         if not isinstance(raw, psycopg.Connection):
             raise UsageError(f"a psycopg connection to {self._where} is needed, not a {type(raw).__name__}")
+        if raw.autocommit and raw.info.transaction_status is psycopg.pq.TransactionStatus.IDLE:
+            raise UsageError(
+                f"the connection to {self._where} commits each statement by itself: begin a transaction first"
+            )
         guest = Postgres(self._conninfo, self.dialect, self._where, self._clock, Limits())
         guest._conn, guest._cursor = raw, raw.cursor(row_factory=psycopg.rows.tuple_row)
+        if guest._place() != self._place():
+            raise UsageError(f"the connection is to another database ({raw.info.dbname}), the store is {self._where}")
         return guest
+
+    def _place(self) -> tuple[Any, ...]:
+        """What tells this store from every other, in whatever database: where its tables are, and since when."""
+        schema = self.dialect.schema
+        table = sql.Literal(f"{schema}.schema_version").as_string(None)
+        [found] = self.run_text(f"SELECT current_database(), to_regclass({table})::oid::bigint")
+        since = self.run_text(f"SELECT MIN(migrated_at) FROM {schema}.schema_version") if found[1] is not None else []
+        return (*found, *since)
 
     def begin_within(self) -> Begun:
         lock = f"SELECT pg_advisory_xact_lock_shared({self._lock_key})"

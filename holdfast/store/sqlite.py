@@ -145,6 +145,10 @@ class SQLite(Forkable):
         [(_, _, file)] = [row for row in raw.execute("PRAGMA database_list") if row[1] == "main"]
         if Path(os.path.realpath(file)) != self.path:
             raise UsageError(f"the connection is to {file or 'a database in memory'}, the store is {self.path}")
+        if not raw.in_transaction and (raw.isolation_level is None or getattr(raw, "autocommit", None) is True):
+            raise UsageError(
+                f"the connection to {self.path} commits each statement by itself: begin a transaction first"
+            )
         guest = SQLite.__new__(SQLite)
         Forkable.__init__(guest)
         guest.path, guest.dialect, guest.clock_name, guest._clock = (
@@ -207,7 +211,9 @@ class SQLite(Forkable):
         if not isinstance(raw, sqlite3.Error):
             return None
         code = getattr(raw, "sqlite_errorcode", 0) & 0xFF
-        return _translated(raw, self.path) if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL) else None
+        if not isinstance(raw, sqlite3.Error) or code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):
+            return None
+        return _translated(raw, self.path)
 
     def rollback(self) -> None:
         if self.pid == os.getpid():

@@ -182,10 +182,15 @@ class Committer:
             return True
         if self._claiming and self._serve():
             self._dry.clear()
-        if self._errands:
-            self._run_errands()
+        # Taken before the errands are run: what an attempt has asked to be remembered goes out before its end does, also
+        # if its handler did not wait for it.
         batch = self._take_inbox()
-        orders = self._orders()
+        try:
+            self._run_errands()
+            orders = self._orders()
+        except BaseException:
+            self._inbox.extendleft(reversed(batch))
+            raise
         if batch or orders:
             self.idle = False
             self._settle(batch, orders)
@@ -199,7 +204,11 @@ class Committer:
 
     def _run_errands(self) -> None:
         """Write what handlers wait for. Their money is at stake: it goes out before anything else."""
-        self._write_memos([self._errands.popleft() for _ in range(min(len(self._errands), MOST_SETTLED))])
+        left = len(self._errands)
+        while left > 0:
+            errands = [self._errands.popleft() for _ in range(min(left, MOST_SETTLED))]
+            left -= len(errands)
+            self._write_memos(errands)
 
     def _write_memos(self, errands: list[tuple[MemoWrite, Future[None]]]) -> None:
         memos = [memo for memo, _ in errands]
@@ -211,9 +220,15 @@ class Committer:
         except Exception as error:
             if len(errands) == 1:
                 errands[0][1].set_exception(error)
-            else:
-                for one in errands:
+                return
+            # One of them cannot be written, and must not take the others along.
+            for place, one in enumerate(errands):
+                try:
                     self._write_memos([one])
+                except StoreError:
+                    self._errands.popleft()  # it is back there, in front of those that came after it
+                    self._errands.extendleft(reversed(errands[place:]))
+                    raise
             return
         for memo, future in errands:
             if memo.lost:

@@ -131,7 +131,9 @@ class Context:
         check_resource(resource, f"{self._where}: cost")
         taken = sorted(_TOLD_ANYWAY & facts.keys())
         if taken:
-            raise UsageError(f"{self._where}: cost: the event tells {', '.join(taken)} anyway; give the fact another name")
+            raise UsageError(
+                f"{self._where}: cost: the event tells {', '.join(taken)} anyway; give the fact another name"
+            )
         try:
             codec.encode(facts)
         except ValueRefused as error:

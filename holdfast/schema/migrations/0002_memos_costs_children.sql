@@ -37,3 +37,26 @@ CREATE TABLE holdfast_children (
     PRIMARY KEY (parent, child)
 ) {keyed};
 CREATE INDEX ix_holdfast_children_child ON holdfast_children (child);
+
+-- As before, but an item that waits for its children is not done: with nothing open and nothing gone wrong, that is the
+-- only reason why such a stage has not begun.
+DROP VIEW holdfast_item_status;
+CREATE VIEW holdfast_item_status AS
+SELECT i.pipeline, i.id AS item, i.key,
+    CASE
+        WHEN EXISTS (SELECT 1 FROM holdfast_item_stages x JOIN holdfast_stages s ON s.id = x.stage AND s.active = 1
+                     WHERE x.item = i.id AND x.state = 'in_progress') THEN 'in_progress'
+        WHEN EXISTS (SELECT 1 FROM holdfast_item_stages x JOIN holdfast_stages s ON s.id = x.stage AND s.active = 1
+                     WHERE x.item = i.id AND x.state IN ('pending', 'retry_later')) THEN 'pending'
+        WHEN EXISTS (SELECT 1 FROM holdfast_item_stages x JOIN holdfast_stages s ON s.id = x.stage AND s.active = 1
+                     WHERE x.item = i.id AND x.state IN ('failed', 'exhausted')) THEN 'failed'
+        WHEN EXISTS (SELECT 1 FROM holdfast_item_stages x JOIN holdfast_stages s ON s.id = x.stage AND s.active = 1
+                     WHERE x.item = i.id AND x.state = 'cancelled') THEN 'cancelled'
+        WHEN EXISTS (SELECT 1 FROM holdfast_stages s WHERE s.pipeline = i.pipeline AND s.active = 1
+                     AND s.backfill_next IS NOT NULL AND i.id >= s.backfill_next AND i.id <= s.backfill_until) THEN 'pending'
+        WHEN EXISTS (SELECT 1 FROM holdfast_stages s WHERE s.pipeline = i.pipeline AND s.active = 1
+                     AND s.after_children IS NOT NULL
+                     AND NOT EXISTS (SELECT 1 FROM holdfast_outcomes o WHERE o.item = i.id AND o.stage = s.id)) THEN 'pending'
+        ELSE 'done'
+    END AS status
+FROM holdfast_items i;

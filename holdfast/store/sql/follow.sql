@@ -8,6 +8,12 @@ SELECT i.id FROM holdfast_items i WHERE i.id {in items} AND (
     OR EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.item = i.id)
     OR EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.item = i.id));
 
+-- name: between_stages
+-- Those of the items in which a stage has not begun though all before it have passed.
+SELECT i.id FROM holdfast_items i WHERE i.id {in items}
+  AND (SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = i.id AND o.stage {in before} AND o.state IN ('done', 'skipped')) = :needed
+  AND NOT EXISTS (SELECT 1 FROM holdfast_outcomes o WHERE o.item = i.id AND o.stage = :stage);
+
 -- name: add_children
 INSERT INTO holdfast_children (parent, child)
 SELECT r.parent, r.child FROM {rows parent bigint, child bigint} WHERE true

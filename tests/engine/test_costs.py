@@ -1,0 +1,263 @@
+"""What was spent: sums over the one event log, exact, by pipeline, stage, item, resource and day."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import combinations
+
+import pytest
+
+from holdfast.app import Holdfast
+from holdfast.engine.complete import complete
+from holdfast.engine.costs import BY
+from holdfast.engine.fail import fail
+from holdfast.engine.finish import Cost, Finished
+from holdfast.engine.remember import MemoWrite, remember
+from holdfast.errors import UsageError
+from holdfast.model.money import micros
+from holdfast.model.states import State
+
+pytestmark = pytest.mark.req("J9", "J10")
+
+DAY = 24 * 3600
+
+
+@pytest.fixture
+def hold(url, app, clock) -> Iterator[Holdfast]:
+    """The questions a person asks, on the same store."""
+    app.pipeline({"a": [], "b": ["a"]})
+    with Holdfast(url, clock=clock) as hold:
+        yield hold
+
+
+def pays(app, lease, amount, resource=None, **facts) -> None:
+    """Finish an attempt that has spent money."""
+    one = app.finished(lease)
+    one.costs = [Cost(micros(amount), resource, facts)]
+    app.store.write(lambda tx: complete(tx, [one]))
+
+
+def fails(app, lease, amount, **more) -> None:
+    one = Finished(lease, State.RETRY_LATER, "1", error="boom", costs=[Cost(micros(amount), None, {})], **more)
+    app.store.write(lambda tx: fail(tx, [one]))
+
+
+def remembers(app, lease, name, amount, resource=None) -> MemoWrite:
+    memo = MemoWrite(lease, name, "done", "1", f"key of {name}", cost=micros(amount), value="1", resource=resource)
+    app.store.write(lambda tx: remember(tx, [memo]))
+    return memo
+
+
+@pytest.fixture
+def spent(app, hold, clock) -> list[dict[str, object]]:
+    """Payments of two pipelines, two stages, three items, two resources and two days; what each was."""
+    payments: list[dict[str, object]] = []
+
+    def pay(pipeline: str, stage: str, item: str, resource: str | None, amount: str) -> None:
+        [lease] = app.claim(stage=stage)
+        assert lease.key == item
+        pays(app, lease, amount, resource)
+        day = clock.now() // (DAY * 10**6)
+        payments.append(
+            {"pipeline": pipeline, "stage": stage, "item": item, "resource": resource, "day": day, "amount": amount}
+        )
+
+    app.add(["x", "y"])
+    pay("p", "a", "x", "gemini", "0.40")
+    pay("p", "a", "y", None, "0.10")
+    clock.advance(DAY)
+    pay("p", "b", "x", "gemini", "0.000001")
+    pay("p", "b", "y", "mistral", "2.30")
+    app.pipeline({"a": []}, name="q")
+    app.add(["x", "z"])
+    pay("q", "a", "x", "gemini", "0.1")
+    pay("q", "a", "z", "gemini", "0.1")
+    return payments
+
+
+def test_sums_by_anything_are_those_of_the_payments(hold, spent):
+    """By one, by several, by all: the same money, exactly."""
+    for by in [by for many in range(1, 6) for by in combinations(BY, many)]:
+        sums: dict[tuple[object, ...], Fraction] = defaultdict(Fraction)
+        count: dict[tuple[object, ...], int] = defaultdict(int)
+        for payment in spent:
+            group = tuple(payment[name] for name in by)
+            sums[group] += Fraction(str(payment["amount"]))
+            count[group] += 1
+        told = hold.costs(by)
+        assert {tuple(one[name] for name in by): Fraction(one["amount"], 10**6) for one in told} == sums
+        assert {tuple(one[name] for name in by): one["payments"] for one in told} == count
+        assert all(type(one["amount"]) is int for one in told)
+        assert [one["amount"] for one in told] == sorted((one["amount"] for one in told), reverse=True)
+
+
+def test_costs_of_one_pipeline_and_from_a_time_on(hold, spent, clock):
+    assert hold.costs(["stage"], pipeline="q") == [{"stage": "a", "amount": 200_000, "payments": 2}]
+    today = clock.now() // (DAY * 10**6)
+    assert hold.costs(["day"], pipeline="p", since=today * DAY * 10**6) == [
+        {"day": today, "amount": 2_300_001, "payments": 2}
+    ]
+    assert hold.costs(["pipeline"], pipeline="nothing of this name") == []
+
+
+def test_sums_by_what_does_not_exist_are_refused(hold):
+    for by in ([], ["colour"], ["stage", "colour"]):
+        with pytest.raises(UsageError, match=r"summed by pipeline, stage, item, resource, day"):
+            hold.costs(by)
+
+
+def test_ten_thousand_tenths_are_a_thousand(hold, app):
+    """Added up as floats they would not be."""
+    app.add(["x"])
+    [lease] = app.claim()
+    one = app.finished(lease)
+    one.costs = [Cost(micros(0.1), None, {}) for _ in range(10_000)]
+    app.store.write(lambda tx: complete(tx, [one]))
+    assert hold.costs(["pipeline"]) == [{"pipeline": "p", "amount": 1_000_000_000, "payments": 10_000}]
+
+
+def test_large_sums_stay_exact(hold, app):
+    """Beyond what a double holds to the unit."""
+    app.add(["x", "y", "z"])
+    most = 2**53 + 1
+    for lease in app.claim(most=3):
+        one = app.finished(lease)
+        one.costs = [Cost(most, None, {})]
+        app.store.write(lambda tx, one=one: complete(tx, [one]))
+    assert hold.costs(["pipeline"])[0]["amount"] == 3 * most
+
+
+def test_the_money_of_attempts_that_failed_counts(hold, app):
+    app.add(["x"])
+    for amount in ("0.10", "0.20"):
+        fails(app, app.claim()[0], amount)
+        app.promote()
+    pays(app, app.claim()[0], "0.30")
+    assert hold.costs(["item", "stage"]) == [{"item": "x", "stage": "a", "amount": 600_000, "payments": 3}]
+
+
+def test_the_money_of_an_attempt_that_was_the_last_counts(hold, app):
+    app.pipeline({"a": [], "b": ["a"]}, max_attempts=1)
+    app.add(["x"])
+    fails(app, app.claim()[0], "0.10")
+    assert app.states("x") == {"a": "exhausted"}
+    assert hold.costs(["stage"]) == [{"stage": "a", "amount": 100_000, "payments": 1}]
+
+
+def test_the_money_of_an_attempt_that_can_never_work_counts(hold, app):
+    app.add(["x"])
+    [lease] = app.claim()
+    one = Finished(lease, State.FAILED, "1", error="no", costs=[Cost(5, None, {})])
+    app.store.write(lambda tx: complete(tx, [one]))
+    assert hold.costs(["stage"]) == [{"stage": "a", "amount": 5, "payments": 1}]
+
+
+def test_the_money_of_a_snooze_counts(hold, app):
+    app.add(["x"])
+    fails(app, app.claim()[0], "0.10", snooze=True, delay_us=1)
+    assert hold.costs(["stage"])[0]["amount"] == 100_000
+
+
+def test_an_attempt_that_lost_its_lease_records_no_money(hold, app):
+    """Nothing is written under an old token, not even a cost: the late worker's call is a fact of its own log."""
+    app.add(["x"])
+    [late] = app.claim("late")
+    app.kill("late")
+    pays(app, late, "0.40")
+    assert remembers(app, late, "gemini", "0.40").lost
+    assert hold.costs(["stage"]) == []
+
+
+def test_a_memo_that_was_paid_counts_once_however_often_its_stage_is_tried(hold, app):
+    app.add(["x"])
+    [lease] = app.claim()
+    remembers(app, lease, "gemini", "0.40", "gemini")
+    for _ in range(3):
+        app.fail(lease)
+        app.promote()
+        [lease] = app.claim()
+        assert lease.memos["gemini"].cost == 400_000
+    app.complete(lease)
+    assert hold.costs(["resource"]) == [{"resource": "gemini", "amount": 400_000, "payments": 1}]
+
+
+def test_what_a_call_cost_that_a_person_resolved_counts(hold, app):
+    app.add(["x"])
+    [lease] = app.claim()
+    intent = MemoWrite(lease, "gemini", "intended", "1", "key", estimate=400_000)
+    app.store.write(lambda tx: remember(tx, [intent]))
+    app.permanent(lease, "held")
+    assert hold.resolve("x", "gemini", value={"text": "…"}, cost="0.38", by="me", reason="on the invoice") == "a"
+    assert hold.costs(["item"]) == [{"item": "x", "amount": 380_000, "payments": 1}]
+    [event] = hold.events(event="resolved")
+    assert (event["item"], event["stage"]) == ("x", "a")
+    assert event["data"] == {
+        "memo": "gemini", "decided": "given a result", "by": "me", "reason": "on the invoice",
+    }  # fmt: skip
+    app.retry()
+    [again] = app.claim()
+    assert (again.memos["gemini"].state, again.memos["gemini"].value) == ("done", '{"text":"…"}')
+
+
+def test_a_call_that_was_not_made_is_forgotten_and_has_no_cost(hold, app):
+    app.add(["x"])
+    [lease] = app.claim()
+    app.store.write(lambda tx: remember(tx, [MemoWrite(lease, "gemini", "intended", "1", "key")]))
+    app.permanent(lease, "held")
+    with pytest.raises(UsageError, match="not made has no cost"):
+        hold.resolve("x", "gemini", cost=1)
+    assert [memo["name"] for memo in hold.memos("x")] == ["gemini"]
+    hold.resolve("x", "gemini", by="me")
+    assert (hold.memos("x"), hold.costs(["item"])) == ([], [])
+
+
+def test_a_call_that_may_be_under_way_cannot_be_resolved(hold, app):
+    app.add(["x"])
+    [lease] = app.claim()
+    app.store.write(lambda tx: remember(tx, [MemoWrite(lease, "gemini", "intended", "1", "key")]))
+    with pytest.raises(UsageError, match="'a' is in progress"):
+        hold.resolve("x", "gemini", value=1)
+    assert [memo["state"] for memo in hold.memos("x")] == ["intended"]
+
+
+def test_only_what_is_in_doubt_can_be_resolved(hold, app):
+    app.add(["x"])
+    [lease] = app.claim()
+    remembers(app, lease, "gemini", 1)
+    app.fail(lease)
+    for memo, says in (("gemini", "not in doubt"), ("nothing", "has no memo 'nothing'")):
+        with pytest.raises(UsageError, match=says):
+            hold.resolve("x", memo, value=1)
+    with pytest.raises(UsageError, match="negative"):
+        hold.resolve("x", "gemini", value=1, cost=-1)
+
+
+def test_the_outcome_carries_what_its_attempt_and_its_memos_cost(hold, app):
+    """This is what `plan` forecasts from."""
+    app.add(["x"])
+    [lease] = app.claim()
+    memo = remembers(app, lease, "gemini", "0.40")
+    app.fail(lease)
+    app.promote()
+    [lease] = app.claim()
+    assert lease.memos["gemini"].cost == memo.cost
+    pays(app, lease, "0.05")
+    assert app.query("SELECT cost FROM holdfast_outcomes") == [(450_000,)]
+
+
+def test_facts_about_a_payment_are_in_its_event(hold, app):
+    app.add(["x"])
+    pays(app, app.claim()[0], "0.05", "gemini", tokens=812, model="flash")
+    [event] = hold.events(event="cost", key="x")
+    assert (event["amount"], event["resource"], event["data"]) == (50_000, "gemini", {"tokens": 812, "model": "flash"})
+
+
+def test_costs_stay_when_the_events_around_them_are_forgotten(hold, app, clock):
+    app.add(["x"])
+    fails(app, app.claim()[0], "0.10")
+    clock.advance(400 * DAY)
+    hold.prune(events_older_than="90d")
+    assert {event["event"] for event in hold.events(key="x")} == {"cost"}
+    assert hold.costs(["item"]) == [{"item": "x", "amount": 100_000, "payments": 1}]

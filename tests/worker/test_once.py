@@ -457,7 +457,7 @@ def test_a_call_in_doubt_waits_for_a_person_if_it_shall_be_held(held: Ran, provi
     stage = held.stage("page-1", "work")
     assert (stage["state"], stage["attempts"]) == ("failed", 2)
     assert "item 'page-1', stage 'work', once('call')" in stage["error"]
-    assert "holdfast resolve page-1 --memo call" in stage["error"]
+    assert "holdfast why page-1" in stage["error"]
     assert len(provider.calls) == 1
     assert [memo["state"] for memo in held.app.memos("page-1")] == ["intended"]
 

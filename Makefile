@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint demo requirements torture bench clean
+.PHONY: help test lint demo requirements bench clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
@@ -26,9 +26,6 @@ demo: $(READY) ## watch a pipeline being killed and going on
 
 requirements: $(READY) ## list every requirement with the tests that prove it
 	$(PY) -m tools.requirements
-
-torture: $(READY) ## kill workers ten thousand times, with paid calls counted outside
-	$(PY) -m tools.torture --kills 10000
 
 bench: $(READY) ## measure items per second on both databases, beside the raw database
 	$(PY) -m benchmarks

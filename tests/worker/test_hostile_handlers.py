@@ -259,7 +259,7 @@ def test_a_worker_with_too_many_hanging_threads_steps_down_and_hands_back_the_re
         stop.wait(60)
 
     try:
-        with pytest.raises(HoldfastError, match="a new process must take over"):
+        with pytest.raises(HoldfastError, match="a new one must take over"):
             run(pipeline, ITEMS, concurrency=1)
     finally:
         stop.set()

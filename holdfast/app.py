@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from holdfast import schema
 from holdfast.clock import Clock, microseconds
 from holdfast.engine import add, choose, costs, prune, reads, resolve, stale
-from holdfast.engine.add import Added, Merge, overwrite
+from holdfast.engine.add import Added, Looked, Merge, NewItem, overwrite
 from holdfast.engine.choose import Counts, Which, Who
 from holdfast.engine.register import Registered, is_registered, layout, register
 from holdfast.errors import UsageError
@@ -115,25 +115,45 @@ class Holdfast:
     def add(
         self, pipeline: str, items: Iterable[str | Mapping[str, Any]], *, merge: Merge = overwrite, priority: int = 0
     ) -> Added:
-        """Add items; those whose key is known are merged. Every item is checked before the first is written."""
+        """Add items; those whose key is known are merged. Every item is checked, and merged, before the first is
+        written."""
         ready = add.read_items(items)
         if isinstance(priority, bool) or not isinstance(priority, int) or not -(2**31) <= priority < 2**31:
             raise UsageError(f"priority {priority!r} is not a whole number; smaller ones are claimed first")
         total = Added(0, 0, 0)
         with self._lock:
             self.register()
-            for at in range(0, len(ready), add.CHUNK):
-                chunk = ready[at : at + add.CHUNK]
-                if merge is overwrite:
-                    # Adding what is there already is the common case, and takes no write.
-                    fresh = self.store.read(partial(add.without_unchanged, pipeline=pipeline, items=chunk))
-                    total += Added(0, 0, len(chunk) - len(fresh))
-                    chunk = fresh
-                if not chunk:
-                    continue
-                work = partial(add.add_items, pipeline=pipeline, items=chunk, merge=merge, priority=priority)
-                total += self.store.write(work)
+            chunks = [ready[at : at + add.CHUNK] for at in range(0, len(ready), add.CHUNK)]
+            # A merge function that goes wrong does so before anything is written, and no transaction waits for it.
+            looks = [self._look(pipeline, chunk, merge) for chunk in chunks]
+            for chunk, looked in zip(chunks, looks, strict=True):
+                total += self._add(pipeline, chunk, looked, merge, priority)
         return total
+
+    def _look(self, pipeline: str, items: list[NewItem], merge: Merge) -> dict[str, Looked]:
+        there = self.store.read(partial(add.look_up, pipeline=pipeline, items=items))
+        given = {item.key: item.data for item in items}
+        return {key: Looked(old, add.merged(merge, key, old, given[key])) for key, old in there.items()}
+
+    def _add(
+        self, pipeline: str, items: list[NewItem], looked: dict[str, Looked], merge: Merge, priority: int
+    ) -> Added:  # fmt: skip
+        total = Added(0, 0, 0)
+        while True:
+            # Adding what is there already is the common case, and takes no write.
+            same = {key for key, (old, new) in looked.items() if old == new}
+            total += Added(0, 0, len(same))
+            items = [item for item in items if item.key not in same]
+            if not items:
+                return total
+            decide = add.as_looked(looked)
+            done = self.store.write(
+                partial(add.upsert, pipeline=pipeline, items=items, decide=decide, priority=priority)
+            )
+            total += done.added
+            # Somebody else has changed these since the look.
+            items = done.left
+            looked = self._look(pipeline, items, merge) if items else {}
 
     def add_within(
         self, connection: Any, pipeline: str, items: Iterable[str | Mapping[str, Any]], *, merge: Merge = overwrite,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from holdfast.engine.register import layout
@@ -61,33 +62,41 @@ def read_items(items: Iterable[str | Mapping[str, Any]]) -> list[NewItem]:
     return list(ready.values())
 
 
+class Looked(NamedTuple):
+    """What the data of an item was, and what a merge made of it."""
+
+    old: str
+    new: str
+
+
 class Upserted(NamedTuple):
     """Which items were new and which were there, by key and number, and how many of the latter were changed."""
 
     born: dict[str, int]
     known: dict[str, int]
     changed: int
+    #: Known ones that nothing was decided for: they are as they were.
+    left: list[NewItem]
+
+    @property
+    def added(self) -> Added:
+        return Added(len(self.born), self.changed, len(self.known) - self.changed)
 
 
-def add_items(
-    tx: Transaction, pipeline: str, items: list[NewItem], merge: Merge = overwrite, priority: int = 0
-) -> Added:
-    """Insert new items and merge into known ones; unchanged ones cost no write."""
-    done = upsert(tx, pipeline, items, merge, priority)
-    return Added(len(done.born), done.changed, len(done.known) - done.changed)
+#: From key, old and new data to what is stored; None leaves the item as it is, and to the caller.
+Decide = Callable[[str, str, str], str | None]
 
 
-def upsert(
-    tx: Transaction, pipeline: str, items: list[NewItem], merge: Merge = overwrite, priority: int = 0
-) -> Upserted:
-    """The same, and tell the items' numbers. New items enter the first stages."""
-    stages = layout(tx).of_pipeline(pipeline)
-    if not stages:
-        raise UsageError(f"there is no pipeline {pipeline!r} in this store")
-    number = stages[0].pipeline
+def look_up(tx: Transaction, pipeline: str, items: list[NewItem]) -> dict[str, str]:
+    """The data of those of the items that are there, by key; keeps nobody waiting."""
+    return {key: data for _, key, data in tx.run("look_up_keys", pipeline=_number(tx, pipeline), keys=_keys(items))}
+
+
+def upsert(tx: Transaction, pipeline: str, items: list[NewItem], decide: Decide, priority: int = 0) -> Upserted:
+    """Insert new items, which enter the first stages, and change known ones as decided; unchanged ones cost no write."""
+    number = _number(tx, pipeline)
     left = {item.key: item for item in items}
-    known: dict[str, int] = {}
-    done = Upserted({}, known, _merge_known(tx, number, left, known, merge))
+    done = _change_known(tx, number, left, decide, Upserted({}, {}, 0, []))
     while left:
         # In the order given: it is the order of claiming. Two who add the same keys in other orders at once may wait for
         # each other; the database lets one of them begin again.
@@ -97,8 +106,8 @@ def upsert(
             del left[key]
         if left:
             # Somebody else added these a moment ago, and has committed by now.
-            done = done._replace(changed=done.changed + _merge_known(tx, number, left, known, merge))
-    first = [stage.id for stage in stages if not stage.after]
+            done = _change_known(tx, number, left, decide, done)
+    first = [stage.id for stage in layout(tx).of_pipeline(pipeline) if not stage.after]
     tx.run_rows("enter_waiting", [(item, stage, 0, 0, 0) for stage in first for item in done.born.values()])
     for stage in first:
         tx.count(stage, State.PENDING, len(done.born))
@@ -107,33 +116,56 @@ def upsert(
     return done
 
 
-def without_unchanged(tx: Transaction, pipeline: str, items: list[NewItem]) -> list[NewItem]:
-    """Those of the items that an `add` would write; for a look before a transaction is begun."""
-    stages = layout(tx).of_pipeline(pipeline)
-    if not stages:
-        return items
-    there = {
-        key: data for _, key, data in tx.run("look_up_keys", pipeline=stages[0].pipeline, keys=[i.key for i in items])
-    }
-    return [item for item in items if there.get(item.key) != item.data]
+def add_items(
+    tx: Transaction, pipeline: str, items: list[NewItem], merge: Merge = overwrite, priority: int = 0
+) -> Added:  # fmt: skip
+    """The same, where the caller's own transaction may wait for the merge function."""
+    return upsert(tx, pipeline, items, partial(merged, merge), priority).added
 
 
-def _merge_known(tx: Transaction, pipeline: int, left: dict[str, NewItem], known: dict[str, int], merge: Merge) -> int:
-    """Move the items that exist from `left` to `known`, merge and update them; return how many changed."""
+def as_looked(looked: Mapping[str, Looked]) -> Decide:
+    """What was decided at a look, for items that have not changed since."""
+
+    def decide(key: str, old: str, new: str) -> str | None:
+        before = looked.get(key)
+        return before.new if before is not None and before.old == old else None
+
+    return decide
+
+
+def _change_known(
+    tx: Transaction, pipeline: int, left: dict[str, NewItem], decide: Decide, done: Upserted
+) -> Upserted:  # fmt: skip
+    """Move the items that exist out of `left`, and change those for which something else was decided."""
     updates: list[tuple[int, str]] = []
     for number, key, data in tx.run("read_by_keys", pipeline=pipeline, keys=list(left)):
-        new = left.pop(key).data
-        known[key] = number
-        if merge is not overwrite:
-            new = merged(merge, key, data, new)
+        item = left.pop(key)
+        new = decide(key, data, item.data)
+        if new is None:
+            done.left.append(item)
+            continue
+        done.known[key] = number
         if new != data:
             updates.append((number, new))
     tx.run_rows("update_items", updates, now=tx.now)
-    return len(updates)
+    return done._replace(changed=done.changed + len(updates))
+
+
+def _number(tx: Transaction, pipeline: str) -> int:
+    number = layout(tx).number_of(pipeline)
+    if number is None:
+        raise UsageError(f"there is no pipeline {pipeline!r} in this store")
+    return number
+
+
+def _keys(items: list[NewItem]) -> list[str]:
+    return [item.key for item in items]
 
 
 def merged(merge: Merge, key: str, old: str, new: str) -> str:
     """What a merge function makes of old and new data, checked."""
+    if merge is overwrite:
+        return new
     name = getattr(merge, "__name__", repr(merge))
     try:
         value = merge(codec.decode(old), codec.decode(new))

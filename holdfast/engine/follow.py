@@ -8,6 +8,7 @@ the parent locked, by whoever ends the last child, so that it begins once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -42,7 +43,7 @@ def _submit(tx: Transaction, pipeline: str, when_exists: str, follow_ons: list[F
         # Several with the same key come to what they would if one after the other had been added.
         data = merged(merge, one.key, items[one.key].data, one.data) if one.key in items else one.data
         items[one.key] = NewItem(one.key, data)
-    done = upsert(tx, pipeline, list(items.values()), merge=merge)
+    done = upsert(tx, pipeline, list(items.values()), partial(merged, merge))
     if when_exists == "rerun" and done.known:
         _run_anew(tx, pipeline, list(done.known.values()))
     return done

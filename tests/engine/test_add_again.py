@@ -19,8 +19,6 @@ pytestmark = pytest.mark.req("J12")
 
 MANY = 20_000
 
-#: Delete this mark when `without_unchanged` merges, too: see the report.
-needs_a_look_first = pytest.mark.xfail(strict=True, reason="merge functions are called batch by batch, between the writes")
 
 
 @pytest.fixture
@@ -145,7 +143,6 @@ def picky(old, new):
     return {**old, **new}
 
 
-@needs_a_look_first
 def test_a_merge_function_that_goes_wrong_in_the_middle_of_many_writes_none_of_them(app, hold):
     """More items than go into one transaction: the last of them is the bad one."""
     many = adding.CHUNK + 10
@@ -206,7 +203,6 @@ def test_merging_unchanged_items_again_writes_no_item(app, hold):
     assert app.query("SELECT COUNT(*) FROM holdfast_items WHERE updated_at = :now", now=app.clock.now()) == [(0,)]
 
 
-@needs_a_look_first
 def test_merging_unchanged_items_again_writes_no_row_at_all(app, hold):
     items = [{"key": f"k{number}", "topics": ["a"]} for number in range(100)]
     hold.add("p", items)

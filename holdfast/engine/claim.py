@@ -80,7 +80,7 @@ def claim(tx: Transaction, worker: int, stage: int, most: int) -> list[Lease]:
     if before:
         found = tx.run("read_results", items=list(by_item), stages=list(before), most=EAGER_RESULT)
         for item, parent, output, result in found:
-            by_item[item].inputs[parent] = output
+            by_item[item].inputs[parent] = output or ""
             if result is not None:
                 by_item[item].results[parent] = result
     _recall(tx, stage, by_item)

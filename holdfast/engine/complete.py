@@ -2,7 +2,7 @@
 
 Where one stage follows another and neither has changed since, the lease itself moves on. Where stages meet in one, or a
 stage was there before its predecessor, the item is locked while deciding, so that the next stage is born once, never
-not at all. A stage that ran again wakes what follows only if its output is another one.
+not at all. What a stage that ran again sets in motion is a wave of its own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from holdfast.engine.finish import Finished, end_leases, move_leases, record_cos
 from holdfast.engine.follow import follow, parents_may_go_on
 from holdfast.engine.meet import let_meet
 from holdfast.engine.register import layout
-from holdfast.model.layout import StageRow
-from holdfast.model.states import PASSED, Rerun, State
+from holdfast.engine.wave import changed_outputs, go_on
+from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction
 
 
@@ -56,7 +56,7 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
     if not stood:
         return []
     again = [one for one in stood if one.lease.rerun and one.state in PASSED]
-    changed = _changed(tx, stage, again) if again else set()
+    changed = changed_outputs(tx, stage, again)
     save_outcomes(tx, stage, stood)
     record_costs(tx, stage, stood)
     for one in again:
@@ -79,8 +79,7 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
         _enter(tx, after, [item for item in passed if after != straight or item not in moved_items])
     for after in following.checked:
         let_meet(tx, after, passed)
-    for after in (*following.simple, *following.checked):
-        _run_again(tx, after, again, changed)
+    go_on(tx, stage, again, changed)
     parents_may_go_on(tx, stage, [one.lease.item for one in ended])
     return [one.lease.moved_on(straight, tx.now, one.result, one.output_hash) for one in gone if straight is not None]
 
@@ -90,52 +89,6 @@ def _enter(tx: Transaction, stage: int, items: Sequence[int]) -> None:
         tx.run_rows("enter_waiting", [(item, stage, 0, 0, 0) for item in items])
         tx.count(stage, State.PENDING, len(items))
         tx.tell_idle_workers()
-
-
-def _changed(tx: Transaction, stage: int, again: Sequence[Finished]) -> set[int]:
-    """The items whose stage, run again, came to another output than the outcome it replaces."""
-    found = tx.run("read_outcome_states", stage=stage, items=[one.lease.item for one in again])
-    old = {item: output for item, state, output, _ in found if state in PASSED}
-    return {one.lease.item for one in again if old.get(one.lease.item, "none") != one.output_hash}
-
-
-def _run_again(tx: Transaction, stage: int, again: Sequence[Finished], changed: set[int]) -> None:
-    """What follows a stage that ran again: begins if it never did; runs again if its input is another one or, in a wave
-    over all that is stale, if it was made by a version that no longer stands."""
-    items = [one.lease.item for one in again]
-    if not items:
-        return
-    let_meet(tx, stage, items)
-    row = layout(tx).stages[stage]
-    waves = {one.lease.item: one.lease.rerun for one in again}
-    _take_back(tx, row, [item for item in items if item in changed])
-    stale = {
-        item: State(state)
-        for item, state, _, version in tx.run("read_outcome_states", stage=stage, items=items)
-        # What a person has set aside stays aside.
-        if state != State.CANCELLED
-        and (item in changed or (waves[item] == Rerun.WAVE and state in PASSED and not row.stands(version)))
-    }
-    for rerun in Rerun:
-        chosen = [(item, stage) for item in stale if waves[item] == rerun]
-        for item, _ in tx.run_rows("reopen", chosen, rerun=rerun):
-            tx.count(stage, stale[item], -1)
-            tx.count(stage, State.PENDING, 1)
-            tx.record("reopened", pipeline=row.pipeline, item=item, stage=stage, was=str(stale[item]))
-    tx.tell_idle_workers()
-
-
-def _take_back(tx: Transaction, stage: StageRow, items: list[int]) -> None:
-    """Whoever works on what was made from an old output works in vain: the lease is taken, the work waits again."""
-    if not items:
-        return
-    revoked = tx.run("revoke_leases", stage=stage.id, items=items)
-    rows = [(item, stage.id, attempt - 1, alone, rerun) for item, attempt, alone, rerun in revoked]
-    tx.run_rows("enter_waiting", rows)
-    tx.count(stage.id, State.IN_PROGRESS, -len(revoked))
-    tx.count(stage.id, State.PENDING, len(revoked))
-    for item, *_ in revoked:
-        tx.record("superseded", pipeline=stage.pipeline, item=item, stage=stage.id)
 
 
 def _stage_and_lease(one: Finished) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -111,7 +111,7 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished], *, 
         lease = one.lease
         row = (
             lease.item, stage, one.state, lease.attempt, lease.id, one.started_at, one.started_at + one.took_us,
-            one.version, input_hash(lease) if one.state in PASSED else None,
+            one.version, input_hash(lease.data_hash, lease.inputs) if one.state in PASSED else None,
             one.output_hash, paid.get(lease.item, 0) + sum(cost.amount for cost in one.costs), lease.life,
             one.error, one.result,
         )  # fmt: skip
@@ -134,10 +134,10 @@ def record_costs(tx: Transaction, stage: int, finished: Sequence[Finished]) -> N
             )  # fmt: skip
 
 
-def input_hash(lease: Lease) -> str:
+def input_hash(data_hash: str, inputs: Mapping[int, str]) -> str:
     """What a stage was given: the item's data, and what the stages before it had put out."""
-    outputs = " ".join(f"{stage}:{output}" for stage, output in sorted(lease.inputs.items()))
-    return hashlib.blake2b(f"{lease.data_hash} {outputs}".encode(), digest_size=16).hexdigest()
+    outputs = " ".join(f"{stage}:{output}" for stage, output in sorted(inputs.items()))
+    return hashlib.blake2b(f"{data_hash} {outputs}".encode(), digest_size=16).hexdigest()
 
 
 def _settle_memos(tx: Transaction, stage: int, finished: Sequence[Finished]) -> dict[int, int]:

@@ -64,7 +64,8 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
 
 
 def idempotency_key(lease: Lease, name: str, version: str) -> str:
-    """The same for every attempt of one life of a stage; another one when the stage is run anew or its code is another:
-    a provider would answer with what it said before."""
-    text = f"{lease.item} {lease.stage} {lease.life} {version} {lease.key} {name}"
+    """The same for every attempt of one life of a stage; another one when the stage is run anew, its code is another, or
+    the stages before it put out something else: a provider would answer with what it said before."""
+    inputs = " ".join(output for _, output in sorted(lease.inputs.items()))
+    text = f"{lease.item} {lease.stage} {lease.life} {version} {inputs} {lease.key} {name}"
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

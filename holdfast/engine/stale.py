@@ -1,20 +1,19 @@
 """Stale: what was made by a version of its handler, or from an input, that is no longer today's.
 
 `plan` says what a run over all that is stale would do, from recorded history; `reprocess` does it: the first stale stage
-of each item runs again, and what follows it runs again if its input has changed or it is stale itself. A stage whose new
-output equals the old one stops the wave there.
+of each item runs again, and what is behind it runs again if its input has changed or it is stale itself. Where the new
+output equals the old one, what was made from it is kept.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from holdfast.engine.claim import Lease
-from holdfast.engine.finish import input_hash
+from holdfast.engine.checkpoints import ItemPicture, read_pictures
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
 from holdfast.model.layout import Layout, StageRow
@@ -183,69 +182,42 @@ def _stretch(
     numbers = [row[0] for row in items]
     if not numbers:
         return [], None
-    given = {"items": numbers, "stages": [row.id for row in stages]}
-    outcomes: dict[int, dict[int, _Made]] = {}
-    for item, number, *made in tx.run("outcomes_of", **given):
-        outcomes.setdefault(item, {})[number] = _Made(*made)
-    busy = set(tx.run("open_stages_of", **given))
     found: list[Stale] = []
-    for item, item_key, data in items:
-        found += _look(known, stages, stage, stale_only, item, item_key, data, outcomes.get(item, {}), busy)
+    for picture in read_pictures(tx, items, stages):
+        found += _look(known, stages, stage, stale_only, picture)
     return found, numbers[-1] if len(items) == CHUNK else None
 
 
-class _Made(NamedTuple):
-    state: str
-    version: str | None
-    input_hash: str | None
-    output_hash: str | None
-    cost: int
-    took_us: int | None
-
-
 def _look(
-    known: Layout, stages: list[StageRow], only: str | None, stale_only: bool, item: int, key: str, data: str,
-    made: Mapping[int, _Made], busy: set[tuple[Any, ...]],
+    known: Layout, stages: list[StageRow], only: str | None, stale_only: bool, picture: ItemPicture
 ) -> Iterator[Stale]:  # fmt: skip
     """The stages of one item that are stale, in order. What is open already will run anyway."""
     tainted: set[int] = set()
-    data_hash = Lease(0, item, 0, 1, 0, 0, key, data, 0).data_hash
     for row in stages:
-        outcome = made.get(row.id)
         before = known.parents(row.id)
         upstream = any(parent in tainted for parent in before)
-        if (item, row.id) in busy:
+        if row.id in picture.open:
             tainted.add(row.id)
             continue
-        if outcome is None or outcome.state not in PASSED:
-            continue
-        if any(parent not in made or made[parent].state not in PASSED for parent in before):
+        made = picture.made.get(row.id)
+        if made is None or not made.passed or not picture.has_all(before):
             # It has nothing to be made from now; when what comes before it has passed again, it follows by itself.
             continue
         if only is not None and row.name != only and not upstream:
             continue
         why = None
-        if not row.stands(outcome.version):
+        if not row.stands(made.version):
             why = "version"
-        elif outcome.input_hash is not None and outcome.input_hash != _input_now(
-            item, key, data, data_hash, before, made
-        ):
+        elif picture.has_other_input(row.id, before):
             why = "input changed"
         elif upstream:
             why = "upstream"
         elif not stale_only:
             why = "asked"
-        if why is None:
-            continue
-        yield Stale(item, key, row, why, outcome.cost, outcome.took_us or 0, first=not upstream and why != "upstream")
-        tainted.add(row.id)
-
-
-def _input_now(
-    item: int, key: str, data: str, data_hash: str, before: tuple[int, ...], made: Mapping[int, _Made]
-) -> str:
-    inputs = {parent: made[parent].output_hash or "" for parent in before if parent in made}
-    return input_hash(Lease(0, item, 0, 1, 0, 0, key, data, 0, {}, inputs, 1, data_hash))
+        if why is not None:
+            first = not upstream and why != "upstream"
+            yield Stale(picture.item, picture.key, row, why, made.cost, made.took_us or 0, first)
+            tainted.add(row.id)
 
 
 def _by_item(found: Iterator[Stale]) -> Iterator[tuple[int, list[Stale]]]:

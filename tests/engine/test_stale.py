@@ -19,9 +19,6 @@ from tests.support.together import at_once, meeting_at
 
 pytestmark = pytest.mark.req("J13")
 
-#: Delete this mark when engine/wave.py is in: see the report.
-needs_the_wave = pytest.mark.xfail(strict=True, reason="a wave looks no further than the next stage, by version alone")
-
 CHAIN = {"extract": [], "analyse": ["extract"], "embed": ["analyse"]}
 DONE = dict.fromkeys(CHAIN, "done")
 
@@ -312,7 +309,6 @@ def test_when_every_version_is_new_every_stage_runs_once_per_item_and_in_order(f
     assert hold.plan("p") == []
 
 
-@needs_the_wave
 def test_the_wave_goes_on_behind_a_stage_that_is_kept(finished, hold):
     """`analyse` is neither stale nor given anything new; `embed` behind it is stale all the same."""
     versions(finished, extract="2", embed="2")
@@ -322,7 +318,6 @@ def test_the_wave_goes_on_behind_a_stage_that_is_kept(finished, hold):
     assert hold.plan("p") == []
 
 
-@needs_the_wave
 def test_changed_data_runs_every_stage_again_though_outputs_stay_the_same(finished, hold):
     """Every handler is given the data: a later stage may read what an earlier one ignores."""
     finished.add([{"key": "x", "n": 2}])
@@ -334,7 +329,6 @@ def test_changed_data_runs_every_stage_again_though_outputs_stay_the_same(finish
 DIAMOND = {"extract": [], "text": ["extract"], "cover": ["extract"], "publish": ["text", "cover"]}
 
 
-@needs_the_wave
 @pytest.mark.parametrize("changed", [False, True])
 def test_where_stages_meet_what_follows_waits_for_all_of_them_and_runs_once(app, hold, changed):
     app.pipeline(DIAMOND)
@@ -352,7 +346,6 @@ def test_where_stages_meet_what_follows_waits_for_all_of_them_and_runs_once(app,
     assert app.counts() == app.recount()
 
 
-@needs_the_wave
 @pytest.mark.req("D4")
 def test_what_an_attempt_on_a_replaced_output_remembers_is_not_taken_for_the_new_one(app, hold):
     """It was paid for, and counts; but it says nothing about the new output. Nor does its idempotency key."""

@@ -15,7 +15,7 @@ ON CONFLICT (stage, item, name) DO UPDATE SET state = excluded.state, version = 
 SELECT item, name, state, version, idempotency_key, cost, value FROM holdfast_memos WHERE stage = :stage AND item {in items};
 
 -- name: forget_memos
-DELETE FROM holdfast_memos WHERE stage = :stage AND item {in items} RETURNING item, COALESCE(cost, 0);
+DELETE FROM holdfast_memos WHERE stage = :stage AND item {in items} RETURNING item, name, state, idempotency_key;
 
 -- name: forget_memo
 DELETE FROM holdfast_memos WHERE stage = :stage AND item = :item AND name = :name RETURNING state;

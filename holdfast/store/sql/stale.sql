@@ -4,6 +4,9 @@
 SELECT id, key, data FROM holdfast_items WHERE pipeline = :pipeline AND id > :after
   AND (CAST(:key AS TEXT) IS NULL OR key {glob} :key) ORDER BY id LIMIT :most;
 
+-- name: items_by_number
+SELECT id, key, data FROM holdfast_items WHERE id {in items} ORDER BY id;
+
 -- name: outcomes_of
 SELECT item, stage, state, version, input_hash, output_hash, cost, ended_at - started_at FROM holdfast_outcomes
 WHERE item {in items} AND stage {in stages};

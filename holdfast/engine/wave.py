@@ -1,0 +1,106 @@
+"""Wave: what a stage that ran again sets in motion behind it, in the same item.
+
+Whoever works on what was made from an old output is stopped. Then the next stages that must run again are sent back: those
+whose input is another one and, in a wave over all that is stale, those made by a version that no longer stands, also
+behind stages that are kept. A stage waits for every one before it that is still to run, so each runs once and in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from holdfast.engine.checkpoints import ItemPicture, pictures_of
+from holdfast.engine.finish import Finished
+from holdfast.engine.meet import let_meet
+from holdfast.engine.register import layout
+from holdfast.model.layout import Layout, StageRow
+from holdfast.model.states import PASSED, Rerun, State
+from holdfast.store import Transaction
+
+
+def changed_outputs(tx: Transaction, stage: int, again: Sequence[Finished]) -> set[int]:
+    """The items whose stage, run again, came to another output than the outcome it is about to replace."""
+    if not again:
+        return set()
+    found = tx.run("read_outcome_states", stage=stage, items=[one.lease.item for one in again])
+    old = {item: output for item, state, output, _ in found if state in PASSED}
+    return {one.lease.item for one in again if old.get(one.lease.item, "none") != one.output_hash}
+
+
+def go_on(tx: Transaction, stage: int, again: Sequence[Finished], changed: Collection[int]) -> None:
+    """Let what follows a stage that ran again begin if it never did, and run again if it must."""
+    known = layout(tx)
+    following = known.successors(stage)
+    nearest = [known.stages[number] for number in (*following.simple, *following.checked)]
+    if not again or not nearest:
+        return
+    reruns = {one.lease.item: Rerun(one.lease.rerun) for one in again}
+    for row in nearest:
+        let_meet(tx, row.id, list(reruns))
+        _take_back(tx, row, sorted(changed))
+    chosen: dict[tuple[int, Rerun], dict[int, State]] = {}
+    for picture in pictures_of(tx, list(reruns), known.stages[stage].pipeline_name):
+        rerun = reruns[picture.item]
+        near = {row.id for row in nearest} if picture.item in changed else set()
+        for row in _next_to_run(known, picture, stage, near, rerun):
+            chosen.setdefault((row.id, rerun), {})[picture.item] = State(picture.made[row.id].state)
+    for (number, rerun), states in sorted(chosen.items()):
+        for item, _ in tx.run_rows("reopen", [(item, number) for item in states], rerun=rerun):
+            tx.count(number, states[item], -1)
+            tx.count(number, State.PENDING, 1)
+            tx.record(
+                "reopened", pipeline=known.stages[number].pipeline, item=item, stage=number, was=str(states[item])
+            )  # fmt: skip
+    tx.tell_idle_workers()
+
+
+def _next_to_run(
+    known: Layout, picture: ItemPicture, stage: int, near: Collection[int], rerun: Rerun
+) -> Iterator[StageRow]:  # fmt: skip
+    """The stages behind one that must run again now: nothing before them is still to run."""
+    behind = {stage}
+    unsettled: set[int] = set()
+    for row in known.of_pipeline(known.stages[stage].pipeline_name):
+        before = known.parents(row.id)
+        waits = any(parent in unsettled for parent in before)
+        due = False
+        if any(parent in behind for parent in before):
+            behind.add(row.id)
+            due = row.id not in picture.open and _is_due(row, picture, before, row.id in near, rerun)
+        if due and not waits:
+            yield row
+        if due or waits or row.id in picture.open:
+            unsettled.add(row.id)
+
+
+def _is_due(row: StageRow, picture: ItemPicture, before: Sequence[int], near: bool, rerun: Rerun) -> bool:
+    """`near`: it follows directly on a stage whose output is another one."""
+    made = picture.made.get(row.id)
+    # What a person has set aside stays aside.
+    if made is None or made.state == State.CANCELLED or not picture.has_all(before):
+        return False
+    if near and (not made.passed or made.input_hash is None):
+        return True
+    return made.passed and (
+        picture.has_other_input(row.id, before) or (rerun is Rerun.WAVE and not row.stands(made.version))
+    )
+
+
+def _take_back(tx: Transaction, stage: StageRow, items: list[int]) -> None:
+    """Whoever works on what was made from an old output works in vain: the lease is taken, the work waits again. What its
+    attempts remember says nothing about the new output."""
+    if not items:
+        return
+    revoked = tx.run("revoke_leases", stage=stage.id, items=items)
+    rows = [(item, stage.id, attempt - 1, alone, rerun) for item, attempt, alone, rerun in revoked]
+    tx.run_rows("enter_waiting", rows)
+    tx.count(stage.id, State.IN_PROGRESS, -len(revoked))
+    tx.count(stage.id, State.PENDING, len(revoked))
+    for item, *_ in revoked:
+        tx.record("superseded", pipeline=stage.pipeline, item=item, stage=stage.id)
+    for item, name, state, key in tx.run("forget_memos", stage=stage.id, items=items):
+        if state == "intended":
+            tx.record(
+                "in_doubt", pipeline=stage.pipeline, item=item, stage=stage.id,
+                memo=name, decided="superseded", idempotency_key=key,
+            )  # fmt: skip

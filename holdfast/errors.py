@@ -7,6 +7,7 @@ HoldfastError
 │   ├── StoreUnavailable  passes by itself: lost, locked, read-only, full; wait, try again
 │   ├── StoreConflict     lost a race inside the database (deadlock): run it again at once
 │   └── StoreBroken       does not pass by itself: gone, damaged, of a newer schema
+├── EffectStalled         an effect kept its transaction waiting until the database ended it
 ├── ValueRefused          a value that JSON cannot carry unchanged
 ├── LeaseLost             the work was taken over; nothing of it was saved
 ├── StageTimeout          an attempt ran longer than its stage allows
@@ -53,6 +54,10 @@ class StoreConflict(StoreError):
 
 class StoreBroken(StoreError):
     """The database cannot be used until a person has looked at it."""
+
+
+class EffectStalled(HoldfastError):
+    """An effect kept the transaction it is part of waiting for so long that the database ended it."""
 
 
 class ValueRefused(HoldfastError):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from holdfast.clock import microseconds
 from holdfast.engine.finish import Finished
 from holdfast.engine.register import layout
-from holdfast.errors import Permanent, StoreBroken, StoreConflict, StoreUnavailable, UsageError
+from holdfast.errors import EffectStalled, Permanent, StoreError, UsageError
 from holdfast.model.faults import describe
 from holdfast.model.outcome import NOTHING, RetryLater, Skip, reason_of
 from holdfast.model.states import State
@@ -32,8 +32,8 @@ def run_effects(tx: Transaction, finished: Sequence[Finished]) -> tuple[list[Fin
         try:
             _check_follow_ons(tx, one)
             _run(tx, one)
-        except (StoreUnavailable, StoreConflict, StoreBroken):
-            raise  # trouble of the database: everything is tried again
+        except (StoreError, EffectStalled):
+            raise  # this transaction is over, for all of them
         except BaseException as error:
             failed[one.lease.id] = _as_if_raised(one, error)
     tx.end_user_code()

@@ -89,6 +89,11 @@ class Driver(Protocol):
         """Raise UsageError if user code left the transaction so that it cannot go on."""
         ...
 
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is known to be gone."""
+        ...
+
     def trouble(self, error: BaseException) -> StoreError | None:
         """The trouble of the database that user code ran into, if that is what this error is. What may be the fault of a
         statement counts as that: if the database is in trouble, our own next statement finds out."""

@@ -227,10 +227,14 @@ class Postgres(Forkable):
                 "error out, or put what may fail into `with connection.begin_nested():`"
             )
 
+    @property
+    def lost(self) -> bool:
+        return self._conn is None or self._conn.closed
+
     def trouble(self, error: BaseException) -> StoreError | None:
         if self._status is psycopg.pq.TransactionStatus.IDLE:
             return StoreConflict(f"{self._where}: user code ended the transaction it was part of: {error}")
-        raw = getattr(error, "orig", error)
+        raw = error.__cause__ if isinstance(error, StoreError) else getattr(error, "orig", error)
         if not isinstance(raw, psycopg.Error) or not (raw.sqlstate or "").startswith(_TROUBLE):
             return None
         try:

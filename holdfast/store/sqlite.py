@@ -204,16 +204,18 @@ class SQLite(Forkable):
     def check_user_code(self) -> None:
         """A statement that failed has undone itself."""
 
+    @property
+    def lost(self) -> bool:
+        return self._conn is None
+
     def trouble(self, error: BaseException) -> StoreError | None:
         if self._conn is None or not self._conn.in_transaction:
             return StoreConflict(f"{self.path}: user code ended the transaction it was part of: {error}")
-        raw = getattr(error, "orig", error)
+        raw = error.__cause__ if isinstance(error, StoreError) else getattr(error, "orig", error)
         if not isinstance(raw, sqlite3.Error):
             return None
         code = getattr(raw, "sqlite_errorcode", 0) & 0xFF
-        if not isinstance(raw, sqlite3.Error) or code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):
-            return None
-        return _translated(raw, self.path)
+        return _translated(raw, self.path) if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL) else None
 
     def rollback(self) -> None:
         if self.pid == os.getpid():

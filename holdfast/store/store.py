@@ -19,7 +19,15 @@ import msgspec
 
 from holdfast import points, schema
 from holdfast.clock import Clock
-from holdfast.errors import StoreBroken, StoreConflict, StoreUnavailable, UsageError
+from holdfast.errors import (
+    EffectStalled,
+    HoldfastError,
+    StoreBroken,
+    StoreConflict,
+    StoreError,
+    StoreUnavailable,
+    UsageError,
+)
 from holdfast.model.states import State
 from holdfast.store.driver import Begun, Driver, Limits, Listener, Row
 from holdfast.store.enlist import engine_over, joined
@@ -118,6 +126,7 @@ class Transaction:
             self._let_in = True
             driver.before_user_code()
         driver.run_text("SAVEPOINT holdfast_effect")
+        began = time.monotonic()
         _user_code.here = True
         try:
             with joined(self.store.engine()) as connection:
@@ -127,8 +136,17 @@ class Transaction:
             trouble = driver.trouble(error)
             if trouble is not None:
                 raise trouble from error
+            took = time.monotonic() - began
+            if driver.lost and took > self.store.limits.idle_seconds:
+                raise EffectStalled(
+                    f"an effect took {took:.1f} s and left the database waiting, which ended the transaction: "
+                    f"do what is slow in the handler, and only write in the effect"
+                ) from error
             driver.run_text("ROLLBACK TO SAVEPOINT holdfast_effect")
             driver.run_text("RELEASE SAVEPOINT holdfast_effect")
+            if isinstance(error, StoreError):
+                # Of another store, which user code has asked for something: no trouble of ours.
+                raise HoldfastError(f"{type(error).__name__}: {error}") from error
             raise
         finally:
             _user_code.here = False
@@ -228,7 +246,7 @@ class Store:
         #: Free for the engine: what it has read and may keep as long as the generation stands.
         self.cache: dict[str, Any] = {}
         self._connect = connect
-        self._limits = limits or Limits()
+        self.limits = limits or Limits()
         self._driver: Driver | None = None
         self._seq = 0
         self._engine: tuple[Any, Any] | None = None
@@ -242,7 +260,7 @@ class Store:
     def connect(self) -> Driver:
         """The connection, made anew if it was lost."""
         if self._driver is None:
-            self._driver = self._connect(self._limits)
+            self._driver = self._connect(self.limits)
             self.statements = self._driver.dialect.statements()
         return self._driver
 

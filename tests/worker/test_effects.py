@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, registry
 from holdfast import BatchContext, Context, Holdfast, Item, Permanent, Pipeline, RetryLater, Skip, UsageError
 from holdfast.engine.complete import complete
 from holdfast.engine.finish import Effect, Finished
-from holdfast.errors import LeaseLost
+from holdfast.errors import LeaseLost, StoreBroken, StoreConflict, StoreUnavailable
 from tests.support.bench import QUICK, Bench
 from tests.support.harness import App
 from tests.support.own_tables import OwnTables
@@ -493,6 +493,56 @@ def test_an_effect_that_runs_into_a_limit_of_the_database_fails_alone(run: Bench
     assert own.keys() == ["good-1", "good-2"]
     assert ran.state("bad", "work") == "exhausted"
     assert "timeout" in ran.stage("bad", "work")["error"]
+
+
+@pytest.mark.req("V7", "V8")
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_an_effect_that_lets_the_database_wait_until_it_ends_the_transaction_fails_alone(run: Bench, own: OwnTables):
+    """No transaction is idle for longer than a lease; an effect that is would be cut off again and again."""
+
+    def effect(connection: Connection, key: str) -> None:
+        own.save(connection, key)
+        if key == "bad":
+            threading.Event().wait(1.5)
+
+    ran = run(one_stage(lambda item, ctx: ctx.effect(effect, item.key)), ["good-1", "bad", "good-2"], lease_seconds=1.0)
+
+    assert own.keys() == ["good-1", "good-2"]
+    assert ran.state("bad", "work") == "exhausted"
+    assert "do what is slow in the handler" in ran.stage("bad", "work")["error"]
+
+
+@pytest.mark.req("V7")
+@pytest.mark.parametrize("error", [StoreUnavailable, StoreConflict, StoreBroken])
+def test_trouble_with_another_store_in_an_effect_is_the_effects_own(run: Bench, own: OwnTables, error: type[Exception]):
+    """Nobody waits for a database that this one has nothing to do with, and nobody stops for it."""
+
+    def work(item: Item, ctx: Context) -> None:
+        ctx.effect(own.save_and(error("elsewhere")) if item.key == "bad" else own.save, item.key)
+
+    ran = run(one_stage(work), ["good-1", "bad", "good-2"])
+
+    assert own.keys() == ["good-1", "good-2"]
+    assert ran.state("bad", "work") == "exhausted"
+    assert f"{error.__name__}: elsewhere" in ran.stage("bad", "work")["error"]
+
+
+@pytest.mark.req("V2", "V7")
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_an_effect_whose_failure_undoes_the_whole_transaction_fails_alone(run: Bench, own: OwnTables):
+    """SQLite can be told to roll everything back with a statement that fails."""
+
+    def effect(connection: Connection, key: str) -> None:
+        own.save(connection, key)
+        if key == "bad":
+            connection.execute(own.document.insert().values(key="twice"))
+            connection.exec_driver_sql("INSERT OR ROLLBACK INTO documents (key) VALUES ('twice')")
+
+    ran = run(one_stage(lambda item, ctx: ctx.effect(effect, item.key)), ["good-1", "bad", "good-2"])
+
+    assert own.keys() == ["good-1", "good-2"]
+    assert ran.state("bad", "work") == "exhausted"
+    assert "user code ended the transaction it was part of" in ran.stage("bad", "work")["error"]
 
 
 @pytest.mark.req("V12")

@@ -286,7 +286,7 @@ def ending(lease: Any, how: str) -> Callable[[App], None]:
 @pytest.mark.req("V1", "V10")
 @pytest.mark.parametrize("point", ["store.parents_of", "store.lock_items", "store.open_items", "commit.before"])
 @pytest.mark.parametrize(
-    "ends", itertools.product(["done", "exhausted"], ["done", "failed", "cancelled"]), ids="-".join
+    "ends", list(itertools.product(["done", "exhausted"], ["done", "failed", "cancelled"])), ids="-".join
 )
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
 def test_two_children_that_end_at_once_let_the_parent_go_on_once(app: App, point: str, ends: Sequence[str]):

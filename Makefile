@@ -6,14 +6,14 @@ PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint demo requirements bench clean
+.PHONY: help test lint demo requirements bench torture clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
 
 test: lint ## check everything: lint, types, layers, every test on both databases, requirements
-	@# What fails beside others is run once more, alone: a machine that others use may have been too slow for it.
-	$(PY) -m pytest -n 2 --dist loadgroup || { echo "Once more, alone:"; $(PY) -m pytest --last-failed; }
+	@# More processes than cores: much of the time is spent waiting for facts. What fails beside others is run once more, alone: a machine that others use may have been too slow for it.
+	$(PY) -m pytest -n 4 --dist loadgroup || { echo "Once more, alone:"; $(PY) -m pytest --last-failed --last-failed-no-failures=none; }
 	$(PY) -m tools.requirements
 
 lint: $(READY) ## check style, types, and the direction of imports
@@ -29,6 +29,10 @@ requirements: $(READY) ## list every requirement with the tests that prove it
 
 bench: $(READY) ## measure items per second on both databases, beside the raw database
 	$(PY) -m benchmarks
+
+torture: $(READY) ## kill workers of a paid pipeline 10,000 times on each database (about half an hour)
+	$(PY) -m tools.torture --store sqlite
+	$(PY) -m tools.torture --store postgres
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .demo .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist

@@ -1,4 +1,4 @@
-"""The scenario of the sweeps, as a program of its own: four items, a fan-in, a batch, an attempt that fails.
+"""The scenario of the sweeps, as a program of its own: three items, a fan-in, a batch, an attempt that fails.
 
     python -m tests.crash.scenario
 
@@ -29,7 +29,7 @@ from holdfast.worker import Settings
 from tests.mutants.bugs import from_environment
 from tests.support.ledger import Ledger
 
-KEYS = ("k0", "k1", "k2", "k3")
+KEYS = ("k0", "k1", "k2")
 LEASE_SECONDS = 1.0
 
 sweep = Pipeline("sweep")

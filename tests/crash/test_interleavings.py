@@ -13,12 +13,12 @@ import psycopg
 import pytest
 
 from holdfast.store import Store, open_store
-from holdfast.store.postgres import read_url
+from holdfast.store.postgres_address import read_url
 from holdfast.testing import ManualClock
 from tests.support.stepping import FAULTS, Story, Threads, Turns
 from tests.support.steps import quick_url
 
-SEEDS = {"sqlite": 500, "postgres": 150}
+SEEDS = {"sqlite": 400, "postgres": 90}
 LABELS = ("main", "ann", "bob", "cyd", "person")
 
 

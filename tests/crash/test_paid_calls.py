@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.model.states import OPEN
-from holdfast.store.postgres import read_url
+from holdfast.store.postgres_address import read_url
 from tests.support.cluster import Cluster
 from tests.support.paid_books import STEPS, Tables, app_for, tell_of
 from tests.support.paid_server import Call, PaidServer, answer_to
@@ -344,7 +344,7 @@ def test_a_hundred_kills_at_random_points_cost_no_call_no_row_and_no_follow_on(
 ):
     """A short run of `python -m tools.torture`."""
     with quick_url(database, request) as url:
-        verdict = torture(url, tmp_path, 120, seed=random.randrange(1_000_000))
+        verdict = torture(url, tmp_path, 150, seed=random.randrange(1_000_000))
 
     assert verdict.violations == [], "\n".join(verdict.lines())
     assert sum(verdict.kills.values()) >= 100

@@ -24,9 +24,6 @@ from tests.crash.scenario import KEYS
 from tests.support.processes import ROOT, Crew
 from tests.support.steps import quick_url, wipe
 
-#: Every call up to here, then every so many: later cycles are like the first ones.
-FINE = 60
-COARSE = 3
 #: Two processes at a time, one per core.
 LANES = 2
 #: No scenario makes so many calls; one that does never ends.
@@ -117,11 +114,6 @@ def sweep(lanes: list[Lane], strike: Callable[[Lane, int], bool], numbers: Itera
     return hits
 
 
-def calls() -> Iterator[int]:
-    yield from range(1, FINE + 1)
-    yield from itertools.count(FINE + COARSE, COARSE)
-
-
 def everything_is_done(crew: Crew) -> dict[tuple[str, str], dict[str, Any]]:
     """Judged by the ledger; each stage of each item, as it is shown."""
     crew.judge()
@@ -152,7 +144,7 @@ def test_a_process_killed_at_any_call_of_the_store_is_resumed_by_the_next(lanes)
             assert not again, f"had been completed, and ran again: {again}"
             return True
 
-    hits = sweep(lanes, kill, calls())
+    hits = sweep(lanes, kill, itertools.count(1))
     assert hits > 60, f"the scenario makes {hits} calls only: it is not the one that was meant"
 
 

@@ -59,13 +59,6 @@ def _append(ledger: str | Path, what: str, facts: dict[str, Any]) -> None:
         os.close(descriptor)
 
 
-def told(path: Path, what: str | None = None) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return [line for line in lines if what in (None, line["what"])]
-
-
 def die(how: str) -> None:
     """End this process here and now, and leave word of it."""
     tell("killed", killed=os.getpid(), how=how)

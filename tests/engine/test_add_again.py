@@ -17,7 +17,7 @@ from tests.support.together import at_once, meeting_at
 
 pytestmark = pytest.mark.req("J12")
 
-MANY = 20_000
+MANY = 100_000
 
 
 

@@ -60,6 +60,8 @@ class Lease:
     attempt: int
     alone: int
     rerun: int
+    #: What the stages before it had put out when it was granted.
+    inputs: tuple[tuple[str, object], ...] = ()
 
     @property
     def place(self) -> Place:
@@ -72,6 +74,7 @@ class Outcome:
     attempts: int
     token: int | None
     value: object = None
+    inputs: tuple[tuple[str, object], ...] | None = None
 
 
 @dataclass
@@ -179,7 +182,9 @@ class Reference:
     def grant(self, token: int, worker: int, key: str, stage: str) -> Lease:
         """A claim took this one. The attempt counts from here."""
         was = self.waiting.pop((key, stage))
-        lease = self.leases[token] = Lease(key, stage, worker, was.attempts + 1, was.alone, was.rerun)
+        lease = self.leases[token] = Lease(
+            key, stage, worker, was.attempts + 1, was.alone, was.rerun, self._inputs(key, stage)
+        )
         return lease
 
     def says(self, token: int, key: str, stage: str, verdict: Verdict, moved_to: str | None = None) -> bool:
@@ -204,7 +209,7 @@ class Reference:
     def _passed(self, token: int, lease: Lease, verdict: Verdict, moved_to: str | None) -> None:
         old = self.outcomes.get(lease.place)
         value = verdict.value if verdict.kind == "done" else None
-        self.outcomes[lease.place] = Outcome(verdict.kind, lease.attempt, token, value)
+        self.outcomes[lease.place] = Outcome(verdict.kind, lease.attempt, token, value, lease.inputs)
         assert (old is not None) == bool(lease.rerun), f"{lease.place}: rerun={lease.rerun}, but before it: {old}"
         if lease.rerun:
             # The first time is told by the outcome alone.
@@ -216,10 +221,11 @@ class Reference:
                 if stage.name == moved_to:
                     assert not lease.rerun, f"{place}: a stage that ran again handed its lease on"
                     del self.waiting[place]
-                    self.leases[token] = Lease(lease.key, stage.name, lease.worker, 1, TOGETHER, 0)
+                    inputs = self._inputs(lease.key, stage.name)
+                    self.leases[token] = Lease(lease.key, stage.name, lease.worker, 1, TOGETHER, 0, inputs)
                     moved_to = None
-            elif old is not None and (old.state not in PASSED or old.value != value):
-                self._wake(place)
+        if lease.rerun:
+            self._go_on(lease.key, lease.stage, old is None or old.state not in PASSED or old.value != value)
         assert moved_to is None, f"{lease.place}: its lease moved on to {moved_to!r}, which could not begin"
 
     def _failed(self, token: int, lease: Lease, verdict: Verdict, moved_to: str | None) -> None:
@@ -395,18 +401,48 @@ class Reference:
                 if place[1] == name and not row.rerun and not self._all_passed(place):
                     del table[place]
 
-    def _wake(self, place: Place) -> None:
-        """Its input is another one: what runs on the old one loses its lease, what had ended runs again.
-        What a person has set aside stays aside."""
+    def _inputs(self, key: str, name: str) -> tuple[tuple[str, object], ...]:
+        """What the stages before it have put out, as far as they have passed."""
+        outcomes = {before: self.outcomes.get((key, before)) for before in self.stages[name].after}
+        return tuple(sorted((name, had.value) for name, had in outcomes.items() if had is not None and had.state in PASSED))
+
+    def _go_on(self, key: str, name: str, changed: bool) -> None:
+        """A stage ran again. What runs on an old output loses its lease; of what is behind it, the next that was made from
+        something else runs again, once nothing before it is still to run."""
+        near = {stage.name for stage in self._following(name)}
         for token, lease in list(self.leases.items()):
-            if lease.place == place:
+            if changed and lease.key == key and lease.stage in near:
                 del self.leases[token]
-                self.waiting[place] = Waiting(lease.attempt - 1, lease.alone, lease.rerun)
-                self._tell("superseded", place)
+                self.waiting[lease.place] = Waiting(lease.attempt - 1, lease.alone, lease.rerun)
+                self._tell("superseded", lease.place)
+        behind = self._behind(name)
+        due = {one for one in behind if self._is_due((key, one), changed and one in near)}
+        unsettled = due | {stage.name for stage in self.active_stages() if self._is_open((key, stage.name))}
+        for stage in self.active_stages():
+            if stage.name in due and not self._before(stage.name) & unsettled:
+                self.waiting[key, stage.name] = Waiting(0, TOGETHER, 1)
+                self._tell("reopened", (key, stage.name))
+
+    def _is_due(self, place: Place, near: bool) -> bool:
+        """What a person has set aside stays aside; what has nothing to be made from stays as it is."""
         had = self.outcomes.get(place)
-        if had is not None and had.state != "cancelled" and not self._is_open(place):
-            self.waiting[place] = Waiting(0, TOGETHER, 1)
-            self._tell("reopened", place)
+        if had is None or had.state == "cancelled" or self._is_open(place) or not self._all_passed(place):
+            return False
+        if had.state not in PASSED:
+            return near
+        return had.inputs != self._inputs(*place)
+
+    def _behind(self, name: str) -> set[str]:
+        found: set[str] = set()
+        new = {stage.name for stage in self._following(name)}
+        while new:
+            found |= new
+            new = {stage.name for one in new for stage in self._following(one)} - found
+        return found
+
+    def _before(self, name: str) -> set[str]:
+        """All active stages before one, near and far, with no gap between."""
+        return {stage.name for stage in self.active_stages() if name in self._behind(stage.name)}
 
     def _is_open(self, place: Place) -> bool:
         return place in self.waiting or place in self.delayed or any(x.place == place for x in self.leases.values())

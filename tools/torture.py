@@ -34,7 +34,7 @@ from typing import Any
 
 from holdfast import Holdfast
 from holdfast.model.states import OPEN
-from holdfast.store.postgres import read_url
+from holdfast.store.postgres_address import read_url
 from holdfast.worker import Settings
 from tests.support import paid_books
 from tests.support.cluster import Cluster

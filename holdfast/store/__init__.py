@@ -1,6 +1,7 @@
 """The only place that speaks SQL: connections, transactions, and the statements the engine calls by name."""
 
 from holdfast.store.driver import Limits
-from holdfast.store.store import Store, Transaction, Write, open_store
+from holdfast.store.store import Store, Write, open_store
+from holdfast.store.transaction import Transaction
 
 __all__ = ["Limits", "Store", "Transaction", "Write", "open_store"]

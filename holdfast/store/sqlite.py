@@ -12,79 +12,39 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
-from urllib.parse import quote, unquote
 
 import msgspec
 
 from holdfast.clock import Clock, HostClock
 from holdfast.errors import StoreBroken, StoreConflict, StoreError, StoreUnavailable, UsageError
 from holdfast.store.driver import Begun, Forkable, Row, quietly
-from holdfast.store.statements import Dialect, Statement
+from holdfast.store.sqlite_dialect import SQLiteDialect
+from holdfast.store.sqlite_files import (
+    check_place,
+    connect,
+    file_of,
+    file_system,
+    holder,
+    identity_of,
+    open_queue,
+    translated,
+)
+from holdfast.store.statements import Statement
 from holdfast.store.store import Store
 from holdfast.store.watch import watch
 
 log = logging.getLogger("holdfast.store")
 
-#: How long one call waits for a program that holds the write lock without queueing for it.
-BUSY_SECONDS = 2.0
 #: The write-ahead log is cut back to this once it has been copied into the database.
 WAL_KEPT_BYTES = 64 * 1024 * 1024
 #: Waiting longer than this for the writer's place is worth a line in the log, each time as long again.
 REPORT_SECONDS = 5.0
 
-_SHARED_FILE_SYSTEMS = frozenset({
-    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "9p", "ncpfs", "ocfs2", "gfs2",
-    "beegfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph",
-})  # fmt: skip
 
-_to_json = msgspec.json.Encoder().encode
 _from_json = msgspec.json.Decoder().decode
-
-
-class SQLiteDialect(Dialect):
-    name = "sqlite"
-    words: Mapping[str, str] = MappingProxyType(
-        {
-            "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
-            "bytewise": "COLLATE BINARY",
-            "keyed": "WITHOUT ROWID",
-            "hot": "",
-            "skip_locked": "",
-            "for_update": "",
-            "glob": "GLOB",
-            "position": "instr",
-            "has_schema": "SELECT count(*) FROM sqlite_master WHERE name = 'holdfast_schema_version'",
-        }
-    )
-
-    def parameter(self, name: str) -> str:
-        return f":{name}"
-
-    def is_in(self, name: str, kind: str) -> str:
-        return f"IN (SELECT value FROM json_each(:{name}))"
-
-    def list(self, name: str) -> str:
-        return f"json_each(:{name})"
-
-    def rows(self, columns: Sequence[tuple[str, str]]) -> str:
-        picked = ", ".join(f"value ->> {place} AS {column}" for place, (column, _) in enumerate(columns))
-        return f"(SELECT {picked} FROM json_each(:rows)) AS r"
-
-    def table(self, name: str) -> str:
-        return f"holdfast_{name}"
-
-    def pack_list(self, values: Sequence[Any]) -> Any:
-        return _to_json(values).decode()
-
-    def pack_rows(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
-        return _to_json(rows).decode()
-
-    def glob_pattern(self, pattern: str) -> str:
-        return pattern.replace("[", "[[]")
 
 
 class SQLite(Forkable):
@@ -103,14 +63,14 @@ class SQLite(Forkable):
         self._reported_at = 0.0
         self._queue = -1
         self._conn: sqlite3.Connection | None = None
-        _check_place(path)
+        check_place(path)
         watch(self)
         try:
             # Only SQLite ever opens the file: to close any other descriptor of it would drop this process's locks.
-            self._conn = _connect(path, create)
-            self._identity = _identity(path)
+            self._conn = connect(path, create)
+            self._identity = identity_of(path)
             self._mode = self._run("PRAGMA journal_mode", {})[0][0]
-            self._queue = _open_queue(path)
+            self._queue = open_queue(path)
             self._prepare(self._conn)
         except BaseException:
             self.close()
@@ -137,7 +97,7 @@ class SQLite(Forkable):
     def begin_read(self) -> Begun:
         self._check()
         self._run("BEGIN", {})
-        return Begun(self._clock.now(), self._clock.steady(), -1, True)
+        return Begun(self._clock.now(), self._clock.steady(), -1, True, self._clock.elapsed())
 
     def over(self, raw: Any) -> SQLite:
         if not isinstance(raw, sqlite3.Connection):
@@ -215,7 +175,7 @@ class SQLite(Forkable):
         if not isinstance(raw, sqlite3.Error):
             return None
         code = getattr(raw, "sqlite_errorcode", 0) & 0xFF
-        return _translated(raw, self.path) if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL) else None
+        return translated(raw, self.path) if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL) else None
 
     def rollback(self) -> None:
         if self.pid == os.getpid():
@@ -261,7 +221,7 @@ class SQLite(Forkable):
             "database": "sqlite",
             "file": str(self.path),
             "library": sqlite3.sqlite_version,
-            "file_system": _file_system(self.path),
+            "file_system": file_system(self.path),
             "bytes": self.path.stat().st_size,
             "wal_bytes": wal.stat().st_size if wal.exists() else 0,
             "journal_mode": self._run("PRAGMA journal_mode", {})[0][0],
@@ -277,7 +237,7 @@ class SQLite(Forkable):
                 "waiting for %.0f s to write to %s: process %s holds the lock; if it is frozen, end it",
                 now - since,
                 self.path,
-                _holder(self._queue),
+                holder(self._queue),
             )
 
     # The parts ----------------------------------------------------------------------------------------------------
@@ -301,7 +261,7 @@ class SQLite(Forkable):
             conn.execute("PRAGMA wal_autocheckpoint = 2000")
             conn.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
         except sqlite3.Error as error:
-            raise _translated(error, self.path) or StoreBroken(f"{self.path}: {error}") from error
+            raise translated(error, self.path) or StoreBroken(f"{self.path}: {error}") from error
 
     def _begin_immediate(self) -> None:
         self._check()
@@ -319,18 +279,24 @@ class SQLite(Forkable):
             self._description = cursor.description or ()
             return cursor.fetchall()
         except sqlite3.Error as error:
-            translated = _translated(error, self.path)
-            if translated is None:
+            # A file that is gone has many ways to fail; only this one helps.
+            told = self._replaced() or translated(error, self.path)
+            if told is None:
                 raise
-            raise translated from error
+            raise told from error
+
+    def _replaced(self) -> StoreBroken | None:
+        if self._conn is None or identity_of(self.path) == self._identity:
+            return None
+        return StoreBroken(f"{self.path} was removed or replaced while it was in use: nothing more is written to it")
 
     def _check(self) -> None:
         if self.pid != os.getpid():
             raise StoreError("a forked process must open a store of its own")
         if self._conn is None:
             raise StoreError(f"{self.path} was closed")
-        if _identity(self.path) != self._identity:
-            raise StoreBroken(f"{self.path} was removed or replaced while it was in use: nothing more is written to it")
+        if replaced := self._replaced():
+            raise replaced
 
     def _join_queue(self) -> None:
         if not self._try_queue(0.0):
@@ -366,7 +332,7 @@ class _DataVersion:
     INTERVAL_SECONDS = 0.002
 
     def __init__(self, path: Path) -> None:
-        self._conn = _connect(path, create=False)
+        self._conn = connect(path, create=False)
         self._seen = self._read()
 
     def wait(self, timeout_seconds: float) -> bool:
@@ -391,36 +357,6 @@ class _DataVersion:
             raise StoreUnavailable(str(error)) from error
 
 
-def file_of(url: str) -> Path:
-    """The file a URL names, whatever links lead to it: one database has one name."""
-    rest = url.removeprefix("sqlite://")
-    if not rest.startswith("/") or "?" in rest or rest in ("/", "/:memory:"):
-        raise UsageError(f"store {url!r}: write sqlite:///file.db, or sqlite:////folder/file.db for an absolute path")
-    path = Path(os.path.realpath(unquote(rest[1:])))
-    if path.is_dir():
-        raise StoreBroken(f"{path} is a folder, not a database file")
-    return path
-
-
-def _check_place(path: Path) -> None:
-    if not path.parent.is_dir():
-        raise StoreBroken(f"{path.parent} does not exist: make the folder first, or name another store")
-    kind = _file_system(path)
-    if kind in _SHARED_FILE_SYSTEMS and not os.environ.get("HOLDFAST_ALLOW_SHARED_FILE_SYSTEM"):
-        raise StoreBroken(
-            f"{path} lies on a shared file system ({kind}), where SQLite loses data: use a local disk, or PostgreSQL"
-        )
-
-
-def _open_queue(path: Path) -> int:
-    try:
-        return os.open(f"{path}-writer", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise StoreBroken(
-            f"cannot write beside {path} ({error.strerror}): holdfast needs to write in its folder"
-        ) from None
-
-
 def _refuse_inherited(path: Path) -> None:
     """SQLite keeps its locks per process, and believes what it inherited: a forked child that opens the file its parent
     has open would lose what it writes."""
@@ -430,76 +366,3 @@ def _refuse_inherited(path: Path) -> None:
                 f"{path} was open in the process this one was forked from: start a process of its own instead "
                 f"(subprocess, or multiprocessing with the spawn method)"
             )
-
-
-def _connect(path: Path, create: bool) -> sqlite3.Connection:
-    mode = "rwc" if create else "rw"
-    try:
-        return sqlite3.connect(
-            f"file:{quote(str(path))}?mode={mode}",
-            uri=True,
-            isolation_level=None,
-            check_same_thread=False,
-            timeout=BUSY_SECONDS,
-            cached_statements=256,
-        )
-    except sqlite3.Error as error:
-        raise _translated(error, path) or StoreBroken(f"{path}: {error}") from error
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return (0, 0)
-    return (found.st_dev, found.st_ino)
-
-
-def _holder(queue: int) -> str:
-    return os.pread(queue, 20, 0).decode(errors="replace").strip() or "unknown"
-
-
-def _file_system(path: Path) -> str:
-    """The type of the file system a path lies on, as far as the system tells."""
-    best, kind = "", "unknown"
-    try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return kind
-    for line in lines:
-        left, _, right = line.partition(" - ")
-        mount = left.split()[4].replace("\\040", " ")
-        if len(mount) >= len(best) and (str(path) + "/").startswith(mount.rstrip("/") + "/"):
-            best, kind = mount, right.split()[0]
-    return kind
-
-
-_Explain = Callable[[Path, sqlite3.Error], StoreError]
-
-_BY_CODE: dict[int, _Explain] = {
-    sqlite3.SQLITE_BUSY: lambda path, error: StoreUnavailable(f"{path} is locked by another program"),
-    sqlite3.SQLITE_LOCKED: lambda path, error: StoreUnavailable(f"{path} is locked"),
-    sqlite3.SQLITE_PROTOCOL: lambda path, error: StoreUnavailable(f"{path}: {error}"),
-    sqlite3.SQLITE_NOMEM: lambda path, error: StoreUnavailable(f"{path}: out of memory"),
-    sqlite3.SQLITE_FULL: lambda path, error: StoreUnavailable(f"{path}: the disk is full"),
-    sqlite3.SQLITE_IOERR: lambda path, error: StoreBroken(
-        f"{path}: the disk does not read or write ({getattr(error, 'sqlite_errorname', error)})"
-    ),
-    sqlite3.SQLITE_READONLY: lambda path, error: StoreBroken(f"{path} cannot be written to: it is read-only"),
-    sqlite3.SQLITE_PERM: lambda path, error: StoreBroken(f"{path}: {error}"),
-    sqlite3.SQLITE_AUTH: lambda path, error: StoreBroken(f"{path}: {error}"),
-    sqlite3.SQLITE_CORRUPT: lambda path, error: StoreBroken(
-        f"{path} is damaged: stop the workers, copy it aside, restore a backup or try sqlite3's .recover"
-    ),
-    sqlite3.SQLITE_NOTADB: lambda path, error: StoreBroken(f"{path} is not a SQLite database"),
-    sqlite3.SQLITE_CANTOPEN: lambda path, error: StoreBroken(
-        f"{path} cannot be opened ({error}): holdfast needs to read and write it, and to write in its folder"
-    ),
-}
-
-
-def _translated(error: sqlite3.Error, path: Path) -> StoreError | None:
-    """The same in holdfast's words; None for an error that is not the database's condition."""
-    code = getattr(error, "sqlite_errorcode", None)
-    explain = _BY_CODE.get(code & 0xFF) if code is not None else None
-    return explain(path, error) if explain else None

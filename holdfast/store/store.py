@@ -1,4 +1,4 @@
-"""Store and Transaction: all that the engine may ask of a database.
+"""Store: all that the engine may ask of a database, in transactions.
 
 A store is one connection, for one thread at a time. A write is a function of a transaction: it may be run more than
 once, and is committed once. If the reply to COMMIT is lost, the store finds out whether the commit took place before
@@ -9,34 +9,25 @@ from __future__ import annotations
 
 import random
 import secrets
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
-
-import msgspec
 
 from holdfast import points, schema
 from holdfast.clock import Clock
 from holdfast.errors import (
-    EffectStalled,
-    HoldfastError,
     StoreBroken,
     StoreConflict,
-    StoreError,
     StoreUnavailable,
     UsageError,
 )
-from holdfast.model.states import State
-from holdfast.store.driver import Begun, Driver, Limits, Listener, Row
-from holdfast.store.enlist import engine_over, joined
+from holdfast.store.driver import Driver, Limits, Listener
+from holdfast.store.enlist import engine_over
 from holdfast.store.statements import Statement
+from holdfast.store.transaction import Transaction, user_code
 
 T = TypeVar("T")
-
-#: `here` while user code runs inside a transaction, in the thread of that transaction.
-_user_code = threading.local()
 
 #: A transaction that lost a race inside the database is run again this often before the caller hears of it.
 CONFLICT_TRIES = 8
@@ -47,141 +38,6 @@ PATIENCE_SECONDS = 30.0
 def new_identity() -> int:
     """A random number that nobody else has: for workers and writers. Never zero."""
     return secrets.randbits(62) + 1
-
-
-class Transaction:
-    """One transaction: statements by name, the time, and what is written along with them at the end."""
-
-    def __init__(self, store: Store, begun: Begun, slot: int) -> None:
-        self.now = begun.now
-        self.steady = begun.steady
-        self.elapsed = begun.elapsed
-        self.generation = begun.generation
-        self.slot = slot
-        self.store = store
-        self._driver = store.driver
-        self._statements = store.statements
-        self._counts: dict[tuple[int, str, int], list[int]] = {}
-        self._events: list[tuple[Any, ...]] = []
-        self._news = False
-        self._let_in = False
-
-    def run(self, statement_name: str, /, **params: Any) -> list[Row]:
-        """Run a statement and return its rows."""
-        statement = self._statements[statement_name]
-        points.reach(f"store.{statement_name}")
-        return self._driver.run(statement, self._pack(statement, params))
-
-    def run_rows(self, statement_name: str, rows: Sequence[Sequence[Any]], /, **params: Any) -> list[Row]:
-        """Run a statement once for all these rows; nothing at all for none."""
-        if not rows:
-            return []
-        statement = self._statements[statement_name]
-        points.reach(f"store.{statement_name}")
-        packed = self._pack(statement, params)
-        packed["rows"] = self._driver.dialect.pack_rows(statement.columns, rows)
-        return self._driver.run(statement, packed)
-
-    def records(self, statement_name: str, /, **params: Any) -> list[dict[str, Any]]:
-        """Run a statement and return its rows by column name."""
-        rows = self.run(statement_name, **params)
-        columns = self._driver.columns()
-        return [dict(zip(columns, row, strict=True)) for row in rows]
-
-    def count(self, stage: int, state: State, n: int, *, bucket: int = -1, took_us: int = 0, most_us: int = 0) -> None:
-        """Add to the counts, which are written with everything else."""
-        entry = self._counts.get((stage, state, bucket))
-        if entry is None:
-            self._counts[stage, state, bucket] = [n, took_us, most_us]
-        else:
-            entry[0] += n
-            entry[1] += took_us
-            entry[2] = max(entry[2], most_us)
-
-    def record(
-        self,
-        event: str,
-        *,
-        pipeline: int | None = None,
-        item: int | None = None,
-        stage: int | None = None,
-        amount: int | None = None,
-        resource: str | None = None,
-        **data: Any,
-    ) -> None:
-        """Append an event, which is written with everything else. An amount is money, in millionths."""
-        text = msgspec.json.encode(data).decode()
-        self._events.append((self.now, event, pipeline, item, stage, amount, resource, text))
-
-    def tell_idle_workers(self) -> None:
-        """Once this commits, let workers know that there is something to claim."""
-        self._news = True
-
-    @contextmanager
-    def savepoint(self) -> Iterator[Any]:
-        """A SQLAlchemy Connection in this transaction, for user code. What was done with it is undone if the block raises,
-        whatever it raises. Only trouble of the database itself is raised as ours."""
-        driver = self._driver
-        if not self._let_in:
-            self._let_in = True
-            driver.before_user_code()
-        driver.run_text("SAVEPOINT holdfast_effect")
-        began = time.monotonic()
-        _user_code.here = True
-        try:
-            with joined(self.store.engine()) as connection:
-                yield connection
-                driver.check_user_code()
-        except BaseException as error:
-            trouble = driver.trouble(error)
-            if trouble is not None:
-                raise trouble from error
-            took = time.monotonic() - began
-            if driver.lost and took > self.store.limits.idle_seconds:
-                raise EffectStalled(
-                    f"an effect took {took:.1f} s and left the database waiting, which ended the transaction: "
-                    f"do what is slow in the handler, and only write in the effect"
-                ) from error
-            driver.run_text("ROLLBACK TO SAVEPOINT holdfast_effect")
-            driver.run_text("RELEASE SAVEPOINT holdfast_effect")
-            if isinstance(error, StoreError):
-                # Of another store, which user code has asked for something: no trouble of ours.
-                raise HoldfastError(f"{type(error).__name__}: {error}") from error
-            raise
-        finally:
-            _user_code.here = False
-        driver.run_text("RELEASE SAVEPOINT holdfast_effect")
-
-    def end_user_code(self) -> None:
-        """No more user code in this transaction."""
-        if self._let_in:
-            self._let_in = False
-            self._driver.after_user_code()
-
-    @property
-    def connection(self) -> Any:
-        """The raw connection this transaction runs on."""
-        return self._driver.connection
-
-    def flush(self) -> None:
-        """Write the counts and events gathered so far."""
-        counts = [
-            (self.slot, stage, state, bucket, *entry)
-            for (stage, state, bucket), entry in sorted(self._counts.items())
-            if any(entry)
-        ]
-        self.run_rows("add_counts", counts)
-        self.run_rows("add_events", self._events)
-        self._counts.clear()
-        self._events.clear()
-        if self._news:
-            # Last of all: on PostgreSQL it queues behind every other commit that notifies.
-            self._driver.notify()
-
-    def _pack(self, statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
-        for name in statement.lists:
-            params[name] = self._driver.dialect.pack_list(params[name])
-        return params
 
 
 class Write(Generic[T]):
@@ -208,10 +64,10 @@ class Write(Generic[T]):
         raise AssertionError("unreachable")
 
     def _once(self) -> T:
-        if getattr(_user_code, "here", False):
+        if getattr(user_code, "here", False):
             raise UsageError(
                 "inside an effect the store is written to through the effect's connection, or the two would wait for each "
-                "other: use add_within(connection, …), or ctx.submit in the handler"
+                "other: use add(…, connection=connection), or ctx.submit in the handler"
             )
         driver = self._store.connect()
         try:

@@ -9,8 +9,7 @@ import sqlite3
 import pytest
 
 from holdfast.errors import StoreBroken, StoreError, StoreUnavailable
-from holdfast.store import open_store
-from holdfast.store import sqlite as sqlite_module
+from holdfast.store import open_store, sqlite_files
 from tests.support.harness import App, connected
 
 pytestmark = pytest.mark.fault(48)
@@ -146,7 +145,7 @@ def test_a_database_that_may_only_be_read_says_so(app):
 
 @pytest.mark.fault(40)
 def test_a_foreign_writer_that_holds_the_lock_is_waited_for(url, clock, path, monkeypatch):
-    monkeypatch.setattr(sqlite_module, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite_files, "BUSY_SECONDS", 0.05)
     store = open_store(url, clock=clock)
     store.upgrade()
     app = App(store, clock)
@@ -183,7 +182,7 @@ def test_a_copy_of_the_file_is_a_store_of_its_own(app, path, clock):
 @pytest.mark.fault(49)
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "9p", "fuse.sshfs"])
 def test_a_shared_file_system_is_refused_unless_somebody_insists(path, monkeypatch, kind):
-    monkeypatch.setattr(sqlite_module, "_file_system", lambda _: kind)
+    monkeypatch.setattr(sqlite_files, "file_system", lambda _: kind)
     with pytest.raises(StoreBroken, match=f"shared file system .{kind}."):
         open_store(f"sqlite:///{path}")
     assert list(path.parent.iterdir()) == []

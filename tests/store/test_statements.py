@@ -8,8 +8,8 @@ from importlib import resources
 import psycopg
 import pytest
 
-from holdfast.store.postgres import PostgresDialect
-from holdfast.store.sqlite import SQLiteDialect
+from holdfast.store.postgres_dialect import PostgresDialect
+from holdfast.store.sqlite_dialect import SQLiteDialect
 
 DIALECTS = [SQLiteDialect(), PostgresDialect("holdfast")]
 SHARED = resources.files("holdfast.store") / "sql"

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.errors import StoreBroken, StoreError, StoreUnavailable, UsageError
 from holdfast.store import open_store
-from holdfast.store.postgres import read_url
-from holdfast.store.sqlite import file_of
+from holdfast.store.postgres_address import read_url
+from holdfast.store.sqlite_files import file_of
 
 SECRET = "hunter2-s3cret"
 

@@ -15,8 +15,8 @@ from psycopg import sql
 from sqlalchemy import Column, Connection, Engine, ForeignKey, Integer, MetaData, Table, Text, create_engine, select
 from sqlalchemy.engine import Row
 
-from holdfast.store.postgres import read_url
-from holdfast.store.sqlite import file_of
+from holdfast.store.postgres_address import read_url
+from holdfast.store.sqlite_files import file_of
 
 
 def engine_of(url: str) -> tuple[Engine, str | None]:

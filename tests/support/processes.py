@@ -32,8 +32,8 @@ from psycopg import sql
 
 from holdfast import Holdfast
 from holdfast.model.states import OPEN
-from holdfast.store.postgres import read_url
-from holdfast.store.sqlite import file_of
+from holdfast.store.postgres_address import read_url
+from holdfast.store.sqlite_files import file_of
 from holdfast.testing import CRASH_VARIABLE
 from tests.support.ledger import Ledger, Line
 from tests.support.worker_main import PARENT_VARIABLE, find_pipeline

@@ -21,8 +21,8 @@ from holdfast.engine.complete import complete
 from holdfast.engine.finish import Finished, FollowOn
 from holdfast.errors import LeaseLost
 from holdfast.model import codec
-from holdfast.store.postgres import read_url
-from holdfast.store.sqlite import file_of
+from holdfast.store.postgres_address import read_url
+from holdfast.store.sqlite_files import file_of
 from tests.support.bench import QUICK, Bench
 from tests.support.harness import App
 from tests.support.own_tables import OwnTables
@@ -552,7 +552,7 @@ def test_items_added_within_a_callers_transaction_share_its_fate(
     items = [{"key": "a", "n": 1}, "b"]
     with open_transaction(own, url, how) as (connection, write_note, end):
         write_note("before")
-        assert shop.add_within(connection, "links", items) == (2, 0, 0)
+        assert shop.add("links", items, connection=connection) == (2, 0, 0)
         write_note("after")
         assert keys_of(shop) == [], "nothing is visible before the commit"
         end(commit)
@@ -591,7 +591,7 @@ class open_transaction:
 def test_adding_within_merges_what_is_known(shop: Holdfast, own: OwnTables):
     shop.add("links", [{"key": "a", "n": 1}, {"key": "b", "n": 1}])
     with own.engine.begin() as connection:
-        added = shop.add_within(connection, "links", [{"key": "a", "n": 2}, {"key": "b", "n": 1}, "c"])
+        added = shop.add("links", [{"key": "a", "n": 2}, {"key": "b", "n": 1}, "c"], connection=connection)
 
     assert added == (1, 1, 1)
     assert data_of(shop, "a") == {"n": 2}
@@ -601,18 +601,18 @@ def test_adding_within_merges_what_is_known(shop: Holdfast, own: OwnTables):
 def test_adding_within_checks_everything_before_it_writes(shop: Holdfast, own: OwnTables):
     with own.engine.connect() as connection:
         with pytest.raises(UsageError, match="there is no pipeline 'nowhere'"):
-            shop.add_within(connection, "nowhere", ["a"])
+            shop.add("nowhere", ["a"], connection=connection)
         with pytest.raises(UsageError, match="item 2 has no 'key'"):
-            shop.add_within(connection, "links", ["a", {}])
+            shop.add("links", ["a", {}], connection=connection)
         connection.commit()
     assert keys_of(shop) == []
 
 
 @pytest.mark.req("V12")
-@pytest.mark.parametrize("given", [None, "sqlite:///x.db", object(), 3])
+@pytest.mark.parametrize("given", ["sqlite:///x.db", object(), 3])
 def test_adding_within_wants_a_connection(shop: Holdfast, given: Any):
     with pytest.raises(UsageError, match=f"is needed, not a {type(given).__name__}"):
-        shop.add_within(given, "links", ["a"])
+        shop.add("links", ["a"], connection=given)
 
 
 @pytest.mark.req("V12")
@@ -636,7 +636,7 @@ def test_a_connection_to_another_database_is_refused(shop: Holdfast, own: OwnTab
                 engine.connect() as connection,
                 pytest.raises(UsageError, match=r"the connection is to .*, the store is"),
             ):
-                shop.add_within(connection, "links", ["a"])
+                shop.add("links", ["a"], connection=connection)
             assert keys_of(other) == keys_of(shop) == []
     finally:
         engine.dispose()
@@ -654,9 +654,9 @@ def test_a_connection_without_a_transaction_is_refused(shop: Holdfast, own: OwnT
         else sqlite3.connect(file_of(url), isolation_level=None)
     )
     with pytest.raises(UsageError, match="begin a transaction first"):
-        shop.add_within(raw, "links", ["a"])
+        shop.add("links", ["a"], connection=raw)
     raw.execute("BEGIN")
-    shop.add_within(raw, "links", ["a"])
+    shop.add("links", ["a"], connection=raw)
     raw.execute("COMMIT")
     raw.close()
     assert keys_of(shop) == ["a"]
@@ -668,11 +668,11 @@ def test_two_callers_who_add_the_same_key_wait_for_each_other(shop: Holdfast, ow
     with Holdfast(url, shop.pipelines) as second_shop:
         second_shop.register()
         first = own.engine.connect()
-        shop.add_within(first, "links", ["x"])
+        shop.add("links", ["x"], connection=first)
 
         def second() -> None:
             with own.engine.begin() as connection:
-                second_shop.add_within(connection, "links", ["x"])
+                second_shop.add("links", ["x"], connection=connection)
 
         thread = threading.Thread(target=second)
         thread.start()
@@ -703,7 +703,7 @@ def test_what_a_worker_claims_was_committed_by_the_caller(shop: Holdfast, own: O
     links = pipeline_of("links", lambda item, ctx: found.append(own.keys()))
     with bench.serving(links, poll_seconds=0.05) as (_, ran):
         with own.engine.begin() as connection:
-            shop.add_within(connection, "links", ["x"])
+            shop.add("links", ["x"], connection=connection)
             own.save(connection, "mine")
             before = list(found)
         wait_for(lambda: ran.states("links-work") == {"done": 1})
@@ -715,7 +715,7 @@ def test_what_a_worker_claims_was_committed_by_the_caller(shop: Holdfast, own: O
 
 def test_an_effect_may_add_within_its_own_connection(links: Several, shop: Holdfast):
     def work(item: Item, ctx: Context) -> None:
-        ctx.effect(lambda connection: shop.add_within(connection, "links", [{"key": f"of {item.key}", "n": 1}]))
+        ctx.effect(lambda connection: shop.add("links", [{"key": f"of {item.key}", "n": 1}], connection=connection))
 
     ran = links(pipeline_of("books", work), ["page-1"])
     assert ran.state("page-1", "books-work") == "done"

@@ -1,0 +1,55 @@
+"""SQLite's own words, and how rows and lists travel: as one JSON text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from holdfast.store.statements import Dialect
+
+_to_json = msgspec.json.Encoder().encode
+
+
+class SQLiteDialect(Dialect):
+    name = "sqlite"
+    words: Mapping[str, str] = MappingProxyType(
+        {
+            "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
+            "bytewise": "COLLATE BINARY",
+            "keyed": "WITHOUT ROWID",
+            "hot": "",
+            "skip_locked": "",
+            "for_update": "",
+            "glob": "GLOB",
+            "position": "instr",
+            "has_schema": "SELECT count(*) FROM sqlite_master WHERE name = 'holdfast_schema_version'",
+        }
+    )
+
+    def parameter(self, name: str) -> str:
+        return f":{name}"
+
+    def is_in(self, name: str, kind: str) -> str:
+        return f"IN (SELECT value FROM json_each(:{name}))"
+
+    def list(self, name: str) -> str:
+        return f"json_each(:{name})"
+
+    def rows(self, columns: Sequence[tuple[str, str]]) -> str:
+        picked = ", ".join(f"value ->> {place} AS {column}" for place, (column, _) in enumerate(columns))
+        return f"(SELECT {picked} FROM json_each(:rows)) AS r"
+
+    def table(self, name: str) -> str:
+        return f"holdfast_{name}"
+
+    def pack_list(self, values: Sequence[Any]) -> Any:
+        return _to_json(values).decode()
+
+    def pack_rows(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
+        return _to_json(rows).decode()
+
+    def glob_pattern(self, pattern: str) -> str:
+        return pattern.replace("[", "[[]")

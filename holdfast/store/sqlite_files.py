@@ -1,0 +1,122 @@
+"""The files of a SQLite store: where they may lie, how they are opened, and what their errors mean."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from holdfast.errors import StoreBroken, StoreError, StoreUnavailable, UsageError
+
+#: How long one call waits for a program that holds the write lock without queueing for it.
+BUSY_SECONDS = 2.0
+
+_SHARED_FILE_SYSTEMS = frozenset({
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "9p", "ncpfs", "ocfs2", "gfs2",
+    "beegfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph",
+})  # fmt: skip
+
+
+def file_of(url: str) -> Path:
+    """The file a URL names, whatever links lead to it: one database has one name."""
+    rest = url.removeprefix("sqlite://")
+    if not rest.startswith("/") or "?" in rest or rest in ("/", "/:memory:"):
+        raise UsageError(f"store {url!r}: write sqlite:///file.db, or sqlite:////folder/file.db for an absolute path")
+    path = Path(os.path.realpath(unquote(rest[1:])))
+    if path.is_dir():
+        raise StoreBroken(f"{path} is a folder, not a database file")
+    return path
+
+
+def check_place(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise StoreBroken(f"{path.parent} does not exist: make the folder first, or name another store")
+    kind = file_system(path)
+    if kind in _SHARED_FILE_SYSTEMS and not os.environ.get("HOLDFAST_ALLOW_SHARED_FILE_SYSTEM"):
+        raise StoreBroken(
+            f"{path} lies on a shared file system ({kind}), where SQLite loses data: use a local disk, or PostgreSQL"
+        )
+
+
+def open_queue(path: Path) -> int:
+    try:
+        return os.open(f"{path}-writer", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise StoreBroken(
+            f"cannot write beside {path} ({error.strerror}): holdfast needs to write in its folder"
+        ) from None
+
+
+def connect(path: Path, create: bool) -> sqlite3.Connection:
+    mode = "rwc" if create else "rw"
+    try:
+        return sqlite3.connect(
+            f"file:{quote(str(path))}?mode={mode}",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=BUSY_SECONDS,
+            cached_statements=256,
+        )
+    except sqlite3.Error as error:
+        raise translated(error, path) or StoreBroken(f"{path}: {error}") from error
+
+
+def identity_of(path: Path) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (0, 0)
+    return (found.st_dev, found.st_ino)
+
+
+def holder(queue: int) -> str:
+    return os.pread(queue, 20, 0).decode(errors="replace").strip() or "unknown"
+
+
+def file_system(path: Path) -> str:
+    """The type of the file system a path lies on, as far as the system tells."""
+    best, kind = "", "unknown"
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return kind
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        mount = left.split()[4].replace("\\040", " ")
+        if len(mount) >= len(best) and (str(path) + "/").startswith(mount.rstrip("/") + "/"):
+            best, kind = mount, right.split()[0]
+    return kind
+
+
+_Explain = Callable[[Path, sqlite3.Error], StoreError]
+
+_BY_CODE: dict[int, _Explain] = {
+    sqlite3.SQLITE_BUSY: lambda path, error: StoreUnavailable(f"{path} is locked by another program"),
+    sqlite3.SQLITE_LOCKED: lambda path, error: StoreUnavailable(f"{path} is locked"),
+    sqlite3.SQLITE_PROTOCOL: lambda path, error: StoreUnavailable(f"{path}: {error}"),
+    sqlite3.SQLITE_NOMEM: lambda path, error: StoreUnavailable(f"{path}: out of memory"),
+    sqlite3.SQLITE_FULL: lambda path, error: StoreUnavailable(f"{path}: the disk is full"),
+    sqlite3.SQLITE_IOERR: lambda path, error: StoreBroken(
+        f"{path}: the disk does not read or write ({getattr(error, 'sqlite_errorname', error)})"
+    ),
+    sqlite3.SQLITE_READONLY: lambda path, error: StoreBroken(f"{path} cannot be written to: it is read-only"),
+    sqlite3.SQLITE_PERM: lambda path, error: StoreBroken(f"{path}: {error}"),
+    sqlite3.SQLITE_AUTH: lambda path, error: StoreBroken(f"{path}: {error}"),
+    sqlite3.SQLITE_CORRUPT: lambda path, error: StoreBroken(
+        f"{path} is damaged: stop the workers, copy it aside, restore a backup or try sqlite3's .recover"
+    ),
+    sqlite3.SQLITE_NOTADB: lambda path, error: StoreBroken(f"{path} is not a SQLite database"),
+    sqlite3.SQLITE_CANTOPEN: lambda path, error: StoreBroken(
+        f"{path} cannot be opened ({error}): holdfast needs to read and write it, and to write in its folder"
+    ),
+}
+
+
+def translated(error: sqlite3.Error, path: Path) -> StoreError | None:
+    """The same in holdfast's words; None for an error that is not the database's condition."""
+    code = getattr(error, "sqlite_errorcode", None)
+    explain = _BY_CODE.get(code & 0xFF) if code is not None else None
+    return explain(path, error) if explain else None

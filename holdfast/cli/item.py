@@ -8,6 +8,7 @@ from holdfast.cli import options
 from holdfast.cli.amounts import priced
 from holdfast.cli.doubt import print_doubts, print_memos, read_memos
 from holdfast.cli.output import TIMES, Facts, compact, dated, details, length, print_json, printable
+from holdfast.model.redact import redact_value
 from holdfast.model.states import BAD, State
 
 #: What a line of history does not tell at its end.
@@ -25,7 +26,7 @@ def show(key: str, pipeline: str | None, store: str | None, as_json: bool) -> No
         item["memos"] = read_memos(app, key, item["pipeline"], {one["stage"]: one["state"] for one in item["stages"]})
     item["stages"] = [dated(one, *TIMES) for one in item["stages"]]
     item["history"] = [priced(dated(one, *TIMES), "amount") for one in item["history"]]
-    item = dated(item, *TIMES)
+    item = redact_value(dated(item, *TIMES))
     if as_json:
         print_json(item)
         return

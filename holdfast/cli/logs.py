@@ -8,6 +8,7 @@ import time
 from typing import TextIO
 
 from holdfast.cli.output import printable
+from holdfast.model.redact import RedactingFilter
 
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
@@ -42,6 +43,7 @@ def set_up(verbosity: int) -> None:
         root.removeHandler(handler)
     handler = _ToStderr()
     handler.setFormatter(_Safe("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(RedactingFilter())
     root.addHandler(handler)
     level = _LEVELS[min(verbosity, 2)]
     logging.getLogger("holdfast").setLevel(level)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.errors import DefinitionError, HoldfastError, LeaseLost, Permanent, StoreError, UsageError
     from holdfast.model.backoff import Backoff
     from holdfast.model.item import Item
-    from holdfast.model.outcome import RetryLater, Skip
+    from holdfast.model.outcome import OutOfCredit, RateLimited, RetryLater, Skip
     from holdfast.pipeline import Pipeline
     from holdfast.worker.context import BatchContext, Context
     from holdfast.worker.once import CallAgain
@@ -29,8 +29,10 @@ __all__ = [
     "HoldfastError",
     "Item",
     "LeaseLost",
+    "OutOfCredit",
     "Permanent",
     "Pipeline",
+    "RateLimited",
     "RetryLater",
     "Skip",
     "StoreError",
@@ -46,7 +48,7 @@ _HOMES = {
     "errors": ("DefinitionError", "HoldfastError", "LeaseLost", "Permanent", "StoreError", "UsageError"),
     "model.backoff": ("Backoff",),
     "model.item": ("Item",),
-    "model.outcome": ("RetryLater", "Skip"),
+    "model.outcome": ("OutOfCredit", "RateLimited", "RetryLater", "Skip"),
     "pipeline": ("Pipeline",),
     "worker.context": ("BatchContext", "Context"),
 }

@@ -14,18 +14,24 @@ from typing import Any, TypeVar
 
 from holdfast import schema
 from holdfast.clock import Clock, microseconds
-from holdfast.engine import add, choose, costs, prune, reads, resolve, stale
+from holdfast.engine import add, choose, costs, limits, prune, reads, resolve, stale
+from holdfast.engine import pause as pausing
+from holdfast.engine import tune as tuning
 from holdfast.engine.add import Added, Looked, Merge, NewItem, overwrite
 from holdfast.engine.choose import Counts, Which, Who
 from holdfast.engine.register import Registered, is_registered, layout, register
+from holdfast.engine.tune import Declared, declare, is_declared
 from holdfast.errors import UsageError
 from holdfast.model import codec
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.money import Amount, micros
+from holdfast.model.redact import remember_password_of
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import BAD, State
+from holdfast.model.tuning import Tuning
 from holdfast.store import Store, Transaction, open_store
 from holdfast.worker import Settings, Worker
+from holdfast.worker.companion import Companion
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 URL_VARIABLE = "HOLDFAST_URL"
@@ -60,11 +66,20 @@ class Holdfast:
         url: str | None = None,
         pipelines: Sequence[PipelineSpec] = (),
         *,
+        resources: Mapping[str, Mapping[str, Any]] | None = None,
+        tunings: Mapping[str, Tuning] | None = None,
+        merges: Mapping[str, Merge] | None = None,
+        companions: Sequence[Companion] = (),
         create: bool = True,
         clock: Clock | None = None,
     ) -> None:
         self.url = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+        remember_password_of(self.url)
         self.pipelines = tuple(pipelines)
+        #: By pipeline: what becomes of data that is added to a known key, where nothing else is said.
+        self.merges = dict(merges or {})
+        self._companions = tuple(companions)
+        self._said = Declared.of(resources or {}, tunings or {})
         self._create = create
         self._lock = threading.RLock()
         self._store = open_store(self.url, create=create, clock=clock)
@@ -98,7 +113,17 @@ class Holdfast:
         """Make the pipelines known to the store; return what that changed."""
         with self._lock:
             changed = [spec for spec in self.pipelines if not self.store.read(partial(is_registered, spec=spec))]
-            return {spec.name: self.store.write(partial(register, spec=spec), exclusive=True) for spec in changed}
+            done = {spec.name: self.store.write(partial(register, spec=spec), exclusive=True) for spec in changed}
+            self.declare(self._said)
+            return done
+
+    def declare(self, said: Declared) -> list[str]:
+        """Make what the authors of pipelines say about limits and guards known to the store; return what changed."""
+        with self._lock:
+            if self.store.read(partial(is_declared, said=said)):
+                return []
+            self._said = said
+            return self.store.write(partial(declare, said=said), exclusive=True)
 
     def close(self) -> None:
         with self._lock:
@@ -113,16 +138,25 @@ class Holdfast:
     # Work ---------------------------------------------------------------------------------------------------------
 
     def add(
-        self, pipeline: str, items: Iterable[str | Mapping[str, Any]], *, merge: Merge = overwrite, priority: int = 0
-    ) -> Added:
+        self, pipeline: str, items: Iterable[str | Mapping[str, Any]], *, merge: Merge | None = None, priority: int = 0,
+        connection: Any = None,
+    ) -> Added:  # fmt: skip
         """Add items; those whose key is known are merged. Every item is checked, and merged, before the first is
-        written."""
+        written.
+
+        With a SQLAlchemy Connection or Session to this store's database, they are added inside its transaction: they appear
+        when the caller commits, and not if it rolls back.
+        """
         ready = add.read_items(items)
+        merge = merge or self.merges.get(pipeline, overwrite)
         if isinstance(priority, bool) or not isinstance(priority, int) or not -(2**31) <= priority < 2**31:
             raise UsageError(f"priority {priority!r} is not a whole number; smaller ones are claimed first")
         total = Added(0, 0, 0)
         with self._lock:
             self.register()
+            if connection is not None:
+                with self.store.within(connection) as tx:
+                    return add.add_items(tx, pipeline, ready, merge, priority)
             chunks = [ready[at : at + add.CHUNK] for at in range(0, len(ready), add.CHUNK)]
             # A merge function that goes wrong does so before anything is written, and no transaction waits for it.
             looks = [self._look(pipeline, chunk, merge) for chunk in chunks]
@@ -155,24 +189,10 @@ class Holdfast:
             items = done.left
             looked = self._look(pipeline, items, merge) if items else {}
 
-    def add_within(
-        self, connection: Any, pipeline: str, items: Iterable[str | Mapping[str, Any]], *, merge: Merge = overwrite,
-        priority: int = 0,
-    ) -> Added:  # fmt: skip
-        """Add items inside the caller's own transaction, on a SQLAlchemy Connection or Session to this store's database.
-
-        They appear when the caller commits, and not if it rolls back.
-        """
-        ready = add.read_items(items)
-        with self._lock:
-            self.register()
-            with self.store.within(connection) as tx:
-                return add.add_items(tx, pipeline, ready, merge, priority)
-
     def worker(self, settings: Settings | None = None) -> Worker:
         """A worker for the pipelines of this app."""
         self.register()
-        return Worker(self.store, self.pipelines, settings)
+        return Worker(self.store, self.pipelines, settings, self._companions)
 
     def run(
         self,
@@ -263,6 +283,35 @@ class Holdfast:
         with self._lock:
             return choose.cancel(self.store, read_filter(**which), Who(by, reason), dry_run=dry_run)
 
+    def pause(
+        self, name: str, *, until: Duration | None = None, reason: str = "", by: str = "", resource: bool = False
+    ) -> None:  # fmt: skip
+        """Let nothing more of a pipeline (or of whoever uses a resource) begin, for a length of time or until it is resumed."""
+        length = None if until is None else microseconds(seconds(until, what="until"))
+        who = Who(by, reason)
+        with self._lock:
+            self.store.write(
+                lambda tx: pausing.pause(tx, name, who, None if length is None else tx.now + length, resource=resource),
+                exclusive=True,
+            )
+
+    def resume(self, name: str, *, reason: str = "", by: str = "", resource: bool = False) -> bool:
+        """Let it go on; False if nothing was in the way."""
+        with self._lock:
+            return self.store.write(
+                lambda tx: pausing.resume(tx, name, Who(by, reason), resource=resource), exclusive=True
+            )
+
+    def tune(self, pipeline: str, changes: Mapping[str, Any], *, reason: str = "", by: str = "") -> dict[str, Any]:
+        """Change limits and guards while work goes on; return what is in force for these keys."""
+        with self._lock:
+            self.register()
+            return self.store.write(lambda tx: tuning.tune(tx, pipeline, changes, Who(by, reason)), exclusive=True)
+
+    def limits(self) -> list[dict[str, Any]]:
+        """Every resource: what is allowed, what is used, and what stands in the way."""
+        return self._read(limits.limits)
+
     def reprocess(self, pipeline: str, *, budget: Amount | None = None, **which: Any) -> Counts:
         """Run again what is stale, or with `stale_only=False` all that is chosen. See `engine.stale.reprocess`."""
         limit = None if budget is None else micros(budget, what="budget")
@@ -317,6 +366,9 @@ def read_filter(
 ) -> Which:  # fmt: skip
     """A filter as a person writes it."""
     age = None if older_than is None else microseconds(seconds(older_than, what="older_than"))
+    for what, text in (("key", key), ("error", error), ("stage", stage), ("pipeline", pipeline)):
+        if text is not None and codec.plain_text(text, len(text)) != text:
+            raise UsageError(f"{what} {text!r}: nothing that is stored can have such a character in it")
     return Which(pipeline, stage, frozenset(read_state(state) for state in states), key, error, age)
 
 

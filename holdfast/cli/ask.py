@@ -5,7 +5,18 @@ from __future__ import annotations
 import click
 
 from holdfast.cli import options
-from holdfast.cli.output import TIMES, Facts, counted, dated, instant, length, print_json, print_table, shortened
+from holdfast.cli.output import (
+    TIMES,
+    Facts,
+    counted,
+    dated,
+    instant,
+    length,
+    print_json,
+    print_table,
+    printable,
+    shortened,
+)
 from holdfast.model.states import OPEN, State
 
 # status ---------------------------------------------------------------------------------------------------------------
@@ -45,6 +56,9 @@ def _print_pipeline(pipeline: Facts) -> None:
         rows.append([stage["name"], *(stage["states"].get(state, 0) for state in shown), *known])
     print_table(["stage", *shown, "mean", "p90", "max"], rows, indent="  ")
     for stage in stages:
+        if stage["held"]:
+            until = f" (until {instant(stage['held']['until'])})" if stage["held"]["until"] else ""
+            click.echo(f"  {stage['name']} waits: {printable(stage['held']['text'])}{until}")
         if stage["backfilling"]:
             click.echo(f"  {stage['name']} is new and is being back-filled")
     for stage in pipeline["removed"]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from holdfast.app import Holdfast
-from holdfast.cli.output import Facts
+from holdfast.cli.output import Facts, printable
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class Stage:
     def __init__(self, pipeline: str, stage: Facts, total: int) -> None:
         self.label = f"{pipeline}/{stage['name']}"
         self.total = total
+        #: What keeps it from going on, if something does.
+        self.held = printable(stage["held"]["text"]) if stage.get("held") else ""
         self.counts = {"done": 0}
         for state, word in _WORDS.items():
             if state in stage["states"]:
@@ -57,7 +59,8 @@ class Stage:
         return sum(self.counts.get(word, 0) for word in ("done", "skipped", "failed", "cancelled"))
 
     def __str__(self) -> str:
-        return f"{self.label}: {', '.join(f'{n:,} {word}' for word, n in self.counts.items())}"
+        counts = ", ".join(f"{n:,} {word}" for word, n in self.counts.items())
+        return f"{self.label}: {counts}{f' ({self.held})' if self.held else ''}"
 
 
 def read_stages(pipelines: Sequence[Facts]) -> list[Stage]:
@@ -123,8 +126,9 @@ class Bars:
             task = self._tasks[stage.label]
             failed = stage.counts.get("failed", 0)
             self._progress.update(
-                task, total=stage.total, completed=stage.over, failed=f"{failed:,} failed" if failed else ""
-            )
+                task, total=stage.total, completed=stage.over,
+                failed=" ".join([*([f"{failed:,} failed"] if failed else []), *([stage.held] if stage.held else [])]),
+            )  # fmt: skip
             speed = self._progress.tasks[task].speed
             self._progress.update(task, rate="" if speed is None else f"{speed:,.1f}/s")
         self._progress.refresh()

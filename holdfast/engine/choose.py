@@ -13,8 +13,12 @@ from itertools import groupby
 from typing import Any
 
 from holdfast.engine.follow import parents_may_go_on
+from holdfast.engine.gates import hold_resources
 from holdfast.engine.register import layout
+from holdfast.engine.spend import keep_money_in_doubt
 from holdfast.errors import UsageError
+from holdfast.model import codec
+from holdfast.model.faults import ERROR_LENGTH
 from holdfast.model.states import FINISHED, OPEN, PASSED, Rerun, State
 from holdfast.store import Store, Transaction
 
@@ -42,10 +46,14 @@ class Which:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who did it, and why; both go into the event."""
+    """Who did it, and why; both go into the event, as far as they can be stored."""
 
     name: str = ""
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", codec.plain_text(str(self.name), ERROR_LENGTH))
+        object.__setattr__(self, "reason", codec.plain_text(str(self.reason), ERROR_LENGTH))
 
 
 Counts = dict[str, int]
@@ -173,15 +181,20 @@ def _hasten(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[s
 def _set_aside(state: State, take: str) -> _Act:
     def act(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[str]:
         count: Counter[str] = Counter()
+        if state is State.IN_PROGRESS:
+            # Before the leases, as those who end their work do it.
+            hold_resources(tx, {row[1] for row in rows})
         for stage, same in _by_stage(rows):
             taken = tx.run(take, stage=stage, items=[row[0] for row in same])
             tx.count(stage, state, -len(taken))
+            if state is State.IN_PROGRESS:
+                keep_money_in_doubt(tx, [(lease, item, stage) for item, *_, lease in taken])
             earlier = {
                 item: State(old)
                 for item, old, *_ in tx.run("read_outcome_states", stage=stage, items=[row[0] for row in taken])
             } if any(row[3] for row in taken) else {}  # fmt: skip
             outcomes = []
-            for item, attempts, _, _ in taken:
+            for item, attempts, *_ in taken:
                 count[state] += 1
                 old = earlier.get(item)
                 stays = old if old in PASSED else None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.engine.register import layout
 from holdfast.model import codec
@@ -36,6 +37,9 @@ class Lease:
     _data_hash: str | None = None
     #: What earlier attempts of this life left behind, by name.
     memos: dict[str, Memo] = field(default_factory=dict)
+    #: What it is expected to use of its resources, by unit; and why that cannot be told, if so.
+    units: Mapping[str, float] = field(default_factory=dict)
+    unsure: str | None = None
 
     @property
     def data_hash(self) -> str:
@@ -66,7 +70,15 @@ class Memo(NamedTuple):
 
 def claim(tx: Transaction, worker: int, stage: int, most: int) -> list[Lease]:
     """Take up to `most` waiting items of a stage, best first. The attempt counts from here, whatever happens."""
-    rows = tx.run("claim", stage=stage, worker=worker, most=most, now=tx.now)
+    return _granted(tx, stage, tx.run("claim", stage=stage, worker=worker, most=most, now=tx.now))
+
+
+def claim_these(tx: Transaction, worker: int, stage: int, items: list[int]) -> list[Lease]:
+    """Take those of the items that are still waiting at a stage."""
+    return _granted(tx, stage, tx.run("claim_these", stage=stage, worker=worker, items=items, now=tx.now))
+
+
+def _granted(tx: Transaction, stage: int, rows: Sequence[tuple[Any, ...]]) -> list[Lease]:
     if not rows:
         return []
     tx.count(stage, State.PENDING, -len(rows))

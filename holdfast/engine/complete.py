@@ -18,6 +18,7 @@ from holdfast.engine.finish import Finished, end_leases, move_leases, record_cos
 from holdfast.engine.follow import follow, parents_may_go_on
 from holdfast.engine.meet import let_meet
 from holdfast.engine.register import layout
+from holdfast.engine.settle import settle
 from holdfast.engine.wave import changed_outputs, go_on
 from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction
@@ -59,6 +60,7 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
     changed = changed_outputs(tx, stage, again)
     save_outcomes(tx, stage, stood)
     record_costs(tx, stage, stood)
+    settle(tx, stage, stood)
     for one in again:
         # Not routine, unlike the first time: without it, nobody could tell from the log that the stage came back.
         tx.record(

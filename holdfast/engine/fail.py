@@ -11,6 +11,7 @@ from holdfast.engine.daytime import follow_the_clock
 from holdfast.engine.finish import Finished, end_leases, record_costs, save_outcomes
 from holdfast.engine.follow import parents_may_go_on
 from holdfast.engine.register import layout
+from holdfast.engine.settle import settle
 from holdfast.model.decide import after_failure
 from holdfast.model.states import State
 from holdfast.store import Transaction
@@ -47,6 +48,7 @@ def _fail_stage(tx: Transaction, stage: int, finished: list[Finished]) -> None:
         event = "exhausted" if then.state is State.EXHAUSTED else "attempt_failed"
         tx.record(event, pipeline=row.pipeline, item=lease.item, stage=stage, **facts, traceback=one.traceback)
     record_costs(tx, stage, finished)
+    settle(tx, stage, finished)
     tx.run_rows("enter_delayed", delayed)
     tx.count(stage, State.RETRY_LATER, len(delayed))
     if exhausted:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from holdfast.engine.claim import Lease
 from holdfast.engine.register import layout
+from holdfast.engine.spend import spend
 from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction
 
@@ -69,6 +70,11 @@ class Finished:
     effects: list[Effect] = field(default_factory=list)
     follow_ons: list[FollowOn] = field(default_factory=list)
     costs: list[Cost] = field(default_factory=list)
+    #: How many units it has really used.
+    used: dict[str, float] = field(default_factory=dict)
+    #: A provider asked for a pause of this length, which is for everyone; or has no more credit.
+    cool_us: int | None = None
+    out_of_credit: bool = False
     #: Set when the lease no longer stood: nothing of this attempt was saved.
     lost: bool = False
 
@@ -126,6 +132,7 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished], *, 
 
 def record_costs(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
     """Money is spent whatever became of the attempt."""
+    spend(tx, stage, [(one.lease.id, cost.amount, cost.resource) for one in finished for cost in one.costs])
     for one in finished:
         for cost in one.costs:
             tx.record(

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine import admit
 from holdfast.engine.finish import bucket_middle_us
 from holdfast.engine.meet import open_children
 from holdfast.engine.register import layout
@@ -51,7 +52,9 @@ def status(tx: Transaction) -> list[Facts]:
             entry[1] = max(entry[1], most_us)
     pipelines: dict[str, Facts] = {}
     for row in sorted(known.stages.values(), key=lambda row: (row.pipeline_name, row.position)):
-        pipeline = pipelines.setdefault(row.pipeline_name, {"name": row.pipeline_name, "stages": [], "removed": []})
+        pipeline = pipelines.setdefault(
+            row.pipeline_name, {"name": row.pipeline_name, **_four_facts(known, row), "stages": [], "removed": []}
+        )
         counts = {state: n for state, n in sorted(states.get(row.id, {}).items()) if n}
         facts: Facts = {"name": row.name, "version": row.version, "after": list(row.after), "states": counts}
         if not row.active:
@@ -59,8 +62,31 @@ def status(tx: Transaction) -> list[Facts]:
             continue
         facts["timings"] = _timings(durations.get(row.id, {}), sums.get(row.id, [0, 0]))
         facts["backfilling"] = row.backfill_next is not None
+        facts["held"] = _held(tx, row) if counts.get(State.PENDING) else None
         pipeline["stages"].append(facts)
     return list(pipelines.values())
+
+
+def _four_facts(known: Layout, row: StageRow) -> Facts:
+    """Whether a pipeline stands still, why, until when, and since when."""
+    pipeline = known.pipelines[row.pipeline_name]
+    return {
+        "paused": pipeline.paused, "reason": pipeline.reason, "retry_after": pipeline.retry_after,
+        "updated_at": pipeline.paused_at,
+    }  # fmt: skip
+
+
+def _held(tx: Transaction, row: StageRow) -> Facts | None:
+    """What keeps the work of a stage from beginning, beyond the pace that it is meant to have."""
+    known = layout(tx)
+    pipeline = known.pipelines[row.pipeline_name]
+    if pipeline.paused:
+        reason = f": {pipeline.reason}" if pipeline.reason else ""
+        return {"reason": "paused", "text": f"pipeline {pipeline.name!r} is paused{reason}", "until": pipeline.retry_after}
+    blocked = admit.look(tx, row.id) if known.resources_of(row.id) else None
+    if blocked is None or blocked.reason in ("rate", "units", "concurrency"):
+        return None
+    return {"reason": blocked.reason, "text": blocked.text, "until": blocked.until}
 
 
 def _timings(buckets: dict[int, int], sums: list[int]) -> Facts:
@@ -339,12 +365,24 @@ class Why:
         return {"reason": "lease", "text": "it has just been finished"}
 
     def _pending(self, stage: StageRow, row: Facts) -> Facts:
-        offering = [w["name"] for w in workers(self._tx) if w["alive"] and stage.label in w["stages"]]
+        pipeline = self._known.pipelines[stage.pipeline_name]
+        if pipeline.paused:
+            return {
+                "reason": "paused", "text": f"pipeline {pipeline.name!r} is paused: {pipeline.reason or 'by a person'}",
+                "until": pipeline.retry_after, "do": f"to let it go on: holdfast resume {pipeline.name}",
+            }  # fmt: skip
+        there = [w for w in workers(self._tx) if w["alive"] and stage.label in w["stages"]]
+        offering = [w["name"] for w in there]
         if not offering:
             return {
                 "reason": "no_worker", "text": f"no living worker offers stage {stage.name!r}",
                 "do": "start one: holdfast worker FILE",
             }  # fmt: skip
+        held = [one for w in there for one in w.get("guards", ()) if one["pipeline"] == stage.pipeline_name]
+        if held and len(held) == len(there):
+            return {"reason": "guard", "text": f"a guard holds it back: {held[0]['text']}", "until": held[0]["until"]}
+        if self._known.resources_of(stage.id) and (blocked := admit.look(self._tx, stage.id)) is not None:
+            return {"reason": blocked.reason, "text": blocked.text, "until": blocked.until, "resource": blocked.resource}
         [(ahead,)] = self._tx.run(
             "ahead_of", stage=stage.id, priority=self._item["priority"], item=self._item["id"], most=1000
         )

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished, save_outcomes
 from holdfast.engine.follow import parents_may_go_on
+from holdfast.engine.gates import hold_resources
 from holdfast.engine.register import layout
+from holdfast.engine.spend import keep_money_in_doubt
 from holdfast.model.decide import after_death
 from holdfast.model.states import Alone, State
 from holdfast.store import Transaction
@@ -41,8 +43,11 @@ def bury_gone(tx: Transaction, host: str, me: int, is_alive: Callable[[str], boo
 
 def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
     """Free leases without a living worker. The lost attempt counts; the last one leaves the stage exhausted."""
-    rows = tx.run("free_leases", most=most)
     known = layout(tx)
+    if known.resources:
+        # Before the leases, as those who end their work do it.
+        hold_resources(tx, known.stages)
+    rows = tx.run("free_leases", most=most)
     crowded = _crowded(tx, rows)
     waiting: list[tuple[Any, ...]] = []
     exhausted = 0
@@ -64,6 +69,7 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
         else:
             waiting.append((item, stage, then.attempts, then.alone, rerun))
             tx.count(stage, State.PENDING, 1)
+    keep_money_in_doubt(tx, [(id_, item, stage) for id_, item, stage, *_ in rows])
     tx.run_rows("enter_waiting", waiting)
     if waiting:
         tx.tell_idle_workers()

@@ -7,14 +7,25 @@ the new layout itself.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.model.layout import Layout, StageRow
+from holdfast.errors import UsageError
+from holdfast.model.guards import Guards
+from holdfast.model.layout import Layout, PipelineRow, ResourceRow, StageRow
+from holdfast.model.resource import ResourceSpec
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import State
+from holdfast.model.tuning import merged
 from holdfast.store import Transaction
+
+log = logging.getLogger("holdfast.store")
+
+T = TypeVar("T")
 
 
 class Registered(NamedTuple):
@@ -29,7 +40,12 @@ def layout(tx: Transaction) -> Layout:
     """The pipelines as the database knows them in this transaction."""
     known: Layout | None = tx.store.cache.get("layout")
     if known is None or tx.generation == -1 or known.generation != tx.generation:
-        known = Layout.of(tx.generation, [_stage_row(row) for row in tx.run("read_stages")])
+        known = Layout.of(
+            tx.generation,
+            [_stage_row(row) for row in tx.run("read_stages")],
+            [_resource_row(row) for row in tx.run("read_resources")],
+            [_pipeline_row(row) for row in tx.run("read_pipeline_states")],
+        )
         if tx.generation != -1:
             tx.store.cache["layout"] = known
     return known
@@ -65,6 +81,7 @@ def register(tx: Transaction, spec: PipelineSpec) -> Registered:
             "max_attempts": stage.max_attempts,
             "compatible": msgspec.json.encode(stage.compatible_from).decode(),
             "after_children": stage.after_children,
+            "resources": msgspec.json.encode(stage.resources).decode(),
         }
         if stage.name in plan.added:
             tx.run("add_stage", pipeline=pipeline, name=stage.name, generation=generation, **columns, **backfill)
@@ -81,8 +98,12 @@ def register(tx: Transaction, spec: PipelineSpec) -> Registered:
         tx.run(
             "change_stage", stage=old.id, position=old.position, after=msgspec.json.encode(old.after).decode(),
             version=old.version, max_attempts=old.max_attempts, compatible=msgspec.json.encode(old.compatible).decode(),
-            after_children=old.after_children, active=0, changed=generation, next=None, until=None,
+            after_children=old.after_children, resources=msgspec.json.encode(old.uses).decode(),
+            active=0, changed=generation, next=None, until=None,
         )  # fmt: skip
+    for name in sorted({name for stage in spec.stages for name in stage.resources}):
+        # One that nothing defines has no limits, but it can be cooled down for all.
+        tx.run("add_resource", name=name, spec="{}", now=tx.now)
     _withdraw(tx, [there[name] for name in sorted(plan.moved)], spec)
     done = Registered(sorted(plan.added), sorted(plan.changed), sorted(row.name for row in plan.removed))
     tx.record("pipeline_registered", pipeline=pipeline, **done._asdict())
@@ -115,9 +136,9 @@ class _Plan:
                 continue
             if not row.active or (row.after, row.after_children) != (stage.after, stage.after_children):
                 self.moved.add(stage.name)
-            if self.moved >= {stage.name} or (row.version, row.max_attempts, row.position, row.compatible) != (
-                stage.version, stage.max_attempts, position, stage.compatible_from,
-            ):  # fmt: skip
+            if self.moved >= {stage.name} or (
+                row.version, row.max_attempts, row.position, row.compatible, row.uses
+            ) != (stage.version, stage.max_attempts, position, stage.compatible_from, stage.resources):  # fmt: skip
                 self.changed.add(stage.name)
 
     @property
@@ -126,9 +147,39 @@ class _Plan:
 
 
 def _stage_row(row: tuple[Any, ...]) -> StageRow:
-    *front, after, version, max_attempts, active, created, changed, first, last, compatible, children = row
+    *front, after, version, max_attempts, active, created, changed, first, last, compatible, children, uses = row
     id_, pipeline, pipeline_name, name, position = front
     return StageRow(
         id_, pipeline, pipeline_name, name, position, tuple(msgspec.json.decode(after)), version, max_attempts,
         bool(active), created, changed, first, last, tuple(msgspec.json.decode(compatible)), children,
+        tuple(msgspec.json.decode(uses)),
     )  # fmt: skip
+
+
+def _resource_row(row: tuple[Any, ...]) -> ResourceRow:
+    id_, name, spec, tuned = row
+    declared, instead = msgspec.json.decode(spec), msgspec.json.decode(tuned)
+    return ResourceRow(id_, _readable(partial(ResourceSpec.read, name), merged(declared, instead)), declared, instead)
+
+
+def _readable(read: Callable[[dict[str, Any]], T], given: dict[str, Any]) -> T:
+    """A newer holdfast may have written what this one cannot read; it goes without that, rather than not at all."""
+    try:
+        return read(given)
+    except UsageError as error:
+        log.warning("a limit or guard in the store cannot be read and is left out: %s", error)
+    kept: dict[str, Any] = {}
+    for key, value in given.items():
+        try:
+            read({**kept, key: value})
+        except UsageError:
+            continue
+        kept[key] = value
+    return read(kept)
+
+
+def _pipeline_row(row: tuple[Any, ...]) -> PipelineRow:
+    id_, name, paused, reason, retry_after, paused_at, guards, tuned = row
+    declared, instead = msgspec.json.decode(guards), msgspec.json.decode(tuned)
+    together = _readable(Guards.read, merged(declared, instead))
+    return PipelineRow(id_, name, bool(paused), reason, retry_after, paused_at, together, declared, instead)

@@ -8,6 +8,7 @@ from itertools import groupby
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished, end_leases
 from holdfast.engine.register import layout
+from holdfast.engine.settle import settle
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
@@ -18,7 +19,9 @@ def release(tx: Transaction, leases: Sequence[Lease], reason: str) -> int:
     count = 0
     for stage, same in groupby(ordered, key=lambda lease: lease.stage):
         row = layout(tx).stages[stage]
-        stood = [one.lease for one in end_leases(tx, stage, [Finished(lease, State.PENDING) for lease in same])]
+        ended = end_leases(tx, stage, [Finished(lease, State.PENDING) for lease in same])
+        settle(tx, stage, ended)
+        stood = [one.lease for one in ended]
         tx.run_rows(
             "enter_waiting", [(lease.item, stage, lease.attempt - 1, lease.alone, lease.rerun) for lease in stood]
         )

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.engine.claim import Lease
+from holdfast.engine.gates import hold_resources
 from holdfast.engine.register import layout
+from holdfast.engine.spend import spend
 from holdfast.store import Transaction
 
 
@@ -38,6 +40,8 @@ class MemoWrite:
 
 def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
     """Write memos whose lease still stands, with the money they cost; mark the others as lost."""
+    # Two who pay for several resources take them in the same order.
+    hold_resources(tx, {memo.lease.stage for memo in memos if memo.cost})
     stood: dict[int, int] = dict(tx.run("hold_leases", leases=sorted({memo.lease.id for memo in memos})))
     rows: dict[tuple[int, int, str], tuple[object, ...]] = {}
     for memo in memos:
@@ -56,6 +60,7 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
                 memo=memo.name, decided=memo.doubt, idempotency_key=memo.idempotency_key,
             )  # fmt: skip
         if memo.cost:
+            spend(tx, lease.stage, [(lease.id, memo.cost, memo.resource)])
             tx.record(
                 "cost", pipeline=pipeline, item=lease.item, stage=lease.stage,
                 amount=memo.cost, resource=memo.resource, memo=memo.name,

@@ -13,6 +13,7 @@ from holdfast.engine.checkpoints import ItemPicture, pictures_of
 from holdfast.engine.finish import Finished
 from holdfast.engine.meet import let_meet
 from holdfast.engine.register import layout
+from holdfast.engine.spend import keep_money_in_doubt
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.states import PASSED, Rerun, State
 from holdfast.store import Transaction
@@ -92,7 +93,8 @@ def _take_back(tx: Transaction, stage: StageRow, items: list[int]) -> None:
     if not items:
         return
     revoked = tx.run("revoke_leases", stage=stage.id, items=items)
-    rows = [(item, stage.id, attempt - 1, alone, rerun) for item, attempt, alone, rerun in revoked]
+    keep_money_in_doubt(tx, [(lease, item, stage.id) for item, *_, lease in revoked])
+    rows = [(item, stage.id, attempt - 1, alone, rerun) for item, attempt, alone, rerun, _ in revoked]
     tx.run_rows("enter_waiting", rows)
     tx.count(stage.id, State.IN_PROGRESS, -len(revoked))
     tx.count(stage.id, State.PENDING, len(revoked))

@@ -7,8 +7,13 @@ worker of yesterday still hands its items on to a stage that was added today.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.model.guards import Guards
+from holdfast.model.resource import ResourceSpec
+from holdfast.model.tuning import own_resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,8 @@ class StageRow:
     compatible: tuple[str, ...] = ()
     #: The pipeline whose items, as children of this one's, must have ended before.
     after_children: str | None = None
+    #: The names of the resources that an attempt uses, as its author wrote them.
+    uses: tuple[str, ...] = ()
 
     def stands(self, version: str | None) -> bool:
         """Whether a result of this version is as good as one of today's."""
@@ -40,6 +47,34 @@ class StageRow:
     @property
     def label(self) -> str:
         return f"{self.pipeline_name}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRow:
+    """A resource as registered, with what a person has set instead of what its author wrote."""
+
+    id: int
+    spec: ResourceSpec
+    declared: Mapping[str, Any]
+    tuned: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRow:
+    """Whether a pipeline stands still, why and until when; and the conditions for its work to begin."""
+
+    id: int
+    name: str
+    paused: bool
+    reason: str | None
+    retry_after: int | None
+    paused_at: int | None
+    guards: Guards
+    declared: Mapping[str, Any]
+    tuned: Mapping[str, Any]
+
+    def stands_still(self, now: int) -> bool:
+        return self.paused and (self.retry_after is None or now < self.retry_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +93,28 @@ class Layout:
 
     generation: int
     stages: dict[int, StageRow]
+    resources: dict[int, ResourceRow] = field(default_factory=dict)
+    pipelines: dict[str, PipelineRow] = field(default_factory=dict)
     _by_name: dict[tuple[str, str], StageRow] = field(default_factory=dict)
+    #: By stage: the resources that an attempt uses, those of its pipeline and its own among them; and the other way round.
+    _used: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _users: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _successors: dict[int, Successors] = field(default_factory=dict)
     _parents: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, generation: int, rows: Iterable[StageRow]) -> Layout:
-        layout = cls(generation, {row.id: row for row in rows})
+    def of(
+        cls,
+        generation: int,
+        rows: Iterable[StageRow],
+        resources: Iterable[ResourceRow] = (),
+        pipelines: Iterable[PipelineRow] = (),
+    ) -> Layout:
+        layout = cls(
+            generation, {row.id: row for row in rows}, {one.id: one for one in resources},
+            {one.name: one for one in pipelines},
+        )  # fmt: skip
+        layout._join_resources()
         for row in layout.stages.values():
             layout._by_name[row.pipeline_name, row.name] = row
         for row in layout.stages.values():
@@ -94,6 +144,34 @@ class Layout:
     def awaiting_children_of(self, pipeline: str) -> list[StageRow]:
         """Stages that wait for children in this pipeline."""
         return [row for row in self.stages.values() if row.active and row.after_children == pipeline]
+
+    def resources_of(self, stage: int) -> tuple[int, ...]:
+        """What an attempt at a stage uses; nothing, for most."""
+        return self._used.get(stage, ())
+
+    def users_of(self, resource: int) -> tuple[int, ...]:
+        """The stages whose attempts use a resource."""
+        return self._users.get(resource, ())
+
+    def hand_over_seconds(self, stage: int) -> float | None:
+        """How late an attempt at a stage may begin after it was granted; None for at any time."""
+        limits = [self.resources[number].spec.hand_over_seconds for number in self.resources_of(stage)]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def resource(self, name: str) -> ResourceRow | None:
+        return next((one for one in self.resources.values() if one.spec.name == name), None)
+
+    def _join_resources(self) -> None:
+        by_name = {one.spec.name: one for one in self.resources.values()}
+        for row in self.stages.values():
+            own = (own_resource(row.pipeline_name), own_resource(row.pipeline_name, row.name))
+            used = [by_name[name].id for name in row.uses if name in by_name]
+            used += [by_name[name].id for name in own if name in by_name and by_name[name].spec.limits_anything]
+            if used:
+                self._used[row.id] = tuple(sorted(used))
+        for stage, used_by_it in self._used.items():
+            for number in used_by_it:
+                self._users[number] = (*self._users.get(number, ()), stage)
 
     def parents(self, stage: int) -> tuple[int, ...]:
         return self._parents[stage]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.model import codec
 from holdfast.model.durations import Duration, seconds
-from holdfast.model.faults import ERROR_LENGTH
+from holdfast.model.faults import storable
 
 #: The output hash of a stage that put out nothing.
 NOTHING = codec.digest(None)
@@ -27,9 +27,27 @@ class RetryLater(Exception):
         self.reason = reason
 
 
-def reason_of(answer: Skip | RetryLater) -> str | None:
+class RateLimited(Exception):
+    """The provider asks for a pause. Raise it: everyone who uses the same resource waits as long, and no attempt is spent.
+    Without a time, as long as the resource says."""
+
+    def __init__(self, retry_after: Duration | None = None, reason: str = "") -> None:
+        super().__init__(reason)
+        self.after_seconds = None if retry_after is None else seconds(retry_after, what="RateLimited(retry_after=…)")
+        self.reason = reason
+
+
+class OutOfCredit(Exception):
+    """The provider wants money first. Raise it: the resource is paused at once, and no attempt is spent."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def reason_of(answer: Skip | RetryLater | RateLimited | OutOfCredit) -> str | None:
     """The reason as storable text, whatever it is."""
     try:
-        return codec.plain_text(str(answer.reason), ERROR_LENGTH) or None
+        return storable(str(answer.reason)) or None
     except BaseException as worse:
         return f"(its reason cannot be had: {type(worse).__name__})"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from holdfast.errors import DefinitionError
+from holdfast.model import codec
 from holdfast.model.backoff import Backoff
 
 Handler = Callable[..., Any]
@@ -35,12 +36,19 @@ class StageSpec:
     normalise: Callable[[Any], Any] | None = None
     #: Begin when all items this one submitted as children to that pipeline have ended.
     after_children: str | None = None
+    #: The resources that an attempt uses, what it is expected to cost (an amount in millionths, or a function of the item
+    #: that returns an amount), and how many units of something it is expected to use, by functions of the item.
+    resources: tuple[str, ...] = ()
+    estimate: int | Callable[[Any], Any] | None = None
+    units: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         where = f"stage {self.name!r}"
         check_name(self.name, "stage")
         if not isinstance(self.version, str) or not self.version:
             raise DefinitionError(f'{where}: version {self.version!r} is not a text; write version="2"')
+        if codec.plain_text(self.version, 200) != self.version:
+            raise DefinitionError(f"{where}: version {self.version[:50]!r}: 200 characters at most, none that cannot be stored")
         if _whole(self.max_attempts) < 1:
             raise DefinitionError(f"{where}: max_attempts {self.max_attempts!r} is not a whole number of 1 or more")
         if self.batch is not None and _whole(self.batch) < 1:
@@ -57,6 +65,18 @@ class StageSpec:
             raise DefinitionError(
                 f"{where}: after_children={self.after_children!r} needs after=: name the stages that submit the children"
             )
+        for resource in self.resources:
+            check_name(resource, f"{where}: resource")
+        if len(set(self.resources)) != len(self.resources):
+            raise DefinitionError(f"{where}: resource={list(self.resources)} names one twice")
+        if self.estimate is not None and not callable(self.estimate):
+            if isinstance(self.estimate, bool) or not isinstance(self.estimate, int) or self.estimate < 0:
+                raise DefinitionError(f"{where}: estimate {self.estimate!r} is neither an amount nor a function of the item")
+        for unit, function in self.units.items():
+            if not callable(function):
+                raise DefinitionError(f"{where}: units: {unit!r} needs a function of the item, not {function!r}")
+        if (self.units or self.estimate is not None) and not self.resources:
+            raise DefinitionError(f"{where}: an estimate, or units, need a resource that they count against")
         if self.isolate not in (None, "process"):
             raise DefinitionError(f'{where}: isolate={self.isolate!r} is unknown; the only way is isolate="process"')
         _check_signature(self.handler, where)

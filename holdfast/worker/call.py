@@ -20,6 +20,8 @@ class Call:
     #: When the leases came into this process, on the process's own steady clock.
     granted: float
     started: float = 0.0
+    #: Not to be begun later than this: its place in the pace of a resource is gone then.
+    start_by: float | None = None
     #: Set on a call that took too long and was given up: whoever runs it must not take more work.
     abandoned: bool = False
     #: One for each lease, once the handler has been given them.

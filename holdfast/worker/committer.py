@@ -12,25 +12,31 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
 from holdfast import points
-from holdfast.engine.claim import Lease, Memo, claim
+from holdfast.engine.admit import Blocked, admit
+from holdfast.engine.claim import Lease, claim
 from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished
+from holdfast.engine.gates import hold_resources
 from holdfast.engine.reads import stages_with_work, unfinished
+from holdfast.engine.register import layout
 from holdfast.engine.release import release
-from holdfast.engine.remember import MemoWrite, remember
-from holdfast.errors import LeaseLost, StoreBroken, StoreConflict, StoreError, StoreUnavailable
+from holdfast.engine.remember import MemoWrite
+from holdfast.errors import HoldfastError, LeaseLost, StoreBroken, StoreConflict, StoreError, StoreUnavailable
 from holdfast.model.faults import describe
+from holdfast.model.layout import Layout
 from holdfast.model.states import State
 from holdfast.store import Store, Transaction
 from holdfast.worker.call import Call
+from holdfast.worker.errands import Errands
 from holdfast.worker.hand import Hand
 from holdfast.worker.isolated import Offer
+from holdfast.worker.orders import MOST_WEIGHED, Order, Orders
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.services import Promoter, Service
 
@@ -46,10 +52,13 @@ COMPLAIN_SECONDS = 60.0
 class Cycle(NamedTuple):
     """What one transaction did."""
 
+    at: int
+    began: float
     moved: list[Lease]
     claimed: dict[int, list[Lease]]
-    #: Stages that had less than was asked for.
+    #: Stages that had less than was asked for, and those whose resources stood in the way of more.
     dry: list[int]
+    blocked: dict[int, Blocked]
 
 
 class Committer:
@@ -66,6 +75,7 @@ class Committer:
         start: Callable[[list[Call]], None],
         poll_seconds: float,
         pipelines: Sequence[str],
+        held_by_guards: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._store = store
         self._pulse = pulse
@@ -76,14 +86,10 @@ class Committer:
         self._start_calls = start
         self._poll = poll_seconds
         self._inbox: deque[tuple[Call, list[Finished]]] = deque()
-        self._errands: deque[tuple[MemoWrite, Future[None]]] = deque()
+        self._errands = Errands(self._commit)
+        self._orders = Orders(offer, hand, pipelines, held_by_guards, poll_seconds)
         self._bell = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
-        self._turns = deque(
-            [number for number in reversed(list(offer)) if offer[number][0] == pipeline] for pipeline in pipelines
-        )
-        #: Stages in which the last claim found less than it asked for.
-        self._dry: set[int] = set()
         self._look_at = 0.0
         self._complained_at = -COMPLAIN_SECONDS
         self._news = True
@@ -110,18 +116,15 @@ class Committer:
 
     def remember(self, memo: MemoWrite) -> Future[None]:
         """Write a memo with the next commit; the future tells when it is safe, or that the lease was lost."""
-        future: Future[None] = Future()
-        # Whoever waits may give up waiting; the memo is written all the same.
-        future.set_running_or_notify_cancel()
-        self._errands.append((memo, future))
+        future = self._errands.add(memo)
         self._bell.set()
         return future
 
-    def hand_back(self, calls: Sequence[Call]) -> None:
+    def hand_back(self, calls: Sequence[Call], reason: str | None = None) -> None:
         """Release what these calls hold, unless they have just ended."""
         for call in calls:
             if call.end():
-                self._inbox.append((call, [Finished(lease, State.PENDING) for lease in call.leases]))
+                self._inbox.append((call, [Finished(lease, State.PENDING, error=reason) for lease in call.leases]))
         self._bell.set()
 
     def news(self) -> None:
@@ -167,6 +170,9 @@ class Committer:
                 except Exception:
                     log.exception("the committer stumbled and goes on")
                     self._bell.wait(0.5)
+        except BaseException as error:
+            self.broken = HoldfastError(f"the thread that commits ended with {type(error).__name__}: {error}")
+            raise
         finally:
             self.empty.set()
             self.drained.set()
@@ -181,13 +187,13 @@ class Committer:
             self._bell.clear()
             return True
         if self._claiming and self._serve():
-            self._dry.clear()
+            self._orders.dry.clear()
         # Taken before the errands are run: what an attempt has asked to be remembered goes out before its end does, also
         # if its handler did not wait for it.
         batch = self._take_inbox()
         try:
-            self._run_errands()
-            orders = self._orders()
+            self._errands.run()
+            orders = self._next_orders()
         except BaseException:
             self._inbox.extendleft(reversed(batch))
             raise
@@ -202,47 +208,6 @@ class Committer:
         self._rest()
         return True
 
-    def _run_errands(self) -> None:
-        """Write what handlers wait for. Their money is at stake: it goes out before anything else."""
-        left = len(self._errands)
-        while left > 0:
-            errands = [self._errands.popleft() for _ in range(min(left, MOST_SETTLED))]
-            left -= len(errands)
-            self._write_memos(errands)
-
-    def _write_memos(self, errands: list[tuple[MemoWrite, Future[None]]]) -> None:
-        memos = [memo for memo, _ in errands]
-        try:
-            self._commit(lambda tx: remember(tx, memos))
-        except StoreError:
-            self._errands.extendleft(reversed(errands))
-            raise
-        except Exception as error:
-            if len(errands) == 1:
-                errands[0][1].set_exception(error)
-                return
-            # One of them cannot be written, and must not take the others along.
-            for place, one in enumerate(errands):
-                try:
-                    self._write_memos([one])
-                except StoreError:
-                    self._errands.popleft()  # it is back there, in front of those that came after it
-                    self._errands.extendleft(reversed(errands[place:]))
-                    raise
-            return
-        for memo, future in errands:
-            if memo.lost:
-                future.set_exception(
-                    LeaseLost(
-                        f"item {memo.lease.key!r}: the lease of attempt {memo.lease.attempt} has ended; "
-                        f"{memo.name!r} is not recorded, another worker has the item"
-                    )
-                )
-            else:
-                kept = Memo(memo.state, memo.version, memo.idempotency_key, memo.cost, memo.value)
-                memo.lease.memos[memo.name] = kept
-                future.set_result(None)
-
     def _take_inbox(self) -> list[tuple[Call, list[Finished]]]:
         batch = []
         count = 0
@@ -251,30 +216,34 @@ class Committer:
             count += len(batch[-1][1])
         return batch
 
-    def _orders(self) -> list[tuple[int, int]]:
-        """How many items of which stages to claim: the last stages first, so that items finish early."""
+    def _next_orders(self) -> list[Order]:
+        """How many items of which stages to claim."""
         if not self._claiming:
             return []
         if self._news:
             self._news = False
-            if self._dry:
-                self._dry -= set(self._store.read(lambda tx: stages_with_work(tx, list(self._dry))))
+            self._orders.news()
+            dry = self._orders.dry
+            # Also with nothing dry: somebody may have paused or tuned something. The next write reads the layout anew.
+            known, there = self._store.read(lambda tx: (layout(tx), stages_with_work(tx, list(dry))))
+            self._store.cache["layout"] = known
+            dry -= set(there)
             self._look_at = time.monotonic() + self._poll * random.uniform(0.8, 1.2)
-        if len(self._dry) == len(self._offer):
-            return []
-        orders = []
-        # Pipelines take turns at being first.
-        self._turns.rotate(-1)
-        for stages in self._turns:
-            for stage in stages:
-                if stage not in self._dry:
-                    _, spec = self._offer[stage]
-                    room = self._hand.room(stage, spec.batch or 1, spec.isolate is not None)
-                    if room > 0:
-                        orders.append((stage, room))
-        return orders
+        orders = self._orders.next(self._known, time.monotonic())
+        return [self._weighed(order) if self._orders.needs_weighing(order) else order for order in orders]
 
-    def _settle(self, batch: list[tuple[Call, list[Finished]]], orders: list[tuple[int, int]]) -> None:
+    def _weighed(self, order: Order) -> Order:
+        """Where items differ in what they use, the next ones are looked at before they are claimed."""
+        most = min(order.room, MOST_WEIGHED)
+        rows = self._store.read(lambda tx: tx.run("peek_waiting", stage=order.stage, most=most))
+        return self._orders.weigh(order._replace(room=most), rows)
+
+    @property
+    def _known(self) -> Layout | None:
+        known: Layout | None = self._store.cache.get("layout")
+        return known
+
+    def _settle(self, batch: list[tuple[Call, list[Finished]]], orders: list[Order]) -> None:
         finished = [one for _, many in batch for one in many]
         points.reach("claim.before")
         try:
@@ -296,6 +265,10 @@ class Committer:
     def _settle_apart(self, batch: list[tuple[Call, list[Finished]]], error: Exception) -> None:
         """Something in this group cannot be saved: it must not take the rest along."""
         parts = [(call, [one]) for call, many in batch for one in many]
+        if not parts:
+            log.error("nothing could be claimed", exc_info=error)
+            self._bell.wait(0.5)
+            return
         if len(parts) == 1:
             self._give_up(parts[0], error)
             return
@@ -303,24 +276,44 @@ class Committer:
         for part in parts:
             self._settle([part], [])
 
-    def _cycle(self, tx: Transaction, finished: list[Finished], orders: list[tuple[int, int]]) -> Cycle:
+    def _cycle(self, tx: Transaction, finished: list[Finished], orders: list[Order]) -> Cycle:
+        began = time.monotonic()
+        known = layout(tx)
+        hold_resources(tx, [*(one.lease.stage for one in finished), *(order.stage for order in orders if order.weight)])
         ended = [one for one in finished if one.state in (State.DONE, State.SKIPPED, State.FAILED)]
         again = [one for one in finished if one.state is State.RETRY_LATER]
-        back = [one.lease for one in finished if one.state is State.PENDING]
-        moved = complete(tx, ended, self._offer if self._claiming else ()) if ended else []
+        back = [one for one in finished if one.state is State.PENDING]
+        moved = complete(tx, ended, self._orders.onward(known) if self._claiming else ()) if ended else []
         if again:
             fail(tx, again)
-        if back:
-            release(tx, back, "the worker is stopping")
-        cycle = Cycle(moved, {}, [])
+        for reason in {one.error or "the worker is stopping" for one in back}:
+            release(tx, [one.lease for one in back if (one.error or "the worker is stopping") == reason], reason)
+        cycle = Cycle(tx.now, began, moved, {}, [], {})
         taken = 0
-        for stage, room in orders:
-            if room > taken:
-                leases = cycle.claimed[stage] = claim(tx, self._pulse.identity.id, stage, room - taken)
-                if len(leases) < room - taken:
-                    cycle.dry.append(stage)
-                taken += len(leases)
+        still = self._orders.standing_still(known) if orders else ()
+        for order in orders:
+            pipeline = known.stages[order.stage].pipeline_name
+            if pipeline in still or (order.weight is None and known.resources_of(order.stage)):
+                # Decided by what is no longer so: the next round decides anew.
+                self._news = True
+            elif order.room > taken:
+                taken += self._claim(tx, order, order.room - taken, cycle)
         return cycle
+
+    def _claim(self, tx: Transaction, order: Order, most: int, cycle: Cycle) -> int:
+        worker = self._pulse.identity.id
+        if order.weight is None:
+            leases = claim(tx, worker, order.stage, most)
+            dry = len(leases) < most
+        else:
+            leases, blocked, dry = admit(tx, worker, order.stage, most, order.weight, order.weighed)
+            order.mark(leases)
+            if blocked is not None:
+                cycle.blocked[order.stage] = blocked
+        cycle.claimed[order.stage] = leases
+        if dry:
+            cycle.dry.append(order.stage)
+        return len(leases)
 
     def _commit(self, work: Callable[[Transaction], T], exclusive: bool = False) -> T:
         """Commit, however long it takes: the same write is tried again until it is known to have taken place."""
@@ -360,28 +353,25 @@ class Committer:
         for stage, leases in cycle.claimed.items():
             if leases:
                 known.setdefault(stage, []).extend(leases)
-        self._dry.update(cycle.dry)
-        if finished and self._dry:
-            self._freshen(finished)
-        calls = [call for stage, leases in known.items() for call in self._calls(stage, leases, now)]
+        self._orders.dry.update(cycle.dry)
+        if finished:
+            self._orders.ended(finished, self._known)
+        for stage, blocked in cycle.blocked.items():
+            self._orders.note(stage, blocked, cycle.at, now)
+        calls = [call for stage, leases in known.items() for call in self._calls(stage, leases, now, cycle.began)]
         if calls:
             self._hand.take(calls)
             self._start_calls(calls)
 
-    def _freshen(self, finished: list[Finished]) -> None:
-        """What just finished may have put work into the stages after it."""
-        known = self._store.cache.get("layout")
-        for stage in {one.lease.stage for one in finished}:
-            if known is not None and stage in known.stages:
-                following = known.successors(stage)
-                self._dry.difference_update(following.simple, following.checked)
-
-    def _calls(self, stage: int, leases: list[Lease], now: float) -> list[Call]:
+    def _calls(self, stage: int, leases: list[Lease], now: float, granted: float) -> list[Call]:
         pipeline, spec = self._offer[stage]
+        limit = self._known.hand_over_seconds(stage) if self._known is not None else None
+        start_by = None if limit is None else granted + limit
         size = spec.batch or 1
         together = [lease for lease in leases if not lease.alone]
-        calls = [Call(pipeline, spec, together[at : at + size], now) for at in range(0, len(together), size)]
-        return calls + [Call(pipeline, spec, [lease], now) for lease in leases if lease.alone]
+        groups = [together[at : at + size] for at in range(0, len(together), size)]
+        groups += [[lease] for lease in leases if lease.alone]
+        return [Call(pipeline, spec, group, now, start_by=start_by) for group in groups]
 
     def _give_up(self, one: tuple[Call, list[Finished]], error: Exception) -> None:
         """An attempt that cannot be saved as it is fails like one that raised; it must not hold up the others."""
@@ -393,11 +383,20 @@ class Committer:
             finished.error, finished.traceback = f"the attempt could not be saved: {text}", trace
             finished.delay_us = finished.backoff_us or 1_000_000
             finished.snooze = False
+            if finished.used or finished.costs:
+                log.error("what it has used is not recorded: %r, %r", finished.used, finished.costs)
+            # It may be these that cannot be saved.
+            finished.used, finished.costs = {}, []
         try:
             cycle = self._commit(lambda tx: self._cycle(tx, many, []))
         except StoreError:
             self._inbox.appendleft(one)
             raise
+        except Exception:
+            # Nobody can say what is wrong with it. Let go, its lease is found by those who look for such.
+            log.exception("item %r, stage %r: given up", many[0].lease.key, call.spec.name)
+            self._hand.drop(finished.lease for finished in many)
+            return
         self._deliver([one], many, cycle)
 
     def _serve(self) -> bool:
@@ -419,7 +418,9 @@ class Committer:
         if self._inbox or self._errands or self._stopped or (self._news and self._claiming):
             return
         now = time.monotonic()
-        wake = min([self._look_at, *(service.due for service in self._services)]) if self._claiming else now + 0.1
+        wake = min(self._look_at, self._orders.wake_at(), *(service.due for service in self._services))
+        if not self._claiming:
+            wake = now + 0.1
         self.idle = True
         self._bell.wait(max(0.0, min(wake - now, self._poll)))
         self._bell.clear()

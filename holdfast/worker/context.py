@@ -8,14 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
+from holdfast.clock import microseconds
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Cost, Effect, FollowOn
 from holdfast.engine.follow import WHEN_EXISTS
 from holdfast.engine.remember import MemoWrite, idempotency_key
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
+from holdfast.model.faults import storable
 from holdfast.model.item import Item, check_key
 from holdfast.model.money import Amount, micros
+from holdfast.model.replies import used_up_for
+from holdfast.model.resource import COOL_MOST_SECONDS
 from holdfast.model.stage import StageSpec
 from holdfast.worker.once import OnDoubt, Price, SubStep, check_memo_name, check_resource
 
@@ -43,7 +47,8 @@ class Context:
     """One attempt, as its handler sees it. It is of no use once the handler has returned."""
 
     __slots__ = (
-        "_around", "_lease", "_memos", "_open", "_pid", "_spec", "attempt", "costs", "effects", "follow_ons", "item",
+        "_around", "_lease", "_memos", "_open", "_pid", "_spec", "attempt", "cool_us", "costs", "effects", "follow_ons",
+        "item", "units_used",
     )  # fmt: skip
 
     def __init__(self, around: Surroundings, pipeline: str, spec: StageSpec, lease: Lease) -> None:
@@ -60,6 +65,8 @@ class Context:
         self.effects: list[Effect] = []
         self.follow_ons: list[FollowOn] = []
         self.costs: list[Cost] = []
+        self.units_used: dict[str, float] = {}
+        self.cool_us: int | None = None
 
     def effect(self, function: Callable[..., Any], *args: Any) -> None:
         """Have `function(connection, *args)` run inside the transaction that completes this stage.
@@ -140,6 +147,23 @@ class Context:
             raise UsageError(f"{self._where}: cost: {error}") from None
         self.costs.append(Cost(spent, resource, facts))
 
+    def used(self, **units: float) -> None:
+        """Tell how many units this attempt has really used, instead of what was expected: `ctx.used(tokens=812)`. Several
+        calls add up."""
+        self._check()
+        for unit, n in units.items():
+            if not _is_number(n) or not 0 <= n <= 1e12:
+                raise UsageError(f"{self._where}: used({unit}={n!r}): give a number from zero to a million millions")
+            self.units_used[unit] = self.units_used.get(unit, 0) + n
+
+    def heed(self, headers: Mapping[str, Any]) -> None:
+        """Show the headers of a reply: if they say that nothing is left until a time (`X-RateLimit-Remaining: 0`), everyone who
+        uses the same resource waits until then."""
+        self._check()
+        after = used_up_for(headers)
+        if after is not None:
+            self.cool_us = max(self.cool_us or 0, microseconds(min(after, COOL_MOST_SECONDS)))
+
     def idempotency_key(self, name: str) -> str:
         """A key for a provider that knows such keys: the same in every attempt, another one when the stage is run anew."""
         self._check()
@@ -165,7 +189,7 @@ class Context:
         self._check()
         if not _is_number(done) or not (total is None or _is_number(total)):
             raise UsageError(f"progress({done!r}, {total!r}): give numbers")
-        note = codec.plain_text(str(note), 200)
+        note = storable(str(note), 200)
         self._around.note_progress(
             self._lease.item,
             self._spec.name,

@@ -49,6 +49,9 @@ _TOLD = (
     "took_us",
     "company",
     "backoff_us",
+    "used",
+    "cool_us",
+    "out_of_credit",
 )
 
 

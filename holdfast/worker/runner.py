@@ -14,11 +14,14 @@ from holdfast import points
 from holdfast.clock import microseconds
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished
-from holdfast.errors import Permanent, StageTimeout, StoreConflict, StoreUnavailable, ValueRefused
+from holdfast.engine.settle import CREDIT_US
+from holdfast.errors import Permanent, StageTimeout, StoreConflict, StoreUnavailable, UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.durations import spoken
 from holdfast.model.faults import describe
-from holdfast.model.outcome import NOTHING, RetryLater, Skip, reason_of
+from holdfast.model.outcome import NOTHING, OutOfCredit, RateLimited, RetryLater, Skip, reason_of
+from holdfast.model.replies import heard
+from holdfast.model.resource import COOL_MOST_SECONDS, COOL_SECONDS
 from holdfast.model.states import PASSED, State
 from holdfast.worker.call import Call
 from holdfast.worker.context import BatchContext, Context, Surroundings
@@ -95,8 +98,10 @@ class Runner:
 
     def raised(self, call: Call, error: BaseException) -> list[Finished]:
         """How a call ended that raised: the same for each of its items."""
-        if isinstance(error, (Skip, RetryLater)):
+        if isinstance(error, (Skip, RetryLater, RateLimited, OutOfCredit)):
             return [self._verdict(call, lease, error) for lease in call.leases]
+        if (told := heard(error)) is not None:
+            return [self._verdict(call, lease, told) for lease in call.leases]
         text, trace = describe(error)
         if isinstance(error, (StoreUnavailable, StoreConflict)):
             # The database was away when the handler asked it for something: not the item's fault, and not its attempt.
@@ -110,6 +115,9 @@ class Runner:
 
     def _open(self, call: Call) -> tuple[Any, Context | BatchContext]:
         call.contexts = [Context(self._around, call.pipeline, call.spec, lease) for lease in call.leases]
+        for lease in call.leases:
+            if lease.unsure is not None:
+                raise UsageError(lease.unsure)
         if call.spec.batch is None:
             return call.contexts[0].item, call.contexts[0]
         batch = BatchContext(call.contexts)
@@ -140,7 +148,11 @@ class Runner:
             return self._finished(
                 call, lease, State.RETRY_LATER, error=reason, delay_us=microseconds(answer.after_seconds), snooze=True
             )
+        if isinstance(answer, (RateLimited, OutOfCredit)):
+            return self._limited(call, lease, answer)
         if isinstance(answer, BaseException):
+            if (told := heard(answer)) is not None:
+                return self._limited(call, lease, told)
             text, trace = describe(answer)
             if isinstance(answer, Permanent):
                 return self._finished(call, lease, State.FAILED, error=text, traceback=trace)
@@ -153,6 +165,23 @@ class Runner:
             text = f"item {lease.key!r}, stage {call.spec.name!r}: the result cannot be kept: {error}"
             return self._finished(call, lease, State.FAILED, error=text, traceback=text)
 
+    def _limited(self, call: Call, lease: Lease, answer: RateLimited | OutOfCredit) -> Finished:
+        """Not the item's fault, and not its attempt. Never earlier than the provider said: what is by chance only adds."""
+        # A provider that asks for no pause at all does not mean it.
+        asked = (answer.after_seconds or None) if isinstance(answer, RateLimited) else None
+        if asked is not None:
+            wait = min(asked, COOL_MOST_SECONDS)
+        elif call.spec.resources:
+            wait = 0.0  # its resource holds it back
+        else:
+            wait = CREDIT_US / 1e6 if isinstance(answer, OutOfCredit) else COOL_SECONDS
+        wait *= 1 + self._rng.random() / 10
+        return self._finished(
+            call, lease, State.RETRY_LATER, error=reason_of(answer), delay_us=microseconds(wait), snooze=True,
+            cool_us=None if isinstance(answer, OutOfCredit) else microseconds(asked) if asked is not None else 0,
+            out_of_credit=isinstance(answer, OutOfCredit),
+        )  # fmt: skip
+
     def _retry(self, call: Call, lease: Lease, text: str, trace: str, company: int) -> Finished:
         delay = call.spec.backoff.delay(lease.attempt, self._rng)
         return self._finished(
@@ -163,7 +192,9 @@ class Runner:
         finished = Finished(lease, state, call.spec.version, took_us=call.took_us, waited_us=call.waited_us, **more)
         if call.contexts:
             context = call.contexts[0] if len(call.leases) == 1 else call.contexts[call.leases.index(lease)]
-            finished.costs = context.costs
+            finished.costs, finished.used = context.costs, context.units_used
+            if finished.cool_us is None:
+                finished.cool_us = context.cool_us
             if state in PASSED and (context.effects or context.follow_ons):
                 finished.effects, finished.follow_ons = context.effects, context.follow_ons
                 finished.backoff_us = microseconds(call.spec.backoff.delay(lease.attempt, self._rng))

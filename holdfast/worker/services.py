@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.engine import backfill, fold, promote, prune, reap
+from holdfast.engine.pause import end_pauses
 from holdfast.store import Store
 from holdfast.worker.hand import Hand
 from holdfast.worker.machine import is_alive
@@ -95,6 +96,21 @@ class Promoter:
         else:
             self.due = self._clock() + min(self._poll, max(0.0, (done.next_due_at - now) / 1e6))
         return bool(done.moved)
+
+
+class Gatekeeper:
+    """Ends pauses whose time has come."""
+
+    def __init__(self, store: Store, poll_seconds: float, clock: Clock = time.monotonic) -> None:
+        self._store = store
+        self._poll = poll_seconds
+        self._clock = clock
+        self.due = 0.0
+
+    def one_pass(self) -> bool:
+        self.due = self._clock() + self._poll
+        over = self._store.read(lambda tx: tx.run("pauses_to_end", now=tx.now), patience_seconds=PATIENCE_SECONDS)
+        return bool(over and self._store.write(end_pauses, exclusive=True, patience_seconds=PATIENCE_SECONDS))
 
 
 class Backfiller:

@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from holdfast.engine.daytime import clock_behind
 from holdfast.engine.finish import Finished
 from holdfast.engine.prune import EVENTS_KEPT_DAYS
 from holdfast.engine.register import layout
 from holdfast.engine.remember import MemoWrite
 from holdfast.engine.workers import Identity
 from holdfast.errors import HoldfastError, StoreError, UsageError
+from holdfast.model.durations import spoken
+from holdfast.model.guards import Guards
 from holdfast.model.layout import Layout
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import Alone
@@ -28,15 +31,20 @@ from holdfast.store.store import new_identity
 from holdfast.worker import machine
 from holdfast.worker.call import Call
 from holdfast.worker.committer import Committer
+from holdfast.worker.companion import Around, Companion, Company
+from holdfast.worker.guarding import Guarding
 from holdfast.worker.hand import Hand
 from holdfast.worker.isolated import Isolated
 from holdfast.worker.lanes import Lanes
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runner import Runner
-from holdfast.worker.services import Auditor, Backfiller, Folder, Promoter, Pruner, Reaper, Service
+from holdfast.worker.services import Auditor, Backfiller, Folder, Gatekeeper, Promoter, Pruner, Reaper, Service
 from holdfast.worker.threads import Threads
 
 log = logging.getLogger("holdfast.worker")
+
+#: After so many calls in a row that came too late, one begins all the same.
+MOST_LATE = 10
 
 #: How often running calls are looked at: timeouts, bundles held up.
 LOOK_SECONDS = 0.02
@@ -75,10 +83,17 @@ class Settings:
 class Worker:
     """One worker process. `run` blocks until it is stopped, or until there is nothing left to do."""
 
-    def __init__(self, store: Store, pipelines: Sequence[PipelineSpec], settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        pipelines: Sequence[PipelineSpec],
+        settings: Settings | None = None,
+        companions: Sequence[Companion] = (),
+    ) -> None:
         self.settings = settings or Settings()
         self._store = store
         self._pipelines = pipelines
+        self._companions = tuple(companions)
         self._stop_requests = 0
         #: The signal that asked it to stop, if one did.
         self.stopped_by: int | None = None
@@ -91,6 +106,7 @@ class Worker:
         self._reading = threading.Lock()
         self._fence = threading.Event()
         self._host = machine.this_host()
+        self._late = 0
         self._parts_made = False
 
     # What a context asks of the process ---------------------------------------------------------------------------
@@ -171,6 +187,11 @@ class Worker:
     def start(self) -> None:
         """Make the parts and let them run. The child processes' nursery first, while there is one thread."""
         settings = self.settings
+        if behind := self._store.read(clock_behind):
+            log.warning(
+                "the clock of this process is %s behind what is in the store: leases do not depend on it, but times that are "
+                "shown, and retries that others have asked for, do", spoken(behind / 1e6),
+            )  # fmt: skip
         # A child must not inherit an open SQLite file: it would trust locks it does not have.
         self._store.close()
         self._reader.close()
@@ -190,6 +211,7 @@ class Worker:
             wants_news=lambda: self._committer.idle, on_news=lambda: self._committer.news(),
             on_lost=self._lost_identity, on_broken=lambda error: self._committer.fail(error),
         )  # fmt: skip
+        self._guarding = Guarding(lambda: self._guards(writer), lambda: self._committer.news())
         writer = self._store.another(Limits(max(ANSWER_SECONDS, settings.lease_seconds), self._idle))
         promoter = Promoter(writer, settings.poll_seconds)
         reaper = Reaper(writer, self._pulse, self._host, settings.lease_seconds)
@@ -197,17 +219,27 @@ class Worker:
             reaper,
             promoter,
             Backfiller(writer, settings.poll_seconds),
+            Gatekeeper(writer, settings.poll_seconds),
             Auditor(writer, self._pulse, self._hand, settings.lease_seconds),
             Folder(writer),
             Pruner(writer, settings.keep_events_days),
         ]
         self._committer = Committer(
             writer, self._pulse, self._offer, self._hand, services, promoter, self._start_calls,
-            settings.poll_seconds, [spec.name for spec in self._pipelines],
+            settings.poll_seconds, [spec.name for spec in self._pipelines], self._guarding.held,
+        )  # fmt: skip
+        self._company = Company(
+            self._companions,
+            lambda stopped: Around(
+                self._store.another(Limits(ANSWER_SECONDS, self._idle)), lambda: self._pulse.identity.id, stopped,
+                self._committer.news,
+            ),
         )  # fmt: skip
         self._parts_made = True
         self._pulse.start()
         self._committer.start()
+        self._guarding.start()
+        self._company.start()
         log.info("worker %s offers %d stages", self._pulse.identity.name, len(self._offer))
 
     @property
@@ -233,6 +265,8 @@ class Worker:
         if not self._parts_made:
             return
         committer = self._committer
+        self._guarding.stop()
+        self._company.stop()
         committer.stop_claiming()
         if not committer.broken:
             committer.hand_back(self._isolated.withdraw() + self._threads.withdraw() + self._lanes.withdraw())
@@ -283,7 +317,19 @@ class Worker:
         if not self._pulse.trusted:
             self._committer.hand_back([call])
             return False
-        return True
+        return call.start_by is None or self._in_time(call, call.start_by)
+
+    def _in_time(self, call: Call, start_by: float) -> bool:
+        """Whether a call that has a place in a pace may still begin. On a machine that is always late, some must."""
+        late = time.monotonic() - start_by
+        self._late = self._late + 1 if late > 0 else 0
+        if late <= 0:
+            return True
+        if self._late % MOST_LATE == 0:
+            log.warning("work begins %.0f ms too late for the pace it should keep: the machine is too busy", 1000 * late)
+            return True
+        self._committer.hand_back([call], "it could not begin in time for the pace of its resource")
+        return False
 
     def _report(self, call: Call, finished: list[Finished]) -> None:
         if self._progress:
@@ -310,7 +356,17 @@ class Worker:
 
     def _facts(self) -> dict[str, Any]:
         done = {str(state): n for state, n in self._committer.done.items() if n} if self._parts_made else {}
-        return {"in_hand": len(self._hand), "done": done, "progress": list(self._progress.copy().values())[:50]}
+        progress = list(self._progress.copy().values())[:50]
+        facts = {"in_hand": len(self._hand), "done": done, "progress": progress}
+        return {**facts, "guards": held} if (held := self._guarding.facts() if self._parts_made else []) else facts
+
+    def _guards(self, store: Store) -> dict[str, Guards]:
+        """The guards of the pipelines of this worker, as they are now."""
+        known: Layout | None = store.cache.get("layout")
+        if known is None or not any(row.guards for row in known.pipelines.values()):
+            return {}
+        names = {spec.name for spec in self._pipelines}
+        return {row.name: row.guards for row in known.pipelines.values() if row.guards and row.name in names}
 
     def _find_offer(self) -> dict[int, tuple[str, Any]]:
         offer: dict[int, tuple[str, Any]] = {}

@@ -52,6 +52,17 @@ def test_workers_two_hours_ahead_and_behind_take_nothing_from_each_other(crew: C
 
 @pytest.mark.fault(51)
 @pytest.mark.req("V9")
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_a_worker_whose_clock_is_behind_says_so_when_it_starts(crew: Crew, skew: MakeSkew):
+    crew.start("right", lease=LEASE)
+    crew.add(pages(1, 0.0))
+    crew.wait_until_done()
+    late = crew.start("late", lease=LEASE, environment=skew(-2).environment)
+    wait_for(lambda: "the clock of this process is" in late.said)
+
+
+@pytest.mark.fault(51)
+@pytest.mark.req("V9")
 @pytest.mark.parametrize("database", ["postgres"])
 @pytest.mark.parametrize("hours", [2, -2])
 def test_on_postgres_a_workers_own_clock_has_no_effect_at_all(url: str, tmp_path: Path, skew: MakeSkew, hours: float):

@@ -436,7 +436,9 @@ class Story:
             assert len(ran) == 1, f"{where}: its token ran {len(ran)} times"
             assert codec.decode(result) == ran[0].value, f"{where}: the result is not what its token came to"
             assert ran[0].attempt == attempts, where
-            if key not in self.cancelled:
+            # What stands behind a stage that failed when it ran again has nothing to be made from, and stays as it was.
+            whole = all(outcomes[key, before][0] in ("done", "skipped") for before in after)
+            if key not in self.cancelled and whole:
                 for before in after:
                     now, _, _, text = outcomes[key, before]
                     if now == "done":

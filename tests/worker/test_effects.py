@@ -431,7 +431,7 @@ def test_an_effect_that_adds_items_must_do_it_on_its_connection(url: str, own: O
         if item.key == "wrong":
             ctx.effect(lambda connection: app.add("more", ["from outside"]))
         else:
-            ctx.effect(lambda connection: app.add_within(connection, "more", ["from inside"]))
+            ctx.effect(lambda connection: app.add("more", ["from inside"], connection=connection))
 
     with Holdfast(url, [more.spec]) as app:
         app.register()
@@ -439,7 +439,7 @@ def test_an_effect_that_adds_items_must_do_it_on_its_connection(url: str, own: O
         ran = bench(one_stage(work), ["wrong", "right"])
         assert ran.state("right", "work") == "done", ran.stage("right", "work")
         assert ran.state("wrong", "work") == "exhausted"
-        assert "add_within(connection" in ran.stage("wrong", "work")["error"]
+        assert "connection=connection" in ran.stage("wrong", "work")["error"]
         assert ran.state("from inside", "work") == "done"
         assert [row["key"] for row in app.items(pipeline="more")] == ["from inside"]
         bench.close()

@@ -53,6 +53,17 @@ INSERT INTO holdfast_clock (name, ahead) VALUES (:name, :ahead) ON CONFLICT (nam
 -- name: shift_delayed
 UPDATE holdfast_delayed SET due_at = due_at + :by;
 
+-- name: shift_gates
+UPDATE holdfast_resources SET cool_until = CASE WHEN cool_until > 0 THEN cool_until + :by ELSE 0 END,
+    open_until = open_until + :by, retry_after = CASE WHEN paused = 1 THEN retry_after + :by ELSE retry_after END,
+    paced_at = paced_at + :by;
+
+-- name: shift_buckets
+UPDATE holdfast_buckets SET used_until = used_until + 1000 * CAST(:by AS BIGINT);
+
+-- name: shift_pauses
+UPDATE holdfast_pipelines SET retry_after = retry_after + :by WHERE paused = 1 AND retry_after IS NOT NULL;
+
 -- name: next_due
 SELECT MIN(due_at) FROM holdfast_delayed;
 
@@ -97,7 +108,7 @@ RETURNING item, stage;
 
 -- name: revoke_leases
 -- Take leases of a stage from whoever holds them: what they work on is out of date.
-DELETE FROM holdfast_leases WHERE stage = :stage AND item {in items} RETURNING item, attempt, alone, rerun;
+DELETE FROM holdfast_leases WHERE stage = :stage AND item {in items} RETURNING item, attempt, alone, rerun, id;
 
 -- name: disown
 -- Leases of a living worker that it knows nothing of: from now on nobody vouches for them.

@@ -11,19 +11,19 @@ UPDATE holdfast_pipelines SET generation = generation + 1, updated_at = :now WHE
 -- name: read_stages
 -- The whole layout: a few rows, read again only when the generation has grown.
 SELECT s.id, s.pipeline, p.name, s.name, s.position, s.after, s.version, s.max_attempts, s.active,
-       s.created_generation, s.changed_generation, s.backfill_next, s.backfill_until, s.compatible, s.after_children
+       s.created_generation, s.changed_generation, s.backfill_next, s.backfill_until, s.compatible, s.after_children, s.resources
 FROM holdfast_stages s JOIN holdfast_pipelines p ON p.id = s.pipeline ORDER BY p.name, s.position, s.id;
 
 -- name: add_stage
 INSERT INTO holdfast_stages (pipeline, name, position, after, version, max_attempts, active,
-    created_generation, changed_generation, backfill_next, backfill_until, compatible, after_children)
+    created_generation, changed_generation, backfill_next, backfill_until, compatible, after_children, resources)
 VALUES (:pipeline, :name, :position, :after, :version, :max_attempts, 1, :generation, :generation, :next, :until,
-    :compatible, :after_children);
+    :compatible, :after_children, :resources);
 
 -- name: change_stage
 UPDATE holdfast_stages SET position = :position, after = :after, version = :version, max_attempts = :max_attempts,
     active = :active, changed_generation = :changed, backfill_next = :next, backfill_until = :until,
-    compatible = :compatible, after_children = :after_children
+    compatible = :compatible, after_children = :after_children, resources = :resources
 WHERE id = :stage;
 
 -- name: newest_item

@@ -24,6 +24,11 @@ DELETE FROM holdfast_workers WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast_workers WHERE id {in ids} ORDER BY id FOR UPDATE SKIP LOCKED))
 RETURNING id, name;
 
+-- name: newest_time
+SELECT COALESCE(MAX(x.at), 0) FROM (
+    SELECT MAX(w.beat_at) AS at FROM holdfast_workers w
+    UNION ALL SELECT e.at FROM holdfast_events e WHERE e.id = (SELECT MAX(id) FROM holdfast_events)) AS x;
+
 -- name: read_workers
 SELECT id, name, host, process, clock, started_at, beat_at, alive_until, lease_us, stages, facts
 FROM holdfast_workers ORDER BY started_at, id;

@@ -31,3 +31,14 @@ DELETE FROM holdfast_leases WHERE id IN (
     SELECT l.id FROM holdfast_leases l
     WHERE NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker) ORDER BY l.alone DESC, l.id LIMIT :most)
 RETURNING id, item, stage, worker, attempt, alone, rerun, since;
+
+-- name: claim_these
+INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
+SELECT w.item, :stage, :worker, w.attempts + 1, w.alone, w.rerun, :now
+FROM holdfast_items i JOIN holdfast_waiting w ON w.stage = :stage AND w.priority = i.priority AND w.item = i.id
+WHERE i.id {in items} ORDER BY w.priority, w.item;
+DELETE FROM holdfast_waiting WHERE stage = :stage AND (priority, item) IN (
+    SELECT i.priority, i.id FROM holdfast_items i WHERE i.id {in items});
+SELECT json_group_array(json_array(l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data)) AS packed
+FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item
+WHERE l.id > (SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_leases') - changes();

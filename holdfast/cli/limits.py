@@ -1,0 +1,117 @@
+"""Limits: show them, change them while work goes on, pause and resume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast.cli import options
+from holdfast.cli.output import instant, print_json, printable
+from holdfast.errors import UsageError
+from holdfast.model.money import spoken
+
+
+@click.command(short_help="Let nothing more of a pipeline, or of a resource, begin.")
+@click.argument("name", type=options.text)
+@click.option("--resource", is_flag=True, help="NAME is a resource: everyone who uses it waits.")
+@click.option("--for", "length", type=options.text, metavar="TIME", help="Go on by itself after this time: 90m, 2d.")
+@click.option("--reason", type=options.text, default="", help="Shown to whoever asks why.")
+@options.common()
+def pause(name: str, resource: bool, length: str | None, reason: str, store: str | None, as_json: bool) -> None:
+    """Let nothing more of the pipeline NAME begin. What is in hand comes to its end."""
+    with options.open_to_ask(store) as app:
+        app.pause(name, until=length, reason=reason, by=options.user(), resource=resource)
+    if as_json:
+        print_json({"name": name, "resource": resource, "paused": True, "reason": reason, "for": length})
+        return
+    command = f"holdfast resume {'--resource ' if resource else ''}{printable(name)}"
+    click.echo(f"{printable(name)} is paused{f' for {length}' if length else ''}; to let it go on: {command}")
+
+
+@click.command(short_help="Let a paused pipeline, or resource, go on.")
+@click.argument("name", type=options.text)
+@click.option("--resource", is_flag=True, help="NAME is a resource. Ends a cool-down and closes its breaker, too.")
+@click.option("--reason", type=options.text, default="", help="Goes into the events.")
+@options.common()
+def resume(name: str, resource: bool, reason: str, store: str | None, as_json: bool) -> None:
+    """Let the pipeline NAME go on."""
+    with options.open_to_ask(store) as app:
+        resumed = app.resume(name, reason=reason, by=options.user(), resource=resource)
+    if as_json:
+        print_json({"name": name, "resource": resource, "resumed": resumed})
+        return
+    click.echo(f"{printable(name)} {'goes on' if resumed else 'was not paused'}")
+
+
+@click.command(short_help="Change limits and guards while work goes on.")
+@click.argument("pipeline", type=options.text)
+@click.argument("changes", nargs=-1, required=True, type=options.text, metavar="KEY=VALUE...")
+@click.option("--reason", type=options.text, default="", help="Goes into the event.")
+@options.common()
+def tune(pipeline: str, changes: tuple[str, ...], reason: str, store: str | None, as_json: bool) -> None:
+    """Change limits and guards of PIPELINE. Running workers follow within seconds, and lose no work.
+
+    Keys are limits (rate, burst, concurrency, budget, budget_per_day, breaker.failures, …) and guards (hours, disk_free, …) of
+    the pipeline; extract.rate is a limit of its stage extract, gemini.rate one of the resource gemini. KEY= takes back what
+    was set before.
+    """
+    with options.open_to_ask(store) as app:
+        in_force = app.tune(pipeline, dict(map(_read, changes)), reason=reason, by=options.user())
+    if as_json:
+        print_json({"pipeline": pipeline, "in_force": in_force})
+        return
+    for key, value in in_force.items():
+        click.echo(f"{printable(key)} = {'(no limit)' if value is None else printable(str(value))}")
+
+
+@click.command(short_help="What resources allow, what is used, and what stands in the way.")
+@options.common()
+def limits(store: str | None, as_json: bool) -> None:
+    """Every resource: what is allowed, what is used now, and what stands in the way."""
+    with options.open_to_ask(store) as app:
+        told = app.limits()
+    if as_json:
+        print_json(told)
+    elif not told:
+        click.echo("No stage uses a resource.")
+    for one in [] if as_json else told:
+        allowed = ", ".join(f"{key} {value}" for key, value in one["allowed"].items()) or "no limit"
+        click.echo(f"{printable(one['name'])}: {printable(allowed)}")
+        for line in _lines(one):
+            click.echo(f"  {printable(line)}")
+
+
+def _lines(one: dict[str, Any]) -> list[str]:
+    lines = [f"used by {', '.join(one['stages']) or 'no stage'}; {one['in_use']} in use"]
+    if one["spent"] or one["set_aside"]:
+        aside = f", {spoken(one['set_aside'])} set aside" if one["set_aside"] else ""
+        lines.append(f"{spoken(one['spent_today'])} spent today, {spoken(one['spent'])} in all{aside}")
+    if one["pace"] < 1:
+        lines.append(f"slowed down to {one['pace']:.0%} after a rate limit; it grows back")
+    if one["cool_until"]:
+        lines.append(f"cooling down until {instant(one['cool_until'])}")
+    if one["breaker"] != "closed":
+        lines.append(f"its breaker is {one['breaker']} after {one['failures']} failures in a row")
+    if one["paused"]:
+        until = f", until {instant(one['retry_after'])}" if one["retry_after"] else ""
+        lines.append(f"stands still: {one['reason']}{until}")
+    return lines
+
+
+def _read(change: str) -> tuple[str, Any]:
+    key, equals, value = change.partition("=")
+    if not equals or not key.strip():
+        raise UsageError(f"{change!r}: write it as KEY=VALUE, like rate=60/min")
+    return key.strip(), _value(value.strip())
+
+
+def _value(text: str) -> Any:
+    """Numbers, true and false, lists and objects as JSON has them; everything else as it is."""
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

@@ -1,0 +1,242 @@
+"""Alerts: look through new events for each rule, write down what is to be told, and keep account of the telling.
+
+What is to be told is written in the transaction that moves the rule on, so each event counts once, whoever looks. It is then
+told at least once: a worker takes it, tells it outside of any transaction, and says how that went. What a dead worker had
+taken is taken again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.clock import SECOND, microseconds
+from holdfast.model.alert import AlertRule
+from holdfast.model.backoff import Backoff
+from holdfast.model.faults import storable
+from holdfast.store import Transaction
+
+#: Events read at a time, fewer where their text is read too, and in one transaction at most.
+PAGE, PAGE_WITH_TEXT, MOST_READ = 1000, 200, 20_000
+#: Numbers are given before commits: a number that is missing may still come, for as long as this.
+STRAGGLER_US = 30 * SECOND
+#: How many of the newest events are looked through for numbers that are missing.
+NEWEST = 2000
+EXAMPLES = 5
+
+#: Between two attempts to tell someone, and how many there are.
+BACKOFF = Backoff(first_seconds=10.0, factor=2.0, most_seconds=3600.0)
+MOST_ATTEMPTS = 10
+#: No attempt is due later than this: if one seems to be, the clock was set.
+_BEYOND_US = microseconds(2 * BACKOFF.most_seconds)
+
+
+class Delivery(NamedTuple):
+    """Something to be told, in one way, by the worker that has taken it."""
+
+    id: int
+    alert: str
+    #: `webhook`, `command` or `log`.
+    by: str
+    body: dict[str, Any]
+    attempt: int
+    worker: int
+
+
+def anything_to_do(tx: Transaction, rules: Sequence[AlertRule]) -> bool:
+    """Whether there are events that a rule has not seen, or something to tell; a look that keeps nobody waiting."""
+    names = [rule.name for rule in rules]
+    seen = {name: (looked, told_at) for name, looked, told_at in tx.run("look_at_alerts", names=names)}
+    if len(seen) < len(rules):
+        return True
+    newest = max((id_ for id_, _ in tx.run("newest_events", most=1)), default=0)
+    if any(newest > seen[rule.name][0] and not _is_quiet(tx, rule, seen[rule.name][1]) for rule in rules):
+        return True
+    return bool(tx.run("any_delivery", alerts=names, now=tx.now, beyond=tx.now + _BEYOND_US))
+
+
+def watch_events(tx: Transaction, rules: Sequence[AlertRule]) -> int:
+    """Move each rule on over the new events, and write down what is to be told; return how many rules have something."""
+    newest = tx.run("newest_events", most=NEWEST)
+    names = [rule.name for rule in rules]
+    known = {row[0] for row in tx.run("look_at_alerts", names=names)}
+    # A new rule is about what happens from now on.
+    new = [(name,) for name in names if name not in known]
+    tx.run_rows("add_alerts", new, newest=newest[0][0] if newest else 0)
+    settled = _settled(newest, tx.now)
+    raised = 0
+    for rule in rules:
+        for looked_until, told_at in tx.run("hold_alert", name=rule.name):
+            # While it is quiet nothing is looked at: what happens meanwhile counts afterwards.
+            if settled > looked_until and not _is_quiet(tx, rule, told_at):
+                raised += _watch(tx, rule, looked_until, told_at, settled)
+    return raised
+
+
+def take_deliveries(tx: Transaction, rules: Sequence[AlertRule], worker: int, most: int) -> list[Delivery]:
+    """Take what is due of these rules; the attempt counts from here. Workers that are not alive have nothing."""
+    rows = tx.run(
+        "take_deliveries", alerts=[rule.name for rule in rules], worker=worker, most=most, now=tx.now,
+        beyond=tx.now + _BEYOND_US,
+    )  # fmt: skip
+    taken = []
+    for id_, alert, text, attempt in sorted(rows):
+        body = msgspec.json.decode(text)
+        taken.append(Delivery(id_, alert, body["by"], {"delivery": id_, **body}, attempt, worker))
+    return taken
+
+
+def delivered(tx: Transaction, one: Delivery) -> bool:
+    """It was told; False if somebody else has it by now."""
+    if not tx.run("end_delivery", id=one.id, worker=one.worker):
+        return False
+    tx.record("alert_told", alert=one.alert, by=one.by, attempt=one.attempt, count=one.body["count"])
+    return True
+
+
+def failed_delivery(tx: Transaction, one: Delivery, error: str) -> bool:
+    """It could not be told: it is tried again later, or given up after the last attempt."""
+    text = storable(error, 500)
+    if one.attempt < MOST_ATTEMPTS:
+        due_at = tx.now + microseconds(BACKOFF.ceiling(one.attempt))
+        return bool(tx.run("delay_delivery", id=one.id, worker=one.worker, due_at=due_at, error=text))
+    if not tx.run("end_delivery", id=one.id, worker=one.worker):
+        return False
+    tx.record("alert_given_up", alert=one.alert, by=one.by, attempts=one.attempt, error=text, said=one.body["text"])
+    return True
+
+
+def _is_quiet(tx: Transaction, rule: AlertRule, told_at: int | None) -> bool:
+    """Whether it was told a short while ago. A telling in the future was before somebody set the clock."""
+    return told_at is not None and 0 <= tx.now - told_at < rule.every_us
+
+
+def _settled(newest: Sequence[tuple[int, int]], now: int) -> int:
+    """The event up to which all are there, given the newest (id, at) first. Behind a missing number that may still come,
+    nothing is looked at."""
+    settled = newest[0][0] if newest else 0
+    for (later, at), (earlier, _) in pairwise(newest):
+        if at <= now - STRAGGLER_US:
+            break
+        if later - earlier > 1:
+            settled = earlier
+    return settled
+
+
+@dataclass(slots=True)
+class _Matches:
+    """The events that raise an alert."""
+
+    count: int = 0
+    first_at: int = 0
+    last_at: int = 0
+    newest: deque[int] = field(default_factory=lambda: deque(maxlen=EXAMPLES))
+
+    def add(self, id_: int, at: int) -> None:
+        self.first_at = at if not self.count else self.first_at
+        self.last_at = at
+        self.count += 1
+        self.newest.append(id_)
+
+
+def _watch(tx: Transaction, rule: AlertRule, looked_until: int, told_at: int | None, until: int) -> int:
+    # What was told once does not count again.
+    told = told_at if told_at is not None and told_at <= tx.now else 0
+    window: deque[tuple[int, int]] | None = None
+    raised: _Matches | None = None
+    for read, (id_, at) in enumerate(_new(tx, rule, looked_until, until), start=1):
+        if window is None:
+            window = deque(_old(tx, rule, looked_until, since=max(at - rule.within_us, told)))
+        if raised is not None:
+            raised.add(id_, at)
+        else:
+            window.append((id_, at))
+            while window[0][1] <= at - rule.within_us:
+                window.popleft()
+            if len(window) >= rule.count:
+                raised = _Matches()
+                for one in window:
+                    raised.add(*one)
+        if read >= MOST_READ:
+            # The rest is for the next time; if there is something to tell by now, it is more of the same.
+            until = id_ if raised is None else until
+            break
+    if raised is None:
+        tx.run("move_alert", name=rule.name, until=until, told_at=told_at)
+        return 0
+    bodies = [(rule.name, msgspec.json.encode({**_body(tx, rule, raised), "by": way}).decode()) for way in rule.ways]
+    tx.run_rows("add_deliveries", bodies, now=tx.now)
+    tx.run("move_alert", name=rule.name, until=until, told_at=tx.now)
+    return 1
+
+
+def _new(tx: Transaction, rule: AlertRule, after: int, until: int) -> Iterator[tuple[int, int]]:
+    """Events that count and that the rule has not seen, oldest first."""
+    page = PAGE if rule.error is None else PAGE_WITH_TEXT
+    while True:
+        rows = tx.run("new_matches", after=after, until=until, events=list(rule.events), most=page, **_filters(rule))
+        yield from ((id_, at) for id_, at, data in rows if _says(rule, data))
+        if len(rows) < page:
+            return
+        after = rows[-1][0]
+
+
+def _old(tx: Transaction, rule: AlertRule, until: int, since: int) -> list[tuple[int, int]]:
+    """Those that it has seen and not told of, as many as may make up the count with one more."""
+    if rule.count == 1:
+        return []
+    most = rule.count - 1 if rule.error is None else 4 * rule.count
+    found = [
+        (id_, at)
+        for event in rule.events
+        for id_, at, data in tx.run("old_matches", event=event, since=since, until=until, most=most, **_filters(rule))
+        if _says(rule, data)
+    ]
+    return sorted(found)[-(rule.count - 1) :]
+
+
+def _filters(rule: AlertRule) -> dict[str, Any]:
+    # As it is written in JSON: the database looks through the whole of what an event says, and `_says` at the right place.
+    error = None if rule.error is None else msgspec.json.encode(rule.error).decode()[1:-1]
+    return {"pipeline": rule.pipeline, "stage": rule.stage, "error": error}
+
+
+def _says(rule: AlertRule, data: str | None) -> bool:
+    return rule.error is None or (data is not None and rule.error in _said(msgspec.json.decode(data)))
+
+
+def _said(data: dict[str, Any]) -> str:
+    """The one text of an event that tells why."""
+    return next((str(data[name]) for name in ("error", "reason", "why") if data.get(name)), "")
+
+
+def _body(tx: Transaction, rule: AlertRule, raised: _Matches) -> dict[str, Any]:
+    examples = [
+        {
+            "at": _iso(row["at"]),
+            **{name: row[name] for name in ("event", "pipeline", "stage", "item") if row[name] is not None},
+            "error": storable(_said(msgspec.json.decode(row["data"])), 500),
+        }
+        for row in tx.records("events_of_alert", events=list(raised.newest))
+    ]
+    event = " or ".join(rule.events)
+    last = examples[-1] if examples else {}
+    place = "/".join(str(last[name]) for name in ("pipeline", "stage", "item") if name in last)
+    many = f"{raised.count:,} × {event}" if raised.count > 1 else event
+    since = f" since {_iso(raised.first_at)}" if raised.count > 1 else ""
+    why = f": {last['error']}" if last.get("error") else ""
+    return {
+        "alert": rule.name, "event": event, "count": raised.count, "first": _iso(raised.first_at),
+        "last": _iso(raised.last_at), "examples": examples,
+        "text": storable(f"{rule.name}: {many}{since}{f', last {place}' if place else ''}{why}", 500),
+    }  # fmt: skip
+
+
+def _iso(micros: int) -> str:
+    return datetime.fromtimestamp(micros // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

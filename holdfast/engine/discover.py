@@ -1,0 +1,336 @@
+"""Discover: sources are looked at when they are due, by one worker at a time, and what they found becomes items.
+
+A look is many small transactions, and nothing of it is lost: a batch is written together with the items it brings, with what
+the source remembers, and with the counts so far. Whoever takes an unfinished look over goes on with all of them under the
+same run, so that an item that comes twice counts once. A worker whose look was taken over changes nothing more (LeaseLost).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.clock import SECOND, microseconds
+from holdfast.engine.add import Decide, NewItem, merged, overwrite, upsert
+from holdfast.errors import LeaseLost, UsageError
+from holdfast.model import codec
+from holdfast.model.backoff import Backoff
+from holdfast.model.found import Checked, Counts
+from holdfast.store import Transaction
+
+#: After a look that failed.
+BACKOFF = Backoff(first_seconds=30.0, factor=2.0, most_seconds=3600.0)
+#: However long the other side asks us to wait.
+LONGEST_WAIT_US = 24 * 3600 * SECOND
+#: What a source may remember, as JSON.
+MEMORY_BYTES = 4 * 1024 * 1024
+ERROR_LENGTH = 2000
+#: Rows of `found` per transaction where what has vanished is set aside.
+STRETCH = 5000
+
+#: How a memory begins: with the definition that it belongs to.
+_OF = re.compile(r'\{"of":"([^"\\]*)"')
+
+newest: Decide = partial(merged, overwrite)
+
+
+class Wanted(NamedTuple):
+    """A source as it is defined now, at one moment."""
+
+    #: Changes when what the source remembers is of no use any more.
+    definition: str
+    #: When the first look is due, and when the next one after that moment.
+    first_at: int
+    next_at: int
+
+
+@dataclass(slots=True)
+class DueSource:
+    """A look that this worker has taken: the right to make it, and all that is known from before."""
+
+    id: int
+    pipeline: str
+    pipeline_number: int
+    name: str
+    worker: int
+    run: int
+    definition: str
+    memory: dict[str, Any]
+    #: Of this run so far, also by a worker that died over it.
+    counts: Counts
+    failures: int
+
+    def refused(self) -> LeaseLost:
+        return LeaseLost(
+            f"source {self.name!r} of pipeline {self.pipeline!r}: another worker has taken the look over, or the source was "
+            f"defined anew; nothing of this batch was saved"
+        )
+
+
+class Recorded(NamedTuple):
+    """What became of a batch."""
+
+    counts: Counts
+    #: Items that somebody else has changed since they were merged: nothing was decided for them, they come again.
+    left: list[Checked]
+
+
+# Which sources there are ----------------------------------------------------------------------------------------------
+
+
+def sync_sources(tx: Transaction, pipeline: str, wanted: Mapping[str, Wanted]) -> None:
+    """Make these the sources of a pipeline: new ones are due at `first_at`, changed ones begin anew, others retire."""
+    for statement, params in _changes(tx, pipeline, wanted):
+        tx.run(statement, **params)
+
+
+def is_synced(tx: Transaction, pipeline: str, wanted: Mapping[str, Wanted]) -> bool:
+    """Whether `sync_sources` would change nothing; a look that keeps nobody waiting."""
+    return not _changes(tx, pipeline, wanted)
+
+
+def _changes(tx: Transaction, pipeline: str, wanted: Mapping[str, Wanted]) -> list[tuple[str, dict[str, Any]]]:
+    number = _number(tx, pipeline)
+    there = {row["name"]: row for row in tx.records("read_sources") if row["pipeline"] == number}
+    changes: list[tuple[str, dict[str, Any]]] = []
+    for name, want in wanted.items():
+        row = there.get(name)
+        anew = {"memory": _wrapped(want.definition, {}), "due_at": want.first_at}
+        if row is None:
+            changes.append(("add_source", {"pipeline": number, "name": name, **anew}))
+        elif not row["active"] or _definition(row["head"]) != want.definition:
+            changes.append(("begin_source_anew", {"source": row["id"], **anew}))
+        elif _is_late(tx, row, want):
+            changes.append(("advance_source", {"source": row["id"], "due_at": _in_time(tx, row, want)}))
+    changes += [
+        ("retire_source", {"source": row["id"]}) for name, row in there.items() if name not in wanted and row["active"]
+    ]
+    return changes
+
+
+def sources(tx: Transaction) -> list[dict[str, Any]]:
+    """Every source with when it was and will be looked at, what that look found, and what went wrong."""
+    answer = []
+    for row in tx.records("read_sources"):
+        look = msgspec.json.decode(row["found"]) if row["found"] else {}
+        answer.append({
+            "pipeline": row["pipeline_name"], "source": row["name"], "active": bool(row["active"]),
+            "looking": bool(row["held"]), "worker": row["worker"] if row["held"] else None,
+            "due_at": row["due_at"], "looked_at": row["looked_at"], "failures": row["failures"], "error": row["error"],
+            "counts": look.get("counts"),
+        })  # fmt: skip
+    return answer
+
+
+def call_sources(tx: Transaction, pipeline: str, names: Collection[str] | None = None) -> int:
+    """Let sources be due now, whatever their schedule says; how many were not yet."""
+    number = _number(tx, pipeline)
+    there = {
+        row["name"]: row["id"] for row in tx.records("read_sources") if row["pipeline"] == number and row["active"]
+    }
+    for name in names or ():
+        if name not in there:
+            known = f"there are: {', '.join(sorted(there))}" if there else "it has none"
+            raise UsageError(f"pipeline {pipeline!r} has no source {name!r}; {known}")
+    called = [id_ for name, id_ in there.items() if names is None or name in names]
+    return len(tx.run("call_sources", sources=called, now=tx.now)) if called else 0
+
+
+# A look ---------------------------------------------------------------------------------------------------------------
+
+
+def due_now(
+    tx: Transaction, worker: int, wanted: Mapping[str, Mapping[str, Wanted]], *, but_not: Collection[int] = ()
+) -> bool:  # fmt: skip
+    """Whether `take_due` would take or correct something; a look that keeps nobody waiting."""
+    for row in tx.records("read_sources"):
+        want = _wanted(row, wanted, but_not)
+        if want is not None:
+            free = not row["held"] or row["worker"] == worker
+            if (free and row["due_at"] <= tx.now) or _is_late(tx, row, want):
+                return True
+    return False
+
+
+def take_due(
+    tx: Transaction, worker: int, wanted: Mapping[str, Mapping[str, Wanted]], *, but_not: Collection[int] = ()
+) -> DueSource | None:  # fmt: skip
+    """Take the longest due of these sources (by pipeline and name) that no living worker looks at.
+
+    A source that another deployment has defined otherwise since is left to that one.
+    """
+    if not tx.run("is_worker", worker=worker):
+        raise LeaseLost(f"worker {worker} is not among the living: nobody could see that its look still goes on")
+    rows: dict[int, dict[str, Any]] = {}
+    for row in tx.records("read_sources"):
+        want = _wanted(row, wanted, but_not)
+        if want is not None:
+            rows[row["id"]] = row
+            if _is_late(tx, row, want):
+                tx.run("advance_source", source=row["id"], due_at=_in_time(tx, row, want))
+    if not rows:
+        return None
+    for id_, pipeline, name, memory, run, failures, found in tx.run(
+        "take_source", sources=sorted(rows), worker=worker, now=tx.now
+    ):
+        look: dict[str, Any] = msgspec.json.decode(found) if found else {"ended": True}
+        if look["ended"]:
+            run += 1
+        counts = Counts() if look["ended"] else Counts(**{**look["counts"], "bad": 0})
+        due = DueSource(
+            id_, rows[id_]["pipeline_name"], pipeline, name, worker, run, _definition(memory), _unwrapped(memory), counts,
+            failures,
+        )  # fmt: skip
+        tx.run("begin_look", source=id_, worker=worker, run=run, found=_progress(counts, ended=False))
+        return due
+    return None
+
+
+def known_marks(tx: Transaction, due: DueSource, keys: Sequence[str]) -> dict[str, str]:
+    """The marks under which these keys were found before."""
+    return {key: mark for key, mark, _ in tx.run("read_found", source=due.id, keys=list(keys))}
+
+
+def record_found(
+    tx: Transaction, due: DueSource, batch: Sequence[Checked], decide: Decide = newest, *,
+    memory: str | None = None, bad: int = 0,
+) -> Recorded:  # fmt: skip
+    """Add what is new and change what has changed; what looks as it did costs a mark. A key counts once in a run.
+
+    `memory` (see `remembered`) and `bad` are saved along with it: a look that breaks off goes on from there.
+    """
+    _hold(tx, due)
+    given = {one.key: one for one in reversed(batch)}
+    known = {key: (mark, run) for key, mark, run in tx.run("read_found", source=due.id, keys=list(given))}
+    unseen = [one for one in batch if given[one.key] is one and known.get(one.key, ("", 0))[1] != due.run]
+    differ = [one for one in unseen if not one.is_as(known.get(one.key, (None, 0))[0])]
+    done = upsert(tx, due.pipeline, [NewItem(one.key, one.data) for one in differ], decide)
+    again = {item.key for item in done.left}
+    seen = [one for one in unseen if one.key not in again]
+    tx.run_rows("save_found", [(one.key, one.stored) for one in seen], source=due.id, run=due.run)
+    new, changed = len(done.born), done.changed
+    counts = due.counts + Counts(len(seen), new, changed, len(seen) - new - changed, bad=bad)
+    # What a source remembers may not be ahead of what is written.
+    tx.run("save_look", source=due.id, memory=None if again else memory, found=_progress(counts, ended=False))
+    return Recorded(counts, [one for one in differ if one.key in again])
+
+
+def unseen(tx: Transaction, due: DueSource, kept: Collection[str]) -> tuple[int, int]:
+    """How many items this look did not come by: in parts that were kept (by label), and elsewhere: those have vanished."""
+    [(still, gone)] = tx.run("count_unseen", source=due.id, run=due.run, kept=sorted(kept))
+    return int(still), int(gone)
+
+
+def set_vanished(
+    tx: Transaction, due: DueSource, kept: Collection[str], after: str = ""
+) -> tuple[Counts, str | None]:  # fmt: skip
+    """Set one stretch of what has vanished aside, from a key on; the counts with it, and where the next stretch begins.
+
+    Their items are kept. Should they come back, they count as new or changed only if they are.
+    """
+    _hold(tx, due)
+    [(until,)] = tx.run("found_stretch", source=due.id, after=after, most=STRETCH)
+    if until is None:
+        return due.counts, None
+    gone = tx.run("set_vanished", source=due.id, run=due.run, after=after, until=until, kept=sorted(kept))
+    counts = due.counts + Counts(vanished=len(gone))
+    tx.run("save_look", source=due.id, memory=None, found=_progress(counts, ended=False))
+    return counts, until
+
+
+def finish_look(
+    tx: Transaction, due: DueSource, memory: str | None, next_due_at: int, counts: Counts, error: str | None = None, *,
+    retry_after: float | None = None, bad_example: str | None = None,
+) -> None:  # fmt: skip
+    """End a look, and say when the next is due. One that failed comes again soon, and less and less often."""
+    _hold(tx, due)
+    facts: dict[str, Any] = {"source": due.name, **counts.as_dict()}
+    if counts.bad and bad_example:
+        facts["first_bad"] = codec.plain_text(bad_example, ERROR_LENGTH)
+    failures = 0
+    if error is None:
+        tx.record("discovered", pipeline=due.pipeline_number, **facts)
+    else:
+        failures = due.failures + 1
+        error = codec.plain_text(error, ERROR_LENGTH)
+        wait = microseconds(BACKOFF.ceiling(failures) * random.uniform(0.5, 1.0))
+        # Jitter only adds to what the other side asked for.
+        asked = microseconds((retry_after or 0.0) * random.uniform(1.0, 1.1))
+        next_due_at = tx.now + min(max(wait, asked), LONGEST_WAIT_US)
+        tx.record(
+            "discovery_failed", pipeline=due.pipeline_number, error=error, failures=failures, next_look_at=next_due_at,
+            **facts,
+        )  # fmt: skip
+    tx.run(
+        "end_look", source=due.id, memory=memory, found=_progress(counts, ended=error is None), due_at=next_due_at,
+        failures=failures, error=error, now=tx.now,
+    )  # fmt: skip
+
+
+def hand_back(tx: Transaction, due: DueSource, memory: str | None, counts: Counts) -> None:
+    """Leave an unfinished look to whoever comes next; it is due at once, and goes on where it stopped."""
+    _hold(tx, due)
+    tx.run("hand_source_back", source=due.id, memory=memory, found=_progress(counts, ended=False))
+
+
+def remembered(due: DueSource, memory: Mapping[str, Any]) -> str:
+    """What a source remembers, as it is stored; ValueRefused if it cannot be."""
+    return _wrapped(due.definition, memory)
+
+
+# The parts ------------------------------------------------------------------------------------------------------------
+
+
+def _hold(tx: Transaction, due: DueSource) -> None:
+    if not tx.run("hold_source", source=due.id, worker=due.worker, run=due.run):
+        raise due.refused()
+
+
+def _wanted(
+    row: Mapping[str, Any], wanted: Mapping[str, Mapping[str, Wanted]], but_not: Collection[int]
+) -> Wanted | None:  # fmt: skip
+    """The source of a row as this worker knows it, if it may look at it."""
+    want = wanted.get(row["pipeline_name"], {}).get(row["name"])
+    if want is None or not row["active"] or row["id"] in but_not or _definition(row["head"]) != want.definition:
+        return None
+    return want
+
+
+def _is_late(tx: Transaction, row: Mapping[str, Any], want: Wanted) -> bool:
+    """Due later than can be: its schedule was made shorter, or somebody has set the clock back."""
+    return bool(row["due_at"] > (tx.now + LONGEST_WAIT_US if row["failures"] else want.next_at))
+
+
+def _in_time(tx: Transaction, row: Mapping[str, Any], want: Wanted) -> int:
+    return tx.now if row["failures"] else want.next_at
+
+
+def _number(tx: Transaction, pipeline: str) -> int:
+    for number, name, _ in tx.run("read_pipelines"):
+        if name == pipeline:
+            return int(number)
+    raise UsageError(f"there is no pipeline {pipeline!r} in this store")
+
+
+def _progress(counts: Counts, *, ended: bool) -> str:
+    return msgspec.json.encode({"ended": ended, "counts": counts.as_dict()}).decode()
+
+
+def _wrapped(definition: str, memory: Mapping[str, Any]) -> str:
+    return codec.encode({"of": definition, "kept": dict(memory)}, limit=MEMORY_BYTES)
+
+
+def _definition(memory: str) -> str:
+    found = _OF.match(memory)
+    return found[1] if found else ""
+
+
+def _unwrapped(memory: str) -> dict[str, Any]:
+    kept = codec.decode(memory).get("kept", {})
+    return kept if isinstance(kept, dict) else {}

@@ -1,0 +1,88 @@
+"""Gates: resources as they stand in this transaction. Whoever decides what may begin, or what a result means for those to
+come, holds the row meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from holdfast.engine.register import layout
+from holdfast.model.breaker import Breaker
+from holdfast.model.resource import ResourceSpec
+from holdfast.store import Transaction
+
+#: Thousandths of the full pace; the least that adaptation leaves; and how long it takes to grow from none to full.
+FULL_PACE = 1000
+LEAST_PACE = 15
+RECOVERY_SECONDS = 600.0
+
+#: Why a gate is shut: a person, or what a provider said, ended by a person or a time; or money, looked at each time.
+BY_PERSON = 1
+BY_BUDGET = 2
+
+
+@dataclass(slots=True)
+class Gate:
+    """A resource: what is allowed, and what has happened."""
+
+    id: int
+    spec: ResourceSpec
+    pace: int
+    paced_at: int
+    cool_until: int
+    paused: int
+    reason: str | None
+    retry_after: int | None
+    breaker: Breaker
+
+    def pace_now(self, now: int) -> float:
+        """The share of the full rate that may be used: after a rate limit less, growing back."""
+        grown = self.pace + FULL_PACE * (now - self.paced_at) / 1e6 / RECOVERY_SECONDS
+        return min(FULL_PACE, grown) / FULL_PACE if self.pace < FULL_PACE else 1.0
+
+    def slow_down(self, now: int) -> None:
+        """Half of what it was."""
+        self.pace = max(LEAST_PACE, round(self.pace_now(now) * FULL_PACE / 2))
+        self.paced_at = now
+
+    def pause(self, why: int, reason: str, until: int | None) -> None:
+        self.paused, self.reason, self.retry_after = why, reason, until
+
+    def resume(self) -> None:
+        self.paused, self.reason, self.retry_after = 0, None, None
+
+
+def lock_gates(tx: Transaction, resources: Collection[int]) -> dict[int, Gate]:
+    """The resources, held until the transaction ends."""
+    return _gates(tx, tx.run("lock_gates", ids=sorted(resources)))
+
+
+def read_gates(tx: Transaction, resources: Collection[int]) -> dict[int, Gate]:
+    return _gates(tx, tx.run("read_gates", ids=sorted(resources)))
+
+
+def save_gates(tx: Transaction, gates: Iterable[Gate]) -> None:
+    tx.run_rows("save_gates", [_row(gate) for gate in gates], now=tx.now)
+
+
+def hold_resources(tx: Transaction, stages: Iterable[int]) -> None:
+    """Hold the resources of all these stages from here on, in order: two who need several never wait for each other."""
+    known = layout(tx)
+    if numbers := {number for stage in stages for number in known.resources_of(stage)}:
+        tx.run("lock_gates", ids=sorted(numbers))
+
+
+def _row(gate: Gate) -> tuple[Any, ...]:
+    shut = (gate.paused, gate.reason, gate.retry_after)
+    return gate.id, gate.pace, gate.paced_at, gate.cool_until, *shut, *astuple(gate.breaker)
+
+
+def _gates(tx: Transaction, rows: Iterable[tuple[Any, ...]]) -> dict[int, Gate]:
+    known = layout(tx).resources
+    gates: dict[int, Gate] = {}
+    for id_, pace, paced_at, cool_until, paused, reason, retry_after, *breaker in rows:
+        if id_ in known:
+            spec = known[id_].spec
+            gates[id_] = Gate(id_, spec, pace, paced_at, cool_until, paused, reason, retry_after, Breaker(*breaker))
+    return gates

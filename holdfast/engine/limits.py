@@ -1,0 +1,55 @@
+"""Limits, as they are told: every resource with what is allowed, what is used now, and what stands in the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.engine.gates import read_gates
+from holdfast.engine.register import layout
+from holdfast.model.day import day_of
+from holdfast.model.tuning import merged
+from holdfast.store import Transaction
+
+
+def limits(tx: Transaction) -> list[dict[str, Any]]:
+    """One entry per resource, those of pipelines and stages included."""
+    known = layout(tx)
+    gates = read_gates(tx, list(known.resources))
+    if not gates:
+        return []
+    reserved: dict[int, int] = dict(tx.run("read_reserved", ids=list(gates)))
+    days = [(number, day_of(tx.now, gate.spec.zone)) for number, gate in gates.items()]
+    spent = {number: (in_all, today) for number, in_all, today in tx.run_rows("read_spent", days)}
+    users = sorted({user for number in gates for user in known.users_of(number)})
+    slots: dict[int, int] = dict(tx.run("count_slots", stages=users)) if users else {}
+    told = []
+    for number, gate in gates.items():
+        row = known.resources[number]
+        in_all, today = spent.get(number, (0, 0))
+        paused = bool(gate.paused) and (gate.retry_after is None or gate.retry_after > tx.now)
+        told.append(
+            {
+                "name": gate.spec.name,
+                "allowed": merged(row.declared, row.tuned),
+                "tuned": sorted(row.tuned),
+                "stages": sorted(known.stages[user].label for user in known.users_of(number)),
+                "in_use": sum(slots.get(user, 0) for user in known.users_of(number)),
+                "pace": gate.pace_now(tx.now),
+                "cool_until": gate.cool_until if gate.cool_until > tx.now else None,
+                "paused": paused,
+                "reason": gate.reason if paused else None,
+                "retry_after": gate.retry_after if paused else None,
+                "breaker": _breaker(gate.breaker.open_until, tx.now),
+                "failures": gate.breaker.failures,
+                "spent": in_all,
+                "spent_today": today,
+                "set_aside": reserved.get(number, 0),
+            }
+        )
+    return told
+
+
+def _breaker(open_until: int | None, now: int) -> str:
+    if open_until is None:
+        return "closed"
+    return "open" if now < open_until else "probing"

@@ -1,0 +1,87 @@
+"""Pause: a pipeline, or a resource, stands still until a person or a time says otherwise. Work in hand comes to its end.
+
+A pause is four facts: whether, why, until when, and since when.
+"""
+
+from __future__ import annotations
+
+from holdfast.engine.choose import Who
+from holdfast.engine.gates import BY_PERSON, lock_gates, save_gates
+from holdfast.engine.register import layout
+from holdfast.errors import UsageError
+from holdfast.model.breaker import Breaker
+from holdfast.store import Transaction
+
+
+def pause(tx: Transaction, name: str, who: Who, until: int | None = None, *, resource: bool = False) -> None:
+    """Let nothing more begin. Paused again, the last word counts."""
+    if until is not None and until <= tx.now:
+        raise UsageError("a pause must end in the future")
+    if resource:
+        row = layout(tx).resource(name)
+        if row is None:
+            raise UsageError(f"there is no resource {name!r} in this store; there are: {_resources(tx)}")
+        for gate in (gates := lock_gates(tx, [row.id])).values():
+            gate.pause(BY_PERSON, who.reason or "by a person", until)
+        save_gates(tx, gates.values())
+        tx.record("paused", resource=name, reason=who.reason, until=until, by=who.name)
+        return
+    number = _number(tx, name)
+    tx.run("set_pause", pipeline=number, paused=1, reason=who.reason or None, retry_after=until, now=tx.now)
+    tx.run("raise_generation", pipeline=number, now=tx.now)
+    tx.record("paused", pipeline=number, reason=who.reason, until=until, by=who.name)
+
+
+def resume(tx: Transaction, name: str, who: Who, *, resource: bool = False) -> bool:
+    """Let work begin again; False if nothing was in the way. For a resource, a cool-down and an open breaker end
+    too, and what was used up is forgotten."""
+    known = layout(tx)
+    if resource:
+        row = known.resource(name)
+        if row is None:
+            raise UsageError(f"there is no resource {name!r} in this store; there are: {_resources(tx)}")
+        [gate] = lock_gates(tx, [row.id]).values()
+        ahead = [until for _, _, until in tx.run("read_buckets", ids=[row.id]) if until > tx.now * 1000]
+        shut = bool(gate.paused or ahead) or gate.breaker.is_open or gate.cool_until > tx.now
+        if shut:
+            gate.resume()
+            gate.cool_until = 0
+            gate.breaker = Breaker(votes_from=gate.breaker.votes_from)
+            save_gates(tx, [gate])
+            tx.run("empty_buckets", resource=row.id)
+            tx.record("resumed", resource=name, reason=who.reason, by=who.name)
+            tx.tell_idle_workers()
+        return shut
+    number = _number(tx, name)
+    if not known.pipelines[name].paused:
+        return False
+    _end(tx, number)
+    tx.record("resumed", pipeline=number, reason=who.reason, by=who.name)
+    return True
+
+
+def end_pauses(tx: Transaction) -> int:
+    """Let pipelines go on whose pause has a time that has come; return how many."""
+    over = tx.run("pauses_to_end", now=tx.now)
+    for number, _ in over:
+        _end(tx, number)
+        tx.record("resumed", pipeline=number, reason="its time has come", by="")
+    return len(over)
+
+
+def _end(tx: Transaction, number: int) -> None:
+    tx.run("set_pause", pipeline=number, paused=0, reason=None, retry_after=None, now=tx.now)
+    tx.run("raise_generation", pipeline=number, now=tx.now)
+    tx.tell_idle_workers()
+
+
+def _number(tx: Transaction, name: str) -> int:
+    row = layout(tx).pipelines.get(name)
+    if row is None:
+        there = ", ".join(sorted(layout(tx).pipelines)) or "none"
+        raise UsageError(f"there is no pipeline {name!r} in this store; there are: {there}")
+    return row.id
+
+
+def _resources(tx: Transaction) -> str:
+    return ", ".join(sorted(one.spec.name for one in layout(tx).resources.values())) or "none"

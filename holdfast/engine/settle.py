@@ -1,0 +1,146 @@
+"""Settle: what the end of attempts means for the resources they used. Money that was set aside is free, what was used
+instead of expected is put right, failures count for the breaker, and a provider that asked for a pause gets it from everyone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.engine.admit import CALLS
+from holdfast.engine.choose import Who
+from holdfast.engine.finish import Finished
+from holdfast.engine.gates import BY_PERSON, Gate, lock_gates, save_gates
+from holdfast.engine.pause import pause
+from holdfast.engine.register import layout
+from holdfast.engine.spend import keep_money_in_doubt
+from holdfast.model.rate import Bucket
+from holdfast.model.states import PASSED, State
+from holdfast.store import Transaction
+
+#: How long nobody tries a provider that has no more credit.
+CREDIT_US = 3_600_000_000
+
+
+def settle(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
+    """Settle attempts at a stage that have ended in this transaction. A stage without a resource pays nothing."""
+    known = layout(tx)
+    numbers = known.resources_of(stage)
+    row = known.stages[stage]
+    if any(one.out_of_credit for one in finished) and not row.uses and not known.pipelines[row.pipeline_name].paused:
+        error = next(one.error for one in finished if one.out_of_credit)
+        pause(tx, row.pipeline_name, Who("out of credit", _no_credit(error)), tx.now + CREDIT_US)
+    if not numbers or not finished:
+        return
+    specs = [known.resources[number].spec for number in numbers]
+    if any(spec.has_budget for spec in specs):
+        keep_money_in_doubt(
+            tx, [(one.lease.id, one.lease.item, stage) for one in finished if one.state not in PASSED]
+        )  # fmt: skip
+    # Also where there is no budget any more: it may come back while the lease goes on to the next stage.
+    tx.run("drop_reservations", leases=[one.lease.id for one in finished])
+    if any(spec.concurrency is not None for spec in specs):
+        tx.tell_idle_workers()
+    if any(spec.units for spec in specs):
+        _settle_units(tx, numbers, finished)
+    votes = _votes(finished)
+    limited = [one for one in finished if one.cool_us is not None or one.out_of_credit]
+    if limited or (votes and any(spec.breaker for spec in specs)):
+        gates = lock_gates(tx, numbers)
+        _judge(tx, stage, gates, votes)
+        _heed(tx, stage, gates, limited)
+        save_gates(tx, gates.values())
+
+
+def _votes(finished: Sequence[Finished]) -> list[tuple[int, bool]]:
+    """By lease, whether attempts worked. A batch that failed as a whole has one vote: it was one call."""
+    votes: list[tuple[int, bool]] = []
+    failed_batches: set[tuple[int, str | None]] = set()
+    for one in finished:
+        vote = _vote(one)
+        batch = (one.company, one.error)
+        if vote is None or (not vote and one.company > 1 and batch in failed_batches):
+            continue
+        if not vote and one.company > 1:
+            failed_batches.add(batch)
+        votes.append((one.lease.id, vote))
+    return votes
+
+
+def _vote(one: Finished) -> bool | None:
+    """Whether the attempt worked, for the breaker; None if it tells nothing about what is outside."""
+    if one.state in PASSED:
+        return True
+    if one.snooze or one.state in (State.FAILED, State.PENDING):
+        return None
+    return False
+
+
+def _judge(tx: Transaction, stage: int, gates: dict[int, Gate], votes: Sequence[tuple[int, bool]]) -> None:
+    for gate in gates.values():
+        spec = gate.spec.breaker
+        if spec is None or not votes:
+            continue
+        before = gate.breaker
+        [(newest,)] = tx.run("newest_lease")
+        newest = max(newest, *(lease for lease, _ in votes))
+        for lease, worked in sorted(votes):
+            gate.breaker = gate.breaker.after(spec, lease, worked, tx.now, newest)
+        if gate.breaker.is_open and (not before.is_open or gate.breaker.open_until != before.open_until):
+            tx.record(
+                "breaker_opened", pipeline=layout(tx).stages[stage].pipeline, stage=stage, resource=gate.spec.name,
+                failures=gate.breaker.failures, until=gate.breaker.open_until, again=before.is_open,
+            )  # fmt: skip
+        elif before.is_open and not gate.breaker.is_open:
+            tx.record("breaker_closed", pipeline=layout(tx).stages[stage].pipeline, stage=stage, resource=gate.spec.name)
+            tx.tell_idle_workers()
+
+
+def _heed(tx: Transaction, stage: int, gates: dict[int, Gate], limited: Sequence[Finished]) -> None:
+    """Let everyone wait as long as a provider has asked one for. Only what lies outside is meant, not limits of our own."""
+    row = layout(tx).stages[stage]
+    outside = [gate for gate in gates.values() if not gate.spec.name.startswith("@")]
+    for one in limited:
+        for gate in outside:
+            if one.out_of_credit:
+                if gate.paused == BY_PERSON and (gate.retry_after is None or gate.retry_after >= tx.now + CREDIT_US):
+                    continue  # it stands still for longer already
+                gate.pause(BY_PERSON, _no_credit(one.error), tx.now + CREDIT_US)
+                tx.record(
+                    "paused", pipeline=row.pipeline, item=one.lease.item, stage=stage, resource=gate.spec.name,
+                    reason=gate.reason, until=gate.retry_after, by="out of credit",
+                )  # fmt: skip
+                continue
+            asked = one.cool_us if one.cool_us else round(gate.spec.cool_seconds * 1e6)
+            until = tx.now + min(asked, round(gate.spec.cool_most_seconds * 1e6))
+            if gate.spec.adaptive and one.lease.since > gate.paced_at:
+                # Once for all attempts that ran at the same pace.
+                gate.slow_down(tx.now)
+            if until > gate.cool_until:
+                gate.cool_until = until
+                tx.record(
+                    "cooled_down", pipeline=row.pipeline, item=one.lease.item, stage=stage, resource=gate.spec.name,
+                    until=until, error=one.error,
+                )  # fmt: skip
+
+
+def _no_credit(error: str | None) -> str:
+    return f"out of credit: {error or 'the provider said so'}"
+
+
+def _settle_units(tx: Transaction, numbers: Sequence[int], finished: Sequence[Finished]) -> None:
+    known = layout(tx)
+    more: dict[str, float] = {}
+    for one in finished:
+        for unit, used in one.used.items():
+            more[unit] = more.get(unit, 0) + used - one.lease.units.get(unit, 0)
+    changed = {number: known.resources[number].spec for number in numbers if known.resources[number].spec.units.keys() & more}
+    if not changed:
+        return
+    gates = lock_gates(tx, list(changed))
+    rows = []
+    for resource, unit, until in tx.run("read_buckets", ids=list(changed)):
+        rate = changed[resource].units.get(unit)
+        if unit != CALLS and rate is not None and more.get(unit):
+            bucket = Bucket.of(rate, rate.default_burst, gates[resource].pace_now(tx.now))
+            rows.append((resource, unit, bucket.settle(until, tx.now * 1000, more[unit])))
+    tx.run_rows("save_buckets", rows)

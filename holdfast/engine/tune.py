@@ -1,0 +1,203 @@
+"""Tune: change limits and guards while work goes on. What a person sets stands until its author changes that key.
+
+Every change raises the generation: workers follow it with their next transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.engine.choose import Who
+from holdfast.engine.register import layout
+from holdfast.errors import UsageError
+from holdfast.model import guards as guarding
+from holdfast.model import resource as limiting
+from holdfast.model.guards import Guards
+from holdfast.model.layout import Layout
+from holdfast.model.resource import ResourceSpec
+from holdfast.model.tuning import Tuning, merged, own_resource
+from holdfast.store import Transaction
+
+
+class Declared(NamedTuple):
+    """What authors say: limits by name of resource, guards by name of pipeline."""
+
+    limits: Mapping[str, Mapping[str, Any]]
+    guards: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, resources: Mapping[str, Mapping[str, Any]], tunings: Mapping[str, Tuning]) -> Declared:
+        limits = dict(resources)
+        for tuning in tunings.values():
+            limits.update(tuning.limits)
+        return cls(limits, {name: tuning.guards for name, tuning in tunings.items()})
+
+
+def is_declared(tx: Transaction, said: Declared) -> bool:
+    """Whether declaring would change nothing; a look that keeps nobody waiting."""
+    known = layout(tx)
+    there = {one.spec.name: one.declared for one in known.resources.values()}
+    return all(name in there and given == there[name] for name, given in _limits(known, said).items()) and all(
+        name in known.pipelines and _plain(given) == known.pipelines[name].declared for name, given in said.guards.items()
+    )
+
+
+def declare(tx: Transaction, said: Declared) -> list[str]:
+    """Make what authors say known to the store; return the names of what changed. The transaction must be exclusive."""
+    changed: list[str] = []
+    known = layout(tx)
+    for name, given in _limits(known, said).items():
+        row = known.resource(name)
+        read = partial(ResourceSpec.read, name)
+        read(given)
+        if row is None:
+            tx.run("add_resource", name=name, spec=_text(given), now=tx.now)
+        elif row.declared != given:
+            tuned = _kept(row.tuned, row.declared, given, read)
+            tx.run("change_resource", name=name, spec=_text(given), tuned=_text(tuned), now=tx.now)
+        else:
+            continue
+        changed.append(name)
+    for name, conditions in said.guards.items():
+        pipeline, given = known.pipelines.get(name), _plain(conditions)
+        if pipeline is not None and pipeline.declared != given:
+            Guards.read(given)
+            tuned = _kept(pipeline.tuned, pipeline.declared, given, Guards.read)
+            tx.run("set_guards", pipeline=pipeline.id, guards=_text(given), tuned=_text(tuned))
+            changed.append(name)
+    if changed:
+        _tell(tx, "declared", changed=changed)
+    return changed
+
+
+def tune(tx: Transaction, pipeline: str, changes: Mapping[str, Any], who: Who) -> dict[str, Any]:
+    """Set keys of a pipeline: limits of its own (`rate`), of a stage or a resource (`extract.concurrency`, `gemini.rate`), or
+    guards (`hours`). None takes back what was set before. Returns what is in force for these keys."""
+    known = layout(tx)
+    row = known.pipelines.get(pipeline)
+    if row is None:
+        raise UsageError(f"there is no pipeline {pipeline!r} in this store; there are: {', '.join(known.pipelines) or 'none'}")
+    limits: dict[str, dict[str, Any]] = {}
+    guards: dict[str, Any] = {}
+    hours = "hours" in changes or row.guards.hours is not None
+    for key, value in changes.items():
+        name, rest = _place(known, pipeline, key)
+        if name is None and rest in guarding.KEYS and (rest not in limiting.KEYS or hours):
+            guards[rest] = value
+        else:
+            _set(limits.setdefault(name or own_resource(pipeline), {}), rest, value)
+    in_force: dict[str, Any] = {}
+    for name, given in limits.items():
+        in_force.update(_tune_resource(tx, name, given))
+    if guards:
+        tuned = _plain(_with(row.tuned, guards))
+        together = merged(row.declared, tuned)
+        Guards.read(together)
+        tx.run("set_guards", pipeline=row.id, guards=_text(row.declared), tuned=_text(tuned))
+        in_force.update({key: together.get(key) for key in guards})
+    _tell(tx, "tuned", pipeline=row.id, changes=_plain(changes), by=who.name, reason=who.reason)
+    return in_force
+
+
+def _place(known: Layout, pipeline: str, key: object) -> tuple[str | None, str]:
+    """Whose key it is: the name of a stage's or a resource's limits, or None for the pipeline; and the key itself."""
+    if not isinstance(key, str):
+        raise UsageError(f"{key!r} is no key; write it like 'rate' or 'extract.rate'")
+    for at in (at for at in reversed(range(len(key))) if key[at] == "."):
+        head, rest = key[:at], key[at + 1 :]
+        if rest.partition(".")[0] in limiting.KEYS:
+            stage = known.find(pipeline, head)
+            if stage is not None and stage.active:
+                return own_resource(pipeline, head), rest
+            if known.resource(head) is not None and not head.startswith("@"):
+                return head, rest
+    if key.partition(".")[0] in limiting.KEYS or key in guarding.KEYS:
+        return None, key
+    raise UsageError(
+        f"{key!r} is unknown: give a limit or a guard ({', '.join(dict.fromkeys((*limiting.KEYS, *guarding.KEYS)))}), "
+        f"or one of a stage or resource, like 'extract.rate'"
+    )
+
+
+def _tune_resource(tx: Transaction, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    row = layout(tx).resource(name)
+    declared = row.declared if row is not None else {}
+    # As it will be read: what JSON changes is refused now, not by everyone later.
+    tuned = _plain(_with(row.tuned if row is not None else {}, given))
+    together = merged(declared, tuned)
+    ResourceSpec.read(name, together)
+    if row is None:
+        tx.run("add_resource", name=name, spec="{}", now=tx.now)
+    tx.run("change_resource", name=name, spec=_text(declared), tuned=_text(tuned), now=tx.now)
+    return {f"{name}: {key}": together.get(key) for key in given}
+
+
+def _limits(known: Layout, said: Declared) -> dict[str, dict[str, Any]]:
+    """What is said of limits. Those of a pipeline's own that its author no longer mentions are no more."""
+    own = {one.spec.name for one in known.resources.values() if one.spec.name.startswith("@")}
+    gone: dict[str, dict[str, Any]] = {name: {} for name in own if name[1:].partition("/")[0] in said.guards}
+    return {**gone, **{name: _plain(given) for name, given in said.limits.items()}}
+
+
+def _set(place: dict[str, Any], key: str, value: Any) -> None:
+    """`breaker.failures` is a key within a key."""
+    head, _, rest = key.partition(".")
+    if rest:
+        within = place.setdefault(head, {})
+        if not isinstance(within, dict):
+            raise UsageError(f"{key!r}: {head!r} was set to {within!r} in the same breath")
+        within[rest] = value
+    else:
+        place[head] = value
+
+
+def _with(old: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What was set before, with these changes; None takes one back."""
+    new = dict(old)
+    for key, value in changes.items():
+        if isinstance(value, Mapping):
+            before = new.get(key)
+            value = {k: v for k, v in {**(before if isinstance(before, dict) else {}), **value}.items() if v is not None}
+        if value is None or value == {}:
+            new.pop(key, None)
+        else:
+            new[key] = value
+    return new
+
+
+def _kept(
+    tuned: Mapping[str, Any], before: Mapping[str, Any], now: Mapping[str, Any], read: Callable[[dict[str, Any]], Any]
+) -> dict[str, Any]:
+    """What a person had set, without the keys of which the author says something else now; nothing if the rest does not fit
+    what the author says."""
+    kept = {key: value for key, value in tuned.items() if before.get(key) == now.get(key)}
+    try:
+        read(merged(now, kept))
+    except UsageError:
+        return {}
+    return kept
+
+
+def _tell(tx: Transaction, event: str, **facts: Any) -> None:
+    """Raise the generation, of which all make up the sum, and say so."""
+    for row in layout(tx).pipelines.values():
+        tx.run("raise_generation", pipeline=row.id, now=tx.now)
+        break
+    tx.record(event, **facts)
+    tx.tell_idle_workers()
+
+
+def _plain(value: Any) -> Any:
+    """As it comes back from JSON."""
+    return msgspec.json.decode(_text(value))
+
+
+def _text(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{value!r} cannot be kept: {error}") from None

@@ -1,0 +1,29 @@
+"""Days of a calendar: a budget per day ends when the day does, where its author lives."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+_EPOCH = date(1970, 1, 1)
+
+
+@lru_cache(maxsize=64)
+def _zone(name: str) -> ZoneInfo:
+    return ZoneInfo(name)
+
+
+def day_of(at_us: int, zone: str = "UTC") -> int:
+    """The number of the day, from 1970, that it is in a zone."""
+    return (datetime.fromtimestamp(at_us // 1_000_000, _zone(zone)).date() - _EPOCH).days
+
+
+def next_day_at(at_us: int, zone: str = "UTC") -> int:
+    """When the next day begins there. A day may have 23 or 25 hours, or begin at one o'clock."""
+    day = _EPOCH + timedelta(days=day_of(at_us, zone) + 1)
+    begins = datetime.combine(day, time(), _zone(zone)).astimezone(UTC)
+    # Where midnight does not exist, the clock jumps over it: the moment before is still yesterday.
+    while day_of(round(begins.timestamp() * 1e6), zone) < (day - _EPOCH).days:
+        begins += timedelta(minutes=15)
+    return round(begins.timestamp() * 1_000_000)

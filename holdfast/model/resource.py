@@ -1,0 +1,175 @@
+"""A resource: something outside, shared and limited. What may be used of it, as its author wrote it, checked.
+
+A pipeline or a stage may have limits of its own; they are resources too, named after it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from holdfast.errors import UsageError
+from holdfast.model.breaker import BreakerSpec
+from holdfast.model.durations import seconds
+from holdfast.model.money import micros
+from holdfast.model.rate import Rate
+
+#: How long a rate limit without a time cools a resource down, and how long any may.
+COOL_SECONDS = 30.0
+COOL_MOST_SECONDS = 3600.0
+#: How late a call may begin after it was granted.
+HAND_OVER_SECONDS = 0.05
+
+#: What `ResourceSpec.read` understands, with an example each.
+KEYS: Mapping[str, Any] = {
+    "rate": "60/min",
+    "burst": 5,
+    "concurrency": 8,
+    "units": {"tokens": "100000/min"},
+    "budget_per_day": "20.00",
+    "budget": "500.00",
+    "zone": "Europe/Berlin",
+    "cool": "30s",
+    "cool_most": "1h",
+    "adaptive": True,
+    "breaker": {"failures": 5, "share": 0.5, "minimum": 20, "probe_after": "1m"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSpec:
+    """What may be used of a resource. None: no limit."""
+
+    name: str
+    rate: Rate | None = None
+    burst: int | None = None
+    concurrency: int | None = None
+    #: Weighted units, such as tokens, each with a rate of its own.
+    units: Mapping[str, Rate] = field(default_factory=dict)
+    #: In millionths.
+    budget_per_day: int | None = None
+    budget: int | None = None
+    zone: str = "UTC"
+    cool_seconds: float = COOL_SECONDS
+    cool_most_seconds: float = COOL_MOST_SECONDS
+    #: Whether the pace is halved by a rate limit and grows back.
+    adaptive: bool = False
+    breaker: BreakerSpec | None = None
+
+    @classmethod
+    def read(cls, name: str, given: Mapping[str, Any], *, where: str = "") -> ResourceSpec:
+        """Read what a person wrote; an error names the key that is wrong."""
+        where = where or f"resource {name!r}"
+        if not isinstance(given, Mapping):
+            raise UsageError(f"{where}: {given!r} is not a mapping; write it like {{'rate': '60/min'}}")
+        for key in given:
+            if key not in KEYS:
+                raise UsageError(f"{where}: {key!r} is unknown; there are: {', '.join(KEYS)}")
+        values: dict[str, Any] = {"name": name}
+        for key, value in given.items():
+            if value is not None:
+                target, read = _READERS[key]
+                values[target] = read(value, f"{where}: {key}")
+        if "burst" in values and "rate" not in values:
+            raise UsageError(f"{where}: burst needs a rate")
+        return cls(**values)
+
+    @property
+    def bursts(self) -> int:
+        """How many calls are granted at once. A little less than may be begun at once: between a grant and the call there is
+        a commit and a hand-over, and what was granted apart may begin together."""
+        if self.rate is None:
+            return 1
+        most = self.burst if self.burst is not None else self.rate.default_burst
+        late = math.ceil(self.rate.per_second * HAND_OVER_SECONDS)
+        return max(1, most - min(late, most // 2))
+
+    @property
+    def hand_over_seconds(self) -> float | None:
+        """How late an attempt may begin after it was granted, where there is a rate: what was held back of the burst allows
+        for that much. With a burst of one nothing can be held back, and two calls may come a little closer."""
+        if self.rate is None:
+            return None
+        most = self.burst if self.burst is not None else self.rate.default_burst
+        return max(HAND_OVER_SECONDS, (most - self.bursts) / self.rate.per_second)
+
+    @property
+    def limits_anything(self) -> bool:
+        return any(getattr(self, one.name) != one.default for one in fields(self) if one.name not in ("name", "units")) or bool(
+            self.units
+        )
+
+    @property
+    def has_budget(self) -> bool:
+        return self.budget is not None or self.budget_per_day is not None
+
+
+def _whole(value: object, what: str) -> int:
+    if isinstance(value, str) and value.strip().isdigit():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000_000:
+        raise UsageError(f"{what}: {value!r} is not a whole number of 1 or more")
+    return value
+
+
+def _yes_or_no(value: object, what: str) -> bool:
+    known = {"true": True, "yes": True, "false": False, "no": False}
+    answer = known.get(value.lower()) if isinstance(value, str) else value
+    if not isinstance(answer, bool):
+        raise UsageError(f"{what}: {value!r} is neither true nor false")
+    return answer
+
+
+def _zone(value: object, what: str) -> str:
+    try:
+        return ZoneInfo(str(value)).key
+    except (OSError, ValueError, KeyError):
+        raise UsageError(f"{what}: {value!r} is no time zone; write it like 'Europe/Berlin'") from None
+
+
+def _units(value: object, what: str) -> dict[str, Rate]:
+    if not isinstance(value, Mapping) or not all(isinstance(unit, str) and unit for unit in value):
+        raise UsageError(f"{what}: {value!r} is not a mapping; write it like {{'tokens': '100000/min'}}")
+    return {unit: Rate.read(rate, what=f"{what}: {unit}") for unit, rate in value.items()}
+
+
+def _share(value: object, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise UsageError(f"{what}: {value!r} is no share; give a number over 0, up to 1")
+    return float(value)
+
+
+def _breaker(value: object, what: str) -> BreakerSpec | None:
+    if isinstance(value, bool):
+        return BreakerSpec() if value else None
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{what}: {value!r} is not a mapping; write it like {KEYS['breaker']!r}, or true")
+    readers: dict[str, tuple[str, Any]] = {
+        "failures": ("failures", _whole),
+        "share": ("share", _share),
+        "minimum": ("minimum", _whole),
+        "probe_after": ("probe_after_seconds", lambda length, where: seconds(length, what=where)),
+    }
+    for key in value:
+        if key not in readers:
+            raise UsageError(f"{what}: {key!r} is unknown; there are: {', '.join(readers)}")
+    read = {readers[key][0]: readers[key][1](one, f"{what}: {key}") for key, one in value.items()}
+    return BreakerSpec(**read)
+
+
+_READERS: Mapping[str, tuple[str, Any]] = {
+    "rate": ("rate", lambda value, what: Rate.read(value, what=what)),
+    "burst": ("burst", _whole),
+    "concurrency": ("concurrency", _whole),
+    "units": ("units", _units),
+    "budget_per_day": ("budget_per_day", lambda value, what: micros(value, what=what)),
+    "budget": ("budget", lambda value, what: micros(value, what=what)),
+    "zone": ("zone", _zone),
+    "cool": ("cool_seconds", lambda value, what: seconds(value, what=what)),
+    "cool_most": ("cool_most_seconds", lambda value, what: seconds(value, what=what)),
+    "adaptive": ("adaptive", _yes_or_no),
+    "breaker": ("breaker", _breaker),
+}

@@ -1,0 +1,74 @@
+"""Tuning: what may change while work goes on: limits of resources, of a pipeline and of its stages, and guards.
+
+A pipeline is two values: its spec (identity, stages, handlers) never changes, its tuning may at any moment. It is kept as it
+was written, so that it can be stored, compared and changed key by key; `Tuning.read` checks all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.model import guards as guarding
+from holdfast.model.guards import Guards
+from holdfast.model.resource import KEYS, ResourceSpec
+
+
+def merged(declared: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, Any]:
+    """What an author wrote with what a person has set instead; a key within a key takes the place of that one alone."""
+    together = dict(declared)
+    for key, value in tuned.items():
+        old = declared.get(key)
+        together[key] = {**old, **value} if isinstance(value, Mapping) and isinstance(old, Mapping) else value
+    return together
+
+
+def own_resource(pipeline: str, stage: str | None = None) -> str:
+    """The name under which the limits of a pipeline, or of one of its stages, are a resource. No other can have it."""
+    return f"@{pipeline}" if stage is None else f"@{pipeline}/{stage}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Checked, and as it was written: limits by name of resource (see `own_resource`), and guards."""
+
+    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    guards: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(
+        cls, pipeline: str, stages: Collection[str], given: Mapping[str, Any], *, where: str = ""
+    ) -> Tuning:  # fmt: skip
+        """Read the tuning of a pipeline: its own limits, `guards`, and under `stages` those of single stages.
+
+        {"rate": "60/min", "guards": {"hours": "22:00-06:00"}, "stages": {"extract": {"concurrency": 2}}}
+        """
+        where = where or f"pipeline {pipeline!r}: tuning"
+        if not isinstance(given, Mapping):
+            raise UsageError(f"{where}: {given!r} is not a mapping")
+        for key in given:
+            if key not in (*KEYS, "guards", "stages"):
+                raise UsageError(f"{where}: {key!r} is unknown; there are: {', '.join((*KEYS, 'guards', 'stages'))}")
+        limits: dict[str, Mapping[str, Any]] = {}
+        own: Mapping[str, Any]
+        if own := {key: value for key, value in given.items() if key in KEYS}:
+            limits[own_resource(pipeline)] = own
+        of_stages = given.get("stages") or {}
+        if not isinstance(of_stages, Mapping):
+            raise UsageError(f"{where}: stages: {of_stages!r} is not a mapping")
+        for stage, own in of_stages.items():
+            if stage not in stages:
+                raise UsageError(f"{where}: stages: {stage!r} is unknown; there are: {', '.join(stages)}")
+            limits[own_resource(pipeline, stage)] = own
+        for name, own in limits.items():
+            stage = name.partition("/")[2]
+            ResourceSpec.read(name, own, where=f"{where}: stages: {stage}" if stage else where)
+        conditions = given.get("guards") or {}
+        Guards.read(conditions, where=f"{where}: guards")
+        return cls(limits, dict(conditions))
+
+
+#: Every key that `tune` takes for a pipeline.
+TUNABLE = (*KEYS, *guarding.KEYS)

@@ -1,0 +1,65 @@
+-- Rules over events, and what they still have to tell.
+
+-- name: newest_events
+SELECT id, at FROM holdfast_events ORDER BY id DESC LIMIT :most;
+
+-- name: add_alerts
+INSERT INTO holdfast_alerts (name, looked_until) SELECT r.name, :newest FROM {rows name text} WHERE true
+ON CONFLICT (name) DO NOTHING;
+
+-- name: look_at_alerts
+SELECT name, looked_until, told_at FROM holdfast_alerts WHERE name {in names text};
+
+-- name: hold_alert
+-- One worker at a time looks for a rule; the others have nothing to wait for.
+SELECT looked_until, told_at FROM holdfast_alerts WHERE name = :name {skip_locked};
+
+-- name: move_alert
+UPDATE holdfast_alerts SET looked_until = :until, told_at = :told_at WHERE name = :name;
+
+-- name: new_matches
+-- Events that may count for a rule, from where it has looked. What they say is handed over only if it matters.
+SELECT e.id, e.at, CASE WHEN CAST(:error AS TEXT) IS NOT NULL THEN e.data END FROM holdfast_events e
+LEFT JOIN holdfast_pipelines p ON p.id = e.pipeline LEFT JOIN holdfast_stages s ON s.id = e.stage
+WHERE e.id > :after AND e.id <= :until AND e.event {in events text}
+  AND (CAST(:pipeline AS TEXT) IS NULL OR p.name = :pipeline) AND (CAST(:stage AS TEXT) IS NULL OR s.name = :stage)
+  AND (CAST(:error AS TEXT) IS NULL OR {position}(e.data, :error) > 0)
+ORDER BY e.id LIMIT :most;
+
+-- name: old_matches
+-- The same before that, of one name: the newest first, as far as they may still count.
+SELECT e.id, e.at, CASE WHEN CAST(:error AS TEXT) IS NOT NULL THEN e.data END FROM holdfast_events e
+LEFT JOIN holdfast_pipelines p ON p.id = e.pipeline LEFT JOIN holdfast_stages s ON s.id = e.stage
+WHERE e.event = :event AND e.at > :since AND e.id <= :until
+  AND (CAST(:pipeline AS TEXT) IS NULL OR p.name = :pipeline) AND (CAST(:stage AS TEXT) IS NULL OR s.name = :stage)
+  AND (CAST(:error AS TEXT) IS NULL OR {position}(e.data, :error) > 0)
+ORDER BY e.at DESC LIMIT :most;
+
+-- name: events_of_alert
+SELECT e.at, e.event, p.name AS pipeline, s.name AS stage, i.key AS item, e.data FROM holdfast_events e
+LEFT JOIN holdfast_pipelines p ON p.id = e.pipeline LEFT JOIN holdfast_stages s ON s.id = e.stage
+LEFT JOIN holdfast_items i ON i.id = e.item WHERE e.id {in events} ORDER BY e.id;
+
+-- name: add_deliveries
+INSERT INTO holdfast_deliveries (alert, body, attempts, due_at)
+SELECT r.alert, r.body, 0, :now FROM {rows alert text, body text};
+
+-- name: any_delivery
+-- Due, or so far ahead that somebody must have set the clock; and with nobody alive who has it.
+SELECT 1 FROM holdfast_deliveries d WHERE d.alert {in alerts text} AND (d.due_at <= :now OR d.due_at > :beyond)
+  AND (d.worker IS NULL OR NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = d.worker)) LIMIT 1;
+
+-- name: take_deliveries
+WITH chosen AS MATERIALIZED (
+    SELECT d.id FROM holdfast_deliveries d WHERE d.alert {in alerts text} AND (d.due_at <= :now OR d.due_at > :beyond)
+      AND (d.worker IS NULL OR NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = d.worker))
+    ORDER BY d.id LIMIT :most {skip_locked})
+UPDATE holdfast_deliveries SET worker = :worker, attempts = attempts + 1 WHERE id IN (SELECT id FROM chosen)
+RETURNING id, alert, body, attempts;
+
+-- name: end_delivery
+DELETE FROM holdfast_deliveries WHERE id = :id AND worker = :worker RETURNING id;
+
+-- name: delay_delivery
+UPDATE holdfast_deliveries SET worker = NULL, due_at = :due_at, error = :error WHERE id = :id AND worker = :worker
+RETURNING id;

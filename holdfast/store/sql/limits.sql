@@ -1,0 +1,118 @@
+-- Resources: what is allowed, what has been used, and who must wait.
+
+-- name: read_resources
+SELECT id, name, spec, tuned FROM holdfast_resources ORDER BY name;
+
+-- name: add_resource
+INSERT INTO holdfast_resources (name, spec, updated_at) VALUES (:name, :spec, :now) ON CONFLICT (name) DO NOTHING;
+
+-- name: change_resource
+-- A stop for lack of money is over: whoever claims next looks at the budget anew.
+UPDATE holdfast_resources SET spec = :spec, tuned = :tuned, updated_at = :now,
+    reason = CASE WHEN paused = 2 THEN NULL ELSE reason END, retry_after = CASE WHEN paused = 2 THEN NULL ELSE retry_after END,
+    paused = CASE WHEN paused = 2 THEN 0 ELSE paused END
+WHERE name = :name;
+
+-- name: lock_gates
+-- Whoever decides what may begin holds the resources meanwhile. In order, so that two never wait for each other.
+SELECT id, pace, paced_at, cool_until, paused, reason, retry_after, failures, sample, sample_failed, open_until, probe, votes_from
+FROM holdfast_resources WHERE id {in ids} ORDER BY id {for_update};
+
+-- name: read_gates
+SELECT id, pace, paced_at, cool_until, paused, reason, retry_after, failures, sample, sample_failed, open_until, probe, votes_from
+FROM holdfast_resources WHERE id {in ids} ORDER BY id;
+
+-- name: save_gates
+UPDATE holdfast_resources SET pace = r.pace, paced_at = r.paced_at, cool_until = r.cool_until, paused = r.paused,
+    reason = r.reason, retry_after = r.retry_after, failures = r.failures, sample = r.sample,
+    sample_failed = r.sample_failed, open_until = r.open_until, probe = r.probe, votes_from = r.votes_from, updated_at = :now
+FROM {rows id bigint, pace int, paced_at bigint, cool_until bigint, paused smallint, reason text, retry_after bigint, failures int, sample int, sample_failed int, open_until bigint, probe bigint, votes_from bigint}
+WHERE holdfast_resources.id = r.id;
+
+-- name: read_buckets
+SELECT resource, unit, used_until FROM holdfast_buckets WHERE resource {in ids};
+
+-- name: save_buckets
+INSERT INTO holdfast_buckets (resource, unit, used_until)
+SELECT r.resource, r.unit, r.used_until FROM {rows resource bigint, unit text, used_until bigint} WHERE true
+ON CONFLICT (resource, unit) DO UPDATE SET used_until = excluded.used_until;
+
+-- name: empty_buckets
+DELETE FROM holdfast_buckets WHERE resource = :resource;
+
+-- name: count_slots
+-- How many leases hold a slot: counted, never kept, so that none can leak.
+SELECT stage, COUNT(*) FROM holdfast_leases WHERE stage {in stages} GROUP BY stage;
+
+-- name: read_reserved
+SELECT r.resource, CAST(SUM(r.amount) AS BIGINT) FROM holdfast_reservations r JOIN holdfast_leases l ON l.id = r.lease
+WHERE r.resource {in ids} GROUP BY r.resource;
+
+-- name: reserve
+INSERT INTO holdfast_reservations (lease, resource, amount)
+SELECT r.lease, r.resource, r.amount FROM {rows lease bigint, resource bigint, amount bigint} WHERE true
+ON CONFLICT (lease, resource) DO UPDATE SET amount = excluded.amount;
+
+-- name: lower_reservations
+-- Money that was spent is no longer set aside.
+UPDATE holdfast_reservations SET amount = CASE WHEN amount > r.spent THEN amount - r.spent ELSE 0 END
+FROM {rows lease bigint, resource bigint, spent bigint}
+WHERE holdfast_reservations.lease = r.lease AND holdfast_reservations.resource = r.resource;
+
+-- name: drop_reservations
+DELETE FROM holdfast_reservations WHERE lease {in leases};
+
+-- name: reserved_for
+SELECT lease, MAX(amount) FROM holdfast_reservations WHERE lease {in leases} GROUP BY lease;
+
+-- name: read_spent
+SELECT s.resource, CAST(SUM(s.amount) AS BIGINT), CAST(SUM(CASE WHEN s.day = r.day THEN s.amount ELSE 0 END) AS BIGINT)
+FROM {rows resource bigint, day bigint} JOIN holdfast_spent s ON s.resource = r.resource GROUP BY s.resource;
+
+-- name: add_spent
+INSERT INTO holdfast_spent (resource, day, amount)
+SELECT r.resource, r.day, r.amount FROM {rows resource bigint, day bigint, amount bigint} WHERE true
+ON CONFLICT (resource, day) DO UPDATE SET amount = holdfast_spent.amount + excluded.amount;
+
+-- name: standing_leases
+SELECT id FROM holdfast_leases WHERE id {in leases};
+
+-- name: newest_lease
+SELECT COALESCE(MAX(id), 0) FROM holdfast_leases;
+
+-- name: peek_waiting
+-- What a claim would take now, for those who must know the items before they claim.
+SELECT w.item, i.key, i.data, w.attempts FROM holdfast_waiting w JOIN holdfast_items i ON i.id = w.item
+WHERE w.stage = :stage ORDER BY w.priority, w.item LIMIT :most;
+
+-- name: claim_these
+WITH taken AS (
+    DELETE FROM holdfast_waiting WHERE ctid = ANY(ARRAY(
+        SELECT w.ctid FROM holdfast_waiting w JOIN holdfast_items i ON i.id = w.item
+        WHERE w.stage = :stage AND w.priority = i.priority AND i.id {in items} ORDER BY w.priority, w.item FOR UPDATE OF w SKIP LOCKED))
+    RETURNING item, priority, attempts, alone, rerun),
+leased AS (
+    INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
+    SELECT item, :stage, :worker, attempts + 1, alone, rerun, :now FROM taken ORDER BY priority, item
+    RETURNING id, item, attempt, alone, rerun)
+SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data
+FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;
+
+-- name: intents_of
+-- Paid calls that were begun under leases and are not known to have ended.
+SELECT m.stage, m.item, m.lease, m.estimate FROM holdfast_memos m WHERE m.state = 'intended' AND m.stage {in stages} AND m.item {in items};
+
+-- name: read_pipeline_states
+SELECT id, name, paused, reason, retry_after, paused_at, guards, tuned FROM holdfast_pipelines ORDER BY name;
+
+-- name: set_guards
+UPDATE holdfast_pipelines SET guards = :guards, tuned = :tuned WHERE id = :pipeline;
+
+-- name: set_pause
+UPDATE holdfast_pipelines SET paused = :paused, reason = :reason, retry_after = :retry_after, paused_at = :now WHERE id = :pipeline;
+
+-- name: lock_pipelines
+SELECT id, name, paused, retry_after FROM holdfast_pipelines ORDER BY id {for_update};
+
+-- name: pauses_to_end
+SELECT id, name FROM holdfast_pipelines WHERE paused = 1 AND retry_after IS NOT NULL AND retry_after <= :now;

@@ -1,0 +1,144 @@
+"""Guards: looks at the conditions of pipelines, beside the work: a function of the user's may take its time.
+
+A pipeline with guards stands still in this worker until they have been looked at. A guard that raises, or does not come back,
+blocks, and says so.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from holdfast.model.faults import describe
+from holdfast.model.guards import Guards
+
+log = logging.getLogger("holdfast.worker")
+
+LOOK_SECONDS = 1.0
+#: A verdict counts for so long.
+STALE_SECONDS = 10.0
+
+
+class Guarding:
+    """Which pipelines may not begin anything here, and why. Each is looked at in a thread of its own."""
+
+    def __init__(
+        self,
+        guards: Callable[[], dict[str, Guards]],
+        on_change: Callable[[], None],
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._guards = guards
+        self._on_change = on_change
+        self._clock = clock
+        self._steady = steady
+        #: By pipeline: the guards that were looked at, when, and why they refused.
+        self._verdicts: dict[str, tuple[Guards, float, dict[str, Any] | None]] = {}
+        self._looks: dict[str, tuple[Guards, threading.Thread]] = {}
+        self._held: dict[str, dict[str, Any]] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-guards", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def held(self) -> Collection[str]:
+        """The pipelines that stand still. One whose guards nobody has looked at yet is among them."""
+        guarded = self._guards()
+        return [name for name, guards in guarded.items() if self._why(name, guards) is not None] if guarded else ()
+
+    def facts(self) -> list[dict[str, Any]]:
+        """What is held and why, for others to see."""
+        guarded = self._guards()
+        return [{"pipeline": name, **why} for name, guards in guarded.items() if (why := self._why(name, guards))]
+
+    def one_pass(self) -> None:
+        """Look at all of them, without waiting for one that takes long."""
+        guarded = self._guards()
+        for name in [name for name in self._verdicts if name not in guarded]:
+            del self._verdicts[name]
+        for name, guards in guarded.items():
+            look = self._looks.get(name)
+            if look is None or look[0] != guards or not look[1].is_alive():
+                thread = threading.Thread(target=self._look, args=(name, guards), daemon=True)
+                self._looks[name] = (guards, thread)
+                thread.start()
+        held = {name: why for name, guards in guarded.items() if (why := self._why(name, guards)) is not None}
+        for name in held.keys() - self._held.keys():
+            log.info("pipeline %s stands still: %s", name, held[name]["text"])
+        if held != self._held:
+            self._held = held
+            self._on_change()
+
+    def _look(self, name: str, guards: Guards) -> None:
+        try:
+            why = _refusal(guards, self._clock())
+        except BaseException as error:
+            why = {"guard": "guards", "text": f"a guard raised {describe(error)[0]}"[:300], "until": None}
+        if self._looks[name][0] != guards:
+            return  # a late answer about guards that are others by now
+        before = self._verdicts.get(name)
+        self._verdicts[name] = (guards, self._steady(), why)
+        if before is None or before[2] != why:
+            self._on_change()
+
+    def _why(self, name: str, guards: Guards) -> dict[str, Any] | None:
+        """Why it stands still, by the last look; None if it may go on."""
+        verdict = self._verdicts.get(name)
+        if verdict is None or verdict[0] != guards:
+            return {"guard": "guards", "text": "its guards have not been looked at yet", "until": None}
+        since = self._steady() - verdict[1]
+        if since > STALE_SECONDS:
+            return {"guard": "guards", "text": f"a guard has not answered for {since:.0f} s", "until": None}
+        return verdict[2]
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.one_pass()
+            except Exception:
+                log.exception("the guards stumbled and are looked at again")
+            self._stop.wait(LOOK_SECONDS)
+
+
+def _refusal(guards: Guards, now: datetime) -> dict[str, Any] | None:
+    """Why work may not begin, and when that clears if a time is known."""
+    if guards.hours is not None and not guards.hours.contain(now):
+        hours = guards.hours
+        begins = hours.next_begin(now)
+        text = f"it runs from {hours.begin:%H:%M} to {hours.end:%H:%M} ({hours.zone}) only"
+        return {"guard": "hours", "text": text, "until": round(begins.timestamp() * 1e6)}
+    for path in guards.exists:
+        if not Path(path).exists():
+            return {"guard": "exists", "text": f"{path} does not exist", "until": None}
+    if guards.disk_free is not None:
+        free = shutil.disk_usage(".").free
+        if free < guards.disk_free:
+            text = f"{free / 1e9:.1f} GB are free on the disk, {guards.disk_free / 1e9:.1f} GB are wanted"
+            return {"guard": "disk_free", "text": text, "until": None}
+    for path in guards.handlers:
+        try:
+            answer = _function(path)()
+        except BaseException as error:
+            return {"guard": path, "text": f"the guard {path} raised {describe(error)[0]}"[:300], "until": None}
+        if answer is not True:
+            said = answer if isinstance(answer, str) else f"the guard {path} says no"
+            return {"guard": path, "text": said[:300], "until": None}
+    return None
+
+
+def _function(path: str) -> Callable[[], Any]:
+    module, _, name = path.replace(":", ".").rpartition(".")
+    found: Callable[[], Any] = getattr(importlib.import_module(module), name)
+    return found

@@ -1,0 +1,191 @@
+"""Orders: how much of which stages to claim next.
+
+The last stages first, so that items finish early; pipelines take turns at being first. Not asked are stages in which the
+last claim found less than it wanted, those whose resources say until when it is no use, and pipelines that stand still.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from holdfast.engine.admit import Blocked, Weight
+from holdfast.engine.claim import Lease
+from holdfast.engine.finish import Finished
+from holdfast.model import codec
+from holdfast.model.faults import describe
+from holdfast.model.item import Item
+from holdfast.model.layout import Layout
+from holdfast.model.money import micros
+from holdfast.model.stage import StageSpec
+from holdfast.worker.hand import Hand
+
+Offer = Mapping[int, tuple[str, StageSpec]]
+
+#: Items that are weighed before a claim, at most, and how long that may take.
+MOST_WEIGHED = 100
+WEIGH_SECONDS = 5.0
+MOST_UNITS = 1e12
+
+
+class Order(NamedTuple):
+    """Up to `room` items of a stage."""
+
+    stage: int
+    room: int
+    #: What one is expected to use, at a stage that uses resources; None at others.
+    weight: Weight | None = None
+    #: The next items, each with what it is expected to use, where that differs; and why one cannot be told.
+    weighed: list[tuple[int, Weight]] | None = None
+    unsure: Mapping[int, str] = {}
+
+    def mark(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            lease.unsure = self.unsure.get(lease.item)
+
+
+class Orders:
+    """Used by the committer's thread alone."""
+
+    def __init__(
+        self,
+        offer: Offer,
+        hand: Hand,
+        pipelines: Sequence[str],
+        held_by_guards: Callable[[], Collection[str]],
+        poll_seconds: float,
+    ) -> None:
+        self._offer = offer
+        self._hand = hand
+        self._guarded = held_by_guards
+        self._poll = poll_seconds
+        self._turns = deque(
+            [number for number in reversed(list(offer)) if offer[number][0] == pipeline] for pipeline in pipelines
+        )
+        #: Stages in which the last claim found less than it asked for.
+        self._dry: set[int] = set()
+        #: Stages whose resources allow nothing before a time; and whether something else may allow it earlier.
+        self._resting: dict[int, tuple[float, bool]] = {}
+
+    @property
+    def dry(self) -> set[int]:
+        return self._dry
+
+    def news(self) -> None:
+        """Something has changed: a slot may be free."""
+        self._resting = {stage: rest for stage, rest in self._resting.items() if not rest[1]}
+
+    def wake_at(self) -> float:
+        return min((until for until, _ in self._resting.values()), default=float("inf"))
+
+    def next(self, known: Layout | None, now: float) -> list[Order]:
+        """What to claim now."""
+        if len(self._dry) == len(self._offer):
+            return []
+        orders: list[Order] = []
+        still = self.standing_still(known)
+        self._turns.rotate(-1)
+        for stages in self._turns:
+            for stage in stages:
+                if stage in self._dry or self._rests(stage, now):
+                    continue
+                pipeline, spec = self._offer[stage]
+                if pipeline in still:
+                    continue
+                limited = known is not None and bool(known.resources_of(stage))
+                room = self._hand.room(stage, spec.batch or 1, limited or spec.isolate is not None)
+                if room > 0:
+                    estimate = spec.estimate if isinstance(spec.estimate, int) else 0
+                    orders.append(Order(stage, room, Weight(estimate) if limited else None))
+        return orders
+
+    def needs_weighing(self, order: Order) -> bool:
+        spec = self._offer[order.stage][1]
+        return order.weight is not None and bool(spec.units or callable(spec.estimate))
+
+    def weigh(self, order: Order, rows: Sequence[tuple[int, str, str, int]]) -> Order:
+        """The order with what each of these items (number, key, data) is expected to use.
+
+        Functions of the user's say so: in a thread of their own, which is left behind if they do not come back. An item of
+        which it cannot be told is let in, and fails as any other attempt would, with this as its error.
+        """
+        pipeline, spec = self._offer[order.stage]
+        weights: dict[int, Weight] = {}
+        unsure: dict[int, str] = {}
+
+        def look() -> None:
+            for number, key, data, _ in rows:
+                try:
+                    weights[number] = _weight(spec, Item(pipeline, key, codec.decode(data)))
+                except BaseException as error:
+                    unsure[number] = f"what it will use cannot be told: {describe(error)[0]}"
+
+        thread = threading.Thread(target=look, name="holdfast-weigh", daemon=True)
+        thread.start()
+        thread.join(WEIGH_SECONDS)
+        known, doubtful = dict(weights), dict(unsure)
+        weighed: list[tuple[int, Weight]] = []
+        for number, *_ in rows:
+            if number not in known and number not in doubtful:
+                # Here it did not come back. Those after it were not looked at, and are no part of this order.
+                doubtful[number] = f"what it will use could not be told within {WEIGH_SECONDS:.0f} s"
+                weighed.append((number, Weight()))
+                return order._replace(room=len(weighed), weighed=weighed, unsure=doubtful)
+            weighed.append((number, known.get(number, Weight())))
+        return order._replace(weighed=weighed, unsure=doubtful)
+
+    def onward(self, known: Layout) -> Collection[int]:
+        """Stages with which a worker may go straight on: those that ask nobody."""
+        still = self.standing_still(known)
+        if not known.resources and not still:
+            return self._offer
+        return {
+            stage for stage, (pipeline, _) in self._offer.items()
+            if pipeline not in still and not known.resources_of(stage)
+        }  # fmt: skip
+
+    def standing_still(self, known: Layout | None) -> Collection[str]:
+        paused = [name for name, row in known.pipelines.items() if row.paused] if known is not None else []
+        return {*paused, *self._guarded()} if paused or self._guarded() else ()
+
+    def note(self, stage: int, blocked: Blocked, store_now: int, now: float) -> None:
+        """Resources stood in the way."""
+        if blocked.until is None:
+            self._resting[stage] = (now + self._poll, True)
+        else:
+            late = random.uniform(0, 0.002)
+            self._resting[stage] = (now + max(0.0, (blocked.until - store_now) / 1e6) + late, False)
+            # Whatever clears it early (a person, another limit) is seen within a while.
+            self._resting[stage] = (min(self._resting[stage][0], now + self._poll), False)
+
+    def ended(self, finished: Sequence[Finished], known: Layout | None) -> None:
+        """What just finished may have put work into the stages after it, and freed slots."""
+        if self._resting:
+            self.news()
+        if self._dry and known is not None:
+            for stage in {one.lease.stage for one in finished}:
+                if stage in known.stages:
+                    following = known.successors(stage)
+                    self._dry.difference_update(following.simple, following.checked)
+
+    def _rests(self, stage: int, now: float) -> bool:
+        rest = self._resting.get(stage)
+        if rest is None:
+            return False
+        if now < rest[0]:
+            return True
+        del self._resting[stage]
+        return False
+
+
+def _weight(spec: StageSpec, item: Any) -> Weight:
+    money = micros(spec.estimate(item), what="estimate") if callable(spec.estimate) else spec.estimate or 0
+    units = {unit: float(function(item)) for unit, function in spec.units.items()}
+    for unit, n in units.items():
+        if not 0 <= n <= MOST_UNITS:
+            raise ValueError(f"units: {unit}: {n!r} is not a number from 0 to {MOST_UNITS:g}")
+    return replace(Weight(money), units=units)

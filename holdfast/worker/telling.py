@@ -1,0 +1,177 @@
+"""One telling of one alert: a call to an address, a command, or a line in the log, in a thread of its own.
+
+What went wrong is a short text that never holds the address, nor what was sent along with the call.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import msgspec
+
+from holdfast.engine.alerts import Delivery
+from holdfast.model.alert import AlertRule
+from holdfast.model.faults import storable
+
+log = logging.getLogger("holdfast.alert")
+
+#: How long an address may take to answer, and a command to end.
+WEBHOOK_SECONDS, COMMAND_SECONDS = 10.0, 30.0
+#: Beyond that a telling is over, whatever it waits for: a name that is not resolved, an answer that trickles in.
+MARGIN_SECONDS = 5.0
+#: How much of what a command said on stderr is kept.
+SAID = 400
+
+
+class NotTold(Exception):
+    """It could not be told; the text says why, without secrets."""
+
+
+class Telling:
+    """A delivery under way. Over when it has come to an end, or has taken too long."""
+
+    def __init__(self, rule: AlertRule | None, delivery: Delivery, on_end: Callable[[], None]) -> None:
+        self.delivery = delivery
+        #: What went wrong, once it is over.
+        self.error: str | None = None
+        self._rule = rule
+        self._on_end = on_end
+        self._ended = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._given_up = False
+        self._began = time.monotonic()
+        self._limit = {"webhook": WEBHOOK_SECONDS, "command": COMMAND_SECONDS}.get(delivery.by, 1.0) + MARGIN_SECONDS
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="holdfast-telling", daemon=True).start()
+
+    def is_over(self, now: float) -> bool:
+        """Whether it has come to an end; if it has taken too long, this is its end."""
+        if self._ended.is_set():
+            return True
+        if now - self._began < self._limit:
+            return False
+        self.give_up()
+        self.error = self.error or f"no end within {self._limit:.0f} s"
+        return True
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more; a command is killed with all that it started."""
+        self._given_up = True
+        if self._process is not None:
+            _kill(self._process)
+
+    def _run(self) -> None:
+        try:
+            self._tell()
+        except NotTold as error:
+            self.error = storable(str(error), 500)
+        except BaseException as error:
+            self.error = storable(f"{type(error).__name__}: {error}", 500)
+        finally:
+            self._ended.set()
+            self._on_end()
+
+    def _tell(self) -> None:
+        rule, one = self._rule, self.delivery
+        if rule is None or one.by not in rule.ways:
+            raise NotTold(f"the alert has no {one.by} any more")
+        if one.by == "log":
+            log.warning("alert %s", one.body["text"])
+        elif one.by == "webhook":
+            assert rule.webhook is not None
+            post(rule.webhook, rule.headers, msgspec.json.encode(one.body), f"holdfast-alert-{one.id}")
+        else:
+            self._call(rule.command, msgspec.json.encode(one.body))
+
+    def _call(self, command: tuple[str, ...], body: bytes) -> None:
+        with tempfile.TemporaryFile() as said:
+            try:
+                # In a group of its own, so that what it starts can be ended with it.
+                process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+                )
+            except (OSError, ValueError) as error:
+                raise NotTold(f"the command cannot be started: {getattr(error, 'strerror', None) or error}") from None
+            self._process = process
+            if self._given_up:
+                _kill(process)
+            try:
+                process.communicate(body, timeout=COMMAND_SECONDS)
+            except subprocess.TimeoutExpired:
+                _kill(process)
+                process.wait()
+                raise NotTold(f"the command did not end within {COMMAND_SECONDS:.0f} s and was killed") from None
+            if process.returncode != 0:
+                raise NotTold(f"the command ended with {_spoken(process.returncode)}{_last_words(said)}")
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A call that is sent elsewhere would arrive there without its body: it counts as not told."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+def post(address: str, headers: Mapping[str, str], body: bytes, idempotency_key: str) -> None:
+    """Send a JSON body to an address; NotTold unless it answers that all is well."""
+    parts = urlsplit(address)
+    sent = {"Content-Type": "application/json", "User-Agent": "holdfast", "Idempotency-Key": idempotency_key}
+    if parts.username is not None or parts.password is not None:
+        pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+        sent["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    bare = urlunsplit(parts._replace(fragment=""))
+    request = urllib.request.Request(bare, data=body, headers={**sent, **headers}, method="POST")
+    opener = urllib.request.build_opener(_NoRedirects())
+    try:
+        with opener.open(request, timeout=WEBHOOK_SECONDS):
+            return
+    except urllib.error.HTTPError as error:
+        with error:
+            raise NotTold(f"the address answered {error.code}") from None
+    except urllib.error.URLError as error:
+        raise NotTold(_trouble(error.reason)) from None
+    except Exception as error:
+        # Its own words may hold the address.
+        raise NotTold(_trouble(error)) from None
+
+
+def _trouble(error: object) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {WEBHOOK_SECONDS:.0f} s"
+    if isinstance(error, OSError):
+        return f"the address cannot be reached: {error.strerror or type(error).__name__}"
+    return f"the address cannot be reached: {type(error).__name__}"
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a command and all that it started, unless it has ended: its number may be somebody else's by then."""
+    if process.poll() is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
+def _spoken(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _last_words(said: IO[bytes]) -> str:
+    size = said.seek(0, os.SEEK_END)
+    said.seek(max(0, size - SAID))
+    text = said.read().decode(errors="replace").strip()
+    return f": {text}" if text else ""

@@ -1,0 +1,418 @@
+"""Alerts reach whom they are meant for, whatever the address does, and keep no work waiting."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Context, Item, Pipeline
+from holdfast.app import Holdfast
+from holdfast.engine import alerts, reap, workers
+from holdfast.engine.workers import Identity
+from holdfast.model.alert import AlertRule
+from holdfast.model.backoff import Backoff
+from holdfast.model.redact import RedactingFilter, forget_secrets
+from holdfast.store import Store, open_store
+from holdfast.store.sqlite_files import file_of
+from holdfast.store.store import new_identity
+from holdfast.worker import alerting, machine, telling
+from holdfast.worker.alerting import Alerting
+from tests.support.bench import Bench
+from tests.support.hook_server import HookServer
+from tests.support.processes import wait_for
+
+pytestmark = pytest.mark.req("D11")
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = "T0P-S3CRET-PATH"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Short waits; and what one test must not show is not remembered by the next."""
+    monkeypatch.setattr(alerts, "BACKOFF", Backoff(first_seconds=0.02, factor=1.5, most_seconds=0.2))
+    monkeypatch.setattr(telling, "WEBHOOK_SECONDS", 0.5)
+    monkeypatch.setattr(telling, "COMMAND_SECONDS", 1.0)
+    monkeypatch.setattr(telling, "MARGIN_SECONDS", 0.5)
+    yield
+    forget_secrets()
+
+
+@pytest.fixture
+def hook() -> Iterator[HookServer]:
+    with HookServer() as hook:
+        yield hook
+
+
+class Desk:
+    """A store with one worker, and alerting that vouches with it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.store = open_store(url)
+        self.store.upgrade()
+        self._started: list[Alerting] = []
+        self._stores: list[Store] = []
+        self.who = self.join("desk")
+
+    def join(self, name: str) -> Identity:
+        who = Identity(new_identity(), name, machine.this_host(), machine.this_process(), 60_000_000)
+        self.store.write(lambda tx: workers.join(tx, who, [], {}))
+        return who
+
+    def start(self, *rules: AlertRule, who: Identity | None = None) -> Alerting:
+        found = self.idle(*rules, who=who)
+        # From here on the rules count.
+        found.one_pass()
+        found.start()
+        return found
+
+    def idle(self, *rules: AlertRule, who: Identity | None = None) -> Alerting:
+        """Not started: its passes are made by the test."""
+        number = (who or self.who).id
+        found = Alerting(self.store.another(), rules, lambda: number, poll_seconds=0.02)
+        self._started.append(found)
+        return found
+
+    def happen(self, event: str = "worker_died", n: int = 1, **facts: Any) -> None:
+        def record(tx: Any) -> None:
+            for _ in range(n):
+                tx.record(event, **facts)
+
+        self.store.write(record)
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        found = self.store.read(
+            lambda tx: tx.records("read_events", after=0, event=event, item=None, since=None, pipeline=None, most=1000)
+        )
+        return [json.loads(one["data"]) for one in found]
+
+    def deliveries(self) -> list[tuple[Any, ...]]:
+        def read(tx: Any) -> list[tuple[Any, ...]]:
+            text = "SELECT alert, attempts, worker, error FROM holdfast_deliveries ORDER BY id"
+            return [tuple(row) for row in tx.store.driver.run(tx.store.driver.dialect.render(text, text), {})]
+
+        return self.store.read(read)
+
+    def close(self) -> None:
+        for one in self._started:
+            one.stop()
+        self.store.close()
+
+
+@pytest.fixture
+def desk(url: str) -> Iterator[Desk]:
+    desk = Desk(url)
+    yield desk
+    desk.close()
+
+
+def rule(name: str = "a", **given: Any) -> AlertRule:
+    return AlertRule.read(name, {"event": "worker_died", "every": "1h", **given})
+
+
+def told(desk: Desk, n: int = 1) -> Callable[[], bool]:
+    return lambda: len(desk.events("alert_told")) == n
+
+
+# A call to an address -------------------------------------------------------------------------------------------------
+
+
+def test_an_alert_is_sent_once_with_what_happened(desk: Desk, hook: HookServer):
+    desk.start(rule(webhook=f"{hook.url}/hook", headers={"X-Key": "abc"}, count=2))
+    desk.happen(n=2, why="its heartbeat stopped")
+    wait_for(told(desk))
+    [call] = hook.calls
+    assert call.path == "/hook"
+    assert (call.headers["Content-Type"], call.headers["X-Key"]) == ("application/json", "abc")
+    assert (call.body["alert"], call.body["event"], call.body["count"]) == ("a", "worker_died", 2)
+    assert call.body["examples"][0]["error"] == "its heartbeat stopped"
+    assert "2 × worker_died" in call.body["text"]
+    assert desk.deliveries() == []
+    desk.happen(n=5)
+    desk.happen("something_else")
+    time.sleep(0.2)
+    assert len(hook.calls) == 1
+
+
+def test_an_address_that_fails_at_first_is_told_in_the_end_and_can_tell_that_it_is_the_same(
+    desk: Desk, hook: HookServer
+):
+    hook.answers = [500, 503, 404, 200]
+    desk.start(rule(webhook=hook.url))
+    desk.happen()
+    wait_for(told(desk))
+    assert [call.answer for call in hook.calls] == [500, 503, 404, 200]
+    assert len({call.headers["Idempotency-Key"] for call in hook.calls}) == 1
+    assert {call.body["delivery"] for call in hook.calls} == {hook.calls[0].body["delivery"]}
+    assert [one["attempt"] for one in desk.events("alert_told")] == [4]
+    assert desk.deliveries() == []
+
+
+def test_an_address_that_never_answers_well_is_given_up_and_an_event_says_so(desk: Desk, hook: HookServer):
+    desk.start(rule(webhook=f"{hook.url}/{SECRET}/500"))
+    desk.happen()
+    wait_for(lambda: desk.events("alert_given_up"))
+    [event] = desk.events("alert_given_up")
+    assert (event["attempts"], event["error"], event["by"]) == (10, "the address answered 500", "webhook")
+    assert len(hook.calls) == 10
+    assert desk.deliveries() == []
+
+
+def test_an_address_that_hangs_keeps_nobody_waiting_and_is_tried_again(desk: Desk, hook: HookServer):
+    hook.answers = ["hang", "hang", 200]
+    desk.start(rule("slow", webhook=f"{hook.url}/x"), rule("quick", webhook=f"{hook.url}/200"))
+    desk.happen()
+    wait_for(lambda: hook.to("/x") and hook.to("/200"))
+    wait_for(lambda: [one["alert"] for one in desk.events("alert_told")][:1] == ["quick"])
+    wait_for(told(desk, 2))
+    assert [call.answer for call in hook.to("/x")] == ["hang", "hang", 200]
+
+
+def test_an_answer_that_trickles_in_for_ever_comes_to_an_end(desk: Desk, hook: HookServer):
+    desk.start(rule(webhook=f"{hook.url}/trickle"))
+    desk.happen()
+    wait_for(lambda: any(error for *_, error in desk.deliveries()))
+    assert hook.calls
+
+
+def test_a_pass_returns_at_once_whatever_the_address_does(desk: Desk, hook: HookServer):
+    mine = desk.idle(rule(webhook=f"{hook.url}/hang"), rule("b", webhook=f"{hook.url}/trickle"))
+    mine.one_pass()
+    desk.happen()
+    began = time.monotonic()
+    assert mine.one_pass() == (2, 0, 0)
+    assert mine.one_pass() == (0, 0, 0)
+    assert time.monotonic() - began < 0.4
+    wait_for(lambda: mine.one_pass().failed == 1)
+
+
+def test_a_call_is_not_sent_on_to_another_address(desk: Desk, hook: HookServer):
+    """It would arrive there as a call without a body, and be lost."""
+    desk.start(rule(webhook=f"{hook.url}/302"))
+    desk.happen()
+    wait_for(lambda: any(error == "the address answered 302" for *_, error in desk.deliveries()))
+    assert hook.to("/elsewhere") == []
+
+
+def test_nobody_listens(desk: Desk):
+    with HookServer() as gone:
+        address = gone.url
+    desk.start(rule(webhook=f"{address}/{SECRET}"))
+    desk.happen()
+    wait_for(lambda: any(error for *_, error in desk.deliveries()))
+    [(*_, error)] = desk.deliveries()
+    assert error == "the address cannot be reached: Connection refused"
+
+
+def test_a_name_and_a_password_in_the_address_are_sent_as_they_should_be(desk: Desk, hook: HookServer):
+    desk.start(rule(webhook=hook.url.replace("//", "//me:hunter%2022@") + "/x"))
+    desk.happen()
+    wait_for(told(desk))
+    assert base64.b64decode(hook.calls[0].headers["Authorization"].partition(" ")[2]) == b"me:hunter 22"
+
+
+@pytest.mark.fault(82)
+def test_addresses_and_headers_are_in_no_event_no_table_and_no_log(desk: Desk, hook: HookServer, caplog: Any):
+    caplog.handler.addFilter(found := RedactingFilter())
+    caplog.set_level(logging.DEBUG)
+    headers = {"Authorization": f"Bearer {SECRET}-2"}
+    with HookServer() as gone:
+        address = gone.url
+    try:
+        desk.start(
+            rule("refused", webhook=f"{address}/{SECRET}"),
+            rule("fails", webhook=f"{hook.url}/{SECRET}/500", headers=headers),
+            rule("shouts", command=["sh", "-c", f"echo {hook.url}/{SECRET}/500 >&2; exit 3"]),
+        )
+        desk.happen()
+        wait_for(lambda: len(desk.events("alert_given_up")) == 3)
+    finally:
+        caplog.handler.removeFilter(found)
+    with Holdfast(desk.url) as app:
+        kept = json.dumps(app.events(most=1000))
+    assert SECRET not in kept + caplog.text
+    assert "exit code 3: ***" in kept
+
+
+# A command, a line in the log -----------------------------------------------------------------------------------------
+
+
+def test_a_command_gets_the_body_on_stdin(desk: Desk, tmp_path: Path):
+    desk.start(rule(command=["sh", "-c", f"cat > {tmp_path}/told"]))
+    desk.happen(why="so")
+    wait_for(told(desk))
+    assert json.loads((tmp_path / "told").read_text())["examples"][0]["error"] == "so"
+
+
+def test_a_command_that_fails_says_why_and_is_tried_again(desk: Desk, tmp_path: Path):
+    desk.start(rule(command=["sh", "-c", f"test -e {tmp_path}/ready || {{ echo no such list >&2; exit 4; }}"]))
+    desk.happen()
+    wait_for(lambda: any("exit code 4: no such list" in (error or "") for *_, error in desk.deliveries()))
+    (tmp_path / "ready").touch()
+    wait_for(told(desk))
+
+
+def test_a_command_that_does_not_exist_is_told_as_that(desk: Desk):
+    desk.start(rule(command=["no-such-command-anywhere"]))
+    desk.happen()
+    wait_for(lambda: any("No such file" in (error or "") for *_, error in desk.deliveries()))
+
+
+def test_a_command_that_hangs_is_killed_with_all_that_it_started(desk: Desk, tmp_path: Path):
+    script = f"sleep 300 & echo $! >> {tmp_path}/pids; echo $$ >> {tmp_path}/pids; wait"
+    desk.start(rule(command=["sh", "-c", script]))
+    desk.happen()
+    wait_for(lambda: any("did not end within" in (error or "") for *_, error in desk.deliveries()))
+    first = [int(line) for line in (tmp_path / "pids").read_text().split()[:2]]
+    wait_for(lambda: not any(map(is_running, first)))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_a_command_that_reads_nothing_is_as_good_as_any(desk: Desk):
+    desk.start(rule(command=["true"]))
+    desk.happen(why="x" * 400)
+    wait_for(told(desk))
+
+
+def test_a_line_in_the_log(desk: Desk, caplog: pytest.LogCaptureFixture):
+    desk.start(rule("deaths", log=True))
+    desk.happen(why="its heartbeat stopped")
+    wait_for(told(desk))
+    assert "alert deaths: worker_died: its heartbeat stopped" in caplog.text
+
+
+def test_each_way_is_told_once(desk: Desk, hook: HookServer, caplog: pytest.LogCaptureFixture):
+    desk.start(rule(webhook=f"{hook.url}/x", command=["true"], log=True))
+    desk.happen()
+    wait_for(told(desk, 3))
+    assert sorted(one["by"] for one in desk.events("alert_told")) == ["command", "log", "webhook"]
+    assert len(hook.calls) == 1
+
+
+# Beside the work ------------------------------------------------------------------------------------------------------
+
+
+def test_work_goes_on_while_every_address_hangs(run: Bench, desk: Desk, hook: HookServer):
+    pipeline = Pipeline("p")
+
+    @pipeline.stage(max_attempts=1)
+    def work(item: Item, ctx: Context) -> Any:
+        if item.key == "bad":
+            raise ValueError("boom")
+        return {}
+
+    desk.start(*(rule(f"r{n}", event="exhausted", webhook=f"{hook.url}/hang") for n in range(10)))
+    ran = run(pipeline, ["bad", *(f"k{n}" for n in range(200))])
+    assert ran.states("work") == {"done": 200, "exhausted": 1}
+    wait_for(lambda: hook.calls)
+
+
+def test_more_alerts_than_can_be_told_at_a_time_are_all_told(desk: Desk, hook: HookServer, monkeypatch: Any):
+    monkeypatch.setattr(alerting, "MOST_AT_ONCE", 3)
+    desk.start(*(rule(f"r{n}", webhook=f"{hook.url}/{'hang' if n < 2 else 'x'}") for n in range(12)))
+    desk.happen()
+    wait_for(lambda: len(hook.to("/x")) == 10)
+    assert {call.body["alert"] for call in hook.to("/x")} == {f"r{n}" for n in range(2, 12)}
+
+
+def test_a_stop_does_not_wait_for_an_address_that_hangs(desk: Desk, hook: HookServer, monkeypatch: Any):
+    monkeypatch.setattr(telling, "WEBHOOK_SECONDS", 60.0)
+    monkeypatch.setattr(alerting, "FAREWELL_SECONDS", 0.3)
+    mine = desk.start(rule(webhook=f"{hook.url}/hang"))
+    desk.happen()
+    wait_for(lambda: hook.calls)
+    began = time.monotonic()
+    mine.stop()
+    assert time.monotonic() - began < 2.0
+
+
+def test_a_stop_ends_a_command_that_is_running(desk: Desk, tmp_path: Path, monkeypatch: Any):
+    monkeypatch.setattr(telling, "COMMAND_SECONDS", 60.0)
+    monkeypatch.setattr(alerting, "FAREWELL_SECONDS", 0.2)
+    script = f"cd {tmp_path}; echo $$ > new; mv new pid; sleep 300"
+    mine = desk.start(rule(command=["sh", "-c", script]))
+    desk.happen()
+    wait_for(lambda: (tmp_path / "pid").exists())
+    mine.stop()
+    wait_for(lambda: not is_running(int((tmp_path / "pid").read_text())))
+
+
+def test_rules_may_change_while_it_runs(desk: Desk, hook: HookServer):
+    mine = desk.start(rule(webhook=f"{hook.url}/old"))
+    mine.set_rules([rule("b", event="pipeline_paused", webhook=f"{hook.url}/new")])
+    wait_for(lambda: desk.store.read(lambda tx: tx.run("look_at_alerts", names=["b"])))
+    desk.happen()
+    desk.happen("pipeline_paused", reason="out of credit")
+    wait_for(told(desk))
+    assert [call.path for call in hook.calls] == ["/new"]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_store_that_is_away_for_a_while_loses_no_alert(desk: Desk, hook: HookServer, caplog: Any, monkeypatch: Any):
+    monkeypatch.setattr(alerting, "PATIENCE_SECONDS", 0.2)
+    desk.start(rule(webhook=f"{hook.url}/x"))
+    desk.happen()
+    with open(f"{file_of(desk.url)}-writer", "rb+") as queue:
+        fcntl.flock(queue, fcntl.LOCK_EX)
+        time.sleep(0.5)
+    wait_for(told(desk))
+    assert len(hook.calls) >= 1
+    assert "stumbled" not in caplog.text
+
+
+# Several workers ------------------------------------------------------------------------------------------------------
+
+
+def test_several_workers_tell_each_alert_once(desk: Desk, hook: HookServer):
+    mine = rule(webhook=f"{hook.url}/x", every="0.3s", count=3)
+    for name in ("one", "two", "three"):
+        desk.start(mine, who=desk.join(name))
+    desk.happen(n=3)
+    wait_for(told(desk))
+    time.sleep(0.3)
+    desk.happen(n=4)
+    wait_for(told(desk, 2))
+    assert [call.body["count"] for call in hook.calls] == [3, 4]
+
+
+def test_what_a_killed_worker_was_telling_is_told_by_another(desk: Desk, hook: HookServer):
+    hook.answers = ["hang", 200]
+    given = {"event": "worker_died", "webhook": f"{hook.url}/x", "every": "1h"}
+    mine = rule(webhook=f"{hook.url}/x")
+    desk.idle(mine).one_pass()
+    desk.happen()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.alerting_main", desk.url, "dies", json.dumps(given)], cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        wait_for(lambda: hook.calls)
+        assert desk.idle(mine).one_pass() == (0, 0, 0)
+        assert len(hook.calls) == 1
+    finally:
+        process.kill()
+        process.communicate()
+    desk.store.write(lambda tx: reap.bury_gone(tx, machine.this_host(), desk.who.id, machine.is_alive))
+    desk.start(mine)
+    wait_for(told(desk))
+    assert [(call.answer, call.body["delivery"]) for call in hook.calls] == [
+        ("hang", hook.calls[0].body["delivery"]), (200, hook.calls[0].body["delivery"]),
+    ]  # fmt: skip

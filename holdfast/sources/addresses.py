@@ -1,0 +1,76 @@
+"""Which machines a source may talk to: those of the public internet, unless its author allows others.
+
+A name is looked up once, and the connection is made to an address that was checked: a name that means another machine a
+moment later gains nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any
+
+from holdfast.sources.contract import SourceFailed
+
+#: Public addresses at which clouds tell machines their secrets.
+_METADATA = frozenset({ip_address("168.63.129.16")})
+_NAT64 = ip_network("64:ff9b::/96")
+
+#: Family and address, as a socket takes them.
+Place = tuple[int, Any]
+
+
+def is_public(address: IPv4Address | IPv6Address) -> bool:
+    """Whether an address is one of the public internet, also where it holds another one inside."""
+    if isinstance(address, IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+        if inner is None and address in _NAT64:
+            inner = IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_public(inner)
+        if address.is_site_local:
+            return False
+    special = address.is_multicast or address.is_reserved or address.is_unspecified or address.is_loopback
+    return address.is_global and not special and not address.is_link_local and address not in _METADATA
+
+
+def places_of(host: str, port: int, *, allow_private: bool, seconds: float) -> list[Place]:
+    """Where a host can be reached, as far as that is allowed; SourceFailed if nowhere."""
+    found = _look_up(host, port, seconds)
+    allowed = []
+    for family, *_, place in found:
+        # Without the zone that a link-local address may have.
+        address = ip_address(str(place[0]).partition("%")[0])
+        if allow_private or is_public(address):
+            allowed.append((int(family), place))
+    if not allowed:
+        raise SourceFailed(
+            f"{host} is at {found[0][4][0]}, which is not an address of the public internet; if that is meant, set "
+            f"allow_private: true"
+        )
+    return allowed
+
+
+def _look_up(host: str, port: int, seconds: float) -> list[tuple[Any, ...]]:
+    """In a thread of its own: the system's resolver cannot be told how long to wait."""
+    answer: list[Any] = []
+
+    def ask() -> None:
+        try:
+            answer.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            answer.append(error)
+
+    thread = threading.Thread(target=ask, name="holdfast-resolver", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not answer:
+        raise SourceFailed(f"{host} could not be looked up within {seconds:g} s")
+    [found] = answer
+    if isinstance(found, Exception):
+        said = getattr(found, "strerror", None) or str(found)
+        raise SourceFailed(f"{host} could not be looked up: {said}")
+    if not found:
+        raise SourceFailed(f"{host} has no address")
+    return list(found)

@@ -1,0 +1,307 @@
+"""The discoverer: looks at every source that is due, one after the other, in the thread that calls it.
+
+User code, files and the network are only ever touched between transactions. A source that fails is written down and comes
+again later; the others are looked at all the same. One discoverer serves one worker, and makes one pass at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from holdfast.engine import discover
+from holdfast.engine.add import Decide, Looked, NewItem, as_looked, look_up, merged
+from holdfast.engine.discover import DueSource, Wanted
+from holdfast.errors import HoldfastError, LeaseLost, StoreError, UsageError, ValueRefused
+from holdfast.model.durations import spoken
+from holdfast.model.found import Checked, Counts, Found, Kept, check, label
+from holdfast.sources.contract import LookEnded, Source, SourceFailed, said
+from holdfast.sources.registry import SourceSpec
+from holdfast.store import Transaction
+
+log = logging.getLogger("holdfast.sources")
+
+T = TypeVar("T")
+Merge = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
+
+#: Items per transaction, and how much they may weigh together.
+BATCH = 500
+BATCH_BYTES = 8 * 1024 * 1024
+
+
+class Runs(Protocol):
+    """Runs a function of a transaction, and returns what that returned: `Store.write` or `Store.read`, or like them."""
+
+    def __call__(self, work: Callable[[Transaction], T], /) -> T: ...
+
+
+class Discoverer:
+    """Makes the looks of one worker. `sources` are those of its pipelines, by the pipeline's name."""
+
+    def __init__(
+        self,
+        write: Runs,
+        read: Runs,
+        worker: int,
+        sources: Mapping[str, Sequence[SourceSpec]],
+        *,
+        merges: Mapping[str, Merge] | None = None,
+        stop: threading.Event | None = None,
+        batch: int = BATCH,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write = write
+        self._read = read
+        self._worker = worker
+        self._sources = {pipeline: {spec.name: spec for spec in specs} for pipeline, specs in sources.items()}
+        #: By pipeline, for sources that name none of their own.
+        self._merges = dict(merges or {})
+        self._stop = stop or threading.Event()
+        self._batch = batch
+        self._clock = clock
+
+    def register(self) -> None:
+        """Make these the sources of their pipelines; what is new or changed becomes due."""
+
+        def is_synced(tx: Transaction) -> bool:
+            return all(discover.is_synced(tx, pipeline, wanted) for pipeline, wanted in self._wanted(tx.now).items())
+
+        def sync(tx: Transaction) -> None:
+            for pipeline, wanted in self._wanted(tx.now).items():
+                discover.sync_sources(tx, pipeline, wanted)
+
+        if not self._read(is_synced):
+            self._write(sync)
+
+    def one_pass(self) -> int:
+        """Look at each source that is due and that nobody else looks at, once; how many looks were made."""
+        looked: set[int] = set()
+        while any(self._sources.values()) and not self._stop.is_set():
+            if not self._read(lambda tx: discover.due_now(tx, self._worker, self._wanted(tx.now), but_not=looked)):
+                break
+            due = self._write(lambda tx: discover.take_due(tx, self._worker, self._wanted(tx.now), but_not=looked))
+            if due is None:
+                break
+            looked.add(due.id)
+            try:
+                _Look(self, due, self._sources[due.pipeline][due.name]).run()
+            except LeaseLost as error:
+                log.warning("%s", error)
+        return len(looked)
+
+    def _wanted(self, now: int) -> dict[str, dict[str, Wanted]]:
+        return {
+            pipeline: {name: spec.wanted(now) for name, spec in specs.items()}
+            for pipeline, specs in self._sources.items()
+        }
+
+
+class _Look:
+    """One look at one source, from taking it to its end."""
+
+    def __init__(self, owner: Discoverer, due: DueSource, spec: SourceSpec) -> None:
+        self._owner = owner
+        self._due = due
+        self._spec = spec
+        self._memory = due.memory
+        self._deadline = owner._clock() + spec.timeout_seconds
+        self._source: Source | None = None
+        self._merge: Merge | None = None
+        self._waiting: list[Checked] = []
+        self._weight = 0
+        self._seen = 0
+        self._kept: set[str] = set()
+        #: The source has told everything. What it remembers from here on stands for a whole look, and is saved with its end.
+        self._through = False
+        #: What is saved by now: what the source remembers, and how many bad rows were counted.
+        self._saved = discover.remembered(due, due.memory)
+        self._bad_saved = 0
+
+    def run(self) -> None:
+        began = self._owner._clock()
+        error: str | None = None
+        retry_after: float | None = None
+        try:
+            self._go_through()
+        except (LeaseLost, StoreError, KeyboardInterrupt):
+            # Not the source's fault. What was written stands, and the look goes on where it stopped.
+            raise
+        except LookEnded as ended:
+            if self._owner._stop.is_set():
+                self._hand_back()
+                return
+            error = str(ended)
+        except SourceFailed as failed:
+            error, retry_after = str(failed), failed.retry_after
+        except HoldfastError as refused:
+            error = str(refused)
+        except BaseException as broken:
+            # Also SystemExit and the like: one source never ends the others.
+            log.debug("source %r broke", self._due.name, exc_info=True)
+            error = said(broken)
+        self._finish(error, retry_after)
+        name, counts = f"source {self._due.name!r} of {self._due.pipeline!r}", self._due.counts
+        if error is None:
+            log.info(
+                "%s: %d found, %d new, %d changed, %d vanished, %d bad, in %s",
+                name, counts.found, counts.new, counts.changed, counts.vanished, counts.bad,
+                spoken(self._owner._clock() - began),
+            )  # fmt: skip
+        else:
+            log.warning("%s failed: %s", name, error)
+
+    def _go_through(self) -> None:
+        self._merge = self._spec.merge_function() or self._owner._merges.get(self._due.pipeline)
+        source = self._source = self._spec.open()
+        source.check = self._check
+        stream = source.look(self._memory)
+        try:
+            for one in stream:
+                self._check()
+                self._take(one)
+        finally:
+            # A program that it runs, or a file that it has set aside, goes with it.
+            close = getattr(stream, "close", None)
+            if close is not None:
+                close()
+        self._through = True
+        self._flush()
+        if self._due.counts.found == 0 and source.bad and not self._kept:
+            raise SourceFailed(f"none of its {source.bad} rows could be read; the first: {source.bad_example}")
+        if not source.missed and (source.whole if self._spec.whole is None else self._spec.whole):
+            self._set_vanished()
+
+    def _check(self) -> None:
+        if self._owner._stop.is_set():
+            raise LookEnded("the worker stops")
+        if self._owner._clock() > self._deadline:
+            limit = spoken(self._spec.timeout_seconds)
+            raise LookEnded(f"the look took longer than {limit}; if that is right, set timeout")
+
+    # What comes -------------------------------------------------------------------------------------------------------
+
+    def _take(self, one: Found | Kept) -> None:
+        assert self._source is not None
+        if isinstance(one, Kept):
+            self._kept.add(label(one.part))
+            return
+        self._seen += 1
+        if self._seen > self._spec.most:
+            raise SourceFailed(f"more than {self._spec.most:,} items; if that is right, set most")
+        try:
+            checked = check(one)
+        except (UsageError, ValueRefused) as error:
+            self._source.skip(f"{str(one.key)[:80]!r}: {error}")
+            return
+        self._waiting.append(checked)
+        self._weight += len(checked.data)
+        if len(self._waiting) >= self._owner._batch or self._weight >= BATCH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Write what has come so far, and what the source remembers by now."""
+        memory = self._new_memory()
+        if self._through:
+            memory = None
+        batch = self._with_contents(self._waiting)
+        while batch:
+            batch, decide = self._decided(batch)
+            bad = self._new_bad()
+            done = self._owner._write(
+                partial(discover.record_found, due=self._due, batch=batch, decide=decide, memory=memory, bad=bad)
+            )
+            self._due.counts, batch = done.counts, done.left
+            self._bad_saved += bad
+            if memory is not None and not batch:
+                self._saved = memory
+        self._waiting, self._weight = [], 0
+
+    def _with_contents(self, batch: list[Checked]) -> list[Checked]:
+        """Where a first mark differs and there is a second, look for that one; outside of any transaction."""
+        if not any(one.content for one in batch):
+            return batch
+        known = self._owner._read(partial(discover.known_marks, due=self._due, keys=[one.key for one in batch]))
+        settled = []
+        for one in batch:
+            self._check()
+            try:
+                settled.append(one.settled(known.get(one.key)))
+            except SourceFailed as error:
+                self._skip(str(error))
+        return settled
+
+    def _decided(self, batch: list[Checked]) -> tuple[list[Checked], Decide]:
+        """Let the merge function decide about items that are there and look different, outside of any transaction."""
+        if self._merge is None:
+            return batch, discover.newest
+        known = self._owner._read(partial(discover.known_marks, due=self._due, keys=[one.key for one in batch]))
+        items = {one.key: NewItem(one.key, one.data) for one in batch if not one.is_as(known.get(one.key))}
+        there = self._owner._read(partial(look_up, pipeline=self._due.pipeline, items=list(items.values())))
+        looked: dict[str, Looked] = {}
+        refused: set[str] = set()
+        for key, old in there.items():
+            try:
+                looked[key] = Looked(old, merged(self._merge, key, old, items[key].data))
+            except UsageError as error:
+                self._skip(str(error))
+                refused.add(key)
+        return [one for one in batch if one.key not in refused], as_looked(looked)
+
+    def _set_vanished(self) -> None:
+        """What this look did not come by is gone, unless it stood where nothing was read because nothing had changed."""
+        read, write, due = self._owner._read, self._owner._write, self._due
+        still, gone = read(partial(discover.unseen, due=due, kept=self._kept))
+        after: str | None = "" if gone else None
+        while after is not None:
+            self._check()
+            due.counts, after = write(partial(discover.set_vanished, due=due, kept=self._kept, after=after))
+        due.counts = due.counts + Counts(found=still, unchanged=still)
+
+    # The end ----------------------------------------------------------------------------------------------------------
+
+    def _finish(self, error: str | None, retry_after: float | None) -> None:
+        memory = self._new_memory() if error is None else self._last_flush()
+        self._due.counts.bad += self._new_bad()
+        example = self._source.bad_example if self._source else None
+
+        def work(tx: Transaction) -> None:
+            discover.finish_look(
+                tx, self._due, memory, self._spec.wanted(tx.now).next_at, self._due.counts, error,
+                retry_after=retry_after, bad_example=example,
+            )  # fmt: skip
+
+        self._owner._write(work)
+
+    def _hand_back(self) -> None:
+        memory = self._last_flush()
+        self._owner._write(partial(discover.hand_back, due=self._due, memory=memory, counts=self._due.counts))
+        log.info("source %r of %r: the look goes on later", self._due.name, self._due.pipeline)
+
+    def _last_flush(self) -> str | None:
+        """Write what came before the look broke off. If that cannot be, nothing newer is remembered: it comes again."""
+        try:
+            self._flush()
+            return None if self._through else self._new_memory()
+        except (LeaseLost, StoreError):
+            raise
+        except HoldfastError:
+            return None
+
+    def _new_memory(self) -> str | None:
+        """What the source remembers, if that has changed since it was saved."""
+        try:
+            memory = discover.remembered(self._due, self._memory)
+        except ValueRefused as refused:
+            raise SourceFailed(f"what it remembers cannot be stored: {refused}") from None
+        return memory if memory != self._saved else None
+
+    def _new_bad(self) -> int:
+        return (self._source.bad if self._source else 0) - self._bad_saved
+
+    def _skip(self, what: str) -> None:
+        assert self._source is not None
+        self._source.skip(what)

@@ -1,0 +1,74 @@
+"""Entries of a feed, RSS or Atom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+from urllib.parse import urljoin
+
+from holdfast.sources import fetch, urls, xml
+from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
+from holdfast.sources.documents import Documents
+
+_ROOTS = ("rss", "RDF", "feed")
+_LONGEST = 1000
+
+
+class Feed(Source):
+    """A feed: each entry is an item; its id is the key, or its address where it has none."""
+
+    kind = "feed"
+    options: ClassVar[Mapping[str, Reader]] = {"feed": urls.read_url, **fetch.OPTIONS}
+
+    def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept]:
+        url = self.settings["feed"]
+        accept = "application/atom+xml, application/rss+xml, application/xml, text/xml, */*"
+        documents = Documents(self, memory, url)
+        with documents.changed(url, accept=accept) as document:
+            if document is None:
+                yield Kept()
+                return
+            for record in xml.records(document.file, ("item", "entry"), urls.shown(url), self.check):
+                if record.name:
+                    if found := self._entry(document.url, record):
+                        yield found
+                elif record.attributes["name"] not in _ROOTS:
+                    raise SourceFailed(
+                        f"{urls.shown(url)} is not a feed: its root is <{record.attributes['name'][:40]}>"
+                    )
+        documents.remember()
+
+    def _entry(self, base: str, record: xml.Record) -> Found | None:
+        link = _link(base, record)
+        id_ = record.text("guid", "id") or record.attributes.get(_ABOUT)
+        try:
+            # An id is a text, even where it looks like an address; an address may be written in many ways.
+            key = urls.bounded_key(id_) if id_ else urls.url_key(link or "", fragment=True)
+        except ValueError:
+            self.skip(f"an entry without an id or an address: {(record.text('title') or '')[:80]!r}")
+            return None
+        data = {
+            "url": link, "id": id_, "title": record.text("title"), "summary": record.text("description", "summary"),
+            "published": record.text("pubDate", "published", "dc:date"), "updated": record.text("updated"),
+        }  # fmt: skip
+        return Found(key, {name: value[: _SIZES.get(name, _LONGEST)] for name, value in data.items() if value})
+
+
+#: The one attribute that RSS 1.0 keeps an id in.
+_ABOUT = "http://www.w3.org/1999/02/22-rdf-syntax-ns# about"
+_SIZES = {"summary": xml.MAX_TEXT, "url": 8000}
+
+
+def _link(base: str, record: xml.Record) -> str | None:
+    """Where the entry is read: Atom says so in an attribute, of one link among several, RSS in the text."""
+    best: str | None = None
+    for element in record.fields.get("link", ()):
+        target = (element.attributes.get("href") or element.text).strip()
+        if target and (best is None or element.attributes.get("rel", "alternate") == "alternate"):
+            best = target
+            if element.attributes.get("rel", "alternate") == "alternate":
+                break
+    try:
+        return urljoin(base, best) if best else None
+    except ValueError:
+        return None

@@ -1,0 +1,322 @@
+"""Fetch: one GET over HTTP, of which everything is bounded: time, size, redirects, and the machines that are asked.
+
+A document that has not changed is not read: the server is asked with what it said last time (ETag, Last-Modified), and where
+it does not know, a hash of the content decides. The body is on disk before anybody reads it, so nobody keeps a server waiting.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import socket
+import ssl
+import tempfile
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
+from typing import IO, Any
+from urllib.parse import SplitResult, unquote, urljoin
+
+from holdfast.sources import readers, urls
+from holdfast.sources.addresses import Place, places_of
+from holdfast.sources.contract import Reader, SourceFailed
+from holdfast.sources.inflate import PIECE, inflated, unpacked
+
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 30.0
+REQUEST_SECONDS = 120.0
+REDIRECTS = 5
+MAX_BYTES = 50 * 1000 * 1000
+#: Larger bodies are kept on disk while they are read.
+IN_MEMORY_BYTES = 1024 * 1024
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_BUSY = frozenset({429, 503})
+
+#: What every source that fetches may set.
+OPTIONS: Mapping[str, Reader] = {
+    "headers": readers.headers,
+    "allow_private": readers.flag,
+    "max_bytes": readers.size,
+    "request_timeout": readers.some_time,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a source may do to fetch."""
+
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    allow_private: bool = False
+    max_bytes: int = MAX_BYTES
+    connect_seconds: float = CONNECT_SECONDS
+    read_seconds: float = READ_SECONDS
+    request_seconds: float = REQUEST_SECONDS
+    redirects: int = REDIRECTS
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], *, max_bytes: int = MAX_BYTES) -> Policy:
+        total = settings.get("request_timeout", REQUEST_SECONDS)
+        return cls(
+            headers=settings.get("headers", {}), allow_private=settings.get("allow_private", False),
+            max_bytes=settings.get("max_bytes", max_bytes), connect_seconds=min(CONNECT_SECONDS, total),
+            read_seconds=min(READ_SECONDS, total), request_seconds=total,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Document:
+    """A body that was read to its end, and what tells it from a later one."""
+
+    url: str
+    file: IO[bytes]
+    size: int
+    links: str
+    #: To be given to the next `fetch` of it, once all that is in it was used.
+    notes: dict[str, str]
+
+    def __enter__(self) -> Document:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+
+def fetch(
+    url: str, policy: Policy, *, home: str | None = None, known: Mapping[str, Any] | None = None,
+    check: Callable[[], None] = lambda: None, accept: str = "*/*",
+) -> Document | None:  # fmt: skip
+    """The document at a URL, or None if it is as it was when `known` was noted. Whatever goes wrong is SourceFailed.
+
+    The policy's headers are for the origin of `home`, the address that a person wrote, and go nowhere else.
+    """
+    known = known or {}
+    deadline = time.monotonic() + policy.request_seconds
+    first = _split(home or url)
+    at = url
+    for _ in range(policy.redirects + 1):
+        parts = _split(at)
+        sent = _headers(parts, first, policy, known, accept)
+        with _asked(parts, sent, policy, deadline, check) as answer:
+            if answer.status in _REDIRECTS:
+                at = _redirected(at, answer.getheader("Location"))
+                continue
+            if answer.status == 304 and known:
+                return None
+            if answer.status != 200:
+                raise SourceFailed(
+                    f"{urls.shown(at)} answered {answer.status} {answer.reason[:100]}",
+                    status=answer.status,
+                    retry_after=_retry_after(answer) if answer.status in _BUSY else None,
+                )
+            return _read(at, answer, policy, known, deadline, check)
+    raise SourceFailed(f"{urls.shown(url)} redirects more than {policy.redirects} times")
+
+
+# Asking ---------------------------------------------------------------------------------------------------------------
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urls.split(url)
+        urls.origin(parts)
+    except ValueError as error:
+        raise SourceFailed(f"{urls.shown(url)}: {error}") from None
+    return parts
+
+
+def _headers(
+    parts: SplitResult, first: SplitResult, policy: Policy, known: Mapping[str, Any], accept: str
+) -> dict[str, str]:  # fmt: skip
+    sent = {"User-Agent": "holdfast", "Accept": accept, "Accept-Encoding": "gzip", "Connection": "close"}
+    if urls.origin(parts) == urls.origin(first):
+        # Secrets are for whom they were meant, and for nobody it sends us to.
+        if first.username is not None:
+            pair = f"{unquote(first.username)}:{unquote(first.password or '')}"
+            sent["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+        own = {name.lower() for name in policy.headers}
+        sent = {name: value for name, value in sent.items() if name.lower() not in own} | dict(policy.headers)
+    if known.get("etag"):
+        sent["If-None-Match"] = str(known["etag"])
+    if known.get("modified"):
+        sent["If-Modified-Since"] = str(known["modified"])
+    return sent
+
+
+@contextmanager
+def _asked(
+    parts: SplitResult, headers: Mapping[str, str], policy: Policy, deadline: float, check: Callable[[], None]
+) -> Iterator[http.client.HTTPResponse]:  # fmt: skip
+    """An answer whose body can be read; the connection is cut at the deadline, whatever it is doing then."""
+    where = urls.shown(parts.geturl())
+    host, port = urls.host_of(parts), urls.port_of(parts)
+    check()
+    places = places_of(host, port, allow_private=policy.allow_private, seconds=policy.connect_seconds)
+    line: socket.socket | None = None
+    try:
+        line = _connect(places, policy, deadline)
+        with _cut_at(line, deadline):
+            if parts.scheme == "https":
+                line = _tls().wrap_socket(line, server_hostname=host)
+            line.settimeout(policy.read_seconds)
+            connection = _connection(parts.scheme, host, port)
+            connection.sock = line
+            connection.request("GET", urls.target(parts), headers=dict(headers))
+            with connection.getresponse() as answer:
+                yield answer
+    except (OSError, http.client.HTTPException, ValueError, EOFError) as error:
+        if time.monotonic() >= deadline:
+            raise SourceFailed(f"{where} took longer than {policy.request_seconds:g} s") from None
+        raise SourceFailed(f"{where}: {_said(error, policy)}") from None
+    finally:
+        if line is not None:
+            line.close()
+
+
+def _connect(places: Iterable[Place], policy: Policy, deadline: float) -> socket.socket:
+    trouble: OSError = TimeoutError()
+    for family, place in places:
+        line = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            line.settimeout(max(0.001, min(policy.connect_seconds, deadline - time.monotonic())))
+            line.connect(place)
+            return line
+        except OSError as error:
+            line.close()
+            trouble = error
+    raise trouble
+
+
+@contextmanager
+def _cut_at(line: socket.socket, deadline: float) -> Iterator[None]:
+    """Time limits of a socket count from byte to byte; this one counts for all of them."""
+    # A second descriptor of the same connection: the first may be wrapped, or closed, by then.
+    other = socket.socket(fileno=os.dup(line.fileno()))
+
+    def cut() -> None:
+        with suppress(OSError):
+            other.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(max(0.0, deadline - time.monotonic()), cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        other.close()
+
+
+def _connection(scheme: str, host: str, port: int) -> http.client.HTTPConnection:
+    if scheme == "https":
+        return http.client.HTTPSConnection(host, port, context=_tls())
+    return http.client.HTTPConnection(host, port)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _redirected(at: str, location: str | None) -> str:
+    if not location:
+        raise SourceFailed(f"{urls.shown(at)} redirects to nowhere")
+    try:
+        # Headers are read as Latin-1; a server that sends UTF-8 is understood too.
+        with suppress(UnicodeError):
+            location = location.encode("latin-1").decode()
+        return urljoin(at, location)
+    except ValueError:
+        raise SourceFailed(f"{urls.shown(at)} redirects to something that is no URL") from None
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def _read(
+    url: str, answer: http.client.HTTPResponse, policy: Policy, known: Mapping[str, Any], deadline: float,
+    check: Callable[[], None],
+) -> Document | None:  # fmt: skip
+    where = urls.shown(url)
+    chunks: Iterable[bytes] = _body(answer, where, policy.max_bytes, deadline, check)
+    coding = (answer.getheader("Content-Encoding") or "identity").strip().lower()
+    if coding in ("gzip", "x-gzip"):
+        chunks = inflated(chunks, where)
+    elif coding != "identity":
+        raise SourceFailed(f"{where}: its body is encoded as {coding[:40]!r}, which nobody asked for")
+    # Closed by the document, or below.
+    file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES)  # noqa: SIM115
+    digest, size = hashlib.blake2b(digest_size=16), 0
+    try:
+        for piece in unpacked(chunks, where):
+            size += len(piece)
+            if size > policy.max_bytes:
+                raise _too_large(where, policy.max_bytes)
+            digest.update(piece)
+            file.write(piece)
+        notes = {"hash": digest.hexdigest()}
+        for name, header in (("etag", "ETag"), ("modified", "Last-Modified")):
+            value = answer.getheader(header)
+            if value and len(value) <= 500 and value.isprintable() and value.isascii():
+                notes[name] = value
+        if known.get("hash") == notes["hash"]:
+            file.close()
+            return None
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return Document(url, file, size, answer.getheader("Link") or "", notes)
+
+
+def _body(
+    answer: http.client.HTTPResponse, where: str, most: int, deadline: float, check: Callable[[], None]
+) -> Iterator[bytes]:  # fmt: skip
+    size = 0
+    while chunk := answer.read1(PIECE):
+        size += len(chunk)
+        if size > most:
+            raise _too_large(where, most)
+        check()
+        yield chunk
+    if time.monotonic() >= deadline:
+        # A body without a length ends with the connection, also if that was cut.
+        raise TimeoutError
+    if answer.length:
+        raise http.client.IncompleteRead(b"", answer.length)
+
+
+def _too_large(where: str, most: int) -> SourceFailed:
+    return SourceFailed(f"{where} sends more than {most:,} bytes; if that is right, set max_bytes")
+
+
+def _retry_after(answer: http.client.HTTPResponse) -> float | None:
+    """Seconds, from a number or a date."""
+    given = (answer.getheader("Retry-After") or "").strip()
+    if given.isascii() and given.isdigit() and len(given) < 10:
+        return float(given)
+    try:
+        date = parsedate_to_datetime(given)
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return None
+    return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+
+
+def _said(error: BaseException, policy: Policy) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {policy.read_seconds:g} s"
+    if isinstance(error, http.client.IncompleteRead):
+        return "its body ends too early"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not valid ({error.verify_message})"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {str(error)[:200]}" if str(error) else type(error).__name__

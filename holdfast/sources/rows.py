@@ -1,0 +1,85 @@
+"""Rows of whatever kind, as found items: which value is the key, and which is the mark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from holdfast.model import codec
+from holdfast.model.found import Found
+
+_MISSING = object()
+
+
+class BadRow(Exception):
+    """A row that cannot be an item; the others can."""
+
+
+def found_in(row: Any, key: str, *, mark: str | None = None) -> Found:
+    """An item from a row: a mapping with a key at the path `key`, or a key alone."""
+    if isinstance(row, str):
+        return Found(row, {})
+    if not isinstance(row, Mapping):
+        raise BadRow(f"a {_kind(row)}, not an object with a key")
+    value = at(row, key)
+    if value is _MISSING:
+        raise BadRow(f"nothing at {key!r}")
+    data = {name: value for name, value in row.items() if name != "key"}
+    noted = at(row, mark) if mark else None
+    return Found(as_key(value), data, "" if noted in (None, _MISSING) else codec.digest([noted]))
+
+
+def as_key(value: Any) -> str:
+    """A key from a text or a whole number."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise BadRow(f"a {_kind(value)} as its key, which is neither a text nor a whole number")
+
+
+def at(value: Any, path: str) -> Any:
+    """What lies at a path of names and numbers, or `missing`."""
+    if isinstance(value, Mapping) and path in value:
+        return value[path]
+    for step in path.split("."):
+        if isinstance(value, Mapping):
+            value = value.get(step, _MISSING)
+        elif isinstance(value, list) and step.isascii() and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return _MISSING
+    return value
+
+
+def is_missing(value: Any) -> bool:
+    return value is _MISSING
+
+
+def plain(value: Any) -> Any:
+    """A value of a database as JSON has it; times as ISO 8601, exact numbers as text. BadRow for what has no such form."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadRow(f"the number {value!r}, which JSON does not have")
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, (Decimal, UUID)):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        raise BadRow("bytes: leave the column out of the query")
+    raise BadRow(f"a value of type {type(value).__name__}: let the query return a text")
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else type(value).__name__

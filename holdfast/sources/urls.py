@@ -1,0 +1,135 @@
+"""URLs: one way to write each, so that it can be a key, and one way to show it, without what may be secret in it."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import Any
+from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
+
+from holdfast.errors import UsageError
+from holdfast.model.found import short_hash
+from holdfast.model.item import MAX_KEY_BYTES
+
+_PORTS = {"http": 80, "https": 443}
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+
+
+def read_url(value: Any, what: str) -> str:
+    """Check an http or https URL as a person wrote it."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what}: {value!r} is not a text")
+    try:
+        split(value)
+    except ValueError as error:
+        raise UsageError(f"{what}: {shown(value)!r}: {error}") from None
+    return value
+
+
+def split(url: str) -> SplitResult:
+    """The parts of an http or https URL; ValueError says what is wrong with it."""
+    try:
+        parts = urlsplit(url.strip())
+        if parts.port == 0:
+            raise ValueError("port 0")
+    except ValueError as error:
+        raise ValueError(f"not a URL ({error})") from None
+    if parts.scheme not in _PORTS:
+        raise ValueError("only http:// and https:// addresses are read")
+    if not parts.hostname:
+        raise ValueError("it names no host")
+    if any(char.isspace() or ord(char) < 32 or ord(char) == 127 for char in parts.netloc):
+        raise ValueError("its host has characters that no host has")
+    if any("\ud800" <= char <= "\udfff" for char in url):
+        raise ValueError("it has half a character in it")
+    return parts
+
+
+def port_of(parts: SplitResult) -> int:
+    return parts.port or _PORTS[parts.scheme]
+
+
+def origin(parts: SplitResult) -> tuple[str, str, int]:
+    """Who answers: scheme, host and port."""
+    return parts.scheme, host_of(parts), port_of(parts)
+
+
+def host_of(parts: SplitResult) -> str:
+    """The host as it is asked for: lower case, in ASCII."""
+    host = (parts.hostname or "").rstrip(".")
+    if host.isascii():
+        return host.lower()
+    try:
+        return host.encode("idna").decode().lower()
+    except UnicodeError:
+        raise ValueError("its host is no name that can be looked up") from None
+
+
+def target(parts: SplitResult) -> str:
+    """What a server is asked for: path and query as they were written, with escapes where there must be some."""
+    path = quote(parts.path, safe="/:@!$&'()*+,;=~%") or "/"
+    query = quote(parts.query, safe="/:@!$&'()*+,;=~%?")
+    return f"{path}?{query}" if query else path
+
+
+def normalise(url: str, *, fragment: bool = False) -> str:
+    """One text for all ways to write the same URL; without user and password, and without its fragment unless that is
+    asked for. ValueError if it is none."""
+    parts = split(url)
+    host = host_of(parts)
+    netloc = f"[{host}]" if ":" in host else host
+    if port_of(parts) != _PORTS[parts.scheme]:
+        netloc = f"{netloc}:{port_of(parts)}"
+    path = _plain(parts.path, "/:@!$&'()*+,;=") or "/"
+    if "/." in path:
+        trailing = path.endswith(("/", "/.", "/.."))
+        path = posixpath.normpath(path)
+        path = f"{path.rstrip('/')}/" if trailing else path
+    # One slash at the beginning, whatever the normalising made of two.
+    path = f"/{path.lstrip('/')}"
+    safe = "/:@!$&'()*+,;=?"
+    end = _plain(parts.fragment, safe) if fragment else ""
+    return urlunsplit((parts.scheme, netloc, path, _plain(parts.query, safe), end))
+
+
+def url_hash(url: str) -> str:
+    """Thirty-two characters that stand for a URL, however it is written."""
+    return short_hash(normalise(url))
+
+
+def url_key(url: str, *, fragment: bool = False) -> str:
+    """A URL as the key of an item: normalised. ValueError if it is none."""
+    return bounded_key(normalise(url, fragment=fragment))
+
+
+def bounded_key(text: str) -> str:
+    """A text as a key; one that is too long has a hash in place of its end."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= MAX_KEY_BYTES:
+        return text
+    return f"{encoded[: MAX_KEY_BYTES - 33].decode('utf-8', 'ignore')}#{short_hash(text)}"
+
+
+def shown(url: str) -> str:
+    """For messages: without user, password, query and fragment, any of which may be secret."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+        text = f"{parts.scheme}://{host}{port}{parts.path}" if parts.scheme and host else url.partition("?")[0]
+        if "@" in text and not host:
+            text = text.rpartition("@")[2]
+    except ValueError:
+        text = url.partition("?")[0].rpartition("@")[2]
+    return "".join(char if char.isprintable() else "?" for char in text[:200])
+
+
+def _plain(text: str, safe: str) -> str:
+    """Escapes only where they are needed, in capitals."""
+
+    def escape(found: re.Match[str]) -> str:
+        char = chr(int(found[1], 16))
+        return char if char in _UNRESERVED else f"%{found[1].upper()}"
+
+    return _ESCAPE.sub(escape, quote(text, safe=f"{safe}%"))

@@ -1,0 +1,138 @@
+"""From a sound tree to the values of the model. Functions are asked of `find`, so that the same code can check a file
+with stand-ins, before anything of the user's runs, and build it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from holdfast.errors import DefinitionError, HoldfastError
+from holdfast.jobfile.handlers import Handlers, takes
+from holdfast.jobfile.keys import is_dotted
+from holdfast.jobfile.problems import Place, Problems, below
+from holdfast.jobfile.reading import Node
+from holdfast.jobfile.shapes import discreet
+from holdfast.model.backoff import Backoff
+from holdfast.model.durations import seconds
+from holdfast.model.money import micros
+from holdfast.model.stage import PipelineSpec, StageSpec
+
+Function = Callable[..., Any]
+
+
+class Find(Protocol):
+    def __call__(self, node: Node, path: str, /) -> Function:
+        """The function that a node names."""
+        ...
+
+
+def stand_in(item: Any, ctx: Any) -> None:
+    """In place of a function that is not there yet."""
+
+
+def finder(handlers: Handlers, problems: Problems) -> Find:
+    """Find functions by their paths; one that is not there is a problem, and a stand-in takes its place."""
+
+    def find(node: Node, path: str, /) -> Function:
+        try:
+            return handlers.find(node.value)
+        except DefinitionError as error:
+            problems.add(node.place, path, discreet(node, str(error)))
+            return stand_in
+
+    return find
+
+
+def build_stage(name: str, node: Node, path: str, find: Find) -> StageSpec:
+    """One stage; raises what the model says about it."""
+    given = node.plain()
+
+    def function(key: str) -> Any:
+        one = node.get(key)
+        return None if one is None else find(one, below(path, key))
+
+    units = node.get("units")
+    return StageSpec(
+        name=name,
+        handler=function("handler"),
+        after=_several(given.get("after", ())),
+        version=given.get("version", "1"),
+        max_attempts=given.get("max_attempts", 5),
+        timeout_seconds=seconds(given["timeout"]) if "timeout" in given else None,
+        batch=given.get("batch"),
+        isolate=given.get("isolate"),
+        backoff=_backoff(given.get("backoff", {})),
+        compatible_from=_several(given.get("compatible_from", ())),
+        normalise=function("normalise"),
+        after_children=given.get("after_children"),
+        resources=_several(given.get("resource", ())),
+        estimate=function("estimate") if is_dotted(str(given.get("estimate", ""))) else _amount(given.get("estimate")),
+        units={unit: find(one, below(below(path, "units"), unit)) for unit, one in units.items()} if units else {},
+    )
+
+
+def build_pipeline(name: str, node: Node, path: str, find: Find, problems: Problems) -> PipelineSpec | None:
+    """A pipeline of a file that was checked: what can still be wrong with it is how its functions look."""
+    stages = []
+    for stage, one in node.value["stages"].items():
+        where = below(below(path, "stages"), stage)
+        try:
+            stages.append(build_stage(stage, one, where, find))
+        except HoldfastError as error:
+            handler = one.value["handler"]
+            problems.add(handler.place, below(where, "handler"), without_stage(str(error), stage))
+    if len(stages) < len(node.value["stages"].value):
+        return None
+    try:
+        return PipelineSpec.build(name, stages)
+    except HoldfastError as error:
+        problems.add(node.key_place, path, str(error))
+        return None
+
+
+def build_merge(node: Node, path: str, find: Find, problems: Problems) -> Function:
+    merge = find(node, path)
+    if not takes(merge, 2):
+        what = "the function cannot be called as merge(old, new), expected one that takes these two"
+        problems.add(node.place, path, what)
+    return merge
+
+
+def read_by(
+    read: Callable[..., Any], name: str, node: Node, path: str, problems: Problems, **more: Any
+) -> Any:  # fmt: skip
+    """Let somebody else read a source or an alert; what they refuse is a problem at its key."""
+    try:
+        return read(name, node.plain(), where=path, **more)
+    except HoldfastError as error:
+        problems.add(key_of(node, path, str(error)), path, discreet(node, str(error).removeprefix(f"{path}: ")))
+        return None
+
+
+def key_of(node: Node, path: str, said: str) -> Place:
+    """Where to point: at the key of the mapping that an error names first, or at the mapping's own."""
+    rest = said.removeprefix(f"{path}: ").partition(":")
+    inner = node.get(rest[0]) if rest[1] else None
+    return inner.key_place if inner is not None else node.key_place
+
+
+def without_stage(said: str, stage: str) -> str:
+    return said.removeprefix(f"stage {stage!r}: ")
+
+
+def _several(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _amount(value: Any) -> int | None:
+    return None if value is None else micros(value)
+
+
+def _backoff(given: dict[str, Any]) -> Backoff:
+    values: dict[str, float] = {}
+    for key, target in (("first", "first_seconds"), ("most", "most_seconds")):
+        if key in given:
+            values[target] = seconds(given[key])
+    if "factor" in given:
+        values["factor"] = given["factor"]
+    return Backoff(**values)

@@ -1,0 +1,232 @@
+"""Every key that a job file knows, what stands under it and what it is for. The checks and the JSON Schema both come
+from here; keys of limits and of guards are those of `model.resource` and `model.guards`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.jobfile.shapes import VARIABLE, Either, Free, Key, Many, Named, Scalar, Schema, Table
+from holdfast.model.durations import seconds
+from holdfast.model.guards import Guards
+from holdfast.model.money import micros
+from holdfast.model.rate import Rate
+from holdfast.model.resource import ResourceSpec
+
+_WORD = r"[^\W\d]\w*"
+_DOTTED = re.compile(rf"{_WORD}(?:\.{_WORD})*(?:\.{_WORD}|:{_WORD}(?:\.{_WORD})*)")
+
+
+def is_dotted(text: str) -> bool:
+    """Whether this can be the full dotted path of a function."""
+    return bool(_DOTTED.fullmatch(text))
+
+
+def _dotted(value: str, where: str) -> None:
+    if not is_dotted(value):
+        raise UsageError(
+            f"{where}: {value!r} is no full dotted path, expected package.module.name, or package.module:object.name"
+        )
+
+
+def _store(value: str, where: str) -> None:
+    if not value.startswith(("sqlite://", "postgresql://", "postgres://")):
+        # Nothing of it is shown: it may hold a password where none belongs.
+        raise UsageError(f"{where}: an address of no known kind, expected sqlite:///PATH or postgresql://…")
+
+
+def _not_empty(value: str, where: str) -> None:
+    if not value.strip():
+        raise UsageError(f"{where}: the text is empty, expected one that says something")
+
+
+def _longer_than_zero(value: Any, where: str) -> None:
+    if seconds(value, what=where) <= 0:
+        raise UsageError(f"{where}: {value!r} is no time at all, expected more")
+
+
+def _at_least(least: float) -> Callable[[Any, str], None]:
+    def read(value: Any, where: str) -> None:
+        if value < least:
+            raise UsageError(f"{where}: {value!r} is too small, expected {least} or more")
+
+    return read
+
+
+def _estimate(value: Any, where: str) -> None:
+    if isinstance(value, str) and is_dotted(value):
+        return
+    try:
+        micros(value, what=where)
+    except UsageError as error:
+        raise UsageError(f"{error}, or the full dotted path of a function of the item") from None
+
+
+def _process(value: str, where: str) -> None:
+    if value != "process":
+        raise UsageError(f"{where}: {value!r} is unknown, expected process")
+
+
+def _limit(key: str, **beside: Any) -> Callable[[Any, str], None]:
+    """Let the model read one limit; `beside` is what it needs along with it."""
+    return _through(lambda value: ResourceSpec.read("", {key: value, **beside}, where="@"))
+
+
+def _of_breaker(key: str) -> Callable[[Any, str], None]:
+    return _through(lambda value: ResourceSpec.read("", {"breaker": {key: value}}, where="@"))
+
+
+def _guard(key: str) -> Callable[[Any, str], None]:
+    return _through(lambda value: Guards.read({key: value}, where="@"))
+
+
+def _zone(value: str, where: str) -> None:
+    try:
+        ZoneInfo(value)
+    except (OSError, ValueError, KeyError):
+        raise UsageError(f"{where}: {value!r} is no time zone, expected one like Europe/Berlin") from None
+
+
+def _through(read: Callable[[Any], object]) -> Callable[[Any, str], None]:
+    def one(value: Any, where: str) -> None:
+        try:
+            read(value)
+        except HoldfastError as error:
+            raise UsageError(re.sub(r"^@(?:: \w+)*: ", "", str(error))) from None
+
+    return one
+
+
+def _text(expected: str, read: Callable[[Any, str], object], **more: Any) -> Scalar:
+    return Scalar(expected, (str,), {"type": "string", **more}, read)
+
+
+def _time(read: Callable[[Any, str], object]) -> Scalar:
+    pattern = rf"^\s*([0-9.]+(us|ms|s|m|h|d))+\s*$|^\s*[0-9.]+([eE][-+]?[0-9]+)?\s*$|{VARIABLE['pattern']}"
+    described: Schema = {"type": ["number", "string"], "minimum": 0, "pattern": pattern, "examples": ["30s", "1h30m"]}
+    return Scalar("a length of time, as in 45s, 30m or 1h30m", (int, float, str), described, read)
+
+
+def _whole(read: Callable[[Any, str], object]) -> Scalar:
+    return Scalar("a whole number of 1 or more", (int,), {"type": "integer", "minimum": 1}, read)
+
+
+def _money(read: Callable[[Any, str], object]) -> Scalar:
+    described: Schema = {"type": ["number", "string"], "minimum": 0}
+    return Scalar('an amount, as in "0.40"', (int, float, str), described, read)
+
+
+_RATE_PATTERN = rf"^\s*[0-9][0-9_]*(\.[0-9]+)?\s*/\s*[A-Za-z]+\s*$|{VARIABLE['pattern']}"
+
+
+def _rate(read: Callable[[Any, str], object]) -> Scalar:
+    return _text("a rate, as in 60/min", read, pattern=_RATE_PATTERN, examples=["10/s", "60/min", "1000/hour"])
+
+
+TEXT = _text("a text", _not_empty, minLength=1)
+ZONE = _text("a time zone, as in Europe/Berlin", _zone, examples=["Europe/Berlin", "UTC"])
+FLAG = Scalar("true or false", (bool,), {"type": "boolean"})
+DOTTED = _text(
+    "the full dotted path of a function, as in books.extract", _dotted, pattern=rf"[.:]|{VARIABLE['pattern']}"
+)
+
+BREAKER = Table({
+    "failures": Key(_whole(_of_breaker("failures")), "how many failures in a row open it"),
+    "share": Key(
+        Scalar("a number over 0, up to 1", (int, float), {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+               _of_breaker("share")),
+        "the share of failures that opens it",
+    ),
+    "minimum": Key(_whole(_of_breaker("minimum")), "how many results there must be before the share counts"),
+    "probe_after": Key(_time(_of_breaker("probe_after")), "how long it stays open before one attempt probes"),
+})  # fmt: skip
+
+_FLAG_OR_BREAKER = Scalar("true, false, or a mapping with 'failures', 'share', …", (bool,), {"type": "boolean"})
+
+LIMITS = {
+    "rate": Key(_rate(_limit("rate")), "how often, as in 60/min"),
+    "burst": Key(_whole(_limit("burst", rate="1/s")), "how many at once after a pause; needs a rate"),
+    "concurrency": Key(_whole(_limit("concurrency")), "how many at a time"),
+    "units": Key(
+        Named(_rate(lambda value, where: Rate.read(value, what=where)), "rate", r".{1,100}", "a text"),
+        "rates of weighted units, as in tokens: 100000/min",
+    ),
+    "budget_per_day": Key(_money(_limit("budget_per_day")), "how much may be spent in a day"),
+    "budget": Key(_money(_limit("budget")), "how much may be spent in all"),
+    "zone": Key(ZONE, "the time zone of the day"),
+    "cool": Key(_time(_limit("cool")), "how long a rate limit without a time cools down"),
+    "cool_most": Key(_time(_limit("cool_most")), "how long any rate limit may"),
+    "adaptive": Key(FLAG, "halve the pace on a rate limit, and let it grow back"),
+    "breaker": Key(Either(_FLAG_OR_BREAKER, BREAKER), "begin nothing more after failures; true, or a mapping"),
+}  # fmt: skip
+
+RESOURCE = Table(LIMITS)
+
+GUARDS = Table({
+    "hours": Key(_text("a part of the day, as in 22:00-06:00", _guard("hours")), "the part of the day for work"),
+    "zone": Key(ZONE, "the time zone of the hours; needs hours"),
+    "disk_free": Key(
+        Scalar("a size, as in 5GB", (int, str), {"type": ["integer", "string"], "minimum": 0}, _guard("disk_free")),
+        "how much disk must be free",
+    ),
+    "exists": Key(Many(TEXT), "a path that must exist, or several"),
+    "handler": Key(Many(DOTTED), "a function that says whether work may begin, by full dotted path, or several"),
+})  # fmt: skip
+
+TUNING = Table({
+    **LIMITS,
+    "guards": Key(GUARDS, "conditions for work to begin"),
+    "stages": Key(Named(RESOURCE, "stage"), "limits of single stages"),
+})  # fmt: skip
+
+BACKOFF = Table({
+    "first": Key(_time(lambda value, where: seconds(value, what=where)), "the longest wait after the first failure"),
+    "most": Key(_time(lambda value, where: seconds(value, what=where)), "the longest wait after any"),
+    "factor": Key(
+        Scalar("a number of 1 or more", (int, float), {"type": "number", "minimum": 1}, _at_least(1)),
+        "how much longer the wait is each time",
+    ),
+})  # fmt: skip
+
+STAGE = Table({
+    "handler": Key(DOTTED, "the full dotted path of a function, as in books.extract", required=True),
+    "after": Key(Many(TEXT), "the stage that comes before, or several"),
+    "version": Key(TEXT, "the version of its code, a text"),
+    "max_attempts": Key(_whole(_at_least(1)), "how often it is tried"),
+    "timeout": Key(_time(_longer_than_zero), "how long an attempt may take"),
+    "batch": Key(_whole(_at_least(1)), "hand over up to so many items at once"),
+    "isolate": Key(
+        Scalar("process", (str,), {"enum": ["process"]}, _process),
+        "run it in a child process that may die",
+    ),
+    "backoff": Key(BACKOFF, "how long a failed attempt waits before the next"),
+    "compatible_from": Key(Many(TEXT), "an earlier version whose results still stand, or several"),
+    "normalise": Key(DOTTED, "a function that is applied to a result before it is compared"),
+    "after_children": Key(TEXT, "a pipeline whose items, submitted by this one's, must have ended"),
+    "resource": Key(Many(TEXT), "the resource that an attempt uses, or several"),
+    "estimate": Key(_money(_estimate), "what an attempt is expected to cost: an amount, or a function of the item"),
+    "units": Key(
+        Named(DOTTED, "function", r".{1,100}", "a text"), "how many units an attempt is expected to use, by functions"
+    ),
+})  # fmt: skip
+
+SOURCE = Free("a source")
+ALERT = Free("an alert")
+
+PIPELINE = Table({
+    "stages": Key(Named(STAGE, "stage", some=True), "the stages, by name", required=True),
+    "merge": Key(DOTTED, "the function that merges an item that is known with one that is found"),
+    "sources": Key(Named(SOURCE, "source"), "where items come from, by name"),
+    "tuning": Key(TUNING, "what may be changed while work goes on"),
+})  # fmt: skip
+
+FILE = Table({
+    "store": Key(_text("sqlite:///PATH or postgresql://…", _store), "the database: sqlite:///PATH or postgresql://…"),
+    "resources": Key(Named(RESOURCE, "resource"), "what is shared and limited, by name"),
+    "pipelines": Key(Named(PIPELINE, "pipeline", some=True), "the pipelines, by name", required=True),
+    "alerts": Key(Named(ALERT, "alert", r"[^\x00-\x1f\x7f]{1,100}", "up to 100 printable characters"),
+                  "who is told of what, by name"),
+})  # fmt: skip

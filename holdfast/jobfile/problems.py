@@ -1,0 +1,118 @@
+"""What is wrong in a job file: each with file, line, column and the keys that lead there, all told together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from holdfast.errors import DefinitionError
+
+#: How many are spelled out; a file of nonsense may hold thousands.
+SHOWN = 50
+#: How long one may be, in characters.
+LONGEST = 400
+#: Among how many names the nearest is looked for: to compare each with each takes long.
+COMPARED = 200
+
+
+class Place(NamedTuple):
+    """Where something stands in the file, counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, and what was expected instead."""
+
+    file: str
+    line: int
+    column: int
+    #: The keys that lead there, as in `pipelines.books.stages.extract.timeout`.
+    path: str
+    what: str
+
+    def __str__(self) -> str:
+        what = f"{self.path}: {self.what}" if self.path else self.what
+        return f"{self.file}:{self.line}:{self.column}: {what}"
+
+
+class JobFileError(DefinitionError):
+    """A job file that cannot be used; `problems` is everything that is wrong with it."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda one: (one.line, one.column)))
+        super().__init__("\n".join(self.lines))
+
+    @property
+    def lines(self) -> list[str]:
+        """One line for each, the first ones if there are many."""
+        lines = [str(one) for one in self.problems[:SHOWN]]
+        if len(self.problems) > SHOWN:
+            lines.append(f"{self.problems[0].file}: and {len(self.problems) - SHOWN:,} more")
+        return lines
+
+    @property
+    def file(self) -> str:
+        return self.problems[0].file
+
+    @property
+    def line(self) -> int:
+        return self.problems[0].line
+
+    @property
+    def column(self) -> int:
+        return self.problems[0].column
+
+    @property
+    def path(self) -> str:
+        return self.problems[0].path
+
+
+class Problems:
+    """Collects what is wrong in one file. Every text goes through `mask` before anything else is done with it."""
+
+    def __init__(self, file: str, mask: Callable[[str], str] = str) -> None:
+        self.file = file
+        self._mask = mask
+        self._found: list[Problem] = []
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, place: Place, path: str, what: str) -> None:
+        self._found.append(Problem(self.file, *place, _one_line(path), _one_line(self._mask(what))))
+
+    def end(self, place: Place, what: str, path: str = "") -> JobFileError:
+        """The error to raise where nothing more can be read: this, and all that was found before it."""
+        self.add(place, path, what)
+        return JobFileError(self._found)
+
+    def raise_any(self) -> None:
+        """Raise all that was found, if anything was."""
+        if self._found:
+            raise JobFileError(self._found)
+
+
+def below(path: str, key: str) -> str:
+    """The path of a key."""
+    shown = key if key.isprintable() and key.strip() == key and key else repr(key)
+    shown = shown if len(shown) <= 60 else f"{shown[:59]}…"
+    return f"{path}.{shown}" if path else shown
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """What there is, the nearest first where one is near: for the end of a message."""
+    near = get_close_matches(name[:100], known, n=1) if len(known) <= COMPARED else []
+    if near:
+        return f"did you mean {near[0]!r}?"
+    more = ", …" if len(known) > 20 else ""
+    return f"expected one of: {', '.join(known[:20])}{more}" if known else "there is none"
+
+
+def _one_line(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -1,0 +1,136 @@
+"""Watch a job file: while it is in use, its tuning may change, and its spec may not."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.jobfile.job import Job
+from holdfast.jobfile.problems import JobFileError, Problem, below
+from holdfast.jobfile.reading import read_file
+
+#: A file that was changed less than this ago may be changed again without its time showing it.
+RACY_SECONDS = 2.0
+#: How long a file must have been left alone: whoever writes it in place is not done at once. And how often to look.
+QUIET_SECONDS = 0.05
+PATIENCE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """Another tuning; the spec is the same."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The file cannot be used as it is now; nothing changes."""
+
+    errors: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SpecChanged:
+    """The file describes another job now; nothing changes until a restart. `what` names the places that differ."""
+
+    what: tuple[str, ...]
+
+
+class JobFileWatch:
+    """Looks at a job file again and again; each thing is told once."""
+
+    def __init__(self, path: str | os.PathLike[str], job: Job, load: Callable[[Path], Job]) -> None:
+        """`job` is what the file said when the work began; `load` reads it anew, and imports nothing twice."""
+        self._path = Path(path)
+        self.job = job
+        self._load = load
+        self._stamp: tuple[int, ...] | None = None
+        self._digest = b""
+        self._told: tuple[str, ...] = ()
+
+    def one_pass(self) -> Reloaded | Broken | SpecChanged | None:
+        """What a change of the file means, or None if there is none. A file that is not there has not changed."""
+        if not self._has_changed():
+            return None
+        try:
+            found = self._load(self._path)
+        except JobFileError as error:
+            self._told = ()
+            return Broken(error.problems)
+        except UsageError:
+            # It went away since the look. When it comes back it is looked at again.
+            self._stamp, self._digest = None, b""
+            return None
+        what = differences(self.job, found)
+        if what:
+            news = what != self._told
+            self._told = what
+            return SpecChanged(what) if news else None
+        self._told = ()
+        if (found.resources, found.tunings) == (self.job.resources, self.job.tunings):
+            return None
+        self.job = found
+        return Reloaded(found)
+
+    def _has_changed(self) -> bool:
+        stamp = self._look()
+        if stamp is None or stamp == self._stamp:
+            return False
+        for _ in range(PATIENCE):
+            # The content of a file that is being written in place is not what its author means.
+            if time.time_ns() - stamp[0] > QUIET_SECONDS * 1e9 or time.time_ns() < stamp[0]:
+                break
+            time.sleep(QUIET_SECONDS)
+            again = self._look()
+            if again is None:
+                return False
+            stamp = again
+        else:
+            return False
+        try:
+            digest = hashlib.blake2b(read_file(self._path), digest_size=16).digest()
+        except UsageError:
+            return False
+        settled = time.time_ns() - stamp[0] > RACY_SECONDS * 1e9
+        self._stamp = stamp if settled and self._look() == stamp else None
+        if digest == self._digest:
+            return False
+        self._digest = digest
+        return True
+
+    def _look(self) -> tuple[int, ...] | None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
+
+
+def differences(old: Job, new: Job) -> tuple[str, ...]:
+    """The places at which the specs of two jobs differ; a tuning may."""
+    found = [] if old.store == new.store else ["store"]
+    before, after = ({spec.name: spec for spec in job.pipelines} for job in (old, new))
+    for name in [*before, *(one for one in after if one not in before)]:
+        path = below("pipelines", name)
+        if name not in before or name not in after:
+            found.append(path)
+            continue
+        stages = [{stage.name: stage for stage in spec.stages} for spec in (before[name], after[name])]
+        found += _differing(f"{path}.stages", *stages)
+        if old.merges.get(name) != new.merges.get(name):
+            found.append(f"{path}.merge")
+        sources = (job.written["sources"].get(name, {}) for job in (old, new))
+        found += _differing(f"{path}.sources", *sources)
+    return (*found, *_differing("alerts", old.written["alerts"], new.written["alerts"]))
+
+
+def _differing(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    names = [*old, *(one for one in new if one not in old)]
+    return [below(path, name) for name in names if name not in old or name not in new or old[name] != new[name]]

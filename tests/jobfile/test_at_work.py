@@ -1,0 +1,235 @@
+"""A job file at work: workers that follow it while it changes, look at its sources, and lose nothing over it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, Pipeline
+from tests.support.processes import ROOT, wait_for
+
+SHELF = """
+import os, pathlib, time
+
+def extract(item, ctx):
+    time.sleep(float(item.data.get("sleep", 0)))
+    with open("marks", "a") as marks:
+        marks.write(item.key + "\\n")
+    return {"n": item.data.get("n")}
+
+def chunk(item, ctx):
+    return 1
+"""
+
+JOB = """
+store: {url}
+resources:
+  api: {{rate: {rate}, concurrency: 16}}
+pipelines:
+  books:
+    stages:
+      extract: {{handler: the_shelf.extract, resource: api}}
+      {chunk}: {{handler: the_shelf.chunk, after: extract}}
+    sources:
+      inbox: {{files: "inbox/*.txt", every: 1s, settle: 0s}}
+      fixed: {{list: [{{key: always, n: 1}}]}}
+    merge: holdfast.merge_provenance
+"""
+
+
+class Desk:
+    """A folder with a job file, and workers on it."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder, self.url = folder, url
+        (folder / "inbox").mkdir()
+        (folder / "the_shelf.py").write_text(SHELF)
+        self.write()
+        self._workers: list[subprocess.Popen[bytes]] = []
+
+    def write(self, rate: str = "5000/s", chunk: str = "chunk", text: str | None = None) -> None:
+        new = self.folder / "job.new"
+        new.write_text(text if text is not None else JOB.format(url=self.url, rate=rate, chunk=chunk))
+        new.replace(self.folder / "job.yaml")
+
+    def holdfast(self, *words: str, code: int = 0) -> str:
+        done = subprocess.run(self._command(*words), cwd=self.folder, env=self._environment, capture_output=True, text=True)
+        assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def worker(self) -> None:
+        with (self.folder / "said").open("ab") as said:
+            command = self._command("worker", "job.yaml", "--poll", "0.2s", "--lease", "3s")
+            self._workers.append(
+                subprocess.Popen(command, cwd=self.folder, env=self._environment, stdout=said, stderr=said)
+            )
+
+    @property
+    def said(self) -> str:
+        return (self.folder / "said").read_text()
+
+    @property
+    def marks(self) -> list[str]:
+        marks = self.folder / "marks"
+        return marks.read_text().splitlines() if marks.exists() else []
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def _command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "holdfast", *words]
+
+    def end(self) -> None:
+        for worker in self._workers:
+            worker.send_signal(signal.SIGTERM)
+        for worker in self._workers:
+            worker.wait(20)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, url: str) -> Iterator[Desk]:
+    folder = tmp_path / "desk"
+    folder.mkdir()
+    desk = Desk(folder, url)
+    yield desk
+    desk.end()
+
+
+@pytest.fixture
+def app(desk: Desk) -> Iterator[Holdfast]:
+    with Holdfast(desk.url) as app:
+        yield app
+
+
+def events(app: Holdfast, event: str) -> list[dict[str, Any]]:
+    return app.events(event=event, most=1000)
+
+
+def rate(app: Holdfast) -> Any:
+    return next((one["allowed"].get("rate") for one in app.limits() if one["name"] == "api"), None)
+
+
+@pytest.mark.req("J15", "J20", "J21")
+def test_a_job_file_is_run_from_its_sources_to_its_last_stage(desk: Desk, app: Holdfast):
+    for number in range(5):
+        (desk.folder / "inbox" / f"{number}.txt").write_text(str(number))
+    assert "job.yaml is in order." in desk.holdfast("check", "job.yaml")
+    desk.holdfast("run", "job.yaml")
+    assert len(desk.marks) == 6
+    assert {one["states"]["done"] for one in app.status()[0]["stages"]} == {6}
+    # What is there already costs nothing, and a change is found.
+    (desk.folder / "inbox" / "5.txt").write_text("another")
+    told = desk.holdfast("discover", "job.yaml", "inbox")
+    assert "books/inbox: 6 found, 1 new, 0 changed, 5 unchanged" in told
+    desk.holdfast("run", "job.yaml")
+    assert len(desk.marks) == len(set(desk.marks)) == 7
+
+
+@pytest.mark.req("J20")
+def test_two_workers_look_at_a_source_once_per_tick_and_find_what_is_new(desk: Desk, app: Holdfast):
+    desk.worker()
+    desk.worker()
+    wait_for(lambda: len(desk.marks) == 1)
+    (desk.folder / "inbox" / "late.txt").write_text("late")
+    wait_for(lambda: len(desk.marks) == 2)
+    began = time.monotonic()
+    before = len(events(app, "discovered"))
+    wait_for(lambda: len(events(app, "discovered")) >= before + 3)
+    # Three ticks of a second each take two seconds at least, however many look.
+    assert time.monotonic() - began > 1.5
+    assert len(set(desk.marks)) == len(desk.marks)
+
+
+@pytest.mark.req("J17")
+def test_a_saved_tuning_is_in_force_within_two_seconds_and_no_work_is_lost(desk: Desk, app: Holdfast):
+    desk.worker()
+    wait_for(lambda: len(desk.marks) == 1)
+    app.add("books", [f"item-{number}" for number in range(400)])
+    for number in range(10):
+        desk.write(rate=f"{5000 - number}/s")
+        saved = time.monotonic()
+        wait_for(lambda: rate(app) == f"{5000 - number}/s")  # noqa: B023
+        assert time.monotonic() - saved < 2.0
+    wait_for(lambda: len(desk.marks) == 401)
+    assert len(set(desk.marks)) == 401
+
+
+@pytest.mark.req("J17")
+@pytest.mark.fault(61)
+def test_a_broken_file_changes_nothing_and_is_reported_and_a_good_one_is_followed_again(desk: Desk, app: Holdfast):
+    desk.worker()
+    wait_for(lambda: len(desk.marks) == 1)
+    desk.write(text="pipelines: {books: {stages: {extract: {handlr: x}}}}\n")
+    wait_for(lambda: events(app, "job_file_broken") != [])
+    [event] = events(app, "job_file_broken")
+    assert any("job.yaml:1:" in line and "handlr" in line for line in event["data"]["what"])
+    assert rate(app) == "5000/s"
+    app.add("books", ["meanwhile"])
+    wait_for(lambda: "meanwhile" in desk.marks)
+    desk.write(rate="77/s")
+    wait_for(lambda: rate(app) == "77/s")
+
+
+@pytest.mark.req("J17")
+@pytest.mark.fault(71)
+def test_a_file_that_describes_another_job_asks_for_a_restart_and_the_old_work_goes_on(desk: Desk, app: Holdfast):
+    desk.worker()
+    wait_for(lambda: len(desk.marks) == 1)
+    desk.write(chunk="pieces")
+    wait_for(lambda: events(app, "job_file_wants_restart") != [])
+    app.add("books", ["meanwhile"])
+    wait_for(lambda: app.show("meanwhile")["stages"][-1]["state"] == "done")
+    assert [one["stage"] for one in app.show("meanwhile")["stages"]] == ["extract", "chunk"]
+    # After the restart the renamed stage is run for all, and what the others have made is used again.
+    desk.end()
+    desk.holdfast("run", "job.yaml")
+    assert len(desk.marks) == 2
+    assert [one["name"] for one in app.status()[0]["stages"]] == ["extract", "pieces"]
+    assert app.status()[0]["stages"][1]["states"] == {"done": 2}
+    assert app.status()[0]["removed"][0]["states"] == {"done": 2}
+
+
+@pytest.mark.req("J12", "J20")
+def test_a_source_merges_as_its_pipeline_says(desk: Desk, app: Holdfast):
+    desk.holdfast("run", "job.yaml")
+    app.add("books", [{"key": "always", "topics": ["mine"]}])
+    text = JOB.format(url=desk.url, rate="5/s", chunk="chunk").replace("n: 1}", "n: 1, topics: [theirs]}")
+    desk.write(text=text)
+    desk.holdfast("discover", "job.yaml", "fixed")
+    assert app.show("always")["data"]["topics"] == ["mine", "theirs"]
+
+
+@pytest.mark.req("J20")
+def test_a_pipeline_in_python_has_sources_too(tmp_path: Path, url: str):
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "inbox" / "one.txt").write_text("1")
+    books = Pipeline("books", store=url)
+    seen: list[str] = []
+    mark: Callable[..., None] = lambda item, ctx: seen.append(item.key)  # noqa: E731
+    books.stage(name="extract")(mark)
+    books.source("inbox", files=str(tmp_path / "inbox" / "*.txt"), settle="0s")
+    books.source("fixed", list=["a", "b"])
+    books.run()
+    assert len(seen) == 3
+    books.run()
+    assert len(seen) == 3
+
+
+@pytest.mark.req("J20")
+def test_discover_names_what_it_does_not_know_and_says_what_failed(desk: Desk):
+    assert "has no source 'nothing'; there are: fixed, inbox" in desk.holdfast("discover", "job.yaml", "nothing", code=2)
+    text = JOB.format(url=desk.url, rate="5/s", chunk="chunk")
+    wrong = text.replace('files: "inbox/*.txt"', 'csv: "not-there.csv", key: id').replace(", settle: 0s", "")
+    desk.write(text=wrong)
+    told = desk.holdfast("discover", "job.yaml", code=3)
+    assert "books/inbox: failed: " in told and "not-there.csv" in told
+    assert "books/fixed: 1 found" in told

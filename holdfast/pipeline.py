@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from holdfast.app import Holdfast, Summary
+from holdfast.companions import discover_now, discovering
 from holdfast.engine.add import Added, Merge, overwrite
-from holdfast.errors import DefinitionError
+from holdfast.errors import DefinitionError, UsageError
 from holdfast.model.backoff import Backoff
 from holdfast.model.durations import Duration, seconds
+from holdfast.model.money import Amount, micros
+from holdfast.model.resource import ResourceSpec
 from holdfast.model.stage import PipelineSpec, StageSpec, check_name
+from holdfast.model.tuning import Tuning
+from holdfast.sources import SourceSpec, read_source
 from holdfast.worker import Settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -25,11 +31,20 @@ class Pipeline:
     def extract(item, ctx): ...
     """
 
-    def __init__(self, name: str, *, store: str | None = None) -> None:
+    def __init__(
+        self, name: str, *, store: str | None = None, tuning: Mapping[str, Any] | None = None,
+        resources: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:  # fmt: skip
+        """`tuning` is how fast it may go: limits of its own, `guards`, and under `stages` limits of single stages;
+        `resources` is what its stages share with others, by name: `{"gemini": {"rate": "60/min"}}`."""
         check_name(name, "pipeline")
         self.name = name
         self.store = store
         self._stages: dict[str, StageSpec] = {}
+        self._sources: dict[str, SourceSpec] = {}
+        self._tuning: Mapping[str, Any] = {} if tuning is None else tuning
+        #: Limits by name of resource, as they were written.
+        self.resources: Mapping[str, Mapping[str, Any]] = _checked(resources or {}, f"pipeline {name!r}: resources")
 
     def stage(
         self,
@@ -45,6 +60,9 @@ class Pipeline:
         compatible_from: str | Iterable[str] = (),
         normalise: Callable[[Any], Any] | None = None,
         after_children: str | None = None,
+        resource: str | Iterable[str] = (),
+        estimate: Amount | Callable[[Any], Any] | None = None,
+        units: Mapping[str, Callable[[Any], Any]] | None = None,
     ) -> Callable[[Function], Function]:
         """Make a function a stage. It is called with the item and a context, in a thread, or on an event loop if async.
 
@@ -52,23 +70,29 @@ class Pipeline:
         attempt; `batch` hands over a list of items; `isolate="process"` runs it in a child process that may die;
         `compatible_from` names earlier versions whose results still stand; `normalise` is applied to a result before it
         is compared with the one it replaces; `after_children` names a pipeline whose items, submitted as children by
-        this one's earlier stages, must have ended first.
+        this one's earlier stages, must have ended first; `resource` names what an attempt uses, `estimate` is what it
+        is expected to cost (an amount, or a function of the item), and `units` how much of something it is expected to
+        use (tokens, say), by functions of the item.
         """
+        expected = estimate if estimate is None or callable(estimate) else micros(estimate, what="estimate")
 
         def decorate(function: Function) -> Function:
             spec = StageSpec(
                 name=name or str(getattr(function, "__name__", "")),
                 handler=function,
-                after=(after,) if isinstance(after, str) else tuple(after),
+                after=_several(after),
                 version=version,
                 max_attempts=max_attempts,
                 timeout_seconds=None if timeout is None else seconds(timeout, what="timeout"),
                 batch=batch,
                 isolate=isolate,
                 backoff=backoff or Backoff(),
-                compatible_from=(compatible_from,) if isinstance(compatible_from, str) else tuple(compatible_from),
+                compatible_from=_several(compatible_from),
                 normalise=normalise,
                 after_children=after_children,
+                resources=_several(resource),
+                estimate=expected,
+                units=dict(units or {}),
             )
             if spec.name in self._stages:
                 raise DefinitionError(f"pipeline {self.name!r} has two stages named {spec.name!r}: rename one of them")
@@ -77,10 +101,26 @@ class Pipeline:
 
         return decorate
 
+    def source(self, name: str, **given: Any) -> None:
+        """Have workers look for items somewhere: `books.source("inbox", files="inbox/*.epub", every="10m")`."""
+        check_name(name, "source")
+        if name in self._sources:
+            raise DefinitionError(f"pipeline {self.name!r} has two sources named {name!r}: rename one of them")
+        self._sources[name] = read_source(name, given, where=f"pipeline {self.name!r}", folder=Path.cwd())
+
+    @property
+    def sources(self) -> tuple[SourceSpec, ...]:
+        return tuple(self._sources.values())
+
     @property
     def spec(self) -> PipelineSpec:
         """The pipeline as a checked value: names, order, no cycle."""
         return PipelineSpec.build(self.name, self._stages.values())
+
+    @property
+    def tuning(self) -> Tuning:
+        """How fast it may go, checked; may change while work goes on."""
+        return Tuning.read(self.name, list(self._stages), self._tuning)
 
     def add(self, items: Iterable[str | Mapping[str, Any]], *, merge: Merge = overwrite, priority: int = 0) -> Added:
         """Add items: keys, or mappings with a `key`. A key that is known is merged, not added again."""
@@ -88,7 +128,7 @@ class Pipeline:
             return app.add(self.name, items, merge=merge, priority=priority)
 
     def run(self, *, concurrency: int = 16, lease: Duration = 30, grace: Duration = 10, name: str = "") -> Summary:
-        """Take every item through every stage, and return when nothing is left to do."""
+        """Look at every source, take every item through every stage, and return when nothing is left to do."""
         settings = Settings(
             concurrency=concurrency,
             lease_seconds=seconds(lease, what="lease"),
@@ -96,7 +136,25 @@ class Pipeline:
             name=name,
         )
         with self._app() as app:
+            if self.sources:
+                discover_now(app, {self.name: self.sources}, {})
             return app.run(settings)
 
     def _app(self) -> Holdfast:
-        return Holdfast(self.store, [self.spec])
+        return Holdfast(
+            self.store, [self.spec], resources=self.resources, tunings={self.name: self.tuning},
+            companions=[discovering({self.name: self.sources}, {})],
+        )  # fmt: skip
+
+
+def _several(names: str | Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _checked(resources: Mapping[str, Mapping[str, Any]], where: str) -> Mapping[str, Mapping[str, Any]]:
+    if not isinstance(resources, Mapping):
+        raise UsageError(f"{where}: {resources!r} is not a mapping; write it like {{'gemini': {{'rate': '60/min'}}}}")
+    for name, given in resources.items():
+        check_name(name, "resource")
+        ResourceSpec.read(name, given, where=f"{where}: {name}")
+    return {name: dict(given) for name, given in resources.items()}

@@ -23,6 +23,9 @@ COMMANDS = {
     "run": ("run", "Take every item through every stage, and end."),
     "worker": ("worker", "Serve for ever: work whenever there is some."),
     "add": ("add", "Add items to a pipeline."),
+    "check": ("check", "Say whether a job file, or a file with a pipeline, is in order."),
+    "schema": ("schema", "The JSON Schema of the job file, for editors."),
+    "discover": ("discover", "Look for items in sources, now."),
     "status": ("ask", "How many items are in which state, how long stages take, who works."),
     "items": ("ask", "List items."),
     "show": ("item", "All about one item: data, stages, history."),
@@ -31,10 +34,15 @@ COMMANDS = {
     "costs": ("costs", "What was spent."),
     "retry": ("act", "Send failed, exhausted or cancelled stages back."),
     "cancel": ("act", "Set open stages aside."),
+    "pause": ("limits", "Let nothing more of a pipeline, or of a resource, begin."),
+    "resume": ("limits", "Let a paused pipeline, or resource, go on."),
+    "tune": ("limits", "Change limits and guards while work goes on."),
+    "limits": ("limits", "What resources allow, what is used, and what stands in the way."),
     "resolve": ("resolve", "Say what became of a paid call in doubt."),
     "plan": ("plan", "What is stale, and what it would cost and take to run it again."),
     "reprocess": ("reprocess", "Run again what is stale."),
     "accept": ("reprocess", "Let results of older versions stand."),
+    "import-legacy": ("legacy", "Import an old database with stages in a JSON column."),
     "prune": ("prune", "Forget old events, and items that ended long ago."),
     "db": ("database", "The database itself: upgrade, check."),
     "doctor": ("database", "Facts about the database and its workers."),
@@ -53,7 +61,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"holdfast.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+        home = import_module(f"holdfast.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(home, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -71,34 +80,38 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             code = INTERRUPTED
         except HoldfastError as error:
-            code = _complain(ctx, str(error), error.exit_code)
+            code = _complain(ctx, *getattr(error, "lines", [str(error)]), code=error.exit_code)
         except click.ClickException as error:
             if type(error).__name__ == "NoArgsIsHelpError":
                 raise
             command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ctx.command_path
-            code = _complain(ctx, f"{error.format_message()} (see {command} --help)", error.exit_code)
+            code = _complain(ctx, f"{error.format_message()} (see {command} --help)", code=error.exit_code)
         except (click.exceptions.Exit, click.Abort):
             raise
         except OSError as error:
             if error.errno == errno.EPIPE:
                 code = BROKEN_PIPE
             else:
-                code = _complain(ctx, f"{type(error).__name__}: {error}", 1)
+                code = _complain(ctx, f"{type(error).__name__}: {error}", code=1)
             _let_go(sys.stdout)
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
-            code = _complain(ctx, f"{what} (not expected, perhaps a bug in holdfast; -v tells where)", 1)
+            code = _complain(ctx, f"{what} (not expected, perhaps a bug in holdfast; -v tells where)", code=1)
         ctx.exit(code)
 
 
-def _complain(ctx: click.Context, message: str, code: int) -> int:
+def _complain(ctx: click.Context, *messages: str, code: int) -> int:
+    """One line for each message, without secrets."""
+    from holdfast.model.redact import redact
+
     try:
         if ctx.meta.get("holdfast.verbose"):
             import traceback
 
             for line in traceback.format_exc().splitlines():
-                click.echo(printable(line), err=True)
-        click.echo(f"holdfast: {printable(' '.join(message.split()))}", err=True)
+                click.echo(printable(redact(line)), err=True)
+        for message in messages:
+            click.echo(f"holdfast: {printable(' '.join(redact(message).split()))}", err=True)
     except OSError:
         _let_go(sys.stderr)
     return code

@@ -10,7 +10,6 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
-from holdfast.app import Holdfast
 from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline
 from holdfast.cli.loader import load
@@ -38,11 +37,11 @@ def add(
     """
     if not keys and source is None:
         raise UsageError("nothing to add: give keys, or --from a file of JSON lines")
-    url, specs = load(file, store)
-    chosen = one_pipeline(file, specs, pipeline)
+    found = load(file, store)
+    chosen = one_pipeline(file, found.specs, pipeline)
     items: list[Any] = [*keys, *(_read(source) if source is not None else ())]
-    with Holdfast(url, specs) as app:
-        added = app.add(chosen, items, merge=_newest, priority=priority)
+    with found.open() as app:
+        added = app.add(chosen, items, merge=app.merges.get(chosen, _newest), priority=priority)
     if as_json:
         print_json({"pipeline": chosen, **added._asdict()})
     else:

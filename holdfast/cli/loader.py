@@ -1,6 +1,6 @@
-"""Load the pipelines of a file, so that its `if __name__ == "__main__"` block does not run.
+"""Load the pipelines of a file: a job file in YAML, or Python, whose `if __name__ == "__main__"` block does not run.
 
-Whatever goes wrong in the file is told in one line with the place in it.
+Whatever goes wrong in the file is told with the place in it.
 """
 
 from __future__ import annotations
@@ -10,18 +10,65 @@ import importlib
 import importlib.util
 import os
 import sys
-import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+from holdfast.app import Holdfast
 from holdfast.cli.options import address
+from holdfast.companions import discovering
+from holdfast.engine.add import Merge
 from holdfast.errors import DefinitionError, HoldfastError, StoreError
+from holdfast.jobfile import Job
+from holdfast.jobfile.importing import look_first_in, place, said
+from holdfast.jobs import load_job, open_job
 from holdfast.model.stage import PipelineSpec
+from holdfast.model.tuning import Tuning
 from holdfast.pipeline import Pipeline
+from holdfast.sources import SourceSpec
+
+JOB_FILES = (".yaml", ".yml")
 
 
-def load(file: str, store: str | None) -> tuple[str, list[PipelineSpec]]:
-    """The pipelines of a file or a dotted module, and the store to use; see `options.address` for which that is."""
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """All that a file says, and the store to use; see `options.address` for which that is."""
+
+    url: str
+    specs: list[PipelineSpec]
+    #: By name, as they were written.
+    resources: Mapping[str, Mapping[str, Any]]
+    #: By pipeline.
+    tunings: Mapping[str, Tuning]
+    #: By pipeline: where items come from, and what becomes of data for a known key.
+    sources: Mapping[str, tuple[SourceSpec, ...]]
+    merges: Mapping[str, Merge] = field(default_factory=dict)
+    #: What only a job file can say: alerts, secrets.
+    job: Job | None = field(default=None)
+
+    def open(self, *, create: bool = True) -> Holdfast:
+        """The store with all of this."""
+        if self.job is not None:
+            return open_job(self.job, self.url, create=create)
+        return Holdfast(
+            self.url, self.specs, resources=self.resources, tunings=self.tunings,
+            companions=[discovering(self.sources, self.merges)], create=create,
+        )  # fmt: skip
+
+
+def load(file: str, store: str | None) -> Loaded:
+    """All that a job file, a Python file or a dotted module says, and the store to use."""
+    if Path(file).suffix.lower() in JOB_FILES:
+        job = load_job(Path(file))
+        return Loaded(
+            address(store, job.store), list(job.pipelines), job.resources, job.tunings, job.sources, job.merges, job
+        )  # fmt: skip
+    return _load_python(file, store)
+
+
+def _load_python(file: str, store: str | None) -> Loaded:
     module = _load_module(file)
     found = list({id(one): one for one in vars(module).values() if isinstance(one, Pipeline)}.values())
     if not found:
@@ -32,9 +79,20 @@ def load(file: str, store: str | None) -> tuple[str, list[PipelineSpec]]:
         raise DefinitionError(f"{file} has two pipelines named {twice[0]!r}: rename one of them")
     try:
         specs = [one.spec for one in found]
-    except DefinitionError as error:
+        tunings = {one.name: one.tuning for one in found}
+    except HoldfastError as error:
         raise DefinitionError(f"{file}: {error}") from error
-    return store or address(None, _common_store(file, found)), specs
+    url = store or address(None, _common_store(file, found))
+    return Loaded(url, specs, _all_resources(file, found), tunings, {one.name: one.sources for one in found})
+
+
+def _all_resources(file: str, pipelines: list[Pipeline]) -> Mapping[str, Mapping[str, Any]]:
+    resources: dict[str, Mapping[str, Any]] = {}
+    for pipeline in pipelines:
+        for name, given in pipeline.resources.items():
+            if resources.setdefault(name, given) != given:
+                raise DefinitionError(f"the pipelines of {file} give resource {name!r} different limits: choose one")
+    return resources
 
 
 def _common_store(file: str, pipelines: list[Pipeline]) -> str | None:
@@ -60,11 +118,11 @@ def _import_name(name: str) -> ModuleType:
         raise DefinitionError(
             f"{name!r} is neither a file nor a module: name a Python file, or a module as package.module"
         )
-    _look_first_in(Path.cwd())
+    look_first_in(Path.cwd())
     try:
         found = importlib.util.find_spec(name)
     except (ImportError, ValueError) as error:
-        raise DefinitionError(f"module {name}: {_said(error)}") from error
+        raise DefinitionError(f"module {name}: {said(error)}") from error
     except BaseException as error:
         raise _explained(error, name, Path.cwd()) from error
     if found is None:
@@ -80,7 +138,7 @@ def _import_path(shown: str, path: Path) -> ModuleType:
     try:
         while (root / "__init__.py").is_file():
             root, name = root.parent, f"{root.name}.{name}"
-        _look_first_in(root)
+        look_first_in(root)
         name = _free_name(name, path)
         if "." in name:
             importlib.import_module(name.rpartition(".")[0])
@@ -99,11 +157,6 @@ def _import_path(shown: str, path: Path) -> ModuleType:
         raise _explained(error, shown, root) from error
 
 
-def _look_first_in(folder: Path) -> None:
-    if sys.path[:1] != [str(folder)]:
-        sys.path.insert(0, str(folder))
-
-
 def _free_name(name: str, path: Path) -> str:
     """The file's own name, unless another module goes by it: `queue.py` must not become the library's `queue`."""
     there = sys.modules.get(name)
@@ -117,39 +170,7 @@ def _explained(error: BaseException, shown: str, root: Path) -> BaseException:
     """What went wrong in the file, where, in one line; the database and an interruption speak for themselves."""
     if isinstance(error, (StoreError, KeyboardInterrupt)):
         return error
-    place = _place(error, root)
-    if place is None:
-        return error if isinstance(error, DefinitionError) else DefinitionError(f"{shown}: {_said(error)}")
-    return DefinitionError(f"{place}: {_said(error)}")
-
-
-def _place(error: BaseException, root: Path) -> str | None:
-    """File and line of the innermost frame in the user's own folder."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{_near(error.filename)}, line {error.lineno}"
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        own = frame.filename.startswith(f"{root}{os.sep}") and "site-packages" not in frame.filename
-        if own and not frame.filename.startswith(_HERE):
-            return f"{_near(frame.filename)}, line {frame.lineno}"
-    return None
-
-
-#: The folder of this package, which may lie in the user's own.
-_HERE = f"{Path(__file__).resolve().parent.parent}{os.sep}"
-
-
-def _near(filename: str) -> str:
-    """The path as a person in this folder would write it."""
-    try:
-        return str(Path(filename).relative_to(Path.cwd()))
-    except ValueError:
-        return filename
-
-
-def _said(error: BaseException) -> str:
-    if isinstance(error, HoldfastError):
-        return str(error)
-    if isinstance(error, SystemExit):
-        return 'it ends the program when imported: put that under if __name__ == "__main__"'
-    said = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    where = place(error, root)
+    if where is None:
+        return error if isinstance(error, DefinitionError) else DefinitionError(f"{shown}: {said(error)}")
+    return DefinitionError(f"{where}: {said(error)}")

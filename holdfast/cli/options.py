@@ -66,7 +66,11 @@ def common(*, json: bool = True, level: int = 0, file: bool = False) -> Callable
 
 def open_to_ask(store: str | None, pipelines: Sequence[PipelineSpec] = ()) -> Holdfast:
     """The store as it is: nothing is made, neither a file nor tables."""
-    app = Holdfast(address(store), pipelines, create=False)
+    return existing(Holdfast(address(store), pipelines, create=False))
+
+
+def existing(app: Holdfast) -> Holdfast:
+    """The same, if there are tables in its store."""
     try:
         if app.schema_version() == 0:
             raise StoreBroken("there are no holdfast tables in this store yet: add items, or run `holdfast db upgrade`")

@@ -31,9 +31,9 @@ def plan(
     FILE says what the versions are today: its pipelines are registered, as `run` does. Perhaps: only if the result of a
     stage before it changes. ± is one standard deviation. Time is that of handlers, one after another.
     """
-    url, specs = load(file, store)
-    names = some_pipelines(file, specs, pipeline, stage)
-    with options.open_to_ask(url, specs) as app:
+    loaded = load(file, store)
+    names = some_pipelines(file, loaded.specs, pipeline, stage)
+    with options.existing(loaded.open(create=False)) as app:
         forecasts = {name: app.plan(name, stage=stage, key=key) for name in names}
     total = _add_up([one for found in forecasts.values() for one in found])
     if as_json:

@@ -36,13 +36,13 @@ def reprocess(
         raise UsageError(
             "reprocess would act on everything stale: give a filter, or --stale if that is meant, or --all"
         )
-    url, specs = load(file, store)
-    names = some_pipelines(file, specs, pipeline, stage)
+    found = load(file, store)
+    names = some_pipelines(file, found.specs, pipeline, stage)
     if (budget is not None or limit is not None) and len(names) > 1:
         # One limit for several would depend on which of them comes first.
-        one_pipeline(file, specs, pipeline)
+        one_pipeline(file, found.specs, pipeline)
     counts: dict[str, int] = {}
-    with options.open_to_ask(url, specs) as app:
+    with options.existing(found.open(create=False)) as app:
         for name in names:
             done = app.reprocess(
                 name, stage=stage, key=key, stale_only=not everything, budget=budget, limit=limit, dry_run=dry_run,
@@ -71,10 +71,10 @@ def accept(
 
     FILE says what the versions are today: its pipelines are registered, as `run` does. Filters add up.
     """
-    url, specs = load(file, store)
-    names = some_pipelines(file, specs, pipeline, stage)
+    found = load(file, store)
+    names = some_pipelines(file, found.specs, pipeline, stage)
     counts: dict[str, int] = {}
-    with options.open_to_ask(url, specs) as app:
+    with options.existing(found.open(create=False)) as app:
         for name in names:
             done = app.accept(name, stage=stage, key=key, by=options.user(), reason=reason)
             counts |= {f"{name}/{one}": n for one, n in done.items()}

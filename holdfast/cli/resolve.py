@@ -19,12 +19,13 @@ from holdfast.model.states import BAD, State
 @click.argument("key", type=options.text)
 @click.option("--memo", type=options.text, required=True, metavar="NAME", help="The name of the call.")
 @click.option("--value", type=options.text, metavar="JSON", help="It was made, and this is what it returned.")
+@click.option("--cost", type=options.text, metavar="AMOUNT", help="What the call cost, with --value.")
 @click.option("--call-again", is_flag=True, help="It was not made: the next attempt makes it.")
 @click.option("--pipeline", type=options.text, help="Which one, if several have this key.")
 @click.option("--reason", type=options.text, default="", help="Goes into the events.")
 @options.common()
 def resolve(
-    key: str, memo: str, value: str | None, call_again: bool, pipeline: str | None, reason: str,
+    key: str, memo: str, value: str | None, cost: str | None, call_again: bool, pipeline: str | None, reason: str,
     store: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Say what became of a paid call in doubt: its process died after it may have been made.
@@ -33,9 +34,11 @@ def resolve(
     """
     if (value is None) != call_again:
         raise UsageError("give --value with what the call returned, or --call-again if it was not made")
+    if cost is not None and value is None:
+        raise UsageError("--cost goes with --value: a call that was not made cost nothing")
     result = FORGET if value is None else _read(value)
     with options.open_to_ask(store) as app:
-        stage = app.resolve(key, memo, value=result, pipeline=pipeline, by=options.user(), reason=reason)
+        stage = app.resolve(key, memo, value=result, cost=cost, pipeline=pipeline, by=options.user(), reason=reason)
         item = app.show(key, pipeline)
     [state] = [one["state"] for one in item["stages"] if one["stage"] == stage] or [None]
     if as_json:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from holdfast.app import Holdfast, Summary
+from holdfast.app import Summary
 from holdfast.cli import options
 from holdfast.cli.loader import load
 from holdfast.cli.output import Facts, dated, print_json
@@ -28,15 +28,19 @@ SOME_FAILED = 3
 def run(file: str, store: str | None, as_json: bool, progress_seconds: str, **given: Any) -> None:
     """Take every item through every stage of the pipelines in FILE, and end when nothing is left to do.
 
-    FILE is a Python file or a dotted module name. Killed at any moment and started again, it goes on. Exit code 3: some
-    items failed.
+    FILE is a job file (.yaml), a Python file or a dotted module name. Killed at any moment and started again, it goes on.
+    Exit code 3: some items failed.
     """
     settings = options.read_settings(**given)
     crash_as_asked()
-    url, specs = load(file, store)
-    names = [spec.name for spec in specs]
-    watched = Watched(url, names, sys.stderr if as_json else sys.stdout, seconds(progress_seconds))
-    with Holdfast(url, specs) as app:
+    found = load(file, store)
+    names = [spec.name for spec in found.specs]
+    watched = Watched(found.url, names, sys.stderr if as_json else sys.stdout, seconds(progress_seconds))
+    with found.open() as app:
+        if any(found.sources.values()):
+            from holdfast.companions import discover_now
+
+            discover_now(app, found.sources, found.merges)
         worker = app.worker(settings)
         ended: list[Facts] | None = None
         try:

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from holdfast.app import Holdfast
 from holdfast.cli import options
 from holdfast.cli.loader import load
 from holdfast.cli.run import crash_as_asked
@@ -33,8 +32,8 @@ def worker(
 ) -> None:
     """Work on the pipelines in FILE until told to stop.
 
-    FILE is a Python file or a dotted module name. SIGTERM or Ctrl-C ends it once running handlers are done, within
-    --grace; a second one hands their items back at once.
+    FILE is a job file (.yaml), a Python file or a dotted module name. SIGTERM or Ctrl-C ends it once running handlers are
+    done, within --grace; a second one hands their items back at once.
     """
     settings = options.read_settings(**given)
     if processes is None:
@@ -50,8 +49,8 @@ def worker(
 
 def _serve(file: str, store: str | None, settings: Settings, ready_fd: int | None, parent: int | None) -> None:
     crash_as_asked()
-    url, specs = load(file, store)
-    with Holdfast(url, specs) as app:
+    found = load(file, store)
+    with found.open() as app:
         worker = app.worker(settings)
         unsaid = [ready_fd] if ready_fd is not None else []
 

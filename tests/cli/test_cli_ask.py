@@ -25,7 +25,7 @@ BEFORE = ["pipeline_registered", "worker_started", "failed", "worker_stopped"]
 def done(cli: Any, books: str) -> Any:
     """A store in which one item of each kind has been through all stages."""
     cli("add", books, "good", "bad", "empty")
-    with Holdfast(cli.url, load(books, None)[1]) as app:
+    with Holdfast(cli.url, load(books, None).specs) as app:
         app.run()
     return cli
 

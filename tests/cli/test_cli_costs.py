@@ -37,7 +37,7 @@ def spent(cli: Any, write: Callable[[str, str], str]) -> Any:
     """A store in which three items have cost three times 1000.100001."""
     file = write("shop.py", SHOP)
     cli("add", file, "a", "b", "c\x1b[2J")
-    with Holdfast(cli.url, load(file, None)[1]) as app:
+    with Holdfast(cli.url, load(file, None).specs) as app:
         app.run()
     return cli
 

@@ -34,14 +34,15 @@ def named_by(module: str) -> str:
 
 
 def test_the_main_block_of_a_file_is_not_run(books: str) -> None:
-    url, [spec] = load(books, None)
+    loaded = load(books, None)
+    url, [spec] = loaded.url, loaded.specs
     assert (url, spec.name, [stage.name for stage in spec.stages]) == (DEFAULT_URL, "books", ["extract", "chunk"])
 
 
 def test_a_file_may_import_its_neighbours(write: Write) -> None:
     write("neighbour_of_a_pipeline.py", "NAME = 'named-by-a-neighbour'")
     file = write("uses.py", named_by("neighbour_of_a_pipeline"))
-    assert load(file, None)[1][0].name == "named-by-a-neighbour"
+    assert load(file, None).specs[0].name == "named-by-a-neighbour"
 
 
 def test_a_module_is_named_with_dots(write: Write) -> None:
@@ -49,7 +50,7 @@ def test_a_module_is_named_with_dots(write: Write) -> None:
     write("shelf_of_modules/__init__.py", "")
     write("shelf_of_modules/names.py", "NAME = 'dotted'")
     write("shelf_of_modules/flow.py", named_by(".names"))
-    assert load("shelf_of_modules.flow", None)[1][0].name == "dotted"
+    assert load("shelf_of_modules.flow", None).specs[0].name == "dotted"
 
 
 def test_a_file_in_a_package_may_import_relatively(write: Write) -> None:
@@ -57,19 +58,19 @@ def test_a_file_in_a_package_may_import_relatively(write: Write) -> None:
     write("shelf_of_files/__init__.py", "")
     write("shelf_of_files/names.py", "NAME = 'relative'")
     write("shelf_of_files/flow.py", named_by(".names"))
-    assert load("shelf_of_files/flow.py", None)[1][0].name == "relative"
+    assert load("shelf_of_files/flow.py", None).specs[0].name == "relative"
 
 
 def test_a_file_named_like_a_library_does_not_replace_it(write: Write) -> None:
     import queue
 
-    assert load(write("queue.py", one()), None)[1][0].name == "one"
+    assert load(write("queue.py", one()), None).specs[0].name == "one"
     assert sys.modules["queue"] is queue
 
 
 def test_all_pipelines_of_a_file_are_taken_once(write: Write) -> None:
     text = one("first") + "same = one\n" + one("second", variable="two")
-    assert [spec.name for spec in load(write("two.py", text), None)[1]] == ["first", "second"]
+    assert [spec.name for spec in load(write("two.py", text), None).specs] == ["first", "second"]
 
 
 def test_the_store_is_the_one_given_then_the_files_then_the_environments_then_the_default(
@@ -77,12 +78,12 @@ def test_the_store_is_the_one_given_then_the_files_then_the_environments_then_th
 ) -> None:
     silent = write("silent.py", one())
     naming = write("naming.py", one(store="sqlite:///of-the-file.db"))
-    assert load(silent, None)[0] == DEFAULT_URL
-    assert load(naming, None)[0] == "sqlite:///of-the-file.db"
+    assert load(silent, None).url == DEFAULT_URL
+    assert load(naming, None).url == "sqlite:///of-the-file.db"
     monkeypatch.setenv("HOLDFAST_URL", "sqlite:///of-the-environment.db")
-    assert load(silent, None)[0] == "sqlite:///of-the-environment.db"
-    assert load(naming, None)[0] == "sqlite:///of-the-file.db"
-    assert load(silent, "sqlite:///given.db")[0] == load(naming, "sqlite:///given.db")[0] == "sqlite:///given.db"
+    assert load(silent, None).url == "sqlite:///of-the-environment.db"
+    assert load(naming, None).url == "sqlite:///of-the-file.db"
+    assert load(silent, "sqlite:///given.db").url == load(naming, "sqlite:///given.db").url == "sqlite:///given.db"
 
 
 #: Every command that has a FILE, as it is called without a store.

@@ -53,7 +53,7 @@ def spoil(item, ctx):
     with Holdfast(cli.url) as app:
         from holdfast.cli.loader import load
 
-        app.pipelines = tuple(load(file, None)[1])
+        app.pipelines = tuple(load(file, None).specs)
         app.add("evil", [{"key": EVIL, "note": EVIL}])
     done = cli.process("run", file)
     assert done.returncode == 3

@@ -14,7 +14,7 @@ from holdfast.cli.loader import load
 def done(cli: Any, books: str) -> Any:
     """A store in which two items have ended and one has not begun."""
     cli("add", books, "good", "bad")
-    with Holdfast(cli.url, load(books, None)[1]) as app:
+    with Holdfast(cli.url, load(books, None).specs) as app:
         app.run()
     cli("add", books, "new")
     return cli

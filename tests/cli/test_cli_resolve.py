@@ -66,7 +66,7 @@ def held(make_doubt: Callable[[str], Any]) -> Any:
 
 
 def run(cli: Any) -> None:
-    with Holdfast(cli.url, load("shop.py", None)[1]) as app:
+    with Holdfast(cli.url, load("shop.py", None).specs) as app:
         app.run()
 
 
@@ -123,6 +123,14 @@ def test_a_call_that_was_made_is_given_its_result(held: Any) -> None:
     run(held)
     assert held.json("show", KEY)["stages"][0]["result"] == {"paid": "by card"}
     assert calls() == 1
+
+
+def test_what_a_call_cost_is_on_the_books(held: Any) -> None:
+    before = held.json("costs")["total"]
+    held("resolve", KEY, "--memo", "pay it", "--value", '"paid"', "--cost", "0.40")
+    after = held.json("costs")["total"]
+    assert after["amount_micros"] - before["amount_micros"] == 400_000
+    assert "--cost goes with --value" in held("resolve", KEY, "--memo", "pay it", "--call-again", "--cost", "1", code=2).stderr
 
 
 def test_null_is_a_result_too(held: Any) -> None:

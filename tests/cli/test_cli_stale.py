@@ -52,7 +52,7 @@ class Press:
         self.set_version = lambda version: monkeypatch.setenv("READ_VERSION", version)
 
     def run(self) -> None:
-        with Holdfast(self.cli.url, load(self.file, None)[1]) as app:
+        with Holdfast(self.cli.url, load(self.file, None).specs) as app:
             app.run()
 
     def __call__(self, command: str, *args: str, code: int = 0) -> Any:

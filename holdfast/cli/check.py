@@ -1,0 +1,52 @@
+"""`holdfast check`: whether a file is in order, without opening a store or working."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli import options
+from holdfast.cli.loader import Loaded, load
+from holdfast.cli.output import Facts, print_json, printable
+from holdfast.errors import DefinitionError
+from holdfast.jobfile import JobFileError
+
+
+@click.command(short_help="Say whether a job file, or a file with a pipeline, is in order.")
+@click.argument("file", type=options.text)
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+def check(file: str, as_json: bool) -> None:
+    """Say whether FILE is in order, and if not, everything that is wrong with it, as FILE:LINE:COLUMN: what.
+
+    FILE is a job file (.yaml), a Python file or a dotted module name. What it names is imported, and nothing of it is
+    started; the store is not touched. Exit code 4 if something is wrong.
+    """
+    try:
+        found = load(file, None)
+    except DefinitionError as error:
+        if as_json:
+            print_json({"file": file, "ok": False, "errors": _errors(error), "pipelines": []})
+        else:
+            for line in getattr(error, "lines", [str(error)]):
+                click.echo(printable(" ".join(line.split())))
+        options.finish(error.exit_code)
+        return
+    pipelines = _pipelines(found)
+    if as_json:
+        print_json({"file": file, "ok": True, "errors": [], "pipelines": pipelines})
+    else:
+        click.echo(f"{printable(file)} is in order.")
+        for one in pipelines:
+            click.echo(f"  {one['name']}: {', '.join(one['stages'])}")
+
+
+def _errors(error: DefinitionError) -> list[Facts]:
+    if not isinstance(error, JobFileError):
+        return [{"file": None, "line": None, "column": None, "path": None, "what": str(error)}]
+    return [
+        {"file": one.file, "line": one.line, "column": one.column, "path": one.path, "what": one.what}
+        for one in error.problems
+    ]
+
+
+def _pipelines(found: Loaded) -> list[Facts]:
+    return [{"name": spec.name, "stages": [stage.name for stage in spec.stages]} for spec in found.specs]

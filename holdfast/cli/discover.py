@@ -1,0 +1,37 @@
+"""`holdfast discover`: look for items in sources now, whatever their schedule says."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli import options
+from holdfast.cli.loader import load
+from holdfast.cli.output import dated, print_json, printable
+from holdfast.companions import discover_now
+from holdfast.errors import UsageError
+
+SOME_FAILED = 3
+
+
+@click.command(short_help="Look for items in sources, now.")
+@click.argument("file", type=options.text)
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...", type=options.text)
+@options.common(file=True)
+def discover(file: str, sources: tuple[str, ...], store: str | None, as_json: bool) -> None:
+    """Look for items in the sources of FILE, or in the named ones only. Exit code 3: some of them failed."""
+    found = load(file, store)
+    there = sorted({spec.name for specs in found.sources.values() for spec in specs})
+    if not there:
+        raise UsageError(f"{file} names no sources")
+    if unknown := sorted(set(sources) - set(there)):
+        raise UsageError(f"{file} has no source {unknown[0]!r}; there are: {', '.join(there)}")
+    with found.open() as app:
+        told = discover_now(app, found.sources, found.merges, sources or None)
+    if as_json:
+        print_json([dated(one, "due_at", "looked_at") for one in told])
+    else:
+        for one in told:
+            counts = ", ".join(f"{n:,} {what}" for what, n in (one["counts"] or {}).items())
+            said = f"failed: {one['error']}" if one["error"] else counts or "is being looked at by a worker"
+            click.echo(f"{one['pipeline']}/{printable(one['source'])}: {printable(said)}")
+    options.finish(SOME_FAILED if any(one["error"] for one in told) else 0)

@@ -1,0 +1,72 @@
+"""A job file at work: opens its store, and lets its workers follow the file while it changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from holdfast import jobfile
+from holdfast.app import Holdfast
+from holdfast.companions import alerting, discovering
+from holdfast.engine.tune import Declared, declare
+from holdfast.jobfile import Broken, Job, JobFileWatch, Reloaded
+from holdfast.model.alert import AlertRule
+from holdfast.model.redact import remember_secret
+from holdfast.sources import read_source
+from holdfast.store import Transaction
+from holdfast.worker.companion import Around, Companion, Pass
+
+log = logging.getLogger("holdfast.worker")
+
+#: A changed file is in force within two seconds: what it takes to see it, to store it, and for the others to follow.
+LOOK_SECONDS = 0.5
+
+
+def load_job(path: Path) -> Job:
+    """All that a job file says, checked."""
+    job = jobfile.load(path, read_source=read_source, read_alert=AlertRule.read)
+    # From here on nothing that its variables stood for is stored, logged or shown.
+    job.secrets.remember(remember_secret)
+    return job
+
+
+def open_job(job: Job, url: str | None = None, *, create: bool = True) -> Holdfast:
+    """The store of a job with everything the job says."""
+    return Holdfast(
+        url or job.store, job.pipelines, resources=job.resources, tunings=job.tunings, merges=job.merges,
+        companions=[_watcher(job), discovering(job.sources, job.merges), alerting(job.alerts)], create=create,
+    )  # fmt: skip
+
+
+def _watcher(job: Job) -> Companion:
+    def begin(around: Around) -> Pass:
+        watch = JobFileWatch(job.path, job, load_job)
+        return lambda: follow(watch, around.store.write)
+
+    return Companion("job-file", LOOK_SECONDS, begin)
+
+
+def follow(watch: JobFileWatch, write: Callable[..., object]) -> bool:
+    """Look at the file once: put another tuning into force, say what is wrong with it or that it wants a restart."""
+    told = watch.one_pass()
+    if told is None:
+        return False
+    if isinstance(told, Reloaded):
+        write(partial(declare, said=Declared.of(told.job.resources, told.job.tunings)), exclusive=True)
+        log.info("%s: its tuning has changed, and is in force", told.job.path.name)
+        return True
+    name = watch.job.path.name
+    if isinstance(told, Broken):
+        lines = [str(error) for error in told.errors]
+        log.error("%s cannot be used as it is now, and changes nothing: %s", name, "; ".join(lines))
+        write(lambda tx: _record(tx, "job_file_broken", name, lines))
+    else:
+        log.warning("%s describes another job now (%s): restart the workers to follow it", name, ", ".join(told.what))
+        write(lambda tx: _record(tx, "job_file_wants_restart", name, list(told.what)))
+    return False
+
+
+def _record(tx: Transaction, event: str, name: str, what: list[str]) -> None:
+    tx.record(event, file=name, what=what)

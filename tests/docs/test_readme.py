@@ -24,8 +24,8 @@ PROGRAMS = {"python": [sys.executable], "holdfast": [sys.executable, "-m", "hold
 
 
 def fenced(language: str) -> str:
-    """The one block of the README in this language."""
-    [block] = re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    """The first block of the README in this language."""
+    block, *_ = re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
     return str(block)
 
 

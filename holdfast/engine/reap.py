@@ -46,7 +46,7 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
     known = layout(tx)
     if known.resources:
         # Before the leases, as those who end their work do it.
-        hold_resources(tx, known.stages)
+        hold_resources(tx, [stage for (stage,) in tx.run("free_stages")])
     rows = tx.run("free_leases", most=most)
     crowded = _crowded(tx, rows)
     waiting: list[tuple[Any, ...]] = []

@@ -17,7 +17,7 @@ from tests.support.bench import Ran
 from tests.support.harness import App
 from tests.support.kinds import KINDS, keys, stage
 from tests.support.limited_bench import LimitedBench, Starts
-from tests.support.limits import over
+from tests.support.limits import STATEMENTS, over, statements
 from tests.support.processes import wait_for
 from tests.support.together import listening
 
@@ -489,3 +489,16 @@ def test_two_workers_that_weigh_the_same_items_are_not_slowed_down_by_each_other
 
 
 # Who does not use a resource -------------------------------------------------------------------------------------------
+
+
+def test_a_worker_runs_no_statement_of_limits_for_a_stage_without_a_resource(run: LimitedBench):
+    pipeline, beside = Pipeline("p"), Pipeline("q", resources={"api": {"rate": "10/s"}})
+    for name, after in (("a", ()), ("b", "a")):
+        stage(pipeline, "thread", lambda item, ctx: None, name=name, after=after)
+    stage(beside, "thread", lambda item, ctx: None, name="work", resource="api")
+    run.others = [beside]
+    app = run.app(pipeline)
+    app.add("p", keys(200))
+    with statements() as count, run.serving(pipeline, stages=("p/a", "p/b")) as (_, ran):
+        wait_for(lambda: is_done(ran, 200, "b"))
+    assert count["claim"] and not STATEMENTS & count.keys()

@@ -67,6 +67,9 @@ UPDATE holdfast_pipelines SET retry_after = retry_after + :by WHERE paused = 1 A
 -- name: next_due
 SELECT MIN(due_at) FROM holdfast_delayed;
 
+-- name: free_stages
+SELECT DISTINCT stage FROM holdfast_leases l WHERE NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker);
+
 -- name: free_leases
 -- Take leases whose worker no row vouches for. Never by age: a handler may run as long as its worker lives.
 DELETE FROM holdfast_leases WHERE ctid = ANY(ARRAY(

@@ -27,6 +27,7 @@ from holdfast.worker.call import Call
 from holdfast.worker.context import Surroundings
 from holdfast.worker.nursery import Nursery, NurseryFailed, kill_all_of
 from holdfast.worker.runner import Runner
+from holdfast.worker.staff import Staff
 
 log = logging.getLogger("holdfast.worker")
 
@@ -63,26 +64,23 @@ class Isolated:
     ) -> None:
         self._runner = runner
         self._around = around
-        self._width = width
         self._report = report
         self._may_start = may_start
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._spare: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
         self._busy: dict[Call, int] = {}
-        self._threads = 0
+        self._staff = Staff("holdfast-isolated", width, self._serve)
         self._nursery = Nursery(lambda line: _Child(line, offer).run())
 
     @property
     def unfit(self) -> bool:
         """Whether nothing can be run in isolation any more."""
-        return self._nursery.gone
+        return self._nursery.gone or self._staff.impossible
 
     def submit(self, calls: Sequence[Call]) -> None:
         for call in calls:
             self._calls.put(call)
-        for _ in range(min(self._width - self._threads, len(calls))):
-            self._threads += 1
-            threading.Thread(target=self._serve, name="holdfast-isolated", daemon=True).start()
+        self._staff.grow(len(calls))
 
     def withdraw(self) -> list[Call]:
         calls: list[Call] = []

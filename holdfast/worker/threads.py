@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from holdfast.engine.finish import Finished
 from holdfast.worker.call import Call
 from holdfast.worker.runner import Runner
+from holdfast.worker.staff import Staff
 
 log = logging.getLogger("holdfast.worker")
 
@@ -44,14 +45,14 @@ class Threads:
         self._pace = pace
         self._bundles: queue.SimpleQueue[deque[Call] | None] = queue.SimpleQueue()
         self._running: dict[int, tuple[Call, deque[Call]]] = {}
-        self._alive = 0
+        self._staff = Staff("holdfast-handler", width, self._serve)
         self._lost = 0
         self._lock = threading.Lock()
 
     @property
     def unfit(self) -> bool:
-        """So many handlers hang that this process should make room for another."""
-        return self._lost > MOST_LOST * self._width
+        """So many handlers hang, or threads are refused, that this process should make room for another."""
+        return self._lost > MOST_LOST * self._width or self._staff.impossible
 
     def submit(self, calls: Sequence[Call]) -> None:
         """Run these as soon as there is a thread."""
@@ -59,9 +60,7 @@ class Threads:
         for bundle in bundles:
             self._bundles.put(bundle)
         with self._lock:
-            missing = min(self._width - self._alive, self._bundles.qsize())
-            for _ in range(missing):
-                self._start_thread()
+            self._staff.grow(self._bundles.qsize())
 
     def withdraw(self) -> list[Call]:
         """Take back what has not started."""
@@ -85,8 +84,7 @@ class Threads:
                 for one in left:
                     self._bundles.put(deque((one,)))
                 with self._lock:
-                    for _ in range(min(self._width - self._alive, len(left))):
-                        self._start_thread()
+                    self._staff.grow(len(left))
             limit = call.spec.timeout_seconds
             if limit is not None and call.started and now - call.started > limit:
                 # Marked first: a thread that finds its call ended by somebody else must see why.
@@ -97,7 +95,7 @@ class Threads:
                     call.abandoned = False
 
     def stop(self) -> None:
-        for _ in range(self._alive):
+        for _ in range(self._staff.count):
             self._bundles.put(None)
 
     def _bundled(self, calls: Sequence[Call]) -> list[deque[Call]]:
@@ -113,17 +111,13 @@ class Threads:
             room -= cost
         return bundles
 
-    def _start_thread(self) -> None:
-        self._alive += 1
-        threading.Thread(target=self._serve, name="holdfast-handler", daemon=True).start()
-
     def _give_up(self, thread: int, call: Call) -> None:
         call.close()
         with self._lock:
             self._running.pop(thread, None)
-            self._alive -= 1
+            self._staff.count -= 1
             self._lost += 1
-            self._start_thread()
+            self._staff.grow(1)
         log.warning(
             "item %r, stage %r: ran longer than %.0f s and cannot be stopped in a thread; it is given up "
             '(isolate="process" would end it)',

@@ -132,6 +132,7 @@ def test_a_worker_that_cannot_start_as_many_threads_as_it_wants_works_with_fewer
     crew.start(environment={"HOLDFAST_TEST_MEMORY": str(600 << 20)}, concurrency=100)
     crew.wait_until_done()
     assert crew.app.status()[0]["stages"][2]["states"] == {"done": 100}
+    assert "stumbled" not in crew.all_said()
     crew.judge()
 
 

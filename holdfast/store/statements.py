@@ -112,6 +112,19 @@ class Dialect(ABC):
         return {name: self.render(name, text) for name, text in _texts(self.name).items()}
 
 
+class Statements(dict[str, Statement]):
+    """The statements of a dialect by name, each rendered when it is first used: a store uses a few of many."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__()
+        self._dialect = dialect
+
+    def __missing__(self, name: str) -> Statement:
+        # Two threads may both render it: to the same.
+        statement = self[name] = self._dialect.render(name, _texts(self._dialect.name)[name])
+        return statement
+
+
 @cache
 def _texts(dialect: str) -> dict[str, str]:
     folder = resources.files(__package__) / "sql"

@@ -24,7 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.store.driver import Driver, Limits, Listener
 from holdfast.store.enlist import engine_over
-from holdfast.store.statements import Statement
+from holdfast.store.statements import Statement, Statements
 from holdfast.store.transaction import Transaction, user_code
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ class Store:
         """The connection, made anew if it was lost."""
         if self._driver is None:
             self._driver = self._connect(self.limits)
-            self.statements = self._driver.dialect.statements()
+            self.statements = Statements(self._driver.dialect)
         return self._driver
 
     def engine(self) -> Any:

@@ -45,7 +45,7 @@ def _names(file):
 def test_every_statement_is_understood_by_its_database(store):
     """Planned, not run: a wrong name, type or word in any of them shows here."""
     dialect = store.connect().dialect
-    for statement in store.statements.values():
+    for statement in dialect.statements().values():
         try:
             _plan(store, dialect, statement, "1")
         except psycopg.errors.DatatypeMismatch:

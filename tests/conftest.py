@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg import sql
 
 from holdfast.store import Store, open_store
 from holdfast.testing import ManualClock
 from tests.support.cluster import Cluster
+from tests.support.schemas import Schemas, address, drop
 
 DATABASES = ("sqlite", "postgres")
 
@@ -40,17 +41,48 @@ def database(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="session")
+def schemas(postgres: str) -> Iterator[Schemas]:
+    """Schemas with empty tables, used in turn."""
+    schemas = Schemas(postgres)
+    yield schemas
+    schemas.close()
+
+
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with empty tables, to be copied."""
+    file = tmp_path_factory.mktemp("empty") / "store.db"
+    store = open_store(f"sqlite:///{file}", clock=ManualClock())
+    store.upgrade()
+    store.close()
+    return file
+
+
 @pytest.fixture
 def url(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The address of an empty store of its own."""
+    """The address of an empty store of its own: its tables are there already."""
+    if database == "sqlite":
+        shutil.copyfile(request.getfixturevalue("empty_file"), tmp_path / "store.db")
+        yield f"sqlite:///{tmp_path / 'store.db'}"
+        return
+    schemas: Schemas = request.getfixturevalue("schemas")
+    schema = schemas.take()
+    yield address(schemas.base, schema)
+    schemas.give_back(schema)
+
+
+@pytest.fixture
+def bare_url(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a store of its own that has no tables yet."""
     if database == "sqlite":
         yield f"sqlite:///{tmp_path / 'store.db'}"
         return
     base = request.getfixturevalue("postgres")
-    schema = f"t{secrets.token_hex(6)}"
-    yield f"{base}{'&' if '?' in base else '?'}schema={schema}"
+    schema = f"b{secrets.token_hex(6)}"
+    yield address(base, schema)
     with psycopg.connect(base, autocommit=True) as conn:
-        conn.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+        drop(conn, schema)
 
 
 @pytest.fixture

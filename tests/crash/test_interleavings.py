@@ -15,10 +15,11 @@ import pytest
 from holdfast.store import Store, open_store
 from holdfast.store.postgres_address import read_url
 from holdfast.testing import ManualClock
+from tests.support.effort import effort
 from tests.support.stepping import FAULTS, Story, Threads, Turns
 from tests.support.steps import quick_url
 
-SEEDS = {"sqlite": 400, "postgres": 90}
+SEEDS = {"sqlite": effort(150, 2000), "postgres": effort(35, 400)}
 LABELS = ("main", "ann", "bob", "cyd", "person")
 
 

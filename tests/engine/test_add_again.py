@@ -12,12 +12,13 @@ from holdfast import merge_provenance
 from holdfast.app import Holdfast
 from holdfast.engine import add as adding
 from holdfast.errors import UsageError
+from tests.support.effort import effort
 from tests.support.harness import connected
 from tests.support.together import at_once, meeting_at
 
 pytestmark = pytest.mark.req("J12")
 
-MANY = 100_000
+MANY = effort(20_000, 100_000)
 
 
 

@@ -42,11 +42,12 @@ from holdfast.model.states import State
 from holdfast.store import Store, Transaction
 from holdfast.store.store import new_identity
 from holdfast.testing import ManualClock
+from tests.support.effort import effort
 from tests.support.reference import OPEN, Reference, Verdict, history_allows
 from tests.support.steps import Trouble, ask, quick_store, wipe, write
 
 #: Examples and steps per database; enough that each of tests/mutants is found, and half a minute long.
-EXAMPLES = {"sqlite": 120, "postgres": 60}
+EXAMPLES = {"sqlite": effort(50, 500), "postgres": effort(25, 500)}
 STEPS = 50
 LEASE_US = 30 * SECOND
 LABELS = ("ann", "bob", "cyd", "dan")

@@ -14,7 +14,7 @@ from tests.support.processes import ROOT
 
 #: Quick, and aimed at what a late, dead or simultaneous worker may do.
 PART = ("tests/engine/test_fence.py", "tests/engine/test_reap.py", "tests/crash/test_interleavings.py")
-SEEDS = {"sqlite": "30", "postgres": "10"}
+SEEDS = {"sqlite": "20", "postgres": "6"}
 
 
 def run_part(database: str, mutant: str) -> tuple[int, dict[str, int], str]:

@@ -12,3 +12,8 @@ from tests.support.harness import App
 @pytest.fixture
 def app(store: Store, clock: ManualClock) -> App:
     return App(store, clock)
+
+@pytest.fixture
+def url(bare_url: str) -> str:
+    """Tables are what these tests are about: each begins without any."""
+    return bare_url

@@ -7,7 +7,6 @@ proven elsewhere, so here the files lie in memory where possible, and PostgreSQL
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,15 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import psycopg
 import pytest
-from psycopg import sql
 
 from holdfast import points
 from holdfast.errors import StoreConflict, StoreUnavailable
 from holdfast.store import Store, Transaction, open_store
 from holdfast.store.statements import Statement
 from holdfast.testing import ManualClock
+from tests.support.schemas import Schemas, address
 
 T = TypeVar("T")
 
@@ -44,16 +42,15 @@ def quick_url(database: str, request: pytest.FixtureRequest) -> Iterator[str]:
         finally:
             shutil.rmtree(folder)
         return
-    base = request.getfixturevalue("postgres")
-    schema = f"q{secrets.token_hex(6)}"
+    schemas: Schemas = request.getfixturevalue("schemas")
+    schema = schemas.take()
     old = os.environ.get("PGOPTIONS")
     os.environ["PGOPTIONS"] = PGOPTIONS
     try:
-        yield f"{base}{'&' if '?' in base else '?'}schema={schema}"
+        yield address(schemas.base, schema)
     finally:
         os.environ.pop("PGOPTIONS") if old is None else os.environ.update(PGOPTIONS=old)
-        with psycopg.connect(base, autocommit=True) as conn:
-            conn.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+        schemas.give_back(schema)
 
 
 @contextmanager

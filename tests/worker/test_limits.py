@@ -14,6 +14,7 @@ import pytest
 from holdfast import Context, Holdfast, Item, OutOfCredit, Pipeline, RateLimited
 from holdfast.testing import ManualClock
 from tests.support.bench import Ran
+from tests.support.effort import effort
 from tests.support.harness import App
 from tests.support.kinds import KINDS, keys, stage
 from tests.support.limited_bench import LimitedBench, Starts
@@ -143,8 +144,8 @@ def test_slots_are_for_all_workers_together_and_follow_the_tuning(run: LimitedBe
 
 
 @pytest.mark.req("J17")
-def test_a_thousand_changes_of_the_tuning_under_load_lose_nothing_and_the_last_is_in_force(run: LimitedBench):
-    count, changes = 2000, 1000
+def test_many_changes_of_the_tuning_under_load_lose_nothing_and_the_last_is_in_force(run: LimitedBench):
+    count, changes = 2000, effort(200, 1000)
     starts = Starts()
     pipeline = Pipeline("p", resources={"api": {"rate": "100000/s"}}, tuning={"concurrency": 40})
 

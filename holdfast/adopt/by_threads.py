@@ -1,0 +1,257 @@
+"""A loop carried out by threads: one looks after things, the others claim rows and run handlers.
+
+The one that looks after things never runs user code, so that a stop signal, the grace and the recovery of stale rows do
+not wait for a handler. A thread that finds nothing left claims the next rows itself: waking another one to do it takes
+longer than most claims. A thread whose handler outlives the grace cannot be ended; its row is handed back, and what it
+still says is not heard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.adopt.beat import ThreadBeater
+from holdfast.adopt.counters import Counters
+from holdfast.adopt.holding import Held
+from holdfast.adopt.job import Job
+from holdfast.adopt.outcome import BROKEN_OFF, Outcome
+from holdfast.adopt.picking import Picking
+from holdfast.adopt.recovering import PIECES, unless_stopping
+from holdfast.adopt.running import saving
+from holdfast.adopt.steps import Steps, Transact, drive, patiently
+from holdfast.adopt.taking import claiming
+from holdfast.adopt.tending import Tending
+
+if TYPE_CHECKING:
+    from holdfast.adopt.loop import Loop
+    from holdfast.adopt.places import SyncPlace
+
+log = logging.getLogger("holdfast.adopt")
+
+#: How often a thread that waits looks for a stop: a signal wakes nobody.
+LOOK_SECONDS = 0.1
+
+
+def run(loop: Loop, *, drain: bool, signals: bool) -> Counters:
+    """Work until stopped, or until nothing is left."""
+    loop.mapping.check(loop.engine)
+    with _stopping_on_signals(loop, signals):
+        _Crew(loop).work(drain)
+    return loop.counters
+
+
+class _Crew:
+    """The rows in hand, and the threads that have them."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._picking = Picking(loop)
+        self._changed = threading.Condition()
+        self._queue: deque[Job] = deque()
+        self._running: dict[int, Job] = {}
+        self._jobs: dict[int, Job] = {}
+        self._threads = 0
+        self._idle = 0
+        self._is_claiming = False
+        #: When to look again after a claim that brought nothing.
+        self._claim_at = 0.0
+        self._ended = False
+        self._broken: BaseException | None = None
+        self._beater = ThreadBeater(loop.engine, loop.beat_seconds, self._lost)
+
+    def work(self, drain: bool) -> None:
+        """Look after things until the end; the threads do the rest."""
+        loop, tending = self._loop, Tending(self._loop)
+        try:
+            while not loop.stopping and self._broken is None:
+                for piece in tending.due():
+                    if self._drive(unless_stopping(loop, PIECES[piece](loop))) and piece == "suspect":
+                        self._picking.want_alone()
+                with self._changed:
+                    if self._threads == 0:
+                        self._start_thread()
+                    elif drain and self._is_done():
+                        break
+                    self._changed.wait(min(LOOK_SECONDS, tending.seconds_left()))
+        finally:
+            self._shut_down()
+        if self._broken is not None:
+            raise self._broken
+
+    def _is_done(self) -> bool:
+        in_hand = len(self._queue) + len(self._running)
+        return not in_hand and not self._is_claiming and self._picking.is_exhausted(0)
+
+    def _drive(self, steps: Steps[Any]) -> Any:
+        return drive(steps, cast("SyncPlace", self._loop.engine), self._nap)
+
+    def _nap(self, length: float) -> None:
+        until = time.monotonic() + length
+        while not self._loop.hurrying and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_SECONDS))
+
+    def _start_thread(self) -> None:
+        self._threads += 1
+        threading.Thread(target=self._serve, name="holdfast-handler", daemon=True).start()
+
+    # A thread's life --------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        try:
+            while (job := self._next_job()) is not None:
+                try:
+                    self._run_one(job)
+                finally:
+                    with self._changed:
+                        self._running.pop(id(job), None)
+                        if not self._queue:
+                            self._changed.notify_all()
+        except BaseException as error:
+            with self._changed:
+                self._broken = self._broken or error
+                self._changed.notify_all()
+
+    def _next_job(self) -> Job | None:
+        """A row that waits; or else claim some, whoever comes first. None: it is time to end."""
+        while True:
+            with self._changed:
+                kind = None
+                while not self._queue and kind is None:
+                    if self._ended or self._loop.stopping or self._broken is not None:
+                        return None
+                    kind = self._kind_to_claim()
+                    if kind is None:
+                        self._idle += 1
+                        self._changed.wait(LOOK_SECONDS)
+                        self._idle -= 1
+                if self._loop.stopping:
+                    return None  # what is in the queue is handed back
+                if self._queue:
+                    job = self._queue.popleft()
+                    self._running[id(job)] = job
+                    return job
+                self._is_claiming = True
+            try:
+                rows = self._drive(unless_stopping(self._loop, claiming(self._loop, str(kind)))) or []
+                self._hand_out(str(kind), rows)
+            finally:
+                with self._changed:
+                    self._is_claiming = False
+                    self._changed.notify_all()
+
+    def _kind_to_claim(self) -> str | None:
+        if self._is_claiming or (self._picking.is_exhausted(len(self._running)) and time.monotonic() < self._claim_at):
+            return None
+        return self._picking.next(len(self._queue), len(self._running))
+
+    def _hand_out(self, kind: str, rows: list[Held]) -> None:
+        jobs = [self._loop.job(one) for one in rows]
+        for job in jobs:
+            self._jobs[id(job.held)] = job
+            self._beater.add(job.held)
+        with self._changed:
+            self._picking.took(kind, len(rows))
+            self._claim_at = time.monotonic() + self._loop.poll_seconds
+            self._queue.extend(jobs)
+            # This thread takes one itself.
+            missing = min(self._loop.concurrency - self._threads, len(jobs) - 1 - self._idle)
+            for _ in range(missing):
+                self._start_thread()
+            late = jobs if self._ended else []
+        self._release(late)
+
+    def _run_one(self, job: Job) -> None:
+        returned: Any = None
+        error: BaseException | None = None
+        try:
+            returned = self._loop.handler(job)
+        except BaseException as raised:
+            # Of a thread: nobody interrupts it but its own code.
+            error = raised if not isinstance(raised, BROKEN_OFF) else RuntimeError(f"the handler raised {raised!r}")
+        self._save(job, lambda held: saving(self._loop, job, held, returned, error))
+
+    def _save(self, job: Job, steps: Callable[[Held], Steps[Any]]) -> None:
+        with self._changed:
+            if self._jobs.pop(id(job.held), None) is None:
+                return  # handed back already
+        held = self._beater.take(job.held)
+        place = cast("SyncPlace", self._loop.at if job.effects else self._loop.engine)
+        drive(steps(held), place, self._nap)
+
+    def _lost(self, held: Held) -> None:
+        job = self._jobs.get(id(held))
+        if job is not None:
+            job.lost = True
+
+    def _shut_down(self) -> None:
+        """Hand back what has not begun; wait for what has, within the grace; hand back what is left."""
+        loop = self._loop
+        give_up_at = time.monotonic() + loop.grace_seconds
+
+        def is_over() -> bool:
+            return time.monotonic() >= give_up_at or loop.hurrying
+
+        with self._changed:
+            while self._is_claiming and not is_over():
+                self._changed.wait(LOOK_SECONDS)
+            waiting = list(self._queue)
+            self._queue.clear()
+        self._release(waiting)
+        with self._changed:
+            while self._running and not is_over():
+                self._changed.wait(LOOK_SECONDS)
+            left = list(self._running.values())
+        self._release(left)
+        with self._changed:
+            # A claim that is still under way hands back what it brings.
+            self._ended = True
+            late = list(self._queue)
+            self._queue.clear()
+            self._changed.notify_all()
+        self._release(late)
+        self._beater.stop()
+
+    def _release(self, jobs: list[Job]) -> None:
+        rows = []
+        for job in jobs:
+            with self._changed:
+                mine = self._jobs.pop(id(job.held), None) is not None
+            if mine:
+                rows.append(self._beater.take(job.held))
+        if not rows:
+            return
+        give_up_at = time.monotonic() + max(1.0, self._loop.grace_seconds)
+        try:
+            finished = self._drive(
+                patiently(
+                    Transact(lambda place: Outcome("released").save(place, rows)),
+                    lambda _: time.monotonic() < give_up_at,
+                )
+            )
+        except Exception as error:
+            log.error(
+                "%s: %d rows could not be handed back, and are left to recovery: %s", self._loop.name, len(rows), error
+            )
+            return
+        self._loop.counters.add(released=len(finished.won), lost=len(finished.lost))
+        log.info("%s: stopping, handed back %d rows", self._loop.name, len(finished.won))
+
+
+@contextlib.contextmanager
+def _stopping_on_signals(loop: Loop, signals: bool) -> Iterator[None]:
+    if not signals or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: loop.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

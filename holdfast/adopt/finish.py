@@ -1,0 +1,178 @@
+"""Finish: complete, fail, release. A held row leaves processing, if this claim of it still stands.
+
+Each is one guarded statement per table: it names the key, the status, and what the claim wrote (`mapping.fence`). A row
+that somebody took over, changed, re-keyed or removed is not touched, and is told: raised as `LeaseLost`, in which case
+nothing was saved of the others either, or reported in `Finished.lost`.
+
+What the guard is worth depends on the columns. With `holder` or `version` a late worker is always fenced. With `started`
+or `attempts` it is fenced unless a person reset both. With `heartbeat` alone it is fenced as long as every beat went
+through `heartbeat`. With a status column alone, a late worker can finish a row that another one has claimed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from holdfast.adopt.claim import written
+from holdfast.adopt.guarded import Roles, by_fence, by_mapping, change, change_one, changes, is_there, stands, was_done
+from holdfast.adopt.holding import Finished, Held, lost
+from holdfast.adopt.mapping import WORDS, TableMapping
+from holdfast.adopt.places import Open, connection_of, primitive
+from holdfast.adopt.sessions import forget, show_pending
+from holdfast.errors import UsageError
+from holdfast.model import codec
+from holdfast.model.durations import Duration, seconds
+from holdfast.model.faults import ERROR_LENGTH, describe
+
+Rows = Held | Iterable[Held]
+
+
+@primitive
+def complete(
+    at: Open,
+    rows: Rows,
+    *,
+    values: Mapping[str, Any] | None = None,
+    report: bool = False,
+    now: datetime | None = None,
+) -> Finished:
+    """The work is done: rows become completed. `values` are columns of the user's own to write with it.
+
+    A repeated completion under the same claim is no loss, where a column tells claims apart: so it may be sent again
+    when the reply to a COMMIT was lost. With `report=True` lost rows are told in the answer instead of raised.
+    """
+    return _finish(at, rows_of(rows), "completed", {"error": None}, values, report, now)
+
+
+@primitive
+def fail(
+    at: Open,
+    rows: Rows,
+    error: BaseException | str,
+    *,
+    retry_after: Duration | None = None,
+    values: Mapping[str, Any] | None = None,
+    report: bool = False,
+    now: datetime | None = None,
+) -> Finished:
+    """The attempt failed: rows become failed, or queued again `retry_after` from now while they have attempts left.
+
+    All of them go the same way: if one is out of attempts, they all are failed. The error's text lands in the row where
+    there is a column for it. Without a column for the next attempt, a retry may begin at once.
+    """
+    held = rows_of(rows)
+    again = retry_after is not None and not any(is_spent(one) for one in held)
+    roles: dict[str, Any] = {"error": error_text(error)}
+    if again:
+        roles |= {"holder": None, "next_attempt": seconds(retry_after or 0, what="retry_after")}
+    return _finish(at, held, "queued" if again else "failed", roles, values, report, now)
+
+
+@primitive
+def release(
+    at: Open,
+    rows: Rows,
+    *,
+    after: Duration | None = None,
+    refund: bool = True,
+    report: bool = False,
+    now: datetime | None = None,
+) -> Finished:
+    """Hand rows back unfinished: they become queued, and the attempt is not counted (unless `refund=False`)."""
+    roles: dict[str, Any] = {"holder": None}
+    if refund:
+        roles["attempts"] = -1
+    if after is not None:
+        roles["next_attempt"] = seconds(after, what="after")
+    return _finish(at, rows_of(rows), "queued", roles, None, report, now)
+
+
+@primitive
+def where_is(at: Open, row: Held) -> str | None:
+    """The word that a row's status has while what this claim wrote is still in it; None if it is somebody else's."""
+    connection = connection_of(at, row.mapping)
+    facts = stands(row.mapping, connection.dialect, row)
+    known = row.mapping.fence not in ((), ("heartbeat",))
+    return next((word for word in WORDS if known and is_there(connection, row, word, facts)), None)
+
+
+def is_spent(held: Held) -> bool:
+    """Was this the last attempt?"""
+    limit = held.mapping.limit
+    if isinstance(limit, sa.Column):
+        found = held.row.get(held.mapping.attribute(limit))
+        return isinstance(found, int) and held.attempt >= found
+    return limit is not None and held.attempt >= limit
+
+
+def error_text(error: BaseException | str) -> str:
+    """An error as it is stored. Of one that came from a database: its own message, without statement and values."""
+    if isinstance(error, str):
+        return codec.plain_text(error, ERROR_LENGTH)
+    if isinstance(error, sa.exc.DBAPIError) and error.orig is not None:
+        error = error.orig
+    return describe(error)[0]
+
+
+# The parts ------------------------------------------------------------------------------------------------------------
+
+
+def finish_one(at: Open, held: Held, status: str, roles: Roles) -> str:
+    """`won`, `again` (done before, under the same claim) or `lost`: for a loop, which has one row and no session."""
+    connection = connection_of(at, held.mapping)
+    if change_one(connection, held, status, roles):
+        return "won"
+    return "again" if was_done(connection, held, status) else "lost"
+
+
+def rows_of(rows: Rows) -> list[Held]:
+    found = [rows] if isinstance(rows, Held) else list(rows)
+    wrong = [one for one in found if not isinstance(one, Held)]
+    if wrong:
+        raise UsageError(f"{wrong[0]!r} is not a held row; give what claim returned")
+    return found
+
+
+def _finish(
+    at: Open,
+    rows: list[Held],
+    status: str,
+    roles: Roles,
+    values: Mapping[str, Any] | None,
+    report: bool,
+    at_time: datetime | None,
+) -> Finished:
+    show_pending(at)
+    won: list[Held] = []
+    again: list[Held] = []
+    gone: list[Held] = []
+    for mapping, group in by_mapping(rows).items():
+        connection = connection_of(at, mapping)
+        own = _own_values(mapping, values)
+        setting = changes(mapping, connection.dialect, status, roles, at_time) | own
+        for same in by_fence(group):
+            changed = change(connection, mapping, same, setting)
+            before = {id(one) for one in same if id(one) not in changed and was_done(connection, one, status)}
+            won += [one for one in same if id(one) in changed | before]
+            again += [one for one in same if id(one) in before]
+            gone += [one for one in same if id(one) not in changed | before]
+        columns = written(mapping, "status", "error", "holder", "version", "attempts", "next_attempt", "updated")
+        forget(at, mapping, [one.key for one in group], [*columns, *map(mapping.find, own)])
+    if gone and not report:
+        raise lost(gone, "nothing was saved")
+    return Finished(tuple(won), tuple(gone), tuple(again))
+
+
+def _own_values(mapping: TableMapping, values: Mapping[str, Any] | None) -> dict[str, Any]:
+    found = {}
+    for name, value in (values or {}).items():
+        column = mapping.find(name)
+        role = next((role for role, one in mapping.columns.items() if one is column), None)
+        if role is not None or any(column is one for one in mapping.key):
+            raise UsageError(f"{mapping}: column {column.name!r} is not to be set here; it is the {role or 'key'}")
+        found[column.name] = value
+    return found

@@ -1,0 +1,85 @@
+"""Times in the user's columns: one clock for everybody, the database's where it has one that all its users share.
+
+Columns hold UTC. One without a time zone holds it without saying so. On SQLite the host's clock is everybody's.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    DateTime,
+    Dialect,
+    Interval,
+    TypeDecorator,
+    func,
+    literal,
+    literal_column,
+)
+from sqlalchemy.types import TypeEngine
+
+
+def time_type(column: ColumnElement[Any]) -> DateTime | None:
+    """The date type below a column's own, or None if it holds no instants."""
+    found = plain(column.type)
+    return found if isinstance(found, DateTime) else None
+
+
+def plain(kind: TypeEngine[Any]) -> TypeEngine[Any]:
+    """The type that a type of the user's own is made of."""
+    while isinstance(kind, TypeDecorator):
+        kind = kind.impl_instance
+    return kind
+
+
+def asks_database(dialect: Dialect) -> bool:
+    """Whether the database's clock decides, and not the host's."""
+    return dialect.name in ("postgresql", "mysql", "mariadb")
+
+
+def now(dialect: Dialect, kind: DateTime, *, at: datetime | None = None, ahead: float = 0.0) -> ColumnElement[Any]:
+    """What to store or compare for this instant, or for one so many seconds ahead (behind, if negative)."""
+    if at is not None or not asks_database(dialect):
+        return given((at or datetime.now(UTC)) + timedelta(seconds=ahead), dialect, kind)
+    if dialect.name == "postgresql":
+        # The statement's time: that of the transaction may be long past in a transaction of the user's.
+        moment: ColumnElement[Any] = func.statement_timestamp(type_=DateTime(timezone=True))
+        if ahead:
+            moment = moment + literal(timedelta(seconds=ahead), Interval())
+        return moment if kind.timezone else func.timezone("UTC", moment, type_=DateTime())
+    moment = func.utc_timestamp(literal_column("6"), type_=DateTime())
+    if ahead:
+        moment = func.timestampadd(literal_column("MICROSECOND"), round(ahead * 1e6), moment, type_=DateTime())
+    return moment
+
+
+def comparable(dialect: Dialect, column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The column as an instant that can stand beside those of columns with another notion of time zones."""
+    kind = time_type(column)
+    if dialect.name == "postgresql" and kind is not None and not kind.timezone:
+        return func.timezone("UTC", column, type_=DateTime(timezone=True))
+    return column
+
+
+def aware(dialect: Dialect) -> DateTime:
+    """The type that `comparable` makes of a column."""
+    return DateTime(timezone=dialect.name == "postgresql")
+
+
+def utc(moment: datetime) -> datetime:
+    """What came out of a column, as an instant with its zone."""
+    return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def given(moment: datetime, dialect: Dialect, kind: DateTime) -> BindParameter[Any]:
+    """An instant as a value for a column of this type."""
+    return literal(stored(moment, dialect, kind), DateTime(timezone=kind.timezone and dialect.name == "postgresql"))
+
+
+def stored(moment: datetime, dialect: Dialect, kind: DateTime) -> datetime:
+    """An instant as a driver takes it for a column of this type."""
+    moment = utc(moment)
+    return moment if kind.timezone and dialect.name == "postgresql" else moment.replace(tzinfo=None)

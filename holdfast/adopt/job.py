@@ -1,0 +1,121 @@
+"""A job: one claimed row in the hands of a handler."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, cast
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session, sessionmaker
+
+from holdfast.adopt.holding import Held, lost
+from holdfast.adopt.places import is_async
+from holdfast.adopt.steps import Effect
+from holdfast.adopt.trouble import MOST_AGAIN, kind_of
+
+if TYPE_CHECKING:
+    from holdfast.adopt.places import Place
+
+
+class Job:
+    """What a handler gets: the row as it was claimed, and ways to write together with its completion."""
+
+    def __init__(self, held: Held, place: Place, is_stopping: Callable[[], bool]) -> None:
+        self.held = held
+        self._place = place
+        self._is_stopping = is_stopping
+        self.effects: list[Effect] = []
+        self.values: dict[str, Any] = {}
+        #: The heartbeat found that the row is no longer this job's; whatever it still does will not be saved.
+        self.lost = False
+
+    @property
+    def key(self) -> Any:
+        """The primary key: a value, or a tuple where it has several columns."""
+        return self.held.key
+
+    @property
+    def row(self) -> Mapping[str, Any]:
+        """The row as it was right after the claim."""
+        return self.held.row
+
+    @property
+    def attempt(self) -> int:
+        return self.held.attempt
+
+    @property
+    def stopping(self) -> bool:
+        """The loop was asked to stop: come to an end soon, or be handed back."""
+        return self._is_stopping()
+
+    def check(self) -> None:
+        """Raise LeaseLost if the row is lost; for handlers that are about to do something dear."""
+        if self.lost:
+            raise lost([self.held], "nothing was saved")
+
+    def effect(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        """Call this in the transaction that completes the row, with its Connection or Session first; not at all if the row
+        is lost or the handler raises. It may run again if that transaction loses a race."""
+        self.effects.append(Effect(function, arguments, named))
+
+    def set(self, **values: Any) -> None:
+        """Write these columns of the row when it is completed."""
+        self.values.update(values)
+
+    def session(self) -> Any:
+        """A Session of the handler's own, or an AsyncSession if the loop's engine is async; for use with `with`."""
+        if isinstance(self._place, Engine):
+            return Session(self._place)
+        if isinstance(self._place, sessionmaker) or not hasattr(self._place, "sync_engine"):
+            return cast(Any, self._place)()
+        from sqlalchemy.ext.asyncio import AsyncSession
+
+        return AsyncSession(cast(Any, self._place))
+
+
+def with_session(handler: Callable[..., Any]) -> Callable[[Job], Any]:
+    """Let a handler in the older style, called with the key and a session, serve a loop.
+
+    The session is committed when the handler returns and rolled back when it raises. A transaction that lost a race
+    inside the database is begun again with a new session, a few times. A handler that sets the row's status itself may go
+    on doing so.
+    """
+    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
+
+        @wraps(handler)
+        async def call_async(job: Job) -> Any:
+            for left in range(MOST_AGAIN, -1, -1):
+                try:
+                    session = job.session()
+                    if not is_async(session):
+                        with session:
+                            answer = await handler(job.key, session)
+                            session.commit()
+                            return answer
+                    async with session:
+                        answer = await handler(job.key, session)
+                        await session.commit()
+                        return answer
+                except Exception as error:
+                    if left == 0 or kind_of(error) != "conflict":
+                        raise
+            raise AssertionError
+
+        return call_async
+
+    @wraps(handler)
+    def call(job: Job) -> Any:
+        for left in range(MOST_AGAIN, -1, -1):
+            try:
+                with job.session() as session:
+                    answer = handler(job.key, session)
+                    session.commit()
+                    return answer
+            except Exception as error:
+                if left == 0 or kind_of(error) != "conflict":
+                    raise
+        raise AssertionError
+
+    return call

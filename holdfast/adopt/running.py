@@ -1,0 +1,91 @@
+"""Running: what becomes of a row when its handler has answered, in a transaction of the row's own.
+
+An outcome is saved with the effects that belong to it, or not at all. Trouble that passes is waited for; a row that the
+database refuses fails with the database's own message; one that cannot be changed at all is left to recovery.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from holdfast.adopt.finish import error_text, where_is
+from holdfast.adopt.holding import Held
+from holdfast.adopt.job import Job
+from holdfast.adopt.outcome import Outcome, outcome_of
+from holdfast.adopt.places import Open
+from holdfast.adopt.steps import Steps, Transact, patiently
+
+if TYPE_CHECKING:
+    from holdfast.adopt.loop import Loop
+
+log = logging.getLogger("holdfast.adopt")
+
+
+def saving(loop: Loop, job: Job, held: Held, returned: Any, error: BaseException | None) -> Steps[Outcome | None]:
+    """Write how the attempt ended. None: the row was lost, or could not be changed."""
+    outcome = outcome_of(returned, error, [held], loop.retry)
+    if outcome.kind == "completed":
+        try:
+            return (yield from _save(loop, job, held, outcome, together=True))
+        except Exception as raised:
+            # An effect raised, or the database refused the row: the attempt ends as if the handler had raised it.
+            error = raised
+            outcome = outcome_of(None, raised, [held], loop.retry)
+    try:
+        return (yield from _save(loop, job, held, outcome, together=False))
+    except Exception as worse:
+        loop.set_aside(held.key_values)
+        loop.counters.add(refused=1)
+        log.error("%s: row %r: its outcome (%s) cannot be saved, it is left to recovery: %s",
+                  loop.name, held.key, outcome.kind, error_text(worse))  # fmt: skip
+        return None
+
+
+def _save(loop: Loop, job: Job, held: Held, outcome: Outcome, *, together: bool) -> Steps[Outcome | None]:
+    values, effects = (job.values, job.effects) if together else (None, [])
+
+    def work(place: Open) -> bool:
+        if values:
+            finished = outcome.save(place, [held], values)
+            how = "lost" if finished.lost else "again" if finished.again else "won"
+        else:
+            how = outcome.save_one(place, held)
+        if effects and how != "won":
+            raise _NoEffects(how)
+        return how != "lost"
+
+    try:
+        won = yield from patiently(Transact(work, effects, is_single=not effects), loop.may_wait)
+    except _NoEffects as instead:
+        won = instead.how == "again"
+    if not won:
+        # Handlers in the older style may have set the status themselves.
+        found = yield from patiently(Transact(lambda place: where_is(place, held)), loop.may_wait)
+        if found not in ("completed", "failed") or job.effects:
+            loop.counters.add(lost=1)
+            log.warning("%s: row %r was taken over, changed or removed meanwhile; %s was not saved",
+                        loop.name, held.key, outcome.kind)  # fmt: skip
+            return None
+        outcome = Outcome(found)
+    _tell(loop, held, outcome)
+    return outcome
+
+
+class _NoEffects(Exception):
+    """Ends the transaction before any effect has run: the row is lost, or all of it was committed before."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+
+def _tell(loop: Loop, held: Held, outcome: Outcome) -> None:
+    loop.counters.add(**{outcome.kind: 1})
+    waits = outcome.after_seconds or 0.0
+    if outcome.kind in ("retried", "released") and "next_attempt" not in held.mapping.columns and waits:
+        loop.set_aside(held.key_values, waits)
+    if outcome.error is not None and outcome.kind in ("failed", "retried"):
+        log.warning("%s: row %r, attempt %d %s%s: %s", loop.name, held.key, held.attempt, outcome.kind,
+                    f", again in {waits:.1f} s" if outcome.kind == "retried" else "", error_text(outcome.error))  # fmt: skip
+    else:
+        log.debug("%s: row %r, attempt %d %s", loop.name, held.key, held.attempt, outcome.kind)

@@ -1,0 +1,65 @@
+"""`holdfast adopt-sql`: an additive migration for a table of the user's own, up or down, printed."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from holdfast.cli import options
+from holdfast.errors import UsageError
+
+
+@click.command("adopt-sql", short_help="Print a migration for a table of your own.")
+@click.option("--table", required=True, type=options.text, metavar="NAME")
+@click.option("--schema", type=options.text, metavar="NAME", help="The schema it is in, if not the usual one.")
+@click.option("--status", default="status", show_default=True, type=options.text, metavar="COLUMN")
+@click.option("--key", default=("id",), show_default=True, multiple=True, type=options.text, metavar="COLUMN",
+              help="Its primary key; several times if it has several columns.")  # fmt: skip
+@click.option("--queued", default="queued", show_default=True, type=options.text, metavar="WORD")
+@click.option("--processing", default="processing", show_default=True, type=options.text, metavar="WORD")
+@click.option("--heartbeat", default="last_heartbeat", show_default=True, type=options.text, metavar="COLUMN")
+@click.option("--started", default="started_at", show_default=True, type=options.text, metavar="COLUMN",
+              help="When work began. Of each of these, an empty name leaves it out.")  # fmt: skip
+@click.option("--attempts", default="attempts", show_default=True, type=options.text, metavar="COLUMN")
+@click.option("--next-attempt", default="next_attempt_at", show_default=True, type=options.text, metavar="COLUMN")
+@click.option("--row-version", default="version", show_default=True, type=options.text, metavar="COLUMN")
+@click.option("--holder", default="holder", show_default=True, type=options.text, metavar="COLUMN")
+@click.option("--older-than", default="30m", show_default=True, type=options.text, help="How long is stale.")
+@click.option("--dialect", type=click.Choice(["postgresql", "sqlite"]), help="[default: that of --url, or postgresql]")
+@click.option(
+    "--url", type=options.text, help="SQLAlchemy's URL of the database: look first, print only what is missing."
+)
+@click.option("--down", is_flag=True, help="Take back what was added, and nothing else.")
+def adopt_sql(
+    table: str, schema: str | None, status: str, key: tuple[str, ...], queued: str, processing: str, heartbeat: str,
+    started: str, attempts: str, next_attempt: str, row_version: str, holder: str, older_than: str, dialect: str | None,
+    url: str | None, down: bool,
+) -> None:  # fmt: skip
+    """Print a migration that gives an existing table what the guarantees need: a heartbeat with time zone, when work began,
+    attempts, the next attempt, a version and a holder, indexes of the rows that are processing and queued, and
+    is_job_stale, which falls back to when work began.
+
+    Only what is missing is added, nothing is changed, and --down takes back only what was added. On PostgreSQL the script
+    looks for itself, and may be run twice. On SQLite it is written from what is there: give --url.
+    """
+    from holdfast.adopt.ddl import Wish, migration
+
+    names = {
+        "heartbeat": heartbeat, "started": started, "attempts": attempts, "next_attempt": next_attempt,
+        "version": row_version, "holder": holder,
+    }  # fmt: skip
+    wish = Wish(table, status, schema, key, queued, processing, names, older_than)
+    found = None
+    if url is not None:
+        from holdfast.adopt.ddl_look import look
+
+        dialect_there, found, wish = look(url, wish)
+        if dialect not in (None, dialect_there):
+            raise UsageError(f"--url is a {dialect_there} database, --dialect says {dialect}")
+        dialect = dialect_there
+    written = migration(wish, dialect or "postgresql", found)
+    click.echo(
+        f"-- holdfast adopt-sql{' --down' if down else ''}: table {json.dumps(table)}, {dialect or 'postgresql'}"
+    )
+    click.echo(written.script(written.down if down else written.up), nl=False)

@@ -1,0 +1,67 @@
+"""`holdfast loop`: run a loop over a table of the user's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli import note_verbose, options
+from holdfast.cli.loader import _load_module
+from holdfast.cli.logs import set_up
+from holdfast.errors import DefinitionError, StoreBroken, StoreUnavailable
+
+if TYPE_CHECKING:
+    from holdfast.adopt.loop import Loop
+
+
+def _start_logging(ctx: click.Context, param: click.Parameter, value: int) -> int:
+    note_verbose(ctx, param, value)
+    set_up(1 + ctx.meta["holdfast.verbose"])
+    return value
+
+
+@click.command(short_help="Work off a table of your own.")
+@click.argument("loop", metavar="MODULE:OBJECT", type=options.text)
+@click.option("--drain", is_flag=True, help="End when there is nothing left to claim.")
+@click.option("-v", "--verbose", count=True, expose_value=False, callback=_start_logging, is_eager=True,
+              help="Log more, to stderr.")  # fmt: skip
+def loop(loop: str, drain: bool) -> None:
+    """Run the Loop that MODULE:OBJECT names until told to stop.
+
+    MODULE is a Python file or a dotted module name; OBJECT a Loop, a list of them, or a function that returns either.
+    Without :OBJECT, every Loop of the module is run. SIGTERM or Ctrl-C ends it once running handlers are done, within
+    their grace; a second one hands their rows back at once.
+    """
+    import sqlalchemy.exc
+
+    from holdfast.adopt.together import run_together
+    from holdfast.adopt.trouble import passes
+
+    loops = find_loops(loop)
+    try:
+        run_together(loops, drain=drain)
+    except sqlalchemy.exc.DBAPIError as error:
+        raise (StoreUnavailable if passes(error) else StoreBroken)(str(error.orig)) from error
+    for one in loops:
+        click.echo(f"{one.name}: {one.counters}", err=True)
+
+
+def find_loops(named: str) -> list[Loop]:
+    """The loops that `module:object` or `module` names."""
+    from holdfast.adopt.loop import Loop
+
+    file, colon, name = named.rpartition(":")
+    module = _load_module(file if colon else named)
+    if not colon:
+        found: Any = list({id(one): one for one in vars(module).values() if isinstance(one, Loop)}.values())
+    else:
+        if not hasattr(module, name):
+            raise DefinitionError(f"{file} has no {name!r}")
+        found = getattr(module, name)
+        if callable(found) and not isinstance(found, Loop):
+            found = found()
+    loops = [found] if isinstance(found, Loop) else list(found) if isinstance(found, (list, tuple)) else []
+    if not loops or not all(isinstance(one, Loop) for one in loops):
+        raise DefinitionError(f"{named} is neither a Loop nor a list of Loops; write one like jobs = Loop(engine, …)")
+    return loops

@@ -1,0 +1,612 @@
+"""The loop: rows are worked off, one bad row costs only itself, and a stop hands back what is not done."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import Engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
+
+from holdfast import Backoff, Permanent, RetryLater, Skip
+from holdfast.adopt import Job, Loop, claim, run_job_loop, with_session
+from holdfast.errors import UsageError
+from tests.adopt.tables import Jobs
+from tests.support.processes import wait_for
+from tests.support.together import at_once
+
+NOON = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
+QUICK = Backoff(first_seconds=0.001, most_seconds=0.001)
+
+
+def nothing(job: Job) -> None:
+    """A handler."""
+
+
+class Running:
+    """A loop in a thread, stopped when the test is done with it."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self._thread = threading.Thread(target=self._run)
+        self.error: BaseException | None = None
+
+    def _run(self) -> None:
+        try:
+            self.loop.run(signals=False)
+        except BaseException as error:
+            self.error = error
+
+    def __enter__(self) -> Loop:
+        self._thread.start()
+        return self.loop
+
+    def __exit__(self, *_: object) -> None:
+        self.loop.stop()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+
+# What it does with rows -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S1", "S7")
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_rows_go_from_queued_to_completed_or_failed(engine: Engine, concurrency: int):
+    jobs = Jobs(engine, ("error",))
+    jobs.add(25)
+
+    def handler(job: Job) -> None:
+        if job.key % 10 == 3:
+            raise ValueError(f"row {job.key}")
+        job.set(title=f"{job.row['title']}, done")
+
+    loop = Loop(engine, jobs.mapping, handler, concurrency=concurrency)
+    counters = loop.run(drain=True)
+    assert jobs.statuses() == {"completed": 22, "failed": 3}
+    assert (jobs.row(13).error, jobs.row(14).title) == ("ValueError: row 13", "job 14, done")
+    assert (counters.claimed, counters.completed, counters.failed, counters.lost) == (25, 22, 3, 0)
+    assert "claimed 25, completed 22, failed 3" in str(counters)
+
+
+@pytest.mark.req("S3")
+def test_the_claim_is_committed_before_a_handler_runs_and_each_outcome_by_itself(jobs: Jobs):
+    jobs.add(3)
+    seen: list[dict[Any, int]] = []
+
+    def handler(job: Job) -> None:
+        seen.append(jobs.statuses())
+        with jobs.engine.begin() as connection:  # on SQLite this waits if anybody has a transaction open
+            connection.execute(sa.update(jobs.table).where(jobs.table.c.id == job.key).values(title="by the handler"))
+
+    Loop(jobs.engine, jobs.mapping, handler, batch=3).run(drain=True)
+    assert seen == [{"processing": 3}, {"processing": 2, "completed": 1}, {"processing": 1, "completed": 2}]
+    assert [row.title for row in jobs.rows()] == ["by the handler"] * 3
+
+
+@pytest.mark.req("S4")
+def test_batch_order_and_filter_are_settings(jobs: Jobs):
+    jobs.add(7)
+    seen: list[Any] = []
+    most: list[int] = []
+
+    def handler(job: Job) -> None:
+        seen.append(job.key)
+        most.append(jobs.statuses()["processing"])
+
+    Loop(jobs.engine, jobs.mapping, handler, batch=2, order_by="-id", where=jobs.table.c.id != 5).run(drain=True)
+    assert seen == [7, 6, 4, 3, 2, 1]
+    assert max(most) == 2
+    assert jobs.row(5).status == "queued"
+
+
+@pytest.mark.req("S4")
+def test_handlers_run_side_by_side_as_many_as_allowed(jobs: Jobs):
+    jobs.add(8)
+    together = threading.Barrier(4)
+    Loop(jobs.engine, jobs.mapping, lambda job: together.wait(10) and None, concurrency=4, batch=4).run(drain=True)
+    assert jobs.statuses() == {"completed": 8}
+
+
+@pytest.mark.req("S5")
+def test_attempts_that_fail_are_repeated_until_they_are_used_up(engine: Engine):
+    jobs = Jobs(engine, max_attempts=3)
+    jobs.add(2)
+    tries: list[tuple[Any, int]] = []
+
+    def handler(job: Job) -> None:
+        tries.append((job.key, job.attempt))
+        if job.key == 1 or job.attempt < 2:
+            raise OSError("busy")
+
+    loop = Loop(engine, jobs.mapping, handler, retry=QUICK, poll=0.01)
+    with Running(loop):
+        wait_for(lambda: jobs.statuses() == {"failed": 1, "completed": 1})
+    assert sorted(tries) == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2)]
+    assert (loop.counters.retried, loop.counters.failed, loop.counters.completed) == (3, 1, 1)
+    assert (jobs.row(1).error, jobs.row(2).error) == ("OSError: busy", None)
+
+
+def test_what_a_handler_answers_decides(jobs: Jobs):
+    jobs.add(5)
+    answers: dict[int, Callable[[], Any]] = {
+        1: lambda: Skip("nothing to do"),
+        2: lambda: RetryLater("1h"),
+        4: lambda: "value",
+    }
+
+    def handler(job: Job) -> Any:
+        if job.key == 3:
+            raise Permanent("never")
+        if job.key == 5:
+            raise SystemExit(3)
+        return answers[job.key]()
+
+    counters = Loop(jobs.engine, jobs.mapping, handler, retry="1h").run(drain=True)
+    assert [row.status for row in jobs.rows()] == ["completed", "queued", "failed", "completed", "queued"]
+    assert [row.attempts for row in jobs.rows()] == [1, 0, 1, 1, 1]
+    assert (counters.completed, counters.released, counters.failed, counters.retried) == (2, 1, 1, 1)
+    assert "SystemExit" in jobs.row(5).error
+
+
+def test_without_a_column_for_the_next_attempt_a_retry_still_waits_in_this_process(engine: Engine):
+    """A row that fails at once must not be tried in a busy loop."""
+    jobs = Jobs(engine, ("attempts", "error"), max_attempts=50)
+    jobs.add(1)
+    tries: list[float] = []
+
+    def handler(job: Job) -> None:
+        tries.append(time.monotonic())
+        raise OSError("busy")
+
+    with Running(Loop(engine, jobs.mapping, handler, retry=0.3, poll=0.01)):
+        wait_for(lambda: len(tries) == 3)
+    assert tries[1] - tries[0] >= 0.3 and tries[2] - tries[1] >= 0.3
+
+
+@pytest.mark.req("S3")
+def test_an_effect_commits_with_the_completion_or_not_at_all(jobs: Jobs):
+    jobs.add(4)
+
+    def handler(job: Job) -> None:
+        job.effect(jobs.save_mark, job.key, by="loop")
+        if job.key == 2:
+            job.effect(lambda connection: 1 / 0)
+        if job.key == 3:
+            raise ValueError
+        if job.key == 4:
+            jobs.set(jobs.table.c.id == 4, holder="somebody else")
+
+    counters = Loop(jobs.engine, jobs.mapping, handler, retry=None).run(drain=True)
+    assert jobs.marks() == {"1": 1}
+    assert [row.status for row in jobs.rows()] == ["completed", "failed", "failed", "processing"]
+    assert jobs.row(2).error.startswith("ZeroDivisionError")
+    assert counters.lost == 1
+
+
+@pytest.mark.req("F7")
+@pytest.mark.fault(60)
+def test_rows_that_others_edit_delete_or_re_key_meanwhile_are_theirs(jobs: Jobs):
+    jobs.add(4)
+
+    def handler(job: Job) -> None:
+        with jobs.engine.begin() as connection:
+            own = jobs.table.c.id == job.key
+            if job.key == 1:
+                connection.execute(sa.update(jobs.table).where(own).values(title="edited", note="by hand"))
+            elif job.key == 2:
+                connection.execute(sa.delete(jobs.table).where(own))
+            elif job.key == 3:
+                connection.execute(sa.update(jobs.table).where(own).values(id=33))
+
+    counters = Loop(jobs.engine, jobs.mapping, handler).run(drain=True)
+    assert (counters.completed, counters.lost, counters.failed) == (2, 2, 0)
+    assert [(row.id, row.status) for row in jobs.rows()] == [(1, "completed"), (4, "completed"), (33, "processing")]
+    assert (jobs.row(1).title, jobs.row(1).note) == ("edited", "by hand")
+
+
+@pytest.mark.req("F7")
+@pytest.mark.fault(60)
+def test_a_row_that_was_re_keyed_comes_back_under_its_new_key(jobs: Jobs):
+    jobs.add(1)
+    seen: list[Any] = []
+
+    def handler(job: Job) -> None:
+        seen.append(job.key)
+        if job.key == 1:
+            jobs.set(jobs.table.c.id == 1, id=11)
+
+    with Running(Loop(jobs.engine, jobs.mapping, handler, stale_after=0.2, poll=0.02)):
+        wait_for(lambda: jobs.statuses() == {"completed": 1})
+    assert seen == [1, 11]
+
+
+# Rows that the database refuses ---------------------------------------------------------------------------------------
+
+
+def refuse(jobs: Jobs, when: str) -> None:
+    """A trigger that raises for one row in twenty."""
+    which = f"NEW.id % 20 = 7 AND ({when})"
+    raising = "BEGIN RAISE EXCEPTION 'this row is sealed'; END"
+    statements = {
+        "sqlite": [
+            f"CREATE TRIGGER stern BEFORE UPDATE ON jobs WHEN {which} BEGIN SELECT RAISE(ABORT, 'this row is sealed'); END"
+        ],
+        "postgresql": [
+            f"CREATE FUNCTION stern() RETURNS trigger LANGUAGE plpgsql AS $$ {raising} $$",
+            f"CREATE TRIGGER stern BEFORE UPDATE ON jobs FOR EACH ROW WHEN ({which}) EXECUTE FUNCTION stern()",
+        ],
+    }
+    with jobs.engine.begin() as connection:
+        for statement in statements[jobs.engine.dialect.name]:
+            connection.execute(sa.text(statement))
+
+
+@pytest.mark.req("S3")
+@pytest.mark.parametrize("status", ["completed", "processing"])
+def test_rows_that_a_trigger_refuses_end_as_failed_with_its_message_and_the_rest_complete(jobs: Jobs, status: str):
+    """Refused on completion, or already in the claim, where the whole batch is refused because of one row."""
+    jobs.add(100)
+    refuse(jobs, f"NEW.status = '{status}'")
+    counters = Loop(jobs.engine, jobs.mapping, nothing, retry=None, batch=10, concurrency=2).run(drain=True)
+    assert jobs.statuses() == {"completed": 95, "failed": 5}
+    bad = [row for row in jobs.rows() if row.status == "failed"]
+    assert [row.id for row in bad] == [7, 27, 47, 67, 87]
+    assert all("this row is sealed" in row.error and "UPDATE" not in row.error for row in bad)
+    assert (counters.completed, counters.failed) == (95, 5)
+
+
+@pytest.mark.req("S3")
+def test_rows_that_cannot_be_changed_at_all_are_left_alone_and_the_rest_complete(jobs: Jobs):
+    jobs.add(40)
+    refuse(jobs, "true" if jobs.engine.dialect.name == "postgresql" else "1")
+    counters = Loop(jobs.engine, jobs.mapping, nothing, batch=10).run(drain=True)
+    assert jobs.statuses() == {"completed": 38, "queued": 2}
+    assert (counters.completed, counters.refused) == (38, 2)
+
+
+@pytest.mark.fault(20)
+def test_a_stale_row_that_cannot_be_brought_back_does_not_keep_the_others(jobs: Jobs):
+    jobs.add(30)
+    claim(jobs.engine, jobs.mapping, 30, now=NOON)
+    refuse(jobs, "OLD.status = 'processing'")
+    counters = Loop(jobs.engine, jobs.mapping, nothing).run(drain=True)
+    assert jobs.row(7).status == jobs.row(27).status == "processing"
+    assert (counters.recovered, counters.refused) == (28, 2)
+
+
+def test_a_loop_whose_statements_cannot_work_ends_with_the_error(jobs: Jobs):
+    """Not a busy loop that fails for ever, and not one that says the rows are at fault."""
+    jobs.add(3)
+
+    def handler(job: Job) -> None:
+        with jobs.engine.begin() as connection:
+            connection.execute(sa.text("ALTER TABLE jobs RENAME COLUMN holder TO landlord"))
+
+    with pytest.raises(sa.exc.DBAPIError, match="holder"):
+        Loop(jobs.engine, jobs.mapping, handler, batch=1).run(drain=True)
+    with jobs.engine.connect() as connection:
+        assert "failed" not in connection.execute(sa.text("SELECT status FROM jobs")).scalars().all()
+
+
+# Recovery -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S5", "S7")
+def test_stale_rows_of_a_dead_process_come_back_and_are_worked_off(jobs: Jobs):
+    jobs.add(3)
+    claim(jobs.engine, jobs.mapping, 2, now=NOON)
+    counters = Loop(jobs.engine, jobs.mapping, nothing).run(drain=True)
+    assert jobs.statuses() == {"completed": 3}
+    assert (counters.recovered, counters.completed) == (2, 3)
+    assert [row.attempts for row in jobs.rows()] == [2, 2, 1]
+
+
+@pytest.mark.req("S5", "F6")
+def test_a_handler_that_runs_longer_than_stale_is_not_taken_from_a_loop_that_beats(jobs: Jobs):
+    jobs.add(1)
+    runs: list[int] = []
+
+    def handler(job: Job) -> None:
+        runs.append(job.attempt)
+        time.sleep(0.9)
+        assert not job.lost
+
+    with (
+        Running(Loop(jobs.engine, jobs.mapping, handler, stale_after=0.3, poll=0.02)),
+        Running(Loop(jobs.engine, jobs.mapping, handler, stale_after=0.3, poll=0.02)),
+    ):
+        wait_for(lambda: jobs.statuses() == {"completed": 1})
+    assert runs == [1]
+
+
+@pytest.mark.fault(6)
+def test_a_handler_is_told_when_its_row_is_lost(jobs: Jobs):
+    jobs.add(1)
+    told = threading.Event()
+
+    def handler(job: Job) -> None:
+        jobs.set(holder="somebody else")
+        wait_for(lambda: job.lost)
+        told.set()
+        job.check()
+
+    loop = Loop(jobs.engine, jobs.mapping, handler, stale_after=None, beat=0.02)
+    loop.run(drain=True)
+    assert told.is_set() and loop.counters.lost == 1
+    assert (jobs.row(1).status, jobs.row(1).holder) == ("processing", "somebody else")
+
+
+def test_queued_rows_without_attempts_left_are_said_to_have_failed(engine: Engine):
+    jobs = Jobs(engine, max_attempts=2)
+    jobs.add(0, {"attempts": 2}, {"attempts": 0})
+    counters = Loop(engine, jobs.mapping, nothing).run(drain=True)
+    assert [row.status for row in jobs.rows()] == ["failed", "completed"]
+    assert counters.exhausted == 1
+
+
+# Several, and the switch ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S2")
+def test_several_loops_share_the_rows(jobs: Jobs):
+    jobs.add(120)
+
+    def handler(job: Job) -> None:
+        job.effect(jobs.save_mark, job.key)
+
+    loops = [Loop(jobs.engine, jobs.mapping, handler, batch=5, concurrency=2) for _ in range(3)]
+    at_once(*(lambda loop=loop: loop.run(drain=True, signals=False) for loop in loops))
+    assert jobs.statuses() == {"completed": 120}
+    assert set(jobs.marks().values()) == {1} and len(jobs.marks()) == 120
+    assert sum(loop.counters.completed for loop in loops) == 120
+
+
+@pytest.mark.req("S4")
+@pytest.mark.parametrize("columns", [("holder", "heartbeat"), ("heartbeat",)])
+def test_no_more_instances_than_allowed_hold_rows_at_a_time(engine: Engine, columns: tuple[str, ...]):
+    jobs = Jobs(engine, columns)
+    jobs.add(40)
+    loops = [
+        Loop(engine, jobs.mapping, lambda job: time.sleep(0.005), batch=4, max_instances=2, poll=0.01) for _ in range(4)
+    ]
+    running = [Running(loop) for loop in loops]
+    held: list[int] = []
+    for one in running:
+        one.__enter__()
+    try:
+
+        def done() -> bool:
+            if "holder" in columns:
+                holders = {row.holder for row in jobs.rows() if row.status == "processing"}
+                held.append(len({str(holder).rsplit("-", 2)[-2] for holder in holders}))
+            else:
+                held.append(sum(row.status == "processing" for row in jobs.rows()) // 4)
+            return jobs.statuses() == {"completed": 40}
+
+        wait_for(done, every=0.001)
+    finally:
+        for one in running:
+            one.__exit__()
+    assert 1 <= max(held) <= 2
+
+
+@pytest.mark.req("F8")
+@pytest.mark.parametrize("guarded", [True, False])
+def test_the_switch_turns_the_guard_off_and_the_counters_tell_what_it_prevents(jobs: Jobs, guarded: bool):
+    """The same two loops over the same rows, both looking before either takes."""
+    jobs.add(20)
+    meet = threading.Barrier(2)
+    met: list[int] = []
+
+    @sa.event.listens_for(jobs.engine, "after_cursor_execute")
+    def wait(connection: Any, cursor: object, statement: str, *_: object) -> None:
+        if not guarded and statement.startswith("SELECT jobs.id") and "LIMIT" in statement and len(met) < 2:
+            met.append(1)
+            meet.wait(10)
+
+    def handler(job: Job) -> None:
+        with jobs.engine.begin() as connection:
+            jobs.save_mark(connection, job.key)
+
+    loops = [Loop(jobs.engine, jobs.mapping, handler, batch=20, guarded=guarded) for _ in range(2)]
+    at_once(*(lambda loop=loop: loop.run(drain=True, signals=False) for loop in loops))
+    twice = sum(loop.counters.would_have_been_taken_twice for loop in loops)
+    executions = jobs.marks()
+    assert jobs.statuses() == {"completed": 20}
+    if guarded:
+        assert (twice, set(executions.values())) == (0, {1})
+    else:
+        assert twice == 20 and set(executions.values()) == {2}
+
+
+# Stopping -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault(9)
+def test_a_stop_lets_short_work_finish_and_hands_the_rest_back_uncounted(jobs: Jobs):
+    jobs.add(6)
+    begun = threading.Semaphore(0)
+    go_on = threading.Event()
+
+    def handler(job: Job) -> None:
+        begun.release()
+        if job.key == 1:
+            go_on.wait(10)  # longer than the grace
+        else:
+            wait_for(lambda: job.stopping)
+
+    loop = Loop(jobs.engine, jobs.mapping, handler, concurrency=2, batch=6, grace=0.5)
+    with Running(loop):
+        for _ in range(2):
+            assert begun.acquire(timeout=10)
+        started = time.monotonic()
+    assert time.monotonic() - started < 1.5
+    go_on.set()
+    assert [(row.status, row.attempts) for row in jobs.rows()] == [
+        ("queued", 0),
+        ("completed", 1),
+        *[("queued", 0)] * 4,
+    ]
+    assert (loop.counters.completed, loop.counters.released) == (1, 5)
+
+
+@pytest.mark.fault(10)
+def test_a_second_stop_hands_back_at_once_and_what_comes_later_is_not_heard(jobs: Jobs):
+    jobs.add(1)
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def handler(job: Job) -> None:
+        begun.set()
+        go_on.wait(10)
+        ended.set()
+
+    loop = Loop(jobs.engine, jobs.mapping, handler, grace="10m")
+    running = Running(loop)
+    running.__enter__()
+    assert begun.wait(10)
+    loop.stop()
+    running.__exit__()  # the second one
+    assert (jobs.row(1).status, jobs.row(1).attempts) == ("queued", 0)
+    go_on.set()
+    assert ended.wait(10)
+    assert claim(jobs.engine, jobs.mapping)[0].attempt == 1
+
+
+# The older style, settings, logs --------------------------------------------------------------------------------------
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Page(Base):
+    __tablename__ = "pages"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    curation: Mapped[str] = mapped_column("curation_status", default="Queued")
+    oops: Mapped[str | None]
+    text: Mapped[str] = mapped_column(default="")
+    who: Mapped[str | None]
+
+
+PAGE_WORDS = {
+    "status": "curation",
+    "queued": "Queued",
+    "processing": "Processing",
+    "completed": "Complete",
+    "failed": "Error",
+}
+
+
+@pytest.mark.req("S1", "S3")
+@pytest.mark.parametrize("made_from", ["engine", "sessionmaker"])
+def test_a_handler_in_the_older_style_gets_the_id_and_a_session(engine: Engine, made_from: str):
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add_all([Page() for _ in range(6)])
+        session.commit()
+
+    def curate(page_id: int, session: Session) -> None:
+        page = session.get_one(Page, page_id)
+        page.text = "curated"
+        if page_id == 2:
+            raise ValueError("no title")
+        if page_id == 3:
+            page.curation = "Complete"  # as these handlers do
+        if page_id == 4:
+            page.curation, page.oops = "Error", "said by the handler"
+
+    at: Any = engine if made_from == "engine" else sessionmaker(engine)
+    counters: Any = run_job_loop(
+        at, Page, with_session(curate), **PAGE_WORDS, error="oops", holder="who", batch=2, poll="50ms", drain=True
+    )
+    with Session(engine) as session:
+        pages = [(page.curation, page.text, page.oops) for page in session.scalars(sa.select(Page).order_by(Page.id))]
+    assert pages == [
+        ("Complete", "curated", None),
+        ("Error", "", "ValueError: no title"),
+        ("Complete", "curated", None),
+        ("Error", "curated", "said by the handler"),
+        ("Complete", "curated", None),
+        ("Complete", "curated", None),
+    ]
+    assert (counters.completed, counters.failed, counters.lost) == (4, 2, 0)
+
+
+@pytest.mark.fault(31)
+@pytest.mark.parametrize("database", ["postgres"])  # on SQLite there is one writer at a time, and no deadlock
+def test_a_deadlock_between_handlers_with_sessions_is_run_again_within_the_attempt(engine: Engine):
+    Base.metadata.create_all(engine)
+    jobs = Jobs(engine)
+    jobs.add(2)
+    with Session(engine) as session:
+        session.add_all([Page(), Page()])
+        session.commit()
+    meet = threading.Barrier(2)
+    calls: list[Any] = []
+
+    def handler(key: int, session: Session) -> None:
+        calls.append(key)
+        for place, page in enumerate((key, 3 - key)):
+            session.execute(sa.update(Page).where(Page.id == page).values(text=Page.text + f"+{key}"))
+            if place == 0 and len(calls) <= 2:
+                meet.wait(10)
+
+    counters = Loop(engine, jobs.mapping, with_session(handler), concurrency=2, retry=None).run(drain=True)
+    assert counters.completed == 2 and len(calls) == 3
+    with Session(engine) as session:
+        assert all(sorted(text) == sorted("+1+2") for text in session.scalars(sa.select(Page.text)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"batch": 0}, "batch=0 must be a number from 1"),
+        ({"concurrency": True}, "concurrency=True"),
+        ({"max_instances": 0}, "max_instances=0"),
+        ({"poll": 0}, "poll must be longer than zero"),
+        ({"poll": "soon"}, "poll"),
+        ({"stale_after": "30s", "beat": "11s"}, "too seldom: a third of stale_after is 10 s"),
+        ({"retry": True}, "retry=True"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(jobs: Jobs, settings: dict[str, Any], said: str):
+    with pytest.raises(UsageError, match=said):
+        Loop(jobs.engine, jobs.mapping, nothing, **settings)
+
+
+def test_places_that_cannot_serve_a_loop_are_refused(engine: Engine):
+    jobs = Jobs(engine, ("holder",))
+    with engine.connect() as connection, pytest.raises(UsageError, match="not a Connection"):
+        Loop(connection, jobs.mapping, nothing)
+    with pytest.raises(UsageError, match="cannot be called"):
+        Loop(engine, jobs.mapping, "handler")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="needs a heartbeat, started or updated column"):
+        Loop(engine, jobs.mapping, nothing, stale_after="1m")
+    with pytest.raises(UsageError, match="in memory"):
+        Loop(sa.create_engine("sqlite://"), jobs.mapping, nothing)
+    with engine.connect() as connection, pytest.raises(UsageError, match="bound to one Connection"):
+        Loop(sessionmaker(connection), jobs.mapping, nothing)
+
+
+@pytest.mark.req("S7")
+def test_a_loop_logs_what_it_does_and_how_far_it_lags(jobs: Jobs, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "holdfast.adopt")
+    now = datetime.now(UTC)
+    jobs.add(0, *[{"created": now - timedelta(minutes=5)}] * 2, {"next_attempt": now + timedelta(hours=1)})
+    gate = threading.Event()
+    loop = Loop(jobs.engine, jobs.mapping, lambda job: gate.wait(10) and None, batch=1, report=0.05, name="pages")
+    with Running(loop):
+        wait_for(lambda: loop.counters.waiting == 1)
+        assert 299 < (loop.counters.lag_seconds or 0) < 330
+        gate.set()
+        wait_for(lambda: loop.counters.completed == 2)
+    assert "pages: claimed 1" in caplog.text
+    assert "waiting 1, lag seconds 30" in caplog.text
+    assert loop.counters.as_dict()["claimed"] == 2

@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint demo requirements bench torture clean
+.PHONY: help test testall lint demo requirements bench torture clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
@@ -21,8 +21,11 @@ lint: $(READY) ## check style, types, and the direction of imports
 	$(PY) -m mypy holdfast tools
 	$(VENV)/bin/lint-imports
 
-demo: $(READY) ## watch a pipeline being killed and going on
-	$(PY) -m examples.killed
+demo: $(READY) ## watch books being read, paid for once, and their worker killed twice (BOOKS=folder STORE=address)
+	$(PY) -m examples.documents demo $(if $(BOOKS),--books '$(BOOKS)') $(if $(STORE),--store '$(STORE)')
+
+testall: $(READY) ## run the tests with everything that was ever promised: every crash point, every count (an hour)
+	HOLDFAST_THOROUGH=1 $(PY) -m pytest -n 4 --dist loadgroup
 
 requirements: $(READY) ## list every requirement with the tests that prove it
 	$(PY) -m tools.requirements

@@ -1,1 +1,1 @@
-"""Programs to read and to run. `make demo` runs `examples.killed`."""
+"""Programs to read and to run. `make demo` runs `examples.documents`."""

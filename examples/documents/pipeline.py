@@ -1,0 +1,137 @@
+"""The two pipelines. A document: extract (paid) → save_markdown → chunk → embed; then it is ready. Its connections are
+an item of a pipeline of their own, added with the last stage, once while one waits or runs.
+
+    app = Documents(Settings.read())
+    with app.open() as holdfast:
+        app.add(holdfast, Path("books"))
+        holdfast.run(app.settings.worker())
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from examples.documents import model, tables
+from examples.documents.chunking import digest, split
+from examples.documents.embedding import as_text, embed
+from examples.documents.neighbours import Chunks, connections
+from examples.documents.reading import FORMATS, Unreadable, read
+from examples.documents.settings import Settings
+from holdfast import Backoff, Context, Holdfast, Item, Permanent, Pipeline
+from holdfast.engine.add import Added
+from holdfast.model.durations import seconds
+
+T = TypeVar("T")
+
+DOCUMENTS, CONNECTIONS = "documents", "connections"
+#: How many chunks are embedded between two looks at the clock.
+EMBEDDED_AT_ONCE = 64
+
+
+class Documents:
+    """The application: its settings, its pipelines, and the handlers of their stages."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.schema = tables.schema_of(settings.store)
+        limits = {"concurrency": settings.calls_at_once, "budget": settings.budget, "cool": "5s"}
+        self.documents = Pipeline(DOCUMENTS, store=settings.store, resources={"model": limits})
+        self.connections = Pipeline(CONNECTIONS, store=settings.store)
+        tries: dict[str, Any] = {
+            "max_attempts": settings.attempts,
+            "backoff": Backoff(first_seconds=seconds(settings.first_pause, what="DOCUMENTS_FIRST_PAUSE"), most_seconds=60),
+        }
+        stage, limit = self.documents.stage, settings.timeouts
+        paid: dict[str, Any] = {"resource": "model", "estimate": settings.price}
+        stage(name="extract", timeout=limit["extract"], **paid, **tries)(self._extract)
+        stage(name="save_markdown", after="extract", timeout=limit["save_markdown"], **tries)(self._save_markdown)
+        stage(name="chunk", after="save_markdown", timeout=limit["chunk"], **tries)(self._chunk)
+        stage(name="embed", after="chunk", timeout=limit["embed"], **tries)(self._embed)
+        self.connections.stage(name="connect", timeout=limit["connect"], **tries)(self._connect)
+
+    def open(self, **given: Any) -> Holdfast:
+        """The store, with holdfast's tables and ours."""
+        specs = [self.documents.spec, self.connections.spec]
+        app = Holdfast(self.settings.store, specs, resources=self.documents.resources, **given)
+        app.register()
+        tables.create(self.settings.store)
+        return app
+
+    def add(self, app: Holdfast, folder: Path) -> Added:
+        """Add every document under a folder; its key is its path there."""
+        found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in FORMATS and path.is_file())
+        return app.add(
+            DOCUMENTS, [{"key": path.relative_to(folder).as_posix(), "path": str(path.resolve())} for path in found]
+        )
+
+    # Stages -----------------------------------------------------------------------------------------------------------
+
+    def _extract(self, item: Item, ctx: Context) -> dict[str, Any]:
+        path = Path(item.data["path"]) if "path" in item.data else self.settings.books / item.key
+        try:
+            rough = read(path, lambda done, total: ctx.progress(done, total, f"reading part {done} of {total}"))
+        except Unreadable as error:
+            raise Permanent(str(error)) from error
+        total = len(rough.pages)
+        pages: list[str] = []
+        size = self.settings.pages_per_call or total
+        for number, some in enumerate(_parts(rough.pages, size)):
+            first = number * size + 1
+            name = "extract" if size >= total else f"extract pages {first}-{first + len(some) - 1}"
+            answer = ctx.once(
+                name, model.extract, self.settings, item.key, some, first, ctx.idempotency_key(name),
+                lambda page: ctx.progress(page, total, f"page {page} of {total}"),
+                cost=lambda answer: answer["cost"], estimate=self.settings.price, resource="model",
+            )  # fmt: skip
+            pages += answer["pages"]
+        return {"title": rough.title, "format": rough.format, "pages": total, "markdown": model.joined(pages)}
+
+    def _save_markdown(self, item: Item, ctx: Context) -> dict[str, Any]:
+        document = ctx.result("extract")
+        ctx.effect(tables.save_markdown, self.schema, item.key, document)
+        return {"characters": len(document["markdown"]), "sha256": _sha256(str(document))}
+
+    def _chunk(self, item: Item, ctx: Context) -> dict[str, Any]:
+        texts = split(ctx.result("extract")["markdown"])
+        if not texts:
+            raise Permanent(f"{item.key}: nothing was left of it to cut into chunks")
+        ctx.effect(tables.save_chunks, self.schema, item.key, texts)
+        return {"chunks": len(texts), "sha256": _sha256("\0".join(texts))}
+
+    def _embed(self, item: Item, ctx: Context) -> dict[str, Any]:
+        rows = tables.texts_of(self.settings.store, item.key)
+        vectors: list[tuple[str, str, str]] = []
+        for some in _parts(rows, EMBEDDED_AT_ONCE):
+            found = embed([text for _, text in some])
+            vectors += [(id_, digest(text), as_text(vector)) for (id_, text), vector in zip(some, found, strict=True)]
+            ctx.progress(len(vectors), len(rows), f"chunk {len(vectors)} of {len(rows)}")
+        ctx.effect(tables.save_vectors, self.schema, item.key, vectors)
+        ctx.submit(CONNECTIONS, item.key, when_exists="rerun")
+        return {"vectors": len(vectors), "sha256": _sha256("".join(vector for _, _, vector in vectors))}
+
+    def _connect(self, item: Item, ctx: Context) -> dict[str, int]:
+        revisions, chunks = tables.embedded(self.settings.store)
+        ctx.progress(0, len(chunks), f"{len(chunks)} documents")
+        own: Chunks | None = chunks.get(item.key)
+        pairs = [] if own is None else connections(item.key, own, chunks)
+        ctx.effect(tables.save_connections, self.schema, item.key, revisions, pairs)
+        return {"connections": len(pairs), "documents": len(chunks)}
+
+
+def _parts(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (whole[at : at + size] for at in range(0, len(whole), size))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def keys(app: Holdfast, pipeline: str = DOCUMENTS) -> Iterator[str]:
+    """The keys of all documents, in the order they were added."""
+    after = 0
+    while rows := app.items(pipeline=pipeline, after=after, most=1000):
+        yield from (row["key"] for row in rows)
+        after = rows[-1]["id"]

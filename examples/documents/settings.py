@@ -1,0 +1,79 @@
+"""What can be set, all of it by environment variables. Lengths of time are seconds or a text such as "30m"."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.model.durations import seconds
+from holdfast.worker import Settings as WorkerSettings
+
+#: How long one attempt of a stage may take. A book of 500 pages takes a slow model a quarter of an hour.
+TIMEOUTS = {"extract": "30m", "save_markdown": "1m", "chunk": "5m", "embed": "15m", "connect": "15m"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One value per variable; `Settings.read()` takes them from the environment."""
+
+    #: The store, which is the database of our own tables too.
+    store: str = "sqlite:///documents.db"
+    #: Where files lie whose items do not say it.
+    books: Path = Path("books")
+    #: Any server that speaks the chat-completions protocol.
+    model_url: str = "http://127.0.0.1:8040/v1"
+    model_key: str = "local"
+    model_name: str = "local-extractor"
+    #: What a call costs if the model does not say it, and what is set aside for one before it is made.
+    price: str = "0.40"
+    #: The most that may be spent, in all.
+    budget: str | None = None
+    calls_at_once: int = 2
+    #: Pages sent in one paid call; 0 sends the whole book.
+    pages_per_call: int = 0
+    #: No answer for so long means that the call has failed.
+    call_timeout: str = "2m"
+    #: A worker that has given no sign of life for so long is dead (D2). It beats three times in that time, also while
+    #: a handler blocks; one whose process is gone from this machine is known to be dead at once.
+    stale: str = "30m"
+    #: How often a stage of a document is tried.
+    attempts: int = 8
+    #: The first pause after a failed attempt.
+    first_pause: str = "1s"
+    concurrency: int = 4
+    timeouts: Mapping[str, str] = field(default_factory=lambda: TIMEOUTS)
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str] | None = None) -> Settings:
+        env = os.environ if environment is None else environment
+        given: dict[str, Any] = {}
+        for name, (variable, kind) in VARIABLES.items():
+            if env.get(variable):
+                given[name] = kind(env[variable])
+        return cls(**given)
+
+    def worker(self, **changes: Any) -> WorkerSettings:
+        """How a worker of this application works."""
+        chosen = {"concurrency": self.concurrency, "lease_seconds": seconds(self.stale, what=VARIABLES["stale"][0])}
+        return WorkerSettings(**{**chosen, **changes})
+
+
+VARIABLES: Mapping[str, tuple[str, Any]] = {
+    "store": ("HOLDFAST_URL", str),
+    "books": ("DOCUMENTS_BOOKS", Path),
+    "model_url": ("DOCUMENTS_MODEL_URL", str),
+    "model_key": ("DOCUMENTS_MODEL_KEY", str),
+    "model_name": ("DOCUMENTS_MODEL_NAME", str),
+    "price": ("DOCUMENTS_PRICE", str),
+    "budget": ("DOCUMENTS_BUDGET", str),
+    "calls_at_once": ("DOCUMENTS_CALLS_AT_ONCE", int),
+    "pages_per_call": ("DOCUMENTS_PAGES_PER_CALL", int),
+    "call_timeout": ("DOCUMENTS_CALL_TIMEOUT", str),
+    "stale": ("DOCUMENTS_STALE", str),
+    "attempts": ("DOCUMENTS_ATTEMPTS", int),
+    "first_pause": ("DOCUMENTS_FIRST_PAUSE", str),
+    "concurrency": ("DOCUMENTS_CONCURRENCY", int),
+}

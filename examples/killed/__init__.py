@@ -1,1 +1,0 @@
-"""A pipeline that is killed twice before your eyes, and goes on: `python -m examples.killed`, or `make demo`."""

@@ -1,0 +1,77 @@
+"""A library written once, and what becomes of it if nothing happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.documents.paid_model import PaidModel
+from tests.examples.documents_scene import Scene, model_on, write_books
+from tests.examples.documents_workers import Workers
+from tests.support.steps import quick_url
+
+
+@pytest.fixture(scope="session")
+def books(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the three books."""
+    return write_books(tmp_path_factory.mktemp("library") / "books")
+
+
+@pytest.fixture(scope="session")
+def undisturbed(books: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of a run in which nothing went wrong."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with model_on(folder, fail_every=0, limit_every=0) as model:
+        scene = Scene(f"sqlite:///{folder / 'store.db'}", books, model)
+        scene.add()
+        scene.run()
+        rows = scene.rows()
+        scene.judge(rows)
+        scene.close()
+    return rows
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[PaidModel]:
+    with model_on(tmp_path) as model:
+        yield model
+
+
+@pytest.fixture
+def scene_on(
+    database: str, books: Path, model: PaidModel, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Scene]]:
+    """Makes a scene on a store of its own; `books=` names other books."""
+    with ExitStack() as stack:
+        url = stack.enter_context(quick_url(database, request))
+
+        def make(**changes: Any) -> Scene:
+            scene = Scene(url, changes.pop("books", books), model, **changes)
+            stack.callback(scene.close)
+            return scene
+
+        yield make
+
+
+@pytest.fixture
+def scene(scene_on: Callable[..., Scene]) -> Scene:
+    scene = scene_on()
+    scene.add()
+    return scene
+
+
+@pytest.fixture(scope="session")
+def all_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    """It takes a second or two to load everything: once is enough."""
+    with Workers(tmp_path_factory.mktemp("workers")) as workers:
+        yield workers
+
+
+@pytest.fixture
+def workers(all_workers: Workers, model: PaidModel) -> Workers:
+    all_workers.model_url = model.url
+    return all_workers

@@ -1,0 +1,55 @@
+"""`make demo`: a library goes through, its worker is killed twice, and what was promised is held."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from holdfast import Pipeline
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def example(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "DOCUMENTS_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "examples.documents", *arguments], cwd=folder, text=True, capture_output=True, timeout=240,
+        env={**clean, "PYTHONPATH": str(ROOT), **variables},
+    )  # fmt: skip
+
+
+def test_the_demo_is_killed_twice_and_every_document_is_ready(tmp_path: Path, url: str, books: Path, undisturbed):
+    (tmp_path / "mine").mkdir()
+    for book in books.iterdir():
+        shutil.copy(book, tmp_path / "mine")
+    (tmp_path / "mine" / "notes.txt").write_text("no document")
+    ended = example(tmp_path, "demo", "--books", "mine", "--store", url)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    said = ended.stdout
+    assert said.count("kill -9 ") == 2
+    assert "3  documents ready, 0 failed" in said
+    assert f"{len(undisturbed['chunks'])}  chunks" in said
+    assert "  NO " not in said
+    assert "What to try next" in said
+
+
+def test_status_and_search_answer_from_what_there_is(scene, tmp_path: Path):
+    scene.run()
+    shown = example(tmp_path, "status", HOLDFAST_URL=scene.url).stdout
+    assert [line.split()[:3] for line in shown.splitlines()] == [
+        [book, "complete", "$0.40"] for book in ("bees.epub", "salt.html", "v.epub")
+    ]
+    found = example(tmp_path, "search", "honey and wax in the hive", "--most", "2", HOLDFAST_URL=scene.url).stdout
+    assert found.count("(bees.epub, chunk ") == 2
+
+
+def test_the_demo_does_not_touch_a_store_that_was_used(tmp_path: Path):
+    mine = Pipeline("documents", store=f"sqlite:///{tmp_path / 'mine.db'}")
+    mine.stage(name="read")(lambda item, ctx: None)
+    mine.add(["emma"])
+    ended = example(tmp_path, "demo", STORE=str(mine.store))
+    assert ended.returncode == 1
+    assert "name an empty store" in ended.stderr

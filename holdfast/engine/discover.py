@@ -22,6 +22,7 @@ from holdfast.errors import LeaseLost, UsageError
 from holdfast.model import codec
 from holdfast.model.backoff import Backoff
 from holdfast.model.found import Checked, Counts
+from holdfast.model.schedule import NEVER
 from holdfast.store import Transaction
 
 #: After a look that failed.
@@ -122,7 +123,7 @@ def sources(tx: Transaction) -> list[dict[str, Any]]:
         answer.append({
             "pipeline": row["pipeline_name"], "source": row["name"], "active": bool(row["active"]),
             "looking": bool(row["held"]), "worker": row["worker"] if row["held"] else None,
-            "due_at": row["due_at"], "looked_at": row["looked_at"], "failures": row["failures"], "error": row["error"],
+            "due_at": row["due_at"] if row["due_at"] < NEVER else None, "looked_at": row["looked_at"], "failures": row["failures"], "error": row["error"],
             "counts": look.get("counts"),
         })  # fmt: skip
     return answer

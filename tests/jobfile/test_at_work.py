@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -225,6 +226,12 @@ def test_a_pipeline_in_python_has_sources_too(tmp_path: Path, url: str):
 
 
 @pytest.mark.req("J20")
+def test_discover_tells_as_json_when_a_source_is_due_and_that_one_without_a_schedule_never_is(desk: Desk):
+    told = {one["source"]: one for one in json.loads(desk.holdfast("discover", "job.yaml", "--json"))}
+    assert told["fixed"]["due_at"] is None and told["fixed"]["counts"]["new"] == 1
+    assert told["inbox"]["due_at"] > told["inbox"]["looked_at"]
+
+
 def test_discover_names_what_it_does_not_know_and_says_what_failed(desk: Desk):
     assert "has no source 'nothing'; there are: fixed, inbox" in desk.holdfast("discover", "job.yaml", "nothing", code=2)
     text = JOB.format(url=desk.url, rate="5/s", chunk="chunk")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from holdfast.engine.register import layout
 from holdfast.model import codec
@@ -15,8 +16,7 @@ from holdfast.store import Transaction
 EAGER_RESULT = 16_384
 
 
-@dataclass(slots=True)
-class Lease:
+class Lease(msgspec.Struct, eq=False):
     """The right to run one attempt, and what the handler will want to know. The id is the token."""
 
     id: int
@@ -30,21 +30,29 @@ class Lease:
     #: When it was granted or moved on, on the clock of the store.
     since: int
     #: Results of earlier stages, as far as they have been read, and the hashes of all of them.
-    results: dict[int, str] = field(default_factory=dict)
-    inputs: dict[int, str] = field(default_factory=dict)
+    results: dict[int, str] = {}
+    inputs: dict[int, str] = {}
     #: Which life of the stage this is: a re-run of a passed stage begins another.
     life: int = 1
     _data_hash: str | None = None
     #: What earlier attempts of this life left behind, by name.
-    memos: dict[str, Memo] = field(default_factory=dict)
+    memos: dict[str, Memo] = {}
     #: What it is expected to use of its resources, by unit; and why that cannot be told, if so.
-    units: Mapping[str, float] = field(default_factory=dict)
+    units: Mapping[str, float] = {}
     unsure: str | None = None
+
+    def read_data(self) -> Any:
+        """The item's data, a fresh copy; its hash is taken on the way."""
+        data = codec.decode(self.data)
+        if self._data_hash is None:
+            self._data_hash = codec.digest(data)
+        return data
 
     @property
     def data_hash(self) -> str:
         if self._data_hash is None:
-            self._data_hash = codec.digest(codec.decode(self.data))
+            self.read_data()
+        assert self._data_hash is not None
         return self._data_hash
 
     def moved_on(self, stage: int, now: int, result: str | None, output_hash: str | None) -> Lease:

@@ -123,8 +123,8 @@ def sources(tx: Transaction) -> list[dict[str, Any]]:
         answer.append({
             "pipeline": row["pipeline_name"], "source": row["name"], "active": bool(row["active"]),
             "looking": bool(row["held"]), "worker": row["worker"] if row["held"] else None,
-            "due_at": row["due_at"] if row["due_at"] < NEVER else None, "looked_at": row["looked_at"], "failures": row["failures"], "error": row["error"],
-            "counts": look.get("counts"),
+            "due_at": row["due_at"] if row["due_at"] < NEVER else None, "looked_at": row["looked_at"],
+            "failures": row["failures"], "error": row["error"], "counts": look.get("counts"),
         })  # fmt: skip
     return answer
 

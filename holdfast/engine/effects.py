@@ -7,7 +7,8 @@ fails as if its handler had raised, and nothing of it remains; the others in the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from holdfast.clock import microseconds
 from holdfast.engine.finish import Finished

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Any
+
+from msgspec.structs import replace
 
 from holdfast.engine.daytime import follow_the_clock
 from holdfast.engine.finish import Finished, end_leases, record_costs, save_outcomes

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from holdfast.engine.claim import Lease
 from holdfast.engine.register import layout
@@ -44,8 +45,7 @@ class Cost(NamedTuple):
     facts: dict[str, Any]
 
 
-@dataclass(slots=True)
-class Finished:
+class Finished(msgspec.Struct, eq=False):
     """An attempt that came to an end: DONE, SKIPPED, FAILED, or one of the ways back."""
 
     lease: Lease
@@ -67,11 +67,11 @@ class Finished:
     #: How many items shared the call.
     company: int = 1
     #: What else belongs to this attempt: row writes of the user's own, items that follow, money spent.
-    effects: list[Effect] = field(default_factory=list)
-    follow_ons: list[FollowOn] = field(default_factory=list)
-    costs: list[Cost] = field(default_factory=list)
+    effects: Sequence[Effect] = ()
+    follow_ons: Sequence[FollowOn] = ()
+    costs: Sequence[Cost] = ()
     #: How many units it has really used.
-    used: dict[str, float] = field(default_factory=dict)
+    used: Mapping[str, float] = {}
     #: A provider asked for a pause of this length, which is for everyone; or has no more credit.
     cool_us: int | None = None
     out_of_credit: bool = False
@@ -114,18 +114,20 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished], *, 
     fresh: list[tuple[Any, ...]] = []
     again: list[tuple[Any, ...]] = []
     for one in finished:
-        lease = one.lease
+        lease, state, took_us, started_at = one.lease, one.state, one.took_us, one.started_at
+        cost = paid.get(lease.item, 0)
+        if one.costs:
+            cost += sum(cost.amount for cost in one.costs)
         row = (
-            lease.item, stage, one.state, lease.attempt, lease.id, one.started_at, one.started_at + one.took_us,
-            one.version, input_hash(lease.data_hash, lease.inputs) if one.state in PASSED else None,
-            one.output_hash, paid.get(lease.item, 0) + sum(cost.amount for cost in one.costs), lease.life,
+            lease.item, stage, state, lease.attempt, lease.id, started_at, started_at + took_us, one.version,
+            input_hash(lease.data_hash, lease.inputs) if state in PASSED else None, one.output_hash, cost, lease.life,
             one.error, one.result,
         )  # fmt: skip
         (again if lease.rerun else fresh).append(row)
         if timed:
-            tx.count(stage, one.state, 1, bucket=bucket(one.took_us), took_us=one.took_us, most_us=one.took_us)
+            tx.count(stage, state, 1, bucket=bucket(took_us), took_us=took_us, most_us=took_us)
         else:
-            tx.count(stage, one.state, 1)
+            tx.count(stage, state, 1)
     tx.run_rows("insert_outcomes", fresh)
     tx.run_rows("replace_outcomes", again)
 
@@ -143,7 +145,7 @@ def record_costs(tx: Transaction, stage: int, finished: Sequence[Finished]) -> N
 
 def input_hash(data_hash: str, inputs: Mapping[int, str]) -> str:
     """What a stage was given: the item's data, and what the stages before it had put out."""
-    outputs = " ".join(f"{stage}:{output}" for stage, output in sorted(inputs.items()))
+    outputs = " ".join([f"{stage}:{output}" for stage, output in sorted(inputs.items())]) if inputs else ""
     return hashlib.blake2b(f"{data_hash} {outputs}".encode(), digest_size=16).hexdigest()
 
 

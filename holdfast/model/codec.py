@@ -28,6 +28,8 @@ _decode = msgspec.json.Decoder().decode
 
 def encode(value: Any, *, limit: int = MAX_BYTES) -> str:
     """The value as JSON text, or ValueRefused with the type and place of what does not fit."""
+    if value is None:
+        return "null"
     _refuse_the_obviously_large(value, limit)
     try:
         encoded = _encode(value)
@@ -68,7 +70,11 @@ def plain_text(text: str, limit: int) -> str:
 def _refuse_the_obviously_large(value: Any, limit: int) -> None:
     """Add up the texts of a value that may be large, and stop at the limit: before it is written out in full."""
     parts = list(value.values()) if type(value) is dict and len(value) <= WIDE else [value]
-    if not any(isinstance(part, (str, bytes, list, dict)) and len(part) > min(WIDE, limit // 2) for part in parts):
+    edge = min(WIDE, limit // 2)
+    for part in parts:
+        if isinstance(part, (str, bytes, list, dict)) and len(part) > edge:
+            break
+    else:
         return
     size = 0
     while parts:

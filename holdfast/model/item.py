@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from holdfast.errors import UsageError
 
@@ -11,8 +12,7 @@ from holdfast.errors import UsageError
 MAX_KEY_BYTES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True):
     """One thing to process: the key its source gave it, and its data."""
 
     pipeline: str

@@ -41,6 +41,7 @@ class StageSpec:
     resources: tuple[str, ...] = ()
     estimate: int | Callable[[Any], Any] | None = None
     units: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    is_async: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         where = f"stage {self.name!r}"
@@ -80,16 +81,11 @@ class StageSpec:
         if self.isolate not in (None, "process"):
             raise DefinitionError(f'{where}: isolate={self.isolate!r} is unknown; the only way is isolate="process"')
         _check_signature(self.handler, where)
+        object.__setattr__(self, "is_async", _is_async(self.handler))
 
     def stands(self, version: str) -> bool:
         """Whether what this version made is as good as if today's had."""
         return version == self.version or version in self.compatible_from
-
-    @property
-    def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(
-            getattr(self.handler, "__call__", None)  # noqa: B004 - an object whose __call__ is async
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +153,12 @@ def _cycle(left: dict[str, StageSpec]) -> str:
 
 def _whole(number: object) -> int:
     return number if isinstance(number, int) and not isinstance(number, bool) else 0
+
+
+def _is_async(handler: Handler) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004 - an object whose __call__ is async
+    )
 
 
 def _check_signature(handler: Handler, where: str) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+
+import msgspec
 
 from holdfast.engine.claim import Lease
 from holdfast.model.stage import StageSpec
 from holdfast.worker.context import Context
 
 
-@dataclass(slots=True, eq=False)
-class Call:
+class Call(msgspec.Struct, eq=False):
     """One call of a handler: for one item, or for a batch."""
 
     pipeline: str
@@ -25,8 +25,9 @@ class Call:
     #: Set on a call that took too long and was given up: whoever runs it must not take more work.
     abandoned: bool = False
     #: One for each lease, once the handler has been given them.
-    contexts: list[Context] = field(default_factory=list)
-    _end: list[None] = field(default_factory=lambda: [None])
+    contexts: list[Context] = []
+    #: Whoever takes what is in it says how the call ended.
+    _end: list[None] = msgspec.field(default_factory=[None].copy)
 
     def end(self) -> bool:
         """True for the first who says how this call ended: the handler, a timeout or a shutdown. The others are late."""

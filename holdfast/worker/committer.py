@@ -367,7 +367,9 @@ class Committer:
         pipeline, spec = self._offer[stage]
         limit = self._known.hand_over_seconds(stage) if self._known is not None else None
         start_by = None if limit is None else granted + limit
-        size = spec.batch or 1
+        if spec.batch is None:
+            return [Call(pipeline, spec, [lease], now, start_by=start_by) for lease in leases]
+        size = spec.batch
         together = [lease for lease in leases if not lease.alone]
         groups = [together[at : at + size] for at in range(0, len(together), size)]
         groups += [[lease] for lease in leases if lease.alone]

@@ -51,8 +51,8 @@ class Context:
         "item", "units_used",
     )  # fmt: skip
 
-    def __init__(self, around: Surroundings, pipeline: str, spec: StageSpec, lease: Lease) -> None:
-        self.item = Item(pipeline, lease.key, codec.decode(lease.data))
+    def __init__(self, around: Surroundings, pipeline: str, spec: StageSpec, lease: Lease, pid: int) -> None:
+        self.item = Item(pipeline, lease.key, lease.read_data())
         #: Which attempt this is, counted from 1.
         self.attempt = lease.attempt
         self._around = around
@@ -60,7 +60,8 @@ class Context:
         self._spec = spec
         self._memos: dict[str, SubStep] = {}
         self._open = True
-        self._pid = os.getpid()
+        #: The process whose attempt this is.
+        self._pid = pid
         #: What goes into the transaction that ends the attempt.
         self.effects: list[Effect] = []
         self.follow_ons: list[FollowOn] = []

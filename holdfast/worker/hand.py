@@ -25,15 +25,14 @@ class Hand:
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
-        self._leases: dict[int, Lease] = {}
         self._calls: dict[int, Call] = {}
         self._pace: dict[int, float] = {}
 
     def __len__(self) -> int:
-        return len(self._leases)
+        return len(self._calls)
 
     def __contains__(self, lease: int) -> bool:
-        return lease in self._leases
+        return lease in self._calls
 
     @property
     def calls(self) -> set[Call]:
@@ -42,13 +41,11 @@ class Hand:
     def take(self, calls: Iterable[Call]) -> None:
         for call in calls:
             for lease in call.leases:
-                self._leases[lease.id] = lease
                 self._calls[lease.id] = call
 
     def drop(self, leases: Iterable[Lease]) -> None:
         for lease in leases:
             # A lease that moved on has this number too; it is taken again afterwards.
-            self._leases.pop(lease.id, None)
             self._calls.pop(lease.id, None)
 
     def learn(self, stage: int, took_seconds: float) -> None:
@@ -65,4 +62,4 @@ class Hand:
         running = self._concurrency * per_call
         pace = self._pace.get(stage)
         ahead = 0 if pace is None or alone else round(self._concurrency * HORIZON_SECONDS / max(pace, 1e-6))
-        return min(running + min(ahead, MOST_AHEAD) - len(self._leases), max(MOST_CLAIMED, per_call))
+        return min(running + min(ahead, MOST_AHEAD) - len(self._calls), max(MOST_CLAIMED, per_call))

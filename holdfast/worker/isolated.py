@@ -12,8 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import fields
 from typing import Any
+
+import msgspec
 
 from holdfast.engine.claim import Lease, Memo
 from holdfast.engine.finish import Cost, Effect, Finished, FollowOn
@@ -328,4 +329,4 @@ def _lease(told: dict[str, Any]) -> Lease:
 
 
 def _sent(lease: Lease) -> dict[str, Any]:
-    return {field.name: getattr(lease, field.name) for field in fields(lease)}
+    return msgspec.structs.asdict(lease)

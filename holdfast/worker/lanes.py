@@ -213,21 +213,21 @@ class _Loop:
             if not self._may_start(call):
                 continue
             self._running[call] = me
-            finished = await self._run(call)
+            try:
+                finished = await self._runner.run_async(call, time.monotonic)
+            except BaseException as error:
+                finished = self._broken_off(call, error)
             self._running.pop(call, None)
             if call.end():
                 self._report(call, finished)
             elif call.abandoned:
                 return  # another lane has this one's place
 
-    async def _run(self, call: Call) -> list[Finished]:
-        try:
-            return await self._runner.run_async(call, time.monotonic)
-        except BaseException as error:
-            if self._closing and isinstance(error, asyncio.CancelledError):
-                raise
-            # The handler cancelled the task it runs in; the lane is not its to end.
-            task = asyncio.current_task()
-            while task is not None and task.cancelling():
-                task.uncancel()
-            return self._runner.raised(call, error)
+    def _broken_off(self, call: Call, error: BaseException) -> list[Finished]:
+        if self._closing and isinstance(error, asyncio.CancelledError):
+            raise error
+        # The handler cancelled the task it runs in; the lane is not its to end.
+        task = asyncio.current_task()
+        while task is not None and task.cancelling():
+            task.uncancel()
+        return self._runner.raised(call, error)

@@ -114,12 +114,15 @@ class Runner:
         return [self._retry(call, lease, text, trace, len(call.leases)) for lease in call.leases]
 
     def _open(self, call: Call) -> tuple[Any, Context | BatchContext]:
-        call.contexts = [Context(self._around, call.pipeline, call.spec, lease) for lease in call.leases]
-        for lease in call.leases:
+        leases = call.leases
+        for lease in leases:
             if lease.unsure is not None:
                 raise UsageError(lease.unsure)
         if call.spec.batch is None:
-            return call.contexts[0].item, call.contexts[0]
+            context = Context(self._around, call.pipeline, call.spec, leases[0], self._pid)
+            call.contexts = [context]
+            return context.item, context
+        call.contexts = [Context(self._around, call.pipeline, call.spec, lease, self._pid) for lease in leases]
         batch = BatchContext(call.contexts)
         return batch.items, batch
 
@@ -135,14 +138,22 @@ class Runner:
         return [self._verdict(call, lease, one) for lease, one in zip(call.leases, answer, strict=True)]
 
     def _verdict(self, call: Call, lease: Lease, answer: Any) -> Finished:
+        if isinstance(answer, BaseException):
+            return self._outcome(call, lease, answer)
+        try:
+            result = codec.encode(answer)
+            if call.spec.normalise is not None:
+                answer = call.spec.normalise(codec.decode(result))
+            output_hash = NOTHING if answer is None else codec.digest(answer)
+            return self._finished(call, lease, State.DONE, result=result, output_hash=output_hash)
+        except ValueRefused as error:
+            text = f"item {lease.key!r}, stage {call.spec.name!r}: the result cannot be kept: {error}"
+            return self._finished(call, lease, State.FAILED, error=text, traceback=text)
+
+    def _outcome(self, call: Call, lease: Lease, answer: BaseException) -> Finished:
+        """An answer that is no value: one of ours, or an exception that was returned for one item of a batch."""
         if isinstance(answer, Skip):
-            return self._finished(
-                call,
-                lease,
-                State.SKIPPED,
-                output_hash=NOTHING,
-                error=reason_of(answer),
-            )
+            return self._finished(call, lease, State.SKIPPED, output_hash=NOTHING, error=reason_of(answer))
         if isinstance(answer, RetryLater):
             reason = reason_of(answer)
             return self._finished(
@@ -150,20 +161,12 @@ class Runner:
             )
         if isinstance(answer, (RateLimited, OutOfCredit)):
             return self._limited(call, lease, answer)
-        if isinstance(answer, BaseException):
-            if (told := heard(answer)) is not None:
-                return self._limited(call, lease, told)
-            text, trace = describe(answer)
-            if isinstance(answer, Permanent):
-                return self._finished(call, lease, State.FAILED, error=text, traceback=trace)
-            return self._retry(call, lease, text, trace, 1)
-        try:
-            result = codec.encode(answer)
-            said = answer if call.spec.normalise is None else call.spec.normalise(codec.decode(result))
-            return self._finished(call, lease, State.DONE, result=result, output_hash=codec.digest(said))
-        except ValueRefused as error:
-            text = f"item {lease.key!r}, stage {call.spec.name!r}: the result cannot be kept: {error}"
-            return self._finished(call, lease, State.FAILED, error=text, traceback=text)
+        if (told := heard(answer)) is not None:
+            return self._limited(call, lease, told)
+        text, trace = describe(answer)
+        if isinstance(answer, Permanent):
+            return self._finished(call, lease, State.FAILED, error=text, traceback=trace)
+        return self._retry(call, lease, text, trace, 1)
 
     def _limited(self, call: Call, lease: Lease, answer: RateLimited | OutOfCredit) -> Finished:
         """Not the item's fault, and not its attempt. Never earlier than the provider said: what is by chance only adds."""

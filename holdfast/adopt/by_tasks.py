@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from holdfast.adopt.beat import TaskBeater, ThreadBeater
+from holdfast.adopt.beside import Beside
 from holdfast.adopt.counters import Counters
 from holdfast.adopt.holding import Held
 from holdfast.adopt.job import Job
@@ -62,6 +63,8 @@ class _Crew:
         self._tasks: dict[asyncio.Task[None], Job] = {}
         self._jobs: dict[int, Job] = {}
         self._broken: BaseException | None = None
+        # For handlers, for the claim, and for outcomes.
+        self._beside = Beside(loop.concurrency + 2, "holdfast-handler")
         self._place: Any = loop.engine
         self._beater: Any = ThreadBeater(loop.engine, loop.beat_seconds, self._lost)
         if is_async(loop.at):
@@ -100,7 +103,7 @@ class _Crew:
         return len(rows or [])
 
     async def _drive(self, steps: Steps[Any]) -> Any:
-        return await drive_async(steps, self._place)
+        return await drive_async(steps, self._place, self._beside.call)
 
     def _hand_out(self, rows: list[Held]) -> None:
         for one in rows:
@@ -149,7 +152,7 @@ class _Crew:
             if self._loop.is_async_handler:
                 returned = await self._loop.handler(job)
             else:
-                returned = await asyncio.to_thread(self._loop.handler, job)
+                returned = await self._beside.call(self._loop.handler, job)
                 if inspect.isawaitable(returned):
                     returned = await returned
         except BaseException as raised:
@@ -160,7 +163,7 @@ class _Crew:
             return  # handed back already
         held = await self._taken(job)
         place = self._loop.at if job.effects else self._place
-        await drive_async(saving(self._loop, job, held, returned, error), place)
+        await drive_async(saving(self._loop, job, held, returned, error), place, self._beside.call)
 
     async def _taken(self, job: Job) -> Held:
         found: Any = self._beater.take(job.held)
@@ -189,6 +192,7 @@ class _Crew:
         stopped = self._beater.stop()
         if inspect.isawaitable(stopped):
             await stopped
+        self._beside.close()
 
     async def _release(self, jobs: list[Job]) -> None:
         rows = [await self._taken(job) for job in jobs if self._jobs.pop(id(job.held), None) is not None]

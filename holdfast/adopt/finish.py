@@ -95,9 +95,12 @@ def release(
 def where_is(at: Open, row: Held) -> str | None:
     """The word that a row's status has while what this claim wrote is still in it; None if it is somebody else's."""
     connection = connection_of(at, row.mapping)
+    if row.mapping.fence in ((), ("heartbeat",)):
+        return None
     facts = stands(row.mapping, connection.dialect, row)
-    known = row.mapping.fence not in ((), ("heartbeat",))
-    return next((word for word in WORDS if known and is_there(connection, row, word, facts)), None)
+    # A model that counts its versions has counted up where a handler has set the status itself.
+    found = (word for word in WORDS if is_there(connection, row, word, facts) or was_done(connection, row, word))
+    return next(found, None)
 
 
 def is_spent(held: Held) -> bool:

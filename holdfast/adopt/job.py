@@ -103,6 +103,7 @@ def with_session(handler: Callable[..., Any]) -> Callable[[Job], Any]:
                         raise
             raise AssertionError
 
+        call_async.gets_session = True  # type: ignore[attr-defined]
         return call_async
 
     @wraps(handler)
@@ -118,4 +119,5 @@ def with_session(handler: Callable[..., Any]) -> Callable[[Job], Any]:
                     raise
         raise AssertionError
 
+    call.gets_session = call.wants_sync_session = True  # type: ignore[attr-defined]
     return call

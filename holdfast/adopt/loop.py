@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement
 
+from holdfast.adopt.beside import Beside
 from holdfast.adopt.claim import OrderBy, Where, conditions_of, has_last_attempts, is_last_attempt
 from holdfast.adopt.counters import Counters
 from holdfast.adopt.job import Job
@@ -83,6 +84,16 @@ class Loop:
             )
         if not callable(handler):
             raise UsageError(f"{self.name}: the handler {handler!r} cannot be called")
+        if is_async(at) and getattr(handler, "wants_sync_session", False):
+            raise UsageError(
+                f"{self.name}: the handler is sync and gets a session, the engine is async; make it an `async def`, "
+                "or give the loop a sync engine"
+            )
+        if getattr(handler, "gets_session", False) and _is_counted_by_the_model(mapping):
+            log.warning(
+                "%s: the model counts up %r when a handler writes its own row, and the row is lost to it then; name a "
+                "holder column as well", self.name, mapping.columns["version"].name,
+            )  # fmt: skip
         self.at = at
         self.mapping = mapping
         self.handler = handler
@@ -136,11 +147,15 @@ class Loop:
         if not self.needs_event_loop:
             from holdfast.adopt.by_threads import run
 
+            thread = Beside(1, self.name)
             try:
-                return await asyncio.to_thread(run, self, drain=drain, signals=False)
+                counters: Counters = await thread.call(run, self, drain=drain, signals=False)
+                return counters
             except asyncio.CancelledError:
                 self.stop()
                 raise
+            finally:
+                thread.close()
         from holdfast.adopt.by_tasks import run_tasks
 
         return await run_tasks(self, drain=drain, signals=signals)
@@ -259,3 +274,9 @@ def _refuse_memory(engine: sa.Engine, name: str) -> None:
         file = cast(Any, engine.url.query).get("uri")
         if not file:
             raise UsageError(f"{name}: a SQLite database in memory belongs to one connection; give it a file")
+
+
+def _is_counted_by_the_model(mapping: TableMapping) -> bool:
+    """Whether a claim is told from the next by a version alone, which SQLAlchemy counts up with every change."""
+    counted = None if mapping.mapper is None else mapping.mapper.version_id_col
+    return counted is not None and mapping.fence == ("version",) and mapping.columns["version"] is counted

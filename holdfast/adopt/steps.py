@@ -107,7 +107,7 @@ def drive(steps: Steps[T], at: SyncPlace, sleep: Callable[[float], Any] = time.s
             error = raised
 
 
-async def drive_async(steps: Steps[T], at: Place) -> T:
+async def drive_async(steps: Steps[T], at: Place, in_thread: Callable[..., Any] = asyncio.to_thread) -> T:
     """Carry out steps on an event loop; those on a sync engine in a thread beside it."""
     answer: Any = None
     error: BaseException | None = None
@@ -123,7 +123,7 @@ async def drive_async(steps: Steps[T], at: Place) -> T:
             elif is_async(at):
                 answer = await _transact_async(step, cast("AsyncPlace", at))
             else:
-                answer = await asyncio.to_thread(_transact, step, cast(SyncPlace, at))
+                answer = await in_thread(_transact, step, cast(SyncPlace, at))
         except Exception as raised:
             error = raised
 

@@ -1,7 +1,9 @@
-"""Several loops in one process, each in a thread of its own; one signal stops them all."""
+"""Several loops in one process, each in a thread of its own, but all that need an event loop on one: they may share an
+async engine, whose connections belong to an event loop. One signal stops them all."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from collections.abc import Sequence
@@ -21,14 +23,29 @@ def run_together(loops: Sequence[Loop], *, drain: bool = False) -> None:
         return
     broken: list[BaseException] = []
 
+    def note(error: BaseException) -> None:
+        broken.append(error)
+        for other in loops:
+            if not other.stopping:
+                other.stop()
+
     def run(loop: Loop) -> None:
         try:
             loop.run(drain=drain, signals=False)
         except BaseException as error:
-            broken.append(error)
-            for other in loops:
-                if not other.stopping:
-                    other.stop()
+            note(error)
+
+    async def run_async(loop: Loop) -> None:
+        try:
+            await loop.run_async(drain=drain)
+        except BaseException as error:
+            note(error)
+
+    def run_events() -> None:
+        async def run_all() -> None:
+            await asyncio.gather(*(run_async(loop) for loop in loops if loop.needs_event_loop))
+
+        asyncio.run(run_all())
 
     def stop(*_: object) -> None:
         for loop in loops:
@@ -37,7 +54,9 @@ def run_together(loops: Sequence[Loop], *, drain: bool = False) -> None:
     before = {}
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    threads = [threading.Thread(target=run, args=(loop,), name=loop.name) for loop in loops]
+    threads = [threading.Thread(target=run, args=(loop,), name=loop.name) for loop in loops if not loop.needs_event_loop]
+    if len(threads) < len(loops):
+        threads.append(threading.Thread(target=run_events, name="holdfast-events"))
     try:
         for thread in threads:
             thread.start()

@@ -83,16 +83,17 @@ def tune(tx: Transaction, pipeline: str, changes: Mapping[str, Any], who: Who) -
         raise UsageError(f"there is no pipeline {pipeline!r} in this store; there are: {', '.join(known.pipelines) or 'none'}")
     limits: dict[str, dict[str, Any]] = {}
     guards: dict[str, Any] = {}
+    places: dict[str, tuple[str, str]] = {}
     hours = "hours" in changes or row.guards.hours is not None
     for key, value in changes.items():
         name, rest = _place(known, pipeline, key)
         if name is None and rest in guarding.KEYS and (rest not in limiting.KEYS or hours):
             guards[rest] = value
         else:
-            _set(limits.setdefault(name or own_resource(pipeline), {}), rest, value)
-    in_force: dict[str, Any] = {}
-    for name, given in limits.items():
-        in_force.update(_tune_resource(tx, name, given))
+            places[key] = (name or own_resource(pipeline), rest)
+            _set(limits.setdefault(places[key][0], {}), rest, value)
+    tuned_limits = {name: _tune_resource(tx, name, given) for name, given in limits.items()}
+    in_force: dict[str, Any] = {key: _get(tuned_limits[name], rest) for key, (name, rest) in places.items()}
     if guards:
         tuned = _plain(_with(row.tuned, guards))
         together = merged(row.declared, tuned)
@@ -133,7 +134,7 @@ def _tune_resource(tx: Transaction, name: str, given: Mapping[str, Any]) -> dict
     if row is None:
         tx.run("add_resource", name=name, spec="{}", now=tx.now)
     tx.run("change_resource", name=name, spec=_text(declared), tuned=_text(tuned), now=tx.now)
-    return {f"{name}: {key}": together.get(key) for key in given}
+    return together
 
 
 def _limits(known: Layout, said: Declared) -> dict[str, dict[str, Any]]:
@@ -141,6 +142,12 @@ def _limits(known: Layout, said: Declared) -> dict[str, dict[str, Any]]:
     own = {one.spec.name for one in known.resources.values() if one.spec.name.startswith("@")}
     gone: dict[str, dict[str, Any]] = {name: {} for name in own if name[1:].partition("/")[0] in said.guards}
     return {**gone, **{name: _plain(given) for name, given in said.limits.items()}}
+
+
+def _get(place: Mapping[str, Any], key: str) -> Any:
+    head, _, rest = key.partition(".")
+    found = place.get(head)
+    return _get(found, rest) if rest and isinstance(found, Mapping) else None if rest else found
 
 
 def _set(place: dict[str, Any], key: str, value: Any) -> None:

@@ -17,6 +17,7 @@ from holdfast.engine import discover
 from holdfast.engine.add import Decide, Looked, NewItem, as_looked, look_up, merged
 from holdfast.engine.discover import DueSource, Wanted
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, UsageError, ValueRefused
+from holdfast.model import codec
 from holdfast.model.durations import spoken
 from holdfast.model.found import Checked, Counts, Found, Kept, check, label
 from holdfast.sources.contract import LookEnded, Source, SourceFailed, said
@@ -192,6 +193,10 @@ class _Look:
         self._seen += 1
         if self._seen > self._spec.most:
             raise SourceFailed(f"more than {self._spec.most:,} items; if that is right, set most")
+        if self._spec.data:
+            # Said otherwise, every item has changed, also one that has a mark of its own.
+            mark = f"{one.mark} {codec.digest(self._spec.data)[:8]}" if one.mark else ""
+            one = one._replace(data={**self._spec.data, **one.data}, mark=mark)
         try:
             checked = check(one)
         except (UsageError, ValueRefused) as error:

@@ -41,6 +41,7 @@ COMMON: Mapping[str, Reader] = {
     "timeout": readers.some_time,
     "most": readers.whole_number,
     "whole": readers.flag,
+    "data": readers.json_mapping,
 }
 
 
@@ -60,6 +61,8 @@ class SourceSpec:
     most: int = MOST_ITEMS
     #: Whether a look comes by everything there is, where the author knows better than the kind.
     whole: bool | None = None
+    #: What every item it finds is given, unless the item itself says otherwise.
+    data: Mapping[str, Any] = field(default_factory=dict)
     folder: Path = field(default_factory=Path, compare=False)
     #: Changes when what the source remembers from earlier looks is of no use any more.
     definition: str = field(default="", repr=False)
@@ -111,8 +114,13 @@ def read_source(name: str, given: Mapping[str, Any], *, where: str, folder: Path
         name, kind, values,
         schedule=Schedule.read(times, where=where) if times else None, merge=common.get("merge"),
         timeout_seconds=common.get("timeout", LOOK_SECONDS), most=common.get("most", MOST_ITEMS),
-        whole=common.get("whole"), folder=folder, definition=short_hash(f"{kind} {codec.digest(values)}"),
+        whole=common.get("whole"), data=common.get("data", {}), folder=folder, definition=_definition(kind, values, common),
     )  # fmt: skip
+
+
+def _definition(kind: str, values: Mapping[str, Any], common: Mapping[str, Any]) -> str:
+    said = f"{kind} {codec.digest(values)}"
+    return short_hash(f"{said} {codec.digest(common['data'])}" if common.get("data") else said)
 
 
 def _class(kind: str) -> type[Source]:

@@ -34,7 +34,7 @@ def test_keys_of_a_pipeline_a_stage_a_resource_and_guards(app):
         {"concurrency": 5, "work.rate": "2/s", "api.rate": "20/s", "api.burst": 4, "hours": "22:00-06:00", "disk_free": "1GB"}
     )  # fmt: skip
     assert in_force == {
-        "@p: concurrency": 5, "@p/work: rate": "2/s", "api: rate": "20/s", "api: burst": 4, "hours": "22:00-06:00",
+        "concurrency": 5, "work.rate": "2/s", "api.rate": "20/s", "api.burst": 4, "hours": "22:00-06:00",
         "disk_free": "1GB",
     }  # fmt: skip
     assert allowed(app, "@p") == {"concurrency": 5}
@@ -74,7 +74,7 @@ def test_what_was_set_can_be_taken_back(app):
     app.limited({"rate": "10/s"})
     app.tune({"api.rate": "1/s", "concurrency": 2, "hours": "22:00-06:00"})
     assert app.tune({"api.rate": None, "concurrency": None, "hours": None}) == {
-        "api: rate": "10/s", "@p: concurrency": None, "hours": None
+        "api.rate": "10/s", "concurrency": None, "hours": None
     }  # fmt: skip
     assert allowed(app) == {"rate": "10/s"}
     assert app.limit()["tuned"] == []

@@ -76,6 +76,18 @@ def test_a_source_that_tells_only_what_is_new_lets_nothing_vanish(app, find):
     assert events(app)[-1] == ("s", {"found": 2, "new": 2})
 
 
+@pytest.mark.req("J12")
+def test_what_a_source_says_of_its_items_is_united_with_what_others_said(app, find, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"key": "x", "n": 1}\n{"key": "y", "sources": ["itself"]}\n')
+    by = "holdfast.merge_provenance"
+    shelf = {"jsonl": "a.jsonl", "key": "key", "merge": by, "data": {"sources": ["shelf"]}}
+    find(shelf=shelf, names={"list": ["x"], "merge": by, "data": {"sources": ["names"], "topics": ["sea"]}})
+    assert (sorted(app.data("x")["sources"]), app.data("x")["topics"], app.data("x")["n"]) == (["names", "shelf"], ["sea"], 1)
+    assert app.data("y")["sources"] == ["itself"]
+    find(shelf={**shelf, "data": {"sources": ["attic"]}})
+    assert sorted(app.data("x")["sources"]) == ["attic", "names", "shelf"]
+
+
 def test_a_file_that_was_only_touched_is_unchanged_where_its_content_counts(app, find, tmp_path):
     (tmp_path / "a.txt").write_text("x")
     find(s={"files": "*.txt", "content": True, "every": "1h"})

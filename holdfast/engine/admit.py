@@ -88,8 +88,10 @@ def admit(
         tally.settle(leases, used)
     _save(tx, tallies)
     tx.run_rows("reserve", [row for tally in tallies for row in tally.reservations])
-    # Another worker may have been first at items that both had looked at: that does not mean that there are no more.
-    return Admitted(leases, blocked, dry=len(leases) < len(chosen) if peeked is None else len(peeked) < most)
+    # Another worker may have been first at items that both had looked at, and what was refused waits: neither means that
+    # there are no more.
+    dry = len(leases) < len(chosen) if peeked is None else blocked is None and len(peeked) < most
+    return Admitted(leases, blocked, dry)
 
 
 def _claim_a_probe(tx: Transaction, worker: int, stage: int) -> list[Lease]:

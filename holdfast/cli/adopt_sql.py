@@ -10,7 +10,7 @@ from holdfast.cli import options
 from holdfast.errors import UsageError
 
 
-@click.command("adopt-sql", short_help="Print a migration for a table of your own.")
+@click.command("adopt-sql", short_help="Print a migration that makes your own table ready.")
 @click.option("--table", required=True, type=options.text, metavar="NAME")
 @click.option("--schema", type=options.text, metavar="NAME", help="The schema it is in, if not the usual one.")
 @click.option("--status", default="status", show_default=True, type=options.text, metavar="COLUMN")

@@ -21,7 +21,7 @@ def _start_logging(ctx: click.Context, param: click.Parameter, value: int) -> in
     return value
 
 
-@click.command(short_help="Work off a table of your own.")
+@click.command("loop", short_help="Run a loop over your own table.")
 @click.argument("loop", metavar="MODULE:OBJECT", type=options.text)
 @click.option("--drain", is_flag=True, help="End when there is nothing left to claim.")
 @click.option("-v", "--verbose", count=True, expose_value=False, callback=_start_logging, is_eager=True,

@@ -111,6 +111,8 @@ _BY_CODE: dict[int, _Explain] = {
     sqlite3.SQLITE_NOTADB: lambda path, error: StoreBroken(f"{path} is not a SQLite database"),
     sqlite3.SQLITE_CANTOPEN: lambda path, error: StoreBroken(
         f"{path} cannot be opened ({error}): holdfast needs to read and write it, and to write in its folder"
+        if path.exists()
+        else f"{path} was removed or replaced while it was in use"
     ),
 }
 

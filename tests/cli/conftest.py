@@ -136,6 +136,14 @@ def cli(url: str) -> Iterator[Commands]:
 
 
 @pytest.fixture
+def bare(bare_url: str) -> Iterator[Commands]:
+    """The same on a store that is not there yet."""
+    commands = Commands(bare_url)
+    yield commands
+    commands.close()
+
+
+@pytest.fixture
 def lite(tmp_path: Path) -> Iterator[Commands]:
     """The same on SQLite alone, for what does not depend on the database."""
     commands = Commands(f"sqlite:///{tmp_path / 'store.db'}")

@@ -38,13 +38,13 @@ ASKING = [
 
 
 @pytest.mark.parametrize("command", ASKING)
-def test_who_only_asks_makes_no_store(command: list[str], cli: Any, database: str, tmp_path: Path) -> None:
-    result = cli(*command, code=5)
+def test_who_only_asks_makes_no_store(command: list[str], bare: Any, database: str, tmp_path: Path) -> None:
+    result = bare(*command, code=5)
     assert result.stderr.count("\n") == 1
     assert "does not exist" in result.stderr or "no holdfast tables" in result.stderr
     assert not list(tmp_path.glob("store.db*"))
     if database == "postgres":
-        with Holdfast(cli.url) as app:
+        with Holdfast(bare.url) as app:
             assert app.schema_version() == 0
 
 
@@ -187,12 +187,12 @@ def test_events_are_followed_as_they_come(done: Any) -> None:
     assert (process.returncode, rest, said) == (130, "", "")
 
 
-def test_db_check_finds_nothing_and_db_upgrade_does_nothing_twice(cli: Any) -> None:
-    first = cli.json("db", "upgrade")
+def test_db_check_finds_nothing_and_db_upgrade_does_nothing_twice(bare: Any) -> None:
+    first = bare.json("db", "upgrade")
     assert (first["applied"][0], first["schema"]) == ("0001 engine", newest())
-    assert cli.json("db", "upgrade") == {"applied": [], "schema": newest()}
-    assert cli.json("db", "check") == {"wrong": []}
-    assert cli("db", "check").stdout == "All is well.\n"
+    assert bare.json("db", "upgrade") == {"applied": [], "schema": newest()}
+    assert bare.json("db", "check") == {"wrong": []}
+    assert bare("db", "check").stdout == "All is well.\n"
 
 
 def test_db_check_ends_with_5_when_something_is_wrong(lite: Any, books: str, tmp_path: Path) -> None:

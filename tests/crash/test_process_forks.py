@@ -74,7 +74,7 @@ def test_a_handler_may_use_a_pool_of_processes(hire: Callable[[str], Crew], pipe
     crew = hire(pipeline)
     crew.add({"key": f"page-{number}", "fetch": "pool"} for number in range(3))
     worker = crew.start()
-    crew.wait_until_done(10)
+    crew.wait_until_done()
     assert {crew.stage(f"page-{number}", "fetch")["state"] for number in range(3)} == {"done"}
     worker.terminate()
     assert worker.wait(4) == 0

@@ -372,7 +372,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Expected]:
     return path, write_old_database(path, MANY)
 
 
-def test_a_hundred_thousand_items_with_every_kind_of_trouble_keep_their_counts(app: App, large: tuple[Path, Expected]):
+def test_many_items_with_every_kind_of_trouble_keep_their_counts(app: App, large: tuple[Path, Expected]):
     path, expected = large
     old = Old(path, app)
     began = time.monotonic()
@@ -382,7 +382,7 @@ def test_a_hundred_thousand_items_with_every_kind_of_trouble_keep_their_counts(a
     assert report.imported + report.repeated == report.read
     assert report.repeated == expected.repeated
     assert {kind: trouble.count for kind, trouble in report.problems.items()} == expected.problems
-    assert all(len(trouble.examples) == 20 for trouble in report.problems.values())
+    assert all(len(trouble.examples) == min(20, trouble.count) for trouble in report.problems.values())
     assert {stage.partition("/")[2]: counts for stage, counts in report.stages.items()} == expected.states
     assert app.counts() == expected.states
     assert_sound(app)

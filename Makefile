@@ -18,7 +18,7 @@ test: lint ## check everything: lint, types, layers, every test on both database
 
 lint: $(READY) ## check style, types, and the direction of imports
 	$(VENV)/bin/ruff check .
-	$(PY) -m mypy holdfast tools
+	$(PY) -m mypy holdfast tools examples
 	$(VENV)/bin/lint-imports
 
 demo: $(READY) ## watch books being read, paid for once, and their worker killed twice (BOOKS=folder STORE=address)

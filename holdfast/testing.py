@@ -1,10 +1,12 @@
-"""For tests, yours and ours: a clock set by hand, and named points at which a process ends.
+"""For tests, yours and ours: a clock set by hand, named points at which a process ends, and crash tests.
 
 clock = ManualClock()
 app = Holdfast("sqlite:///test.db", clock=clock)
 clock.advance(31)                        # leases of 30 seconds have ended
 
 HOLDFAST_CRASH_AT=commit.after:3 holdfast worker books.py      # killed right after its third commit
+
+crashtest("books.py", item="v.epub").assert_ok()                # killed everywhere, it comes to the same
 """
 
 from __future__ import annotations
@@ -14,11 +16,20 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from holdfast import points
 from holdfast.clock import SECOND, microseconds
 
-__all__ = ["CRASH_VARIABLE", "ManualClock", "crash_at", "crash_from_environment"]
+if TYPE_CHECKING:
+    from holdfast.crashtest import crashtest
+    from holdfast.crashtest.record import paid_call
+
+__all__ = ["CRASH_VARIABLE", "ManualClock", "crash_at", "crash_from_environment", "crashtest", "paid_call"]
+
+#: Loaded when they are first used: `holdfast worker` needs none of it.
+_HOMES = {"crashtest": "holdfast.crashtest", "paid_call": "holdfast.crashtest.record"}
 
 CRASH_VARIABLE = "HOLDFAST_CRASH_AT"
 
@@ -81,3 +92,9 @@ def _killer(point: str, nth: int) -> points.Listener:
                     os.kill(os.getpid(), signal.SIGKILL)
 
     return listener
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"holdfast.testing has no {name!r}")

@@ -23,6 +23,7 @@ COMMANDS = {
     "run": ("run", "Take every item through every stage, and end."),
     "worker": ("worker", "Serve for ever: work whenever there is some."),
     "add": ("add", "Add items to a pipeline."),
+    "crashtest": ("crashtest", "Kill a pipeline at every durable boundary, and see whether it comes to the same."),
     "check": ("check", "Say whether a job file, or a file with a pipeline, is in order."),
     "schema": ("schema", "The JSON Schema of the job file, for editors."),
     "discover": ("discover", "Look for items in sources, now."),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from holdfast import points
 from holdfast.clock import microseconds
 from holdfast.engine.finish import Finished
 from holdfast.engine.register import layout
@@ -46,6 +47,7 @@ def _run(tx: Transaction, one: Finished) -> None:
         with tx.savepoint() as connection:
             for effect in one.effects:
                 effect.function(connection, *effect.args)
+                points.reach("effect.after", one.lease.stage, effect.function)
 
 
 def _check_follow_ons(tx: Transaction, one: Finished) -> None:

@@ -124,6 +124,21 @@ class Statements(dict[str, Statement]):
         statement = self[name] = self._dialect.render(name, _texts(self._dialect.name)[name])
         return statement
 
+    @classmethod
+    def of(cls, dialect: Dialect) -> Statements:
+        """Shared by all connections to the same tables."""
+        place = (dialect.name, dialect.table(""))
+        if place not in _known:
+            if len(_known) >= MOST_KNOWN:
+                _known.clear()
+            _known[place] = cls(dialect)
+        return _known[place]
+
+
+#: By dialect and the place of its tables; a process that has seen many places forgets them all.
+_known: dict[tuple[str, str], Statements] = {}
+MOST_KNOWN = 8
+
 
 @cache
 def _texts(dialect: str) -> dict[str, str]:

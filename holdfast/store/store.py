@@ -117,7 +117,7 @@ class Store:
         """The connection, made anew if it was lost."""
         if self._driver is None:
             self._driver = self._connect(self.limits)
-            self.statements = Statements(self._driver.dialect)
+            self.statements = Statements.of(self._driver.dialect)
         return self._driver
 
     def engine(self) -> Any:

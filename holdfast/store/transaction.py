@@ -45,7 +45,7 @@ class Transaction:
     def run(self, statement_name: str, /, **params: Any) -> list[Row]:
         """Run a statement and return its rows."""
         statement = self._statements[statement_name]
-        points.reach(f"store.{statement_name}")
+        points.reach(f"store.{statement_name}", (), params)
         return self._driver.run(statement, self._pack(statement, params))
 
     def run_rows(self, statement_name: str, rows: Sequence[Sequence[Any]], /, **params: Any) -> list[Row]:
@@ -53,7 +53,7 @@ class Transaction:
         if not rows:
             return []
         statement = self._statements[statement_name]
-        points.reach(f"store.{statement_name}")
+        points.reach(f"store.{statement_name}", rows, params)
         packed = self._pack(statement, params)
         packed["rows"] = self._driver.dialect.pack_rows(statement.columns, rows)
         return self._driver.run(statement, packed)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
+from holdfast import points
 from holdfast.clock import microseconds
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Cost, Effect, FollowOn
@@ -147,6 +148,7 @@ class Context:
         except ValueRefused as error:
             raise UsageError(f"{self._where}: cost: {error}") from None
         self.costs.append(Cost(spent, resource, facts))
+        points.reach("cost", self.item.pipeline, self._spec.name, spent)
 
     def used(self, **units: float) -> None:
         """Tell how many units this attempt has really used, instead of what was expected: `ctx.used(tokens=812)`. Several

@@ -43,7 +43,7 @@ class Runner:
     def run(self, call: Call, clock: Callable[[], float]) -> list[Finished]:
         """Run a sync handler to its end, whatever it raises or returns."""
         call.started = clock()
-        points.reach("run.before")
+        points.reach("run.before", call)
         try:
             subject, ctx = self._open(call)
             answer = call.spec.handler(subject, ctx)
@@ -53,13 +53,13 @@ class Runner:
             self._end_fork(call)
             return self.raised(call, error)
         finally:
-            points.reach("run.after")
+            points.reach("run.after", call)
             call.close()
 
     async def run_async(self, call: Call, clock: Callable[[], float]) -> list[Finished]:
         """Run an async handler to its end; its timeout cancels it."""
         call.started = clock()
-        points.reach("run.before")
+        points.reach("run.before", call)
         limit = call.spec.timeout_seconds
         try:
             subject, ctx = self._open(call)
@@ -82,7 +82,7 @@ class Runner:
             self._end_fork(call)
             return self.raised(call, error)
         finally:
-            points.reach("run.after")
+            points.reach("run.after", call)
             call.close()
 
     def _end_fork(self, call: Call) -> None:

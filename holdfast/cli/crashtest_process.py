@@ -1,0 +1,277 @@
+"""The processes of a crash test: one that has loaded the file, and forks a worker for every run it is told to make.
+
+    python -m holdfast.cli.crashtest_process FILE
+
+Reads one order per line (JSON) and answers each with a line. A worker begun this way is a process like any other, with
+connections, threads and children of its own; it only starts in a fraction of the time. Where loading the file has left
+threads or connections behind, which a fork must not share, this process says so, and carries out one order itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import fcntl
+import gc
+import importlib
+import json
+import logging
+import os
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from holdfast import points, schema
+from holdfast.app import URL_VARIABLE, Holdfast
+from holdfast.cli.loader import Loaded, load
+from holdfast.crashtest import record, watch
+from holdfast.engine.register import layout
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.model.backoff import Backoff
+from holdfast.model.stage import PipelineSpec
+from holdfast.store.sqlite_dialect import SQLiteDialect
+from holdfast.testing import crash_from_environment
+from holdfast.worker import Settings
+
+PR_SET_PDEATHSIG = 1
+#: Failed attempts are not waited for: what is tested does not depend on it.
+QUICK = Backoff(first_seconds=0.01, most_seconds=0.05)
+#: One handler at a time in each pool, so that runs are as alike as can be. The dead are found by their process number.
+SETTINGS = Settings(concurrency=1, lease_seconds=10.0, grace_seconds=0.0, poll_seconds=0.1, name="crashtest")
+
+#: An answer is written at once, whoever reads it when: it must fit into a pipe.
+MOST_SAID = 60_000
+
+Answer = dict[str, Any]
+
+
+def main() -> None:
+    file = sys.argv[1]
+    _die_with_parent()
+    orders, answers = _private_lines()
+    logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
+    url = os.environ[URL_VARIABLE]
+    _load_what_takes_long(url)
+    before = _open_files()
+    try:
+        found = load(file, None)
+    except HoldfastError as error:
+        _say(answers, _refusal(error))
+        return
+    named = found.url if found.url != url else None
+    left = _left_behind(before)
+    _say(answers, {"pipelines": [spec.name for spec in found.specs], "named": named, "left": left})
+    subject = Subject(file, dataclasses.replace(found, url=url))
+    # What is there now stays: a child that went through it would have to copy every page of it.
+    gc.freeze()
+    for line in orders:
+        order = json.loads(line)
+        _say(answers, _here(subject, order) if left else _forked(subject, order))
+
+
+class Subject:
+    """The file that is tested, on its copy of a store."""
+
+    def __init__(self, file: str, found: Loaded) -> None:
+        self._file = file
+        self._found = found
+        self._specs = [_quick(spec) for spec in found.specs]
+
+    def carry_out(self, order: dict[str, Any]) -> Answer:
+        try:
+            return {"prepare": self._prepare, "run": self._run}[order["do"]](order)
+        except HoldfastError as error:
+            return _refusal(error)
+
+    def _open(self) -> Holdfast:
+        # Neither sources nor alerts, and no limits: what a crash test starts is the item it was given, at full speed.
+        return Holdfast(self._found.url, self._specs, merges=self._found.merges)
+
+    def _prepare(self, order: dict[str, Any]) -> Answer:
+        """Holdfast's tables, the user's, and the items."""
+        with self._open() as app:
+            app.register()
+            if order["setup"]:
+                self._function(order["setup"])(self._found.url)
+            if order["alone"]:
+                # What waits in a template is not what is tested.
+                app.cancel(by="crashtest", reason="only the item of the crash test is run")
+            for pipeline, items in order["items"].items():
+                app.add(pipeline, items)
+        return {}
+
+    def _run(self, order: dict[str, Any]) -> Answer:
+        """Work until nothing is left to do, or until the worker is killed."""
+        if order["crash_at"]:
+            os.environ["HOLDFAST_CRASH_AT"] = order["crash_at"]
+            crash_from_environment()
+        with self._open() as app:
+            worker = app.worker(SETTINGS)
+            if order["record"]:
+                os.environ[record.VARIABLE] = order["record"]
+                known = app.store.read(layout)
+                watched = watch.Watch(
+                    Path(order["record"]), {number: row.label for number, row in known.stages.items()},
+                    {row.pipeline: row.pipeline_name for row in known.stages.values()}, order["kill"],
+                )  # fmt: skip
+                watch.listen_to_own_commits()
+                points.listen(watched)
+            worker.run(until_drained=True, signals=False)
+            if order["record"]:
+                points.listen(None)
+                record.append(order["record"], "passed", watched.passed)
+        return {}
+
+    def _function(self, name: str) -> Callable[[str], Any]:
+        """A function that is named as `module:function`, or one of the file."""
+        home, _, function = name.rpartition(":")
+        found: Any = importlib.import_module(home) if home else self._module()
+        for part in function.split("."):
+            found = getattr(found, part, None)
+        if not callable(found):
+            raise UsageError(f"setup: there is no function {name!r}: name one as module:function, or one of the file")
+        return found  # type: ignore[no-any-return]
+
+    def _module(self) -> Any:
+        place = os.path.realpath(self._file)
+        for module in list(sys.modules.values()):
+            if getattr(module, "__name__", "") == self._file or getattr(module, "__file__", None) == place:
+                return module
+        raise UsageError(f"setup: {self._file} has no functions: name one as module:function")
+
+
+def _quick(spec: PipelineSpec) -> PipelineSpec:
+    return PipelineSpec(spec.name, tuple(dataclasses.replace(stage, backoff=QUICK) for stage in spec.stages))
+
+
+# Processes ------------------------------------------------------------------------------------------------------------
+
+
+def _forked(subject: Subject, order: dict[str, Any]) -> Answer:
+    """Carry out an order in a child, and wait for its end, which comes at the latest when its time is over."""
+    line, its = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            _die_with_parent()
+            os.close(line)
+            answer = _here(subject, order)
+            os.write(its, json.dumps(answer).encode())
+            code = 0
+        except BaseException:
+            logging.exception("a crash test's process ended")
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    os.close(its)
+    late = _wait(pid, order["timeout"])
+    # Not until the other end is closed: processes that its handlers left behind may have it.
+    os.set_blocking(line, False)
+    with open(line, "rb", buffering=0) as told:
+        said = told.read(MOST_SAID) or b""
+    _, status = os.waitpid(pid, 0)
+    return {**(json.loads(said) if said else {}), "code": os.waitstatus_to_exitcode(status), "late": late}
+
+
+def _wait(pid: int, seconds: float) -> bool:
+    """Wait until a child has ended; True if it had to be ended."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        os.kill(pid, signal.SIGKILL)
+
+    timer = threading.Timer(seconds, end)
+    timer.start()
+    # Seen, and not collected yet: its number is still its own when the timer strikes.
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    timer.cancel()
+    timer.join()
+    return late.is_set()
+
+
+def _here(subject: Subject, order: dict[str, Any]) -> Answer:
+    """Carry out an order in this process, whose words go to a file."""
+    said = os.open(order["said"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    for target in (1, 2):
+        os.dup2(said, target)
+    os.close(said)
+    return {**subject.carry_out(order), "code": 0, "late": False}
+
+
+def _die_with_parent() -> None:
+    """A crash test that is killed leaves nobody behind, where the system can see to that."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+# Lines ----------------------------------------------------------------------------------------------------------------
+
+
+def _private_lines() -> tuple[IO[str], IO[str]]:
+    """The lines to whoever gives the orders; what the user's code prints must not get into them, and it reads nothing."""
+    orders, answers = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    os.close(null)
+    return open(orders, encoding="utf-8"), open(answers, "w", encoding="utf-8")
+
+
+def _say(line: IO[str], answer: Answer) -> None:
+    print(json.dumps(answer), file=line, flush=True)
+
+
+def _refusal(error: HoldfastError) -> Answer:
+    """What went wrong, and the kind of error that the other side knows."""
+    kind = next(one.__name__ for one in type(error).__mro__ if one.__module__ == "holdfast.errors")
+    return {"error": "\n".join(getattr(error, "lines", [str(error)]))[: MOST_SAID // 12], "kind": kind}
+
+
+# Whether it can be forked ---------------------------------------------------------------------------------------------
+
+
+def _load_what_takes_long(url: str) -> None:
+    for name in ("sqlalchemy.dialects.sqlite", "holdfast.store.sqlite"):
+        importlib.import_module(name)
+    schema.newest()
+    SQLiteDialect().statements()
+    if not url.startswith("sqlite:"):
+        for name in ("sqlalchemy.dialects.postgresql.psycopg", "holdfast.store.postgres"):
+            importlib.import_module(name)
+        from holdfast.store.postgres_address import read_url
+        from holdfast.store.postgres_dialect import PostgresDialect
+
+        PostgresDialect(read_url(url)[1]).statements()
+
+
+def _open_files() -> set[str]:
+    try:
+        return set(os.listdir("/proc/self/fd"))
+    except OSError:
+        return set()
+
+
+def _left_behind(before: set[str]) -> str:
+    """What loading the file has left that a fork must not share, in words."""
+    threads = [one.name for one in threading.enumerate() if one is not threading.main_thread()]
+    if threads:
+        return f"the thread {threads[0]!r}"
+    for number in sorted(_open_files() - before):
+        with suppress(OSError, ValueError):
+            mode = os.fstat(int(number)).st_mode
+            both = fcntl.fcntl(int(number), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
+            if stat.S_ISSOCK(mode) or (stat.S_ISREG(mode) and both):
+                return f"a connection, or a file open for writing ({os.readlink(f'/proc/self/fd/{number}')})"
+    return ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Copies of a store: one to prepare, and as many more of it, one after the other and at the same address, as runs need.
+
+Nothing of the user's is ever touched: a copy is a new SQLite file, or a new database on the PostgreSQL server that an
+address names. The address stays the same because a file that is tested may read it when it is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from holdfast.errors import StoreError, UsageError
+from holdfast.store.postgres_address import read_url
+
+#: Room that must be left in memory, beside the copies.
+SPARE_BYTES = 64 * 1024 * 1024
+
+
+class Copies(Protocol):
+    """The copy that runs work on, and the state it begins with."""
+
+    url: str
+
+    def keep(self) -> None:
+        """What is in the copy now is what every run begins with."""
+        ...
+
+    def fresh(self) -> None:
+        """Put the copy back to that."""
+        ...
+
+
+@contextmanager
+def copies_for(store: str | None, folder: Path, template: str | None) -> Iterator[Copies]:
+    """Copies of the kind of store that an address names, SQLite files for none; they go at the end."""
+    if store is None or store.startswith("sqlite:"):
+        with _sqlite(folder, template) as files:
+            yield files
+    elif store.startswith(("postgresql://", "postgres://")):
+        with _postgres(store, template) as databases:
+            yield databases
+    else:
+        raise UsageError("--store is neither sqlite: nor the address of a PostgreSQL server, as postgresql://user@host/")
+
+
+# SQLite ---------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _sqlite(folder: Path, template: str | None) -> Iterator[_Files]:
+    source = None if template is None else Path(template)
+    if source is not None and not source.is_file():
+        raise UsageError(f"the template {template} is not a file: name a SQLite database that every run begins with")
+    place = Path(tempfile.mkdtemp(prefix="holdfast-crashtest-", dir=_memory(source) or folder))
+    try:
+        files = _Files(place / "store.db")
+        if source is not None:
+            _copy(source, files.path)
+        yield files
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _memory(source: Path | None) -> str | None:
+    """A file system in memory, if there is room: a crash of a process, unlike one of the machine, does not touch it."""
+    if not os.access("/dev/shm", os.W_OK):
+        return None
+    size = 0 if source is None else source.stat().st_size
+    return "/dev/shm" if shutil.disk_usage("/dev/shm").free > 4 * size + SPARE_BYTES else None
+
+
+class _Files:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.url = f"sqlite:///{quote(str(path))}"
+        self._kept = path.with_name("kept.db")
+
+    def keep(self) -> None:
+        _copy(self.path, self._kept)
+
+    def fresh(self) -> None:
+        for old in self.path.parent.glob(f"{self.path.name}*"):
+            old.unlink()
+        shutil.copyfile(self._kept, self.path)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """All that was committed, also what is still in the log."""
+    old, new = sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True), sqlite3.connect(target)
+    try:
+        old.backup(new)
+        new.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.Error as error:
+        raise UsageError(f"{source} cannot be copied: {error}") from error
+    finally:
+        old.close()
+        new.close()
+
+
+# PostgreSQL -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _postgres(store: str, template: str | None) -> Iterator[_Databases]:
+    databases = _Databases(store, template)
+    try:
+        yield databases
+    finally:
+        databases.close()
+
+
+class _Databases:
+    def __init__(self, store: str, template: str | None) -> None:
+        import psycopg
+
+        self._psycopg = psycopg
+        self._name = f"holdfast_crashtest_{secrets.token_hex(6)}"
+        self._kept = f"{self._name}_kept"
+        parts = urlsplit(store)
+        self.url = urlunsplit(parts._replace(path=f"/{self._name}"))
+        server = None
+        try:
+            self._server = server = psycopg.connect(read_url(store)[0], autocommit=True, connect_timeout=10)
+            self._make(self._name, template or "template1")
+        except psycopg.Error as error:
+            if server is not None:
+                server.close()
+            raise StoreError(
+                f"no database for the crash test could be made on {read_url(store)[2]}: {' '.join(str(error).split())} "
+                f"(its user must have the right to create databases; or use SQLite: --store sqlite:)"
+            ) from error
+
+    def keep(self) -> None:
+        self._drop(self._kept)
+        self._make(self._kept, self._name)
+
+    def fresh(self) -> None:
+        self._drop(self._name)
+        self._make(self._name, self._kept)
+
+    def close(self) -> None:
+        for name in (self._name, self._kept):
+            self._drop(name)
+        self._server.close()
+
+    def _make(self, name: str, template: str) -> None:
+        # Whoever was connected to the template a moment ago may not be gone yet, and no one else may copy it meanwhile.
+        self._server.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s AND datname LIKE %s",
+            (template, "holdfast_crashtest_%"),
+        )
+        self._run("CREATE DATABASE {} TEMPLATE {}", name, template)
+
+    def _drop(self, name: str) -> None:
+        self._run("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+
+    def _run(self, text: str, *names: str) -> None:
+        sql: Any = self._psycopg.sql
+        self._server.execute(sql.SQL(text).format(*(sql.Identifier(name) for name in names)))
+
+

@@ -1,0 +1,164 @@
+"""The crash test itself: one item, undisturbed, and then again from the start for every boundary at which its worker is
+killed, resumed in new processes until it is done."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.app import Holdfast
+from holdfast.crashtest import record
+from holdfast.crashtest.boundary import Boundary
+from holdfast.crashtest.compare import Difference, Ignored, differences, payments, tables
+from holdfast.crashtest.copies import Copies
+from holdfast.crashtest.mother import Mother
+from holdfast.crashtest.record import Told
+from holdfast.crashtest.report import Kill, Report
+from holdfast.crashtest.snapshot import Snapshot, take
+from holdfast.errors import UsageError
+from holdfast.model.states import State
+
+#: Processes that may be needed to bring an item to its end after a kill.
+MOST_RESUMES = 20
+#: Runs are not all alike: a place that was not reached is tried again so often.
+TRIES = 3
+
+OnKill = Callable[[Kill], None]
+
+
+@dataclass(slots=True)
+class Run:
+    """How one run ended, and what it looked like when it was killed."""
+
+    end: Snapshot
+    told: Told
+    resumed: int = 0
+    killed: Snapshot | None = None
+
+
+@dataclass(slots=True)
+class CrashTest:
+    """All runs of one item on one kind of store."""
+
+    mother: Mother
+    copies: Copies
+    folder: Path
+    wanted: Sequence[str] | None
+    ignored: Ignored
+    #: The user's tables by how far the items had come, from the first look at that state.
+    _by_progress: dict[frozenset[tuple[str, ...]], Snapshot] = field(default_factory=dict)
+    _undisturbed: Run | None = None
+    _runs: int = 0
+
+    def undisturbed(self) -> Run:
+        """One run to its end. What the tables looked like before it is remembered, too."""
+        self.copies.fresh()
+        self._remember(take(self.copies.url, self.wanted))
+        run = self._run(None)
+        assert run is not None
+        self._undisturbed = self._undisturbed or run
+        return run
+
+    def compare(self, run: Run) -> list[Difference]:
+        """A run against the first undisturbed one."""
+        first = self._undisturbed
+        assert first is not None
+        found = differences(first.end, run.end, self.ignored)
+        return [*found, *payments(first.end, first.told, run.end, run.told)]
+
+    def kill(self, number: int, where: str, order: dict[str, Any]) -> Kill:
+        """Kill one run where the order says, resume it, and judge."""
+        for _ in range(TRIES):
+            self.copies.fresh()
+            run = self._run(order)
+            if run is not None:
+                break
+            if "at" in order:
+                # No two runs pass equally many points of any kind: this one was shorter.
+                order = {"at": 1 + order["at"] * 3 // 4}
+        else:
+            return Kill(number, where, "not reached")
+        found = [*self._outside(run), *self.compare(run)]
+        return Kill(
+            number, run.told.killed if "at" in order else where, "different" if found else "same", run.resumed,
+            run.told.starts.total(), run.told.paid.total(), run.end.doubts.total(), found,
+        )  # fmt: skip
+
+    def kill_everywhere(
+        self, report: Report, places: Sequence[Boundary], chosen: Sequence[int], at_random: int, on_kill: OnKill
+    ) -> None:
+        """Kill at these boundaries, counted from 1 (all of them for none), and so many times at random."""
+        began = time.monotonic()
+        orders = [(n, one.text, one.order) for n, one in enumerate(places, 1) if not chosen or n in chosen]
+        if at_random:
+            report.seed = report.seed if report.seed is not None else random.SystemRandom().randrange(1_000_000)
+            rng = random.Random(report.seed)
+            assert self._undisturbed is not None
+            picks = [rng.randint(1, self._undisturbed.told.passed) for _ in range(at_random)]
+            orders += [(len(places) + n, f"at point {at}", {"at": at}) for n, at in enumerate(picks, 1)]
+        for number, where, order in orders:
+            report.kills.append(self.kill(number, where, order))
+            on_kill(report.kills[-1])
+        report.seconds += time.monotonic() - began
+
+    # The parts ----------------------------------------------------------------------------------------------------
+
+    def _run(self, order: dict[str, Any] | None) -> Run | None:
+        """From the beginning to the end; None if it never came where it should be killed."""
+        self._runs += 1
+        file = self.folder / f"record-{self._runs}"
+        killed = None
+        ended = self.mother.run(record=file, kill=order)
+        if order is not None:
+            if not ended.killed:
+                return None
+            killed = take(self.copies.url, self.wanted)
+            ended = self.mother.run(record=file)
+        resumed = 1
+        while ended.code != 0 or self._settle():
+            if resumed == MOST_RESUMES:
+                raise UsageError(
+                    f"its worker ended {MOST_RESUMES} times before the item was done, the last time with code {ended.code}; "
+                    f"it said: {self.mother.said}"
+                )
+            resumed += 1
+            ended = self.mother.run(record=file)
+        run = Run(take(self.copies.url, self.wanted), record.read(file), resumed - (order is None), killed)
+        file.unlink()
+        return run
+
+    def _settle(self) -> bool:
+        """Calls in doubt that are held for a person: one who finds that the provider knows of none sends them on."""
+        sent = False
+        with Holdfast(self.copies.url, create=False) as app:
+            for row in app.items(state=State.FAILED, most=1000):
+                held = [one for one in app.memos(row["key"], row["pipeline"]) if one["state"] == "intended"]
+                for memo in held:
+                    app.resolve(row["key"], memo["name"], pipeline=row["pipeline"], by="crashtest")
+                if held:
+                    app.retry(key=row["key"], pipeline=row["pipeline"], states=[State.FAILED], by="crashtest")
+                    sent = True
+        return sent
+
+    def _remember(self, seen: Snapshot) -> Snapshot:
+        return self._by_progress.setdefault(seen.progress, seen)
+
+    def _outside(self, run: Run) -> list[Difference]:
+        """Rows that were there, or gone, when the worker died, though the stages that were done say otherwise."""
+        assert run.killed is not None
+        before = self._remember(run.killed)
+        running = sorted({
+            f"{pipeline}/{stage}" for (pipeline, _, stage), (state, _, _) in run.killed.stages.items()
+            if state == State.IN_PROGRESS
+        })  # fmt: skip
+        return [
+            Difference(
+                "outside", f"{one.where} {' or '.join(running) or 'a handler'}",
+                f"{one.text} when the worker was killed, though no stage had ended since", one.missing, one.extra,
+            )
+            for one in tables(before, run.killed, self.ignored)
+        ]  # fmt: skip

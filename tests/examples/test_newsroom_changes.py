@@ -1,0 +1,267 @@
+"""After the first edition: the site moves on, code changes, pages are mended, an old database comes over. Each test looks at
+what it changes itself, and leaves a newsroom in which everything is done."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.newsroom.old import BECAME, write_old_database
+from examples.newsroom.site import BROKEN, EMPTY, MISSING, Site
+from holdfast import merge_provenance
+from holdfast.companions import discover_now
+from holdfast.jobs import load_job, open_job
+from tests.examples.newsroom_scene import STAGES, Scene, scene_on
+
+PAGES = 24
+DATABASES = [pytest.param(name, marks=pytest.mark.xdist_group(f"newsroom-{name}")) for name in ("sqlite", "postgres")]
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def printed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """A newsroom whose first edition is out."""
+    with scene_on(request.param, tmp_path_factory.mktemp("changes"), request, pages=PAGES) as scene:
+        # Faster than the site would like, so that nobody waits for it here.
+        scene.edit("rate: 60/s, burst: 20", "rate: 5000/s, burst: 500")
+        scene.edit("backoff: {first: 200ms", "backoff: {first: 10ms")
+        scene.run(code=3)
+        yield scene
+
+
+@pytest.fixture
+def scene(printed: Scene) -> Iterator[Scene]:
+    assert printed.is_done(), "an earlier test has failed, and left work behind"
+    yield printed
+    assert printed.is_done(), printed.app.status()
+    assert printed.app.check() == []
+
+
+def plan(scene: Scene, *words: str) -> dict[str, dict[str, Any]]:
+    """What `holdfast plan` says, by stage."""
+    [told] = scene.json("plan", scene.file, *words)["pipelines"]
+    return {one["stage"]: one for one in told["stages"]}
+
+
+def finished(scene: Scene, stage: str) -> dict[str, int]:
+    """When a stage of each item ended."""
+    return {row["key"]: row["updated_at"] for row in scene.app.items(stage=stage, state="done", most=1000)}
+
+
+def sound(scene: Scene) -> list[str]:
+    """Articles of today that are sound."""
+    up = [one for one in scene.server.site.up() if one.number not in (BROKEN, MISSING, EMPTY)]
+    return [scene.server.url + one.path for one in up]
+
+
+# Versions -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("J13")
+def test_a_new_version_that_comes_to_the_same_stops_there_and_pays_nothing(scene: Scene):
+    calls, visits = scene.calls(), sum(scene.deliveries().values())
+    extracted, analysed = finished(scene, "extract"), finished(scene, "analyse")
+    scene.edit('version: "2026-02-26.1"', 'version: "2026-02-26.2"')
+    try:
+        told = plan(scene)
+        assert told["extract"]["why"] == {"version": len(extracted) + 1}  # and the one that was skipped
+        assert told["analyse"]["sure"] == 0 and told["analyse"]["perhaps"] == len(analysed) + 1
+        scene.holdfast("reprocess", scene.file, "--stale", "--reason", "the parser is another one")
+        scene.run(code=3)
+        assert scene.calls() == calls and sum(scene.deliveries().values()) == visits
+        after = finished(scene, "extract")
+        assert all(after[key] > extracted[key] for key in extracted)
+        assert finished(scene, "analyse") == analysed
+        [key, *_] = sound(scene)
+        assert scene.stage(key, "extract")["version"] == "2026-02-26.2"
+        assert scene.app.history(key)[-1]["event"] == "completed"
+    finally:
+        scene.edit('version: "2026-02-26.2"', 'version: "2026-02-26.1"\n        compatible_from: "2026-02-26.2"')
+
+
+@pytest.mark.req("J13", "J10")
+def test_a_new_version_of_the_paid_stage_costs_what_the_plan_said_and_a_budget_stops_it(scene: Scene):
+    before = scene.server.bill()
+    scene.edit("version: v3", "version: v4")
+    told = plan(scene, "--stage", "analyse")["analyse"]
+    forecast = Decimal(told["cost"])
+    assert told["why"] == {"version": told["sure"]} and forecast > 0
+    # Only as many as fit into what may be spent.
+    scene.holdfast("reprocess", scene.file, "--stale", "--budget", str(forecast / 2), "--reason", "a better analyst")
+    scene.run(code=3)
+    assert 0 < scene.server.bill() - before <= forecast / 2
+    scene.holdfast("reprocess", scene.file, "--stale")
+    scene.run(code=3)
+    assert scene.server.bill() - before == forecast
+    assert {scene.stage(key, "analyse")["version"] for key in sound(scene)} == {"v4"}
+    assert set(scene.server.paid().values()) == {1}
+
+
+@pytest.mark.req("J13", "J7")
+def test_a_page_that_looks_different_at_every_visit_and_says_the_same_is_not_analysed_again(scene: Scene):
+    keys = sound(scene)[:4]
+    pages = {key: scene.stage(key, "fetch")["result"]["html"] for key in keys}
+    analysed, calls = finished(scene, "analyse"), scene.calls()
+    for key in keys:
+        scene.holdfast("retry", "--stage", "fetch", "--state", "done", "--key", key)
+    scene.run(code=3)
+    for key in keys:
+        assert scene.stage(key, "fetch")["result"]["html"] != pages[key]
+    assert finished(scene, "analyse") == analysed and scene.calls() == calls
+
+
+# The site moves on ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("J20", "J12", "J13")
+def test_a_day_later_what_is_new_runs_and_what_has_changed_is_stale_until_somebody_says_so(scene: Scene):
+    site, base = scene.server.site, scene.server.url
+    yesterday = {base + one.path: one.revision(site.day) for one in site.up()}
+    visits = scene.deliveries()
+    site.day += 5
+    today = {base + one.path: one for one in site.up()}
+    new = today.keys() - yesterday.keys()
+    revised = {key for key, one in today.items() if key in yesterday and one.revision(site.day) > yesterday[key]}
+    assert new and revised
+    told = scene.discover()
+    assert sum(counts["new"] for counts in told.values()) == len(new)
+    assert told["sitemap"]["vanished"] == len(yesterday.keys() - today.keys())
+    scene.run(code=3)
+    assert scene.articles().keys() >= new
+    # Found a second time by other words is a change as well; all of it waits for a person.
+    stale = plan(scene)["fetch"]["why"]["input changed"]
+    assert stale >= len(revised)
+    assert scene.deliveries().total() - visits.total() == len(new)
+    old = {key: row["length"] for key, row in scene.articles().items()}
+    scene.holdfast("reprocess", scene.file, "--stale", "--reason", "the site has moved on")
+    scene.run(code=3)
+    assert scene.deliveries().total() - visits.total() == len(new) + stale
+    for key in revised:
+        assert scene.stage(key, "extract")["result"]["paragraphs"] == today[key].paragraphs(site.day)
+    assert {key for key, row in scene.articles().items() if old.get(key) != row["length"]} <= revised | new
+
+
+@pytest.mark.req("J12")
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_in_which_sources_find_an_article_changes_nothing_but_the_order(seed: int):
+    found = [
+        {"url": "u", "lastmod": "2026-02-01"}, {"url": "u", "title": "t", "published": "p"},
+        {"url": "u", "title": "t", "queries": ["ferry"], "topics": ["harbour"], "first_seen": "2026-02-03"},
+        {"url": "u", "title": "t", "queries": ["harbour"], "topics": ["harbour"], "first_seen": "2026-02-01"},
+    ]  # fmt: skip
+    random.Random(seed).shuffle(found)
+    merged: dict[str, Any] = {}
+    for one in [*found, found[0]]:
+        merged = merge_provenance(merged, one)
+    assert {**merged, "queries": sorted(merged["queries"])} == {
+        "url": "u", "title": "t", "lastmod": "2026-02-01", "published": "p", "queries": ["ferry", "harbour"],
+        "topics": ["harbour"], "first_seen": "2026-02-01",
+    }  # fmt: skip
+
+
+# What went wrong ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("J7", "J3")
+def test_what_is_mended_is_sent_back_by_stage_state_key_error_or_age_and_the_rest_stays(scene: Scene):
+    broken = scene.server.url + scene.server.site.articles[BROKEN].path
+    bad = ("retry", "--state", "exhausted", "--state", "failed", "--dry-run")
+    for filters, expected in (
+        ([], 2), (["--stage", "fetch"], 2), (["--stage", "index"], 0), (["--error", "HTTP Error 500"], 1),
+        (["--error", "gone"], 1), (["--key", "*/markets/*"], 1), (["--older-than", "1h"], 0), (["--older-than", "0s"], 2),
+    ):  # fmt: skip
+        assert scene.json(*bad, *filters)["total"] == expected, filters
+    asked = len(scene.server.asked)
+    # The other one stays as it is, in this test and in all others.
+    scene.server.broken.clear()
+    scene.holdfast("retry", "--stage", "fetch", "--state", "exhausted", "--error", "HTTP Error 500", "--reason", "mended")
+    assert (scene.stage(broken, "fetch")["state"], scene.stage(broken, "fetch")["attempts"]) == ("pending", 0)
+    scene.run(code=3)
+    assert scene.app.show(broken)["status"] == "done" and broken in scene.articles()
+    assert [one.path for one in scene.server.asked[asked:] if one.what == "pages"] == [broken.removeprefix(scene.server.url)]
+    [event] = scene.events("retried", broken)
+    assert event["data"]["reason"] == "mended"
+
+
+@pytest.mark.req("J9")
+def test_old_events_are_forgotten_and_money_is_not(scene: Scene):
+    spent = scene.app.costs()
+    assert scene.events("attempt_failed")
+    scene.holdfast("prune", "--events-older-than", "1h")
+    assert scene.events("attempt_failed")
+    scene.holdfast("prune", "--events-older-than", "0s")
+    assert scene.events("attempt_failed") == [] and scene.events("discovered") == []
+    assert scene.app.costs() == spent and scene.events("cost")
+
+
+# An earlier program ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("J8")
+def test_the_database_of_an_earlier_program_comes_over_and_only_what_it_had_left_is_run(scene: Scene, tmp_path: Path):
+    there, before = scene.server.site, scene.deliveries()
+    scene.server.site = Site(seed=99, pages=48)
+    old = tmp_path / "old.db"
+    keys = write_old_database(old, scene.server.site, scene.server.url)
+    became = {key: BECAME[_number(key) % len(BECAME)] for key in keys}
+    whole = Path(scene.file).read_text()
+    scene.only("desk")
+    try:
+        dry = scene.json("import-legacy", scene.file, str(old), "--dry-run")
+        report = scene.json("import-legacy", scene.file, str(old))
+        assert dry["imported"] == report["imported"] == len(keys)
+        strange = sum(one == BECAME[6] or one == BECAME[7] for one in became.values())
+        told = report["problems"]
+        assert told["status_unknown"]["count"] + told["stages_unreadable"]["count"] == strange
+        # Again, it changes nothing.
+        assert scene.json("import-legacy", scene.file, str(old))["already_there"] == len(keys)
+        scene.run(code=3)
+    finally:
+        scene.server.site = there
+        Path(scene.file).write_text(whole)
+    fetched = scene.deliveries() - before
+    for key, one in became.items():
+        path = key.removeprefix(scene.server.url)
+        kept = isinstance(one, dict) and one["fetch"] in ("done", "failed")
+        assert fetched[path] == (0 if kept or _number(path) in scene.server.broken | {MISSING} else 1), (key, one)
+        stage = scene.stage(key, "fetch")
+        if kept:
+            assert stage["state"] == one["fetch"] and stage["ended_at"] - stage["started_at"] == 1_000_000
+        if one == BECAME[0]:
+            assert scene.app.show(key)["status"] == "done"
+        if one == BECAME[2]:
+            assert stage["error"] == "timed out"
+    assert scene.app.items(key=f"{scene.server.url}/*", most=1000)
+
+
+def _number(key: str) -> int:
+    """The number of an article, from its address."""
+    return int(key.rpartition("/")[2].partition("-")[0])
+
+
+# From Python ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("J21")
+def test_every_act_of_the_command_line_is_a_library_call(scene: Scene):
+    job = load_job(Path(scene.file))
+    with open_job(job) as app:
+        told = {one["source"]: one["counts"] for one in discover_now(app, job.sources, job.merges)}
+        assert told == scene.discover()
+        assert all(counts["new"] == 0 for counts in told.values())
+        stages = {one.stage: one for one in app.plan("newsroom")}
+        assert {name: one["sure"] for name, one in plan(scene).items()} == {name: one.sure for name, one in stages.items()}
+        retry = app.retry(pipeline="newsroom", stage="fetch", states=["done"], key="*/harbour/*", dry_run=True)
+        words = ("--pipeline", "newsroom", "--stage", "fetch", "--state", "done", "--key", "*/harbour/*", "--dry-run")
+        assert scene.json("retry", *words)["counts"] == dict(retry)
+        app.pause("newsroom", reason="from a notebook", by="me")
+        assert scene.json("status")["pipelines"][0]["reason"] == "from a notebook"
+        scene.holdfast("resume", "newsroom")
+        assert not app.resume("newsroom")
+        assert list(app.tune("newsroom", {"site.rate": "40/s"}).values()) == ["40/s"]
+        assert list(scene.json("tune", "newsroom", "site.rate=")["in_force"].values()) == ["5000/s"]
+        assert set(STAGES) == {stage.name for spec in app.pipelines for stage in spec.stages}

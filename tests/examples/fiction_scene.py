@@ -1,0 +1,222 @@
+"""A writer's database, and what can be said of it: what the tests of examples.fiction play on."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from psycopg import sql
+
+from examples.fiction.database import Database, engine_on
+from examples.fiction.models import Phase, Status
+from examples.fiction.planning import add_plan
+from examples.fiction.storyteller import Prompt, Storyteller, things_named
+from examples.fiction.tables import ALL, Guards, make_tables
+
+PREMISE = "Nobody has come back from the lamp road."
+#: Every combination that guards differently.
+GUARDS = ("holder,version,heartbeat", "holder,heartbeat", "version", "none")
+
+
+@contextmanager
+def address(database: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """SQLAlchemy's address of an empty database that is quick to write to: what dies here are clients, not disks."""
+    if database == "sqlite":
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        folder = Path(tempfile.mkdtemp(prefix="fiction-", dir=memory))
+        try:
+            yield f"sqlite:///{folder / 'fiction.db'}"
+        finally:
+            shutil.rmtree(folder)
+        return
+    base = request.getfixturevalue("postgres")
+    schema = f"f{secrets.token_hex(6)}"
+    with psycopg.connect(base, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+        options = quote(f"-csearch_path={schema} -csynchronous_commit=off -cdeadlock_timeout=3s")
+        yield f"{base}{'&' if '?' in base else '?'}options={options}"
+        connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
+
+
+class Scene:
+    """One database with tables, which a test and its processes share."""
+
+    def __init__(self, url: str, guards: str = str(ALL), *, prefix: str = "", attempts: int = 5) -> None:
+        self.url = url
+        self.made_with = {"url": url, "guards": guards, "prefix": prefix, "attempts": attempts}
+        self.database = open_database(**self.made_with)
+        self.tables = self.database.tables
+        self.sessions = self.database.sessions
+        self.database.create()
+
+    def add_plan(self, chapters: int = 2, scenes: int = 1, title: str = "The Lamp Road") -> int:
+        with self.sessions.begin() as session:
+            return add_plan(session, self.tables, title, PREMISE, chapters=chapters, scenes=scenes)
+
+    def add_items(self, count: int, phase: Phase = Phase.VISION) -> None:
+        """So many items of one plan that wait for nothing."""
+        with self.sessions.begin() as session:
+            plan = self.tables.Plan(title="Fragments", premise=PREMISE)
+            session.add(plan)
+            session.flush()
+            session.add_all(
+                self.tables.Item(
+                    plan_id=plan.id, backlog_id=f"fragment-{n}", phase=phase, position=0, title=f"Fragment {n}"
+                ) for n in range(1, count + 1)
+            )  # fmt: skip
+
+    def add_requirements(self, *slugs: str) -> None:
+        """An item for each, that names it."""
+        self.add_items(len(slugs))
+        with self.sessions.begin() as session:
+            items = session.scalars(sa.select(self.tables.Item).order_by(self.tables.Item.id.desc()).limit(len(slugs)))
+            for item, slug in zip(items, slugs, strict=True):
+                session.add(self.tables.Requirement(plan_id=item.plan_id, item_id=item.id, slug=slug))
+
+    # What is there ----------------------------------------------------------------------------------------------------
+
+    def all(self, model: Any) -> list[Any]:
+        """The rows of a table as they are now, belonging to no session."""
+        with self.sessions() as session:
+            found = list(session.scalars(sa.select(model).order_by(model.id)))
+            session.expunge_all()
+            return found
+
+    def statuses(self) -> list[tuple[str, str | None, str | None]]:
+        """Of each item, with its first task and its checkpoint."""
+        tasks = {one.item_id: str(one.status) for one in reversed(self.all(self.tables.Task))}
+        checkpoints = {one.item_id: str(one.status) for one in self.all(self.tables.Checkpoint)}
+        items = self.all(self.tables.Item)
+        return [(str(one.status), tasks.get(one.id), checkpoints.get(one.id)) for one in items]
+
+    def rows(self, item: int = 1) -> list[Any]:
+        """An item, its task and its checkpoint."""
+        tables = self.tables
+        with self.sessions() as session:
+            found = [session.get_one(tables.Item, item)]
+            found += [session.scalars(sa.select(one).where(one.item_id == item).order_by(one.id)).first()
+                      for one in (tables.Task, tables.Checkpoint)]  # fmt: skip
+            session.expunge_all()
+            return found
+
+    def attempts(self, task: int = 1) -> tuple[str, int] | None:
+        """Status and attempts of a task."""
+        model = self.tables.Task
+        with self.sessions() as session:
+            found = session.execute(sa.select(model.status, model.attempts).where(model.id == task)).first()
+        return None if found is None else (str(found[0]), found[1])
+
+    def contents(self, item: int = 1) -> list[dict[str, Any]]:
+        """All columns of the three rows."""
+        return [
+            {column.key: getattr(row, column.key) for column in sa.inspect(row).mapper.column_attrs}
+            for row in self.rows(item)
+        ]
+
+    def tasks_per_item(self) -> Counter[int]:
+        return Counter(one.item_id for one in self.all(self.tables.Task))
+
+    def texts(self) -> dict[int, str | None]:
+        return {one.item_id: one.text for one in self.all(self.tables.Checkpoint)}
+
+    def words(self) -> int:
+        return sum(one.words for one in self.all(self.tables.Plan))
+
+    def count(self, model: Any, status: Status) -> int:
+        with self.sessions() as session:
+            return session.execute(
+                sa.select(sa.func.count()).select_from(model).where(model.status == status)
+            ).scalar_one()
+
+    # What others do to it ---------------------------------------------------------------------------------------------
+
+    def edit(self, model: Any, key: int, **values: Any) -> None:
+        with self.sessions.begin() as session:
+            session.execute(sa.update(model).where(model.id == key).values(**values))
+
+    def age(self, *models: Any, seconds: float = 3600.0) -> None:
+        """Let rows that are InProgress be as old as this."""
+        then = datetime.now(UTC) - timedelta(seconds=seconds)
+        with self.sessions.begin() as session:
+            for model in models:
+                times = {"started_at": then, **({"last_heartbeat": then} if self.tables.guards.heartbeat else {})}
+                session.execute(sa.update(model).where(model.status == Status.IN_PROGRESS).values(**times))
+
+    def is_free(self) -> bool:
+        """Does no transaction hold a lock on the rows?"""
+        tables = self.tables
+        with self.database.engine.connect() as connection:
+            try:
+                if connection.dialect.name == "sqlite":
+                    connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+                    connection.exec_driver_sql("BEGIN IMMEDIATE")
+                else:
+                    for model in (tables.Item, tables.Task, tables.Checkpoint, tables.Requirement, tables.Plan):
+                        connection.execute(sa.select(model.id).with_for_update(nowait=True)).all()
+            except sa.exc.OperationalError:
+                return False
+            finally:
+                connection.rollback()
+                if connection.dialect.name == "sqlite":
+                    connection.exec_driver_sql("PRAGMA busy_timeout = 30000")
+        return True
+
+    def judge(self, *, is_explained: bool = False) -> None:
+        """Every item was written once, as it should be, and everything that follows from it is there once."""
+        tables = self.tables
+        items = {one.id: one for one in self.all(tables.Item)}
+        assert {one.status for one in items.values()} == {Status.COMPLETE}
+        assert {one.status for one in self.all(tables.Task)} == {Status.COMPLETE}
+        assert {one.status for one in self.all(tables.Checkpoint)} == {Status.COMPLETE}
+        assert self.tasks_per_item().keys() == items.keys()
+        premises = {plan.id: plan.premise for plan in self.all(tables.Plan)}
+        texts: dict[int, str] = {}
+        for key, item in items.items():
+            before = texts.get(item.after_id, "")
+            prompt = Prompt(item.phase, item.title, premises[item.plan_id], before)
+            texts[key] = Storyteller(0, 0).tell(prompt, lambda: None)
+        assert self.texts() == texts
+        assert self.words() == sum(len(text.split()) for text in texts.values())
+        named = Counter((key, slug) for key, text in texts.items() for slug in things_named(text))
+        found = self.all(tables.Requirement)
+        assert Counter((one.item_id, one.slug) for one in found) == named
+        if is_explained:
+            self.judge_lore()
+
+    def judge_lore(self) -> None:
+        """Every requirement has its entry, and every entry is wanted, and there once."""
+        entries = {one.id: one for one in self.all(self.tables.Entry)}
+        found = self.all(self.tables.Requirement)
+        assert {one.status for one in found} <= {Status.COMPLETE}
+        assert all(entries[one.entry_id].slug == one.slug for one in found)
+        assert Counter(one.slug for one in entries.values()) == Counter({one.slug for one in found})
+        assert entries.keys() == {one.entry_id for one in found}
+
+    def close(self) -> None:
+        self.database.close()
+
+
+def open_database(url: str, guards: str, prefix: str, attempts: int) -> Database:
+    return Database(engine_on(url), make_tables(Guards.read(guards), prefix, attempts))
+
+
+@contextmanager
+def scene_on(database: str, request: pytest.FixtureRequest, *arguments: Any, **settings: Any) -> Iterator[Scene]:
+    with address(database, request) as url:
+        scene = Scene(url, *arguments, **settings)
+        try:
+            yield scene
+        finally:
+            scene.close()

@@ -1,0 +1,94 @@
+"""The command line of examples.fiction, as its README shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from examples.fiction.__main__ import main
+from examples.fiction.scheduler import Scheduler
+from examples.fiction.settings import VARIABLES, Settings
+from examples.fiction.storyteller import Storyteller
+from examples.fiction.weaver import Weaver
+from tests.support.processes import ROOT
+
+README = (ROOT / "examples" / "fiction" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value in {
+        "FICTION_URL": f"sqlite:///{tmp_path / 'fiction.db'}", "FICTION_PACE": "0", "FICTION_RETRY": "0",
+        "FICTION_POLL": "0.01", "FICTION_FAIL_ONE_IN": "0",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(variable, value)
+
+
+def run(*words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(main, list(words))
+    assert done.exit_code == code, done.output
+    return str(done.stdout)
+
+
+def test_a_plan_is_set_up_worked_off_and_shown():
+    assert json.loads(run("plan", "The Lamp Road", "--chapters", "1", "--scenes", "1", "--json")) == {"plan": 1}
+    assert "4 Pending" in run("show")
+    with subprocess.Popen([sys.executable, "-m", "examples.fiction", "scheduler", "--drain", "--json"], cwd=ROOT,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as scheduler:  # fmt: skip
+        woven = json.loads(run("weaver", "--drain", "--json"))
+        said, _ = scheduler.communicate(timeout=60)
+    assert woven["woven"] == 4
+    assert (json.loads(said)["won"], json.loads(said)["enqueued"]) == (4, 4)
+    assert json.loads(run("resumer", "--drain", "--json"))["resumed"] == 0
+    explained = json.loads(run("fulfiller", "--drain", "--json"))
+    found = json.loads(run("show", "--json"))
+    [plan] = found["plans"]
+    assert {item["status"] for item in plan["items"]} == {"Complete"}
+    assert [item["backlog_id"] for item in plan["items"]] == ["vision", "outline", "scroll-1", "scene-1-1"]
+    assert plan["lore"] == {"Complete": explained["completed"]}
+    assert found["world_bible_entries"] > 0
+    assert "4 Complete" in run("show")
+    assert "The Lamp Road, chapter 1, scene 1" in run("story", "1")
+    assert "is not Failed" in CliRunner().invoke(main, ["again", "1"]).output
+
+
+def test_an_item_that_failed_is_sent_back():
+    run("plan", "The Lamp Road", "--chapters", "1", "--scenes", "1")
+    database = Settings.read().open()
+    for _ in range(5):
+        Scheduler(database).one_pass()
+        Weaver(database, Storyteller(0, 1), retry=0).one_pass()
+    assert "1 Failed" in run("show")
+    # Those that start from it wait, but there is nothing to be done for them.
+    assert json.loads(run("weaver", "--drain", "--json"))["woven"] == 0
+    assert "item 1 is Pending" in run("again", "1")
+    assert "is not Failed" in CliRunner().invoke(main, ["again", "1"]).output
+    database.close()
+
+
+def test_every_command_of_the_readme_exists_with_its_options():
+    lines = [line for block in re.findall(r"^```sh\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+             for line in block.splitlines()]  # fmt: skip
+    found = set()
+    for line in lines:
+        words = shlex.split(line.removesuffix("&"), comments=True)
+        if words[:3] != ["python", "-m", "examples.fiction"]:
+            continue
+        command = main.get_command(click.Context(main), words[3])
+        assert command is not None, line
+        command.make_parser(click.Context(command)).parse_args(words[4:])
+        found.add(words[3])
+    assert found == set(main.commands)
+
+
+def test_every_variable_is_in_the_readme():
+    listed = set(re.findall(r"^\| `(FICTION_[A-Z_]+)`", README, re.MULTILINE))
+    assert listed == {variable for variable, _ in VARIABLES.values()}

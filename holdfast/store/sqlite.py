@@ -30,6 +30,7 @@ from holdfast.store.sqlite_files import (
     holder,
     identity_of,
     open_queue,
+    opened,
     translated,
 )
 from holdfast.store.statements import Statement
@@ -72,6 +73,7 @@ class SQLite(Forkable):
             self._mode = self._run("PRAGMA journal_mode", {})[0][0]
             self._queue = open_queue(path)
             self._prepare(self._conn)
+            opened.add(path)
         except BaseException:
             self.close()
             raise

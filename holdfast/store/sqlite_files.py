@@ -10,6 +10,9 @@ from urllib.parse import quote, unquote
 
 from holdfast.errors import StoreBroken, StoreError, StoreUnavailable, UsageError
 
+#: Files that this process has had open: one that is not there any more was removed.
+opened: set[Path] = set()
+
 #: How long one call waits for a program that holds the write lock without queueing for it.
 BUSY_SECONDS = 2.0
 
@@ -111,7 +114,7 @@ _BY_CODE: dict[int, _Explain] = {
     sqlite3.SQLITE_NOTADB: lambda path, error: StoreBroken(f"{path} is not a SQLite database"),
     sqlite3.SQLITE_CANTOPEN: lambda path, error: StoreBroken(
         f"{path} cannot be opened ({error}): holdfast needs to read and write it, and to write in its folder"
-        if path.exists()
+        if path.exists() or path not in opened
         else f"{path} was removed or replaced while it was in use"
     ),
 }

@@ -51,7 +51,7 @@ def worker(crew: Crew, tmp_path: Path, request: pytest.FixtureRequest) -> Worker
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOLDFAST_TEST_LEDGER": str(crew.ledger.path)}
     if request.param == "busy":
         crew.add(pages(1000, 0.01))
-    worker = WorkerProcess(command, environment, tmp_path / "said", crew.url)
+    worker = WorkerProcess.spawned(command, environment, tmp_path / "said", crew.url)
     crew.workers.append(worker)
     wait_for(lambda: not worker.is_alive or crew.is_known(worker))
     if request.param == "busy":

@@ -16,6 +16,12 @@ WAYS = ["fork", "process", "subprocess"]
 
 
 @pytest.fixture(autouse=True)
+def from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers and all that they start are told by their environment, which a fork of ours would not show."""
+    monkeypatch.setattr(Crew, "forks", False)
+
+
+@pytest.fixture(autouse=True)
 def no_orphans(hire: Callable[[str], Crew], tmp_path: Path) -> Iterator[None]:
     """What the handlers left behind ends with the test."""
     yield

@@ -28,7 +28,7 @@ from tests.support.steps import quick_url, wipe
 #: Two processes at a time, one per core.
 LANES = 2
 #: Calls to go on by after a kill: with 1 every one is struck.
-STEP = effort(4, 1)
+STEP = effort(7, 1)
 #: No scenario makes so many calls; one that does never ends.
 MOST_CALLS = 3000
 
@@ -153,7 +153,7 @@ def test_a_process_killed_at_any_call_of_the_store_is_resumed_by_the_next(lanes)
 
 @pytest.mark.req("V2", "V6", "V7")
 @pytest.mark.fault(26)
-@pytest.mark.parametrize(("fault", "every"), [("fail_at", effort(9, 3)), ("lose", effort(5, 2))], ids=["fail_at", "lose"])
+@pytest.mark.parametrize(("fault", "every"), [("fail_at", effort(13, 3)), ("lose", effort(7, 2))], ids=["fail_at", "lose"])
 def test_a_store_that_fails_any_call_once_costs_no_attempt(lanes, fault, every):
     def strike(lane: Lane, n: int) -> bool:
         with lane.fresh() as crew:

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.mutants.bugs import MUTANTS, VARIABLE
+from tests.support.effort import effort
 from tests.support.processes import ROOT
 
 #: Quick, and aimed at what a late, dead or simultaneous worker may do.
@@ -38,6 +39,7 @@ def test_the_part_passes_without_a_bug(database):
 
 @pytest.mark.usefixtures("postgres")
 @pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize("database", ["sqlite", "postgres"][: effort(1, 2)])
 def test_the_part_fails_with_the_bug(database, mutant):
     code, counts, said = run_part(database, mutant)
     assert code == 1 and counts.get("failed", 0) >= 1, f"{mutant} was not noticed on {database}:\n{said}"

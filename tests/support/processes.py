@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import Popen
 from typing import Any, TypeVar
 
 import psycopg
@@ -37,6 +38,7 @@ from holdfast.store.sqlite_files import file_of
 from holdfast.testing import CRASH_VARIABLE
 from tests.support.ledger import Ledger, Line
 from tests.support.worker_main import PARENT_VARIABLE, find_pipeline
+from tests.support.worker_mother import Forked
 
 T = TypeVar("T")
 
@@ -67,15 +69,21 @@ def wait_for(fact: Callable[[], T], timeout: float = STUCK_SECONDS, *, every: fl
 class WorkerProcess:
     """One worker, as its operator sees it: a process number, signals, an exit code, and what it said."""
 
-    def __init__(self, command: list[str], environment: Mapping[str, str], said: Path, url: str) -> None:
+    def __init__(self, process: Popen[bytes] | Forked, said: Path, url: str) -> None:
+        self._process = process
         self._said = said
         self._url = url
+        self.pid = process.pid
+
+    @classmethod
+    def spawned(cls, command: list[str], environment: Mapping[str, str], said: Path, url: str) -> WorkerProcess:
+        """Begun from nothing, as on a command line."""
         with said.open("wb") as file:
-            self._process = subprocess.Popen(
+            process = Popen(
                 command, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                 start_new_session=True,
             )  # fmt: skip
-        self.pid = self._process.pid
+        return cls(process, said, url)
 
     @property
     def is_alive(self) -> bool:
@@ -170,6 +178,9 @@ def _postgres_is_free(url: str) -> bool:
 class Crew:
     """Workers on one store, with one pipeline and one ledger."""
 
+    #: Whether workers may be forks of a process that has loaded everything.
+    forks = True
+
     def __init__(self, url: str, folder: Path, pipeline: str = "tests.support.books:books") -> None:
         self.url = url
         self.ledger = Ledger(folder / "ledger")
@@ -207,8 +218,8 @@ class Crew:
         HOLDFAST_CRASH_AT; `freeze_at` names two points and a number, as in `store.beat commit.before 2`: it stops where
         the second follows the first for the second time. With `ready` the call returns when the worker is among the living.
         """
-        command = [
-            sys.executable, "-m", "tests.support.worker_main", "--url", self.url, "--pipeline", self._name, "--name", name,
+        arguments = [
+            "--url", self.url, "--pipeline", self._name, "--name", name,
             "--lease", str(lease), "--grace", str(grace), "--poll", str(poll), "--concurrency", str(concurrency),
             "--stages", stages, "--freeze-at", freeze_at, *["--drain"] * drain, *["--far"] * far,
         ]  # fmt: skip
@@ -216,7 +227,13 @@ class Crew:
             **os.environ, "PYTHONPATH": str(ROOT), "HOLDFAST_TEST_LEDGER": str(self.ledger.path),
             CRASH_VARIABLE: crash_at, PARENT_VARIABLE: str(os.getpid()), **(environment or {}),
         }  # fmt: skip
-        worker = WorkerProcess(command, whole, self._folder / f"said-{len(self.workers)}", self.url)
+        said = self._folder / f"said-{len(self.workers)}"
+        if not self.forks or {"HOLDFAST_TEST_MEMORY", "LD_PRELOAD"} & whole.keys():
+            # What the mother has loaded would count, and what a process is begun with cannot be had by a fork.
+            command = [sys.executable, "-m", "tests.support.worker_main", *arguments]
+            worker = WorkerProcess.spawned(command, whole, said, self.url)
+        else:
+            worker = WorkerProcess(Forked(arguments, whole, said), said, self.url)
         self.workers.append(worker)
         if ready:
             wait_for(lambda: not worker.is_alive or self.is_known(worker))

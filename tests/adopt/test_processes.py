@@ -127,16 +127,18 @@ def test_four_processes_that_are_killed_and_frozen_complete_every_row_once(jobs:
 @pytest.mark.req("F8")
 @pytest.mark.parametrize("guarded", [True, False])
 def test_the_same_race_processes_rows_twice_without_the_guard(jobs: Jobs, race: Race, guarded: bool):
-    fill(jobs, *["job"] * 200)
-    racers = [race.start("--drain", "--stale", "60", *[] if guarded else ["--unguarded"]) for _ in range(3)]
-    assert [racer.wait() for racer in racers] == [0] * 3
-    twice = sum(racer.counters["would_have_been_taken_twice"] for racer in racers)
-    claimed = sum(racer.counters["claimed"] for racer in racers)
-    assert jobs.statuses() == {"completed": 200}
-    if guarded:
-        assert (twice, claimed) == (0, 200)
-    else:
-        assert twice > 0 and claimed == 200 + twice
+    claimed = twice = rows = 0
+    while not rows or (not guarded and not twice and rows < 2000):
+        # Without the guard it is a matter of chance, and a matter of time.
+        fill(jobs, *["job"] * 200)
+        rows += 200
+        racers = [race.start("--drain", "--stale", "60", *[] if guarded else ["--unguarded"]) for _ in range(3)]
+        assert [racer.wait() for racer in racers] == [0] * 3
+        twice += sum(racer.counters["would_have_been_taken_twice"] for racer in racers)
+        claimed += sum(racer.counters["claimed"] for racer in racers)
+        assert jobs.statuses() == {"completed": rows}
+    assert claimed == rows + twice
+    assert twice == 0 if guarded else twice > 0
 
 
 @pytest.mark.req("F2", "S5")

@@ -165,4 +165,4 @@ def test_a_store_that_fails_any_call_once_costs_no_attempt(lanes, fault, every):
             return bool(crew.ledger.lines("struck"))
 
     hits = sweep(lanes, strike, itertools.count(1, every))
-    assert hits > 3, f"only {hits} calls were struck: it is not the scenario that was meant"
+    assert hits >= 3, f"only {hits} calls were struck: it is not the scenario that was meant"

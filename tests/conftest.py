@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import psycopg
 import pytest
 
 from holdfast.store import Store, open_store
 from holdfast.testing import ManualClock
+from tests.support import turns
 from tests.support.cluster import Cluster
+from tests.support.effort import effort
 from tests.support.schemas import Schemas, address, drop
 
-DATABASES = ("sqlite", "postgres")
-
+#: What a property is tried with.
+hypothesis.settings.register_profile("usual", max_examples=effort(40, 200), deadline=None)
+hypothesis.settings.load_profile("usual")
 
 SERVER = "HOLDFAST_TEST_POSTGRES"
 
@@ -28,6 +33,26 @@ def pytest_configure(config: pytest.Config) -> None:
         cluster = Cluster()
         config.add_cleanup(lambda: os.environ.pop(SERVER, None) and cluster.__exit__(None, None, None))
         os.environ[SERVER] = cluster.__enter__().url()
+    turns.set_turn()
+
+
+def pytest_report_header() -> str:
+    return f"slow tests take turns on the two databases: {turns.VARIABLE}={turns.set_turn()}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    waiting = [item for item in items if turns.waits(item)]
+    if waiting and not _was_asked_for(config):
+        config.hook.pytest_deselected(items=waiting)
+        items[:] = [item for item in items if not turns.waits(item)]
+    # What was loaded so far stays: no use in looking through it again and again.
+    gc.collect()
+    gc.freeze()
+
+
+def _was_asked_for(config: pytest.Config) -> bool:
+    """Who names a file, a test or a word wants to see it on both databases."""
+    return bool(config.option.keyword) or any(arg.rstrip("/") not in ("tests", "") for arg in config.args)
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +61,7 @@ def postgres() -> str:
     return os.environ[SERVER]
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=turns.DATABASES)
 def database(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

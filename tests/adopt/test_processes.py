@@ -167,11 +167,11 @@ def test_a_process_that_was_frozen_finds_its_row_taken_and_changes_nothing(jobs:
 @pytest.mark.fault(9)
 def test_sigterm_lets_short_rows_finish_and_hands_long_ones_back_within_the_grace(jobs: Jobs, race: Race):
     fill(jobs, "sleep 0.4", "sleep 60", *["quick"] * 5)
-    racer = race.start("--grace", "1.5", "--batch", "7")
+    racer = race.start("--grace", "6", "--batch", "7")
     wait_for(lambda: jobs.statuses().get("processing") == 7)
     started = time.monotonic()
     assert racer.stop() == 0
-    assert time.monotonic() - started < 15, "the long one takes a minute"
+    assert time.monotonic() - started < 30, "the long one takes a minute"
     assert [(row.status, row.attempts) for row in jobs.rows()][:2] == [("completed", 1), ("queued", 0)]
     assert {(row.status, row.attempts) for row in jobs.rows()} == {("completed", 1), ("queued", 0)}
     assert racer.counters["released"] >= 1

@@ -24,7 +24,7 @@ from tests.support.processes import POLL_SECONDS, Crew, crew_on, wait_for
 pytestmark = pytest.mark.req("V11")
 
 SECONDS = float(os.environ.get("HOLDFAST_LIMIT_SECONDS", "4"))
-USED = 0.95 if SECONDS >= 60 else 0.5
+USED = 0.95 if SECONDS >= 60 else 0.2
 PROCESSES, SLOTS, RATE, BURST = 4, 8, 20, 5
 
 

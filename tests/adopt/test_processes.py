@@ -99,8 +99,11 @@ def test_four_processes_that_are_killed_and_frozen_complete_every_row_once(jobs:
                 del frozen[pid]
         if time.monotonic() - struck_at > 0.4 and strikes < max(6, ROWS // 100):
             struck_at = time.monotonic()
+            awake = [racer for racer in race.racers if racer.is_alive and racer.pid not in frozen]
+            if not awake:
+                continue
             strikes += 1
-            victim = rng.choice([racer for racer in race.racers if racer.is_alive and racer.pid not in frozen])
+            victim = rng.choice(awake)
             if rng.random() < 0.5:
                 victim.kill()
                 race.start()

@@ -6,10 +6,10 @@ PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help test testall lint demo requirements bench torture clean
+.PHONY: help test testall lint demo requirements bench bench-peers torture clean
 
 help: ## say what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
 
 test: lint ## check everything: lint, types, layers, every test on both databases, requirements
 	@# More processes than cores: much of the time is spent waiting for facts. What fails beside others is run once more, alone: a machine that others use may have been too slow for it.
@@ -18,7 +18,7 @@ test: lint ## check everything: lint, types, layers, every test on both database
 
 lint: $(READY) ## check style, types, and the direction of imports
 	$(VENV)/bin/ruff check .
-	$(PY) -m mypy holdfast tools examples
+	$(PY) -m mypy holdfast tools examples benchmarks
 	$(VENV)/bin/lint-imports
 
 demo: $(READY) ## watch books being read, paid for once, and their worker killed twice (BOOKS=folder STORE=address)
@@ -30,15 +30,18 @@ testall: $(READY) ## run the tests with everything that was ever promised: every
 requirements: $(READY) ## list every requirement with the tests that prove it
 	$(PY) -m tools.requirements
 
-bench: $(READY) ## measure items per second on both databases, beside the raw database
-	$(PY) -m benchmarks
+bench: $(READY) ## measure what holdfast costs on both databases, beside the raw database (benchmarks/README.md)
+	$(PY) -m benchmarks $(BENCH)
+
+bench-peers: $(READY) ## the same beside the peers, each in an environment that is made for it (BENCH='W2 W4 --quick')
+	$(PY) -m benchmarks --peers all $(BENCH)
 
 torture: $(READY) ## kill workers of a paid pipeline 10,000 times on each database (about half an hour)
 	$(PY) -m tools.torture --store sqlite
 	$(PY) -m tools.torture --store postgres
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .demo .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) benchmarks/.environments .demo .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment without pip is half made, or was made by a uv that is gone: make it again.

@@ -1,4 +1,4 @@
-"""Items per second through one and through three stages that do nothing, and the cost of a claim, on both databases."""
+"""What holdfast costs, beside the raw database and beside its peers. benchmarks/README.md says what is measured."""
 
 from __future__ import annotations
 
@@ -6,120 +6,121 @@ import argparse
 import json
 import os
 import platform
-import subprocess
+import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import claims, report, workloads
-from benchmarks.databases import Database, databases
+from benchmarks import chart, environments, redis, report
+from benchmarks.children import Failed
+from benchmarks.contenders import ASYNC, PEERS, RAW, REDIS, SYNC, Contender
+from benchmarks.databases import databases
+from benchmarks.running import measure
+from benchmarks.workload import Options
+from benchmarks.workloads import workloads
 from holdfast import __version__
 
-HOME = Path(__file__).resolve().parent
-RESULTS = HOME / "results"
-STAGES = (1, 3)
-WAYS = ("raw", "async", "sync")
+RESULTS = Path(__file__).resolve().parent / "results"
+SIZES = (1_000, 100_000, 1_000_000)
+FULL_SIZES = (*SIZES, 10_000_000)
+QUICK_SIZES = (1_000, 20_000)
 
 
 def main() -> None:
-    options = read_options()
+    asked, options = read_options()
     began = time.monotonic()
-    found: dict[str, Any] = {
+    facts = {
         "holdfast": __version__,
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}",
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "items": options.items,
         "rounds": options.rounds,
-        "databases": {},
-        "claims": [],
     }
-    print(f"holdfast {__version__}, Python {found['python']}, {found['machine']}")
-    print(f"{options.items:,} items, {options.rounds} rounds; medians, in brackets the lowest and the highest")
-    print("a step is one stage of one item: claimed, run, finished, and the next stage begun\n")
-    with databases(options.only, options.folder, options.postgres) as chosen:
-        for database in chosen:
-            measured = measure_rates(database, options)
-            rows = report.summary(measured)
-            found["databases"][database.name] = {"facts": database.facts, "measured": measured, "summary": rows}
-            say("")
-            print(report.rates(database.title, rows), end="\n\n", flush=True)
-        for database in chosen:
-            found["claims"].append(measure_claims(database, options))
-        say("")
-        print(report.claim_costs(found["claims"]))
+    title = f"holdfast {__version__}, Python {facts['python']}, {facts['machine']}; {options.rounds} rounds, {facts['at']}"
+    print(title)
+    print("medians, in brackets the lowest and the highest; ratios are between figures of one round\n", flush=True)
+    peers, absent = make_ready(asked.peers)
+    for line in absent:
+        print(line, flush=True)
+    contenders = [RAW, ASYNC, SYNC, *peers]
+    drawn: list[report.Rows] = []
+    found: dict[str, Any] = {**facts, "absent": absent, "databases": {}, "rows": []}
+    with_redis = any(REDIS in one.databases for one in peers)
+    with databases(asked.only, asked.folder, asked.postgres, with_redis) as chosen:
+        found["databases"] = {one.title: one.facts for one in chosen}
+        for name in asked.workloads:
+            rows = measure(workloads()[name], contenders, chosen, options)
+            drawn.append(rows)
+            found["rows"] += report.as_json(rows)
+            print(report.table(workloads()[name], rows), end="\n\n", flush=True)
     found["seconds"] = round(time.monotonic() - began, 1)
-    options.results.mkdir(parents=True, exist_ok=True)
-    file = options.results / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.json"
-    file.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"\n{found['seconds']:.0f} seconds in all; every figure is in {file}")
+    files = write(asked.results, found, chart.draw(title, drawn))
+    print(f"{found['seconds']:.0f} seconds in all; every figure is in {files[0]}, the drawing in {files[1]}")
 
 
-def measure_rates(database: Database, options: argparse.Namespace) -> list[report.Measured]:
-    """Each round: the raw loop and holdfast, right after each other, each on a fresh store with the same items."""
-    measured = []
-    for turn in range(1, options.rounds + 1):
-        for stages in STAGES:
-            for what in WAYS:
-                say(f"{database.name}, round {turn}: {stages} stages, {what}")
-                url = database.fresh()
-                same = {"url": url, "stages": stages, "items": options.items}
-                workloads.fill(**same)
-                database.settle()
-                result = in_child(what=what, **same)
-                database.drop(url)
-                measured.append({"what": what, "stages": stages, "round": turn, "items": options.items, **result})
-    return measured
+def make_ready(peers: Sequence[Contender]) -> tuple[list[Contender], list[str]]:
+    """The peers that can be measured, and why the others cannot."""
+    ready, absent = [], []
+    for peer in peers:
+        if peer.databases == (REDIS,) and not redis.is_there():
+            absent.append(f"{peer.title}: no Redis here (there is no program {redis.PROGRAM})")
+            continue
+        try:
+            environments.make(peer.key, peer.packages)
+            ready.append(peer)
+        except Failed as reason:
+            absent.append(f"{peer.title}: {reason}")
+    return ready, absent
 
 
-def measure_claims(database: Database, options: argparse.Namespace) -> dict[str, Any]:
-    say(f"{database.name}: claims with {options.waiting[0]:,} and {options.waiting[1]:,} waiting")
-    stores = []
-    for waiting in options.waiting:
-        stores.append(database.fresh())
-        claims.prepare(stores[-1], waiting)
-    database.settle()
-    seconds = in_child(what="claims", few=stores[0], many=stores[1])
-    for url in stores:
-        database.drop(url)
-    return {"database": database.title.partition(",")[0], "waiting": options.waiting, **seconds}
+def write(folder: Path, found: dict[str, Any], drawing: str) -> tuple[Path, Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = folder / time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    files = stem.with_suffix(".json"), stem.with_suffix(".svg")
+    files[0].write_text(json.dumps(found, indent=1) + "\n")
+    files[1].write_text(drawing)
+    return files
 
 
-def in_child(**order: Any) -> dict[str, Any]:
-    """Measure in a new process: nothing is left over from the measurement before."""
-    command = [sys.executable, "-m", "benchmarks.child", json.dumps(order)]
-    child = subprocess.run(command, cwd=HOME.parent, stdout=subprocess.PIPE, text=True, check=False)
-    if child.returncode:
-        raise SystemExit(f"\na measurement failed: {order}")
-    result: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
-    return result
-
-
-def say(text: str) -> None:
-    """What is going on, in one line that the next one replaces."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-
-
-def read_options() -> argparse.Namespace:
+def read_options() -> tuple[argparse.Namespace, Options]:
+    names = list(workloads())
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--items", type=int, help="items per measurement (20,000; with --quick 2,000)")
-    parser.add_argument("--rounds", type=int, help="rounds (5; with --quick 3)")
-    parser.add_argument("--only", choices=("sqlite", "postgres"), help="measure one database")
+    parser.add_argument("workloads", nargs="*", metavar="W", help=f"which workloads: {' '.join(names)} (all)")
     parser.add_argument("--quick", action="store_true", help="small numbers: a look, not a measurement")
-    parser.add_argument("--waiting", type=int, nargs=2, metavar=("FEW", "MANY"), help="rows waiting while claiming")
+    parser.add_argument("--full", action="store_true", help="W5 and W8 up to 10 million items: hours, tens of gigabytes")
+    parser.add_argument("--only", choices=("sqlite", "postgres"), help="measure one database")
+    parser.add_argument("--peers", default="", metavar="A,B", help="peers to measure as well, by name, or: all")
+    parser.add_argument("--items", type=int, help="items of W1 and W2 (20,000; with --quick 2,000)")
+    parser.add_argument("--rounds", type=int, help="rounds (3; with --quick 1)")
+    parser.add_argument("--sizes", type=int, nargs="+", metavar="N", help="how many items W5 and W8 have, fewest first")
+    parser.add_argument("--lease", type=float, default=2.0, metavar="S", help="lease of W6 in seconds (2)")
+    parser.add_argument("--patience", type=float, default=1800.0, metavar="S", help="give up a measurement after (1800)")
     parser.add_argument("--folder", type=Path, help="where to put the databases (the folder for temporary files)")
     parser.add_argument("--postgres", metavar="URL", help="use this server instead of starting one")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where to put the JSON (benchmarks/results)")
-    options = parser.parse_args()
-    options.items = options.items or (2_000 if options.quick else 20_000)
-    options.rounds = options.rounds or (3 if options.quick else 5)
-    options.waiting = options.waiting or ([10_000, 100_000] if options.quick else [10_000, 1_000_000])
-    if options.items < 1 or options.rounds < 1 or min(options.waiting) < 10_000:
-        parser.error("items and rounds must be 1 or more, and 10,000 rows or more must wait")
-    return options
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where to put JSON and SVG (benchmarks/results)")
+    asked = parser.parse_args()
+    asked.workloads = [name.upper() for name in asked.workloads] or names
+    unknown = [name for name in asked.workloads if name not in names]
+    if unknown:
+        parser.error(f"there is no workload {unknown[0]}; there are {', '.join(names)}")
+    by_key = {peer.key: peer for peer in PEERS}
+    wanted = list(by_key) if asked.peers == "all" else [key for key in asked.peers.lower().split(",") if key]
+    strange = [key for key in wanted if key not in by_key]
+    if strange:
+        parser.error(f"there is no peer {strange[0]}; there are {', '.join(by_key)}")
+    asked.peers = [by_key[key] for key in wanted]
+    items = (2_000 if asked.quick else 20_000) if asked.items is None else asked.items
+    rounds = (1 if asked.quick else 3) if asked.rounds is None else asked.rounds
+    sizes = tuple(asked.sizes or (QUICK_SIZES if asked.quick else FULL_SIZES if asked.full else SIZES))
+    if items < 100 or rounds < 1 or min(sizes) < 1_000 or list(sizes) != sorted(sizes):
+        parser.error("items must be 100 or more, rounds 1 or more, and sizes 1,000 or more, fewest first")
+    return asked, Options(items, rounds, sizes, asked.lease, asked.patience, asked.quick)
 
 
 if __name__ == "__main__":
+    # Asked to end, it ends the servers and processes it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     main()

@@ -160,18 +160,7 @@ def engine_for(url: str) -> Iterator[Engine]:
         engine = sa.create_engine(url)
         sa.event.listen(engine, "connect", lambda conn, _: conn.execute("PRAGMA journal_mode = WAL"))
     else:
-        base, _, schema = url.rpartition("schema=")
-        import psycopg
-
-        def connect() -> Any:
-            conn = psycopg.connect(base.rstrip("?&"))
-            conn.execute(f"SET search_path = {schema}")
-            conn.commit()
-            return conn
-
-        engine = sa.create_engine("postgresql+psycopg://", creator=connect)
-        with engine.begin() as connection:
-            connection.execute(sa.text(f"CREATE SCHEMA {schema}"))
+        engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
     try:
         yield engine
     finally:

@@ -1,4 +1,7 @@
-"""Fresh stores for the benchmark: SQLite files in a folder, schemas on a PostgreSQL server that it starts itself."""
+"""Where stores are made: SQLite files in a folder, databases on a PostgreSQL server, a Redis server.
+
+The servers are started for the run, with full durability, and end with it.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
+
+from benchmarks.contenders import POSTGRES, SQLITE
+from benchmarks.processes import family_cpu
 
 _numbers = count(1)
 
@@ -21,13 +27,14 @@ DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 class Database(Protocol):
     """Where stores are made."""
 
-    name: str
-    #: What stands above its table of figures.
+    #: sqlite, postgres or redis: who can use it.
+    kind: str
+    #: What stands above its rows of figures.
     title: str
     facts: dict[str, Any]
 
     def fresh(self) -> str:
-        """The address of a store that does not exist yet."""
+        """The address of an empty store."""
         ...
 
     def settle(self) -> None:
@@ -38,9 +45,13 @@ class Database(Protocol):
         """Remove a store."""
         ...
 
+    def cpu_seconds(self) -> float | None:
+        """What the server has used so far; None if there is none, or it is not on this machine."""
+        ...
+
 
 class SQLiteFiles:
-    name = "sqlite"
+    kind = SQLITE
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -58,12 +69,16 @@ class SQLiteFiles:
         for file in path.parent.glob(f"{path.name}*"):
             file.unlink()
 
+    def cpu_seconds(self) -> float | None:
+        return None
 
-class PostgresSchemas:
-    name = "postgres"
 
-    def __init__(self, base: str) -> None:
+class PostgresDatabases:
+    kind = POSTGRES
+
+    def __init__(self, base: str, server: int | None = None) -> None:
         self._base = base
+        self._server = server
         with self._connect() as conn:
             shown = {name: conn.execute(f"SHOW {name}").fetchone() for name in (*DURABLE, "server_version")}
         self.facts = {name: row[0] for name, row in shown.items() if row is not None}
@@ -79,7 +94,11 @@ class PostgresSchemas:
         return psycopg.connect(self._base, autocommit=True)
 
     def fresh(self) -> str:
-        return f"{self._base}{'&' if '?' in self._base else '?'}schema=bench{os.getpid()}_{next(_numbers)}"
+        name = f"bench_{os.getpid()}_{next(_numbers)}"
+        with self._connect() as conn:
+            conn.execute(f"CREATE DATABASE {name}")
+        before, _, settings = self._base.partition("?")
+        return f"{before.rpartition('/')[0]}/{name}" + (f"?{settings}" if settings else "")
 
     def settle(self) -> None:
         with self._connect() as conn:
@@ -87,33 +106,39 @@ class PostgresSchemas:
 
     def drop(self, url: str) -> None:
         with self._connect() as conn:
-            conn.execute(f"DROP SCHEMA IF EXISTS {url.rpartition('schema=')[2]} CASCADE")
+            conn.execute(f"DROP DATABASE IF EXISTS {url.partition('?')[0].rpartition('/')[2]} WITH (FORCE)")
+
+    def cpu_seconds(self) -> float | None:
+        return None if self._server is None else family_cpu(self._server)
 
 
 @contextmanager
-def databases(only: str | None, folder: Path | None, postgres: str | None) -> Iterator[list[Database]]:
+def databases(only: str | None, folder: Path | None, postgres: str | None, redis: bool = False) -> Iterator[list[Database]]:
     """The databases to measure, in a folder that goes when they are done with."""
-    # Short: the path of a unix socket has room for about a hundred characters.
-    place = Path(tempfile.mkdtemp(prefix="hf-bench-", dir=folder)).resolve()
-    place.chmod(0o755)
-    server = None
-    try:
+    with ExitStack() as stack:
+        # Short: the path of a unix socket has room for about a hundred characters.
+        place = Path(tempfile.mkdtemp(prefix="hf-bench-", dir=folder)).resolve()
+        stack.callback(shutil.rmtree, place, ignore_errors=True)
+        place.chmod(0o755)
         found: list[Database] = []
-        if only in (None, "sqlite"):
+        if only in (None, SQLITE):
             found.append(SQLiteFiles(place))
-        if only in (None, "postgres"):
+        if only in (None, POSTGRES):
+            server = None
             if postgres is None:
-                server = _start_server(place / "pg")
-                postgres = server.get_uri()
-            found.append(PostgresSchemas(postgres))
+                started = _start_postgres(place / "pg")
+                stack.callback(started.cleanup)
+                postgres = started.get_uri()
+                server = int((place / "pg" / "postmaster.pid").read_text().split()[0])
+            found.append(PostgresDatabases(postgres, server))
+        if redis:
+            from benchmarks.redis import start_redis
+
+            found += [stack.enter_context(start_redis(place, fsync)) for fsync in ("everysec", "always")]
         yield found
-    finally:
-        if server is not None:
-            server.cleanup()
-        shutil.rmtree(place, ignore_errors=True)
 
 
-def _start_server(data: Path) -> Any:
+def _start_postgres(data: Path) -> Any:
     # Where its lock file goes; without one it warns, and uses a folder that all users share.
     runtime = data.with_name("run")
     runtime.mkdir(mode=0o700)

@@ -3,7 +3,7 @@
 One connection, one thread, batches of 500, the same tables and the same durability; set-based statements, prepared. In
 one transaction a batch is finished and the next one claimed, or moved on to its next stage in place. What a handler
 would need is read, and what it would return is sent, item by item. There is no worker, no heartbeat, no handler, no
-check of results, and nobody else to watch out for.
+check of results, and nobody else to watch out for. Items are added by COPY, or by many rows at once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,16 @@ from typing import Any, Protocol
 
 import msgspec
 
+from benchmarks.board import now as instant
+from benchmarks.child import Facts, Order, cpu_seconds, main, most_memory_mb
+from benchmarks.ours import app_of
+from benchmarks.steady import steady_rate
+
 BATCH = 500
 #: Rows in one VALUES list.
 ROWS = 100
+#: Items per transaction when they are added in bulk.
+CHUNK = 2000
 #: Who holds the leases and whose counts these are.
 ME = 7
 #: As long as the hashes that are stored.
@@ -29,6 +36,8 @@ OUTCOME = (
 
 #: Lease, item, attempt, key, data.
 Held = tuple[int, int, int, str, str]
+#: Number, key, data.
+New = tuple[int, str, str]
 #: Stage, state and bucket of a count.
 Change = tuple[int, str, int]
 
@@ -39,6 +48,8 @@ class Raw(Protocol):
     """The statements of one database."""
 
     def begin(self) -> None: ...
+
+    def add(self, items: list[New], now: int) -> None: ...
 
     def claim(self, stage: int, now: int) -> None: ...
 
@@ -51,13 +62,50 @@ class Raw(Protocol):
         ...
 
 
-def drain(url: str, stages: int, items: int) -> float:
-    """Take every waiting item through the stages 1, 2, …; return how many seconds that took."""
-    finished = 0
-    raw: Raw = RawSQLite(url) if url.startswith("sqlite") else RawPostgres(url)
+def open_raw(url: str) -> Raw:
+    return RawSQLite(url) if url.startswith("sqlite") else RawPostgres(url)
+
+
+def add(order: Order) -> Facts:
+    with app_of(order) as app:
+        app.register()
+    raw = open_raw(order.url)
+    items = [(number + 1, f"item-{number:08d}", f'{{"page":{number}}}') for number in range(order.items)]
+    size = CHUNK if order.bulk else 1
+    order.ready()
+    began = instant()
+    for at in range(0, len(items), size):
+        part = items[at : at + size]
+        raw.begin()
+        raw.add(part, time.time_ns() // 1000)
+        raw.count(Counter({(1, "pending", -1): len(part)}))
+        raw.commit()
+    return {"seconds": instant() - began}
+
+
+def drain(order: Order) -> Facts:
+    raw = open_raw(order.url)
+    order.ready()
+    spent, began = cpu_seconds(), instant()
+    finished = len(run(raw, order.stages, order.items * order.stages))
+    ended = instant()
+    if finished != order.items * order.stages:
+        raise SystemExit(f"the raw loop finished {finished} stages instead of {order.items * order.stages}")
+    return {"began": began, "ended": ended, "cpu_seconds": cpu_seconds() - spent, "memory_mb": most_memory_mb()}
+
+
+def drain_some(order: Order) -> Facts:
+    raw = open_raw(order.url)
+    order.ready()
+    times = run(raw, 1, order.most)
+    return {"rate": steady_rate(times, order.most), "memory_mb": most_memory_mb()}
+
+
+def run(raw: Raw, stages: int, most: int) -> list[float]:
+    """Take waiting items through the stages 1, 2, …; return when each step was committed."""
+    times: list[float] = []
     held: list[Held] = []
     stage = stages
-    began = time.perf_counter()
     while True:
         now = time.time_ns() // 1000
         raw.begin()
@@ -67,7 +115,6 @@ def drain(url: str, stages: int, items: int) -> float:
             raw.finish(held, stage, onward, now)
             changes[stage, "in_progress", -1] -= len(held)
             changes[stage, "done", 0] += len(held)
-            finished += len(held)
         if onward is not None:
             changes[onward, "in_progress", -1] += len(held)
         else:
@@ -77,14 +124,11 @@ def drain(url: str, stages: int, items: int) -> float:
             raw.claim(1, now)
         raw.count(changes)
         claimed = raw.commit()
+        times += [instant()] * len(held)
         stage = onward or 1
         held = held if claimed is None else claimed
-        if not held:
-            break
-    seconds = time.perf_counter() - began
-    if finished != items * stages:
-        raise SystemExit(f"the raw loop finished {finished} stages instead of {items * stages}")
-    return seconds
+        if not held or (len(times) >= most and onward is None):
+            return times
 
 
 class RawSQLite:
@@ -100,6 +144,17 @@ class RawSQLite:
     def begin(self) -> None:
         self._claimed = None
         self._conn.execute("BEGIN IMMEDIATE")
+
+    def add(self, items: list[New], now: int) -> None:
+        self._conn.executemany(
+            "INSERT INTO holdfast_items (id, pipeline, key, data, priority, created_at, updated_at) "
+            "VALUES (?, 1, ?, ?, 0, ?, ?)",
+            [(*item, now, now) for item in items],
+        )
+        self._conn.executemany(
+            "INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun) VALUES (1, 0, ?, 0, 0, 0)",
+            [(number,) for number, _, _ in items],
+        )
 
     def claim(self, stage: int, now: int) -> None:
         run = self._conn.execute
@@ -164,15 +219,32 @@ class RawPostgres:
     def __init__(self, url: str) -> None:
         import psycopg
 
-        base, _, schema = url.rpartition("schema=")
-        self._conn: Any = psycopg.connect(base.rstrip("?&"), autocommit=True, prepare_threshold=0)
-        self._conn.execute(f"SET search_path = {schema}")
+        self._conn: Any = psycopg.connect(url, autocommit=True, prepare_threshold=0)
+        self._conn.execute("SET search_path = holdfast")
         self._claim = self._conn.cursor(binary=True)
         self._claimed: list[Held] | None = None
 
     def begin(self) -> None:
         self._claimed = None
         self._conn.execute("BEGIN")
+
+    def add(self, items: list[New], now: int) -> None:
+        if len(items) == 1:
+            [(number, key, data)] = items
+            self._conn.execute(
+                "INSERT INTO items (id, pipeline, key, data, priority, created_at, updated_at) "
+                "VALUES (%s, 1, %s, %s, 0, %s, %s)",
+                (number, key, data, now, now),
+            )
+            self._conn.execute("INSERT INTO waiting VALUES (1, 0, %s, 0, 0, 0)", (number,))
+            return
+        cursor = self._conn.cursor()
+        with cursor.copy(
+            "COPY items (id, pipeline, key, data, priority, created_at, updated_at) FROM STDIN"
+        ) as copy:  # fmt: skip
+            copy.write("".join(f"{number}\t1\t{key}\t{data}\t0\t{now}\t{now}\n" for number, key, data in items))
+        with cursor.copy("COPY waiting (stage, priority, item, attempts, alone, rerun) FROM STDIN") as copy:
+            copy.write("".join(f"1\t0\t{number}\t0\t0\t0\n" for number, _, _ in items))
 
     def claim(self, stage: int, now: int) -> None:
         self._claimed = self._claim.execute(
@@ -216,3 +288,7 @@ class RawPostgres:
     def commit(self) -> list[Held] | None:
         self._conn.execute("COMMIT")
         return self._claimed
+
+
+if __name__ == "__main__":
+    main({"add": add, "drain": drain, "drain_some": drain_some})

@@ -3,92 +3,143 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
-#: One measurement: what, stages, round, items, seconds, cpu_seconds.
-Measured = dict[str, Any]
+from benchmarks.contenders import ASYNC, POSTGRES, RAW, REDIS, SQLITE, Contender
+from benchmarks.databases import Database
+from benchmarks.workload import Case, Figure, Figures, Workload, ratio
+
+
+@dataclass
+class Row:
+    """One contender in one case on one database: what every round found, or why there is nothing."""
+
+    workload: Workload
+    case: Case
+    database: Database
+    contender: Contender
+    rounds: dict[int, Figures] = field(default_factory=dict)
+    failed: str = ""
+
+    def values(self, key: str) -> list[float]:
+        found = [figures.get(key) for figures in self.rounds.values()]
+        return [value for value in found if value is not None]
+
+    def against(self, other: Row | None, key: str) -> list[float]:
+        """This row's figure over the other's, for every round that has both."""
+        if other is None:
+            return []
+        pairs = [(self.rounds[n].get(key), other.rounds[n].get(key)) for n in self.rounds.keys() & other.rounds.keys()]
+        return [mine / its for mine, its in pairs if mine is not None and its]
+
+    @property
+    def main(self) -> Figure:
+        return self.workload.figures[0]
+
+
+class Rows:
+    """All rows of one workload, in the order they are measured."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = list(rows)
+        self._by = {(row.database.title, row.case.name, row.contender.name): row for row in rows}
+
+    def raw_of(self, row: Row) -> Row | None:
+        return self._by.get((row.database.title, row.case.name, RAW.name))
+
+    def base_of(self, row: Row) -> Row | None:
+        return self._by.get((row.database.title, row.case.base or "", row.contender.name))
+
+    def ours_beside(self, row: Row) -> Row | None:
+        """holdfast in the same case on the same database; for Redis, on PostgreSQL or else on SQLite."""
+        kinds = (POSTGRES, SQLITE) if row.database.kind == REDIS else (row.database.kind,)
+        for kind in kinds:
+            for one in self.rows:
+                if (one.database.kind, one.case, one.contender) == (kind, row.case, ASYNC):
+                    return one
+        return None
+
+    def times_better(self, row: Row) -> list[float]:
+        """How many times better than this peer holdfast is, by the main figure."""
+        ours = self.ours_beside(row)
+        if ours is None or not row.contender.is_peer:
+            return []
+        return ours.against(row, row.main.key) if row.main.rises else row.against(ours, row.main.key)
 
 
 def spread(values: Sequence[float], show: Callable[[float], str]) -> str:
+    if not values:
+        return ""
+    if len(values) == 1:
+        return show(values[0])
     return f"{show(median(values))} ({show(min(values))}–{show(max(values))})"
 
 
-def summary(measured: list[Measured]) -> list[dict[str, Any]]:
-    """Per number of stages and way: items and steps per second, CPU per step, and the share of the raw loop's rate."""
-    rows = []
-    by_round = {(one["stages"], one["what"], one["round"]): one for one in measured}
-    for stages, what in dict.fromkeys((one["stages"], one["what"]) for one in measured):
-        same = [one for one in measured if (one["stages"], one["what"]) == (stages, what)]
-        beside = [by_round[stages, "raw", one["round"]] for one in same]
-        rows.append(
-            {
-                "stages": stages,
-                "what": what,
-                "items_per_second": [one["items"] / one["seconds"] for one in same],
-                "steps_per_second": [one["items"] * stages / one["seconds"] for one in same],
-                "against_raw": [raw["seconds"] / one["seconds"] for one, raw in zip(same, beside, strict=True)],
-                "cpu_us_per_step": [
-                    one["cpu_seconds"] * 1e6 / one["items"] / stages for one in same if "cpu_seconds" in one
-                ],
-            }
-        )
-    return rows
+def table(workload: Workload, rows: Rows) -> str:
+    """One table per workload: a block per database and case, a line per contender."""
+    figures = [one for one in workload.figures if any(row.values(one.key) for row in rows.rows)]
+    with_raw = any(row.contender == RAW for row in rows.rows)
+    with_peers = any(row.contender.is_peer for row in rows.rows)
+    head = [f"{workload.name}: {workload.title}", *(one.title for one in figures)]
+    head += ["against raw"] if with_raw else []
+    with_base = any(row.case.base for row in rows.rows)
+    head += [workload.base_title] if with_base else []
+    head += ["holdfast is × better"] if with_peers else []
+    lines = [head]
+    for before, row in zip([None, *rows.rows], rows.rows, strict=False):
+        if before is None or before.database is not row.database:
+            lines.append([row.database.title])
+        if before is None or (before.database, before.case) != (row.database, row.case):
+            lines.append([f"  {row.case.name}"])
+        name = f"    {row.contender.title}"
+        if row.failed:
+            lines.append([name, f"— {row.failed}"])
+            continue
+        cells = [spread(row.values(one.key), one.show) for one in figures]
+        key = row.main.key
+        if with_raw:
+            cells.append("" if row.contender == RAW else spread(row.against(rows.raw_of(row), key), ratio))
+        if with_base:
+            cells.append(spread(row.against(rows.base_of(row), key), ratio) if row.case.base else "")
+        if with_peers:
+            cells.append(spread(rows.times_better(row), ratio))
+        lines.append([name, *cells])
+    return _aligned(lines)
 
 
-def rates(title: str, rows: list[dict[str, Any]]) -> str:
-    lines = [[title, "items/s", "steps/s", "against raw", "CPU µs/step"]]
-    for row in rows:
-        many = f"{row['stages']} stage{'s' if row['stages'] > 1 else ''}"
-        name = {"raw": "raw loop", "async": "async handler", "sync": "sync handler"}[row["what"]]
-        lines.append(
-            [
-                f"{many}, {name}",
-                spread(row["items_per_second"], _whole),
-                spread(row["steps_per_second"], _whole),
-                "" if row["what"] == "raw" else spread(row["against_raw"], _ratio),
-                spread(row["cpu_us_per_step"], _whole) if row["cpu_us_per_step"] else "",
-            ]
-        )
-    return _table(lines)
-
-
-def claim_costs(costs: list[dict[str, Any]]) -> str:
-    lines = [["claim of 500, with its commit", "few waiting", "many waiting", "many against few"]]
-    for cost in costs:
-        few, many = cost["few"], cost["many"]
-        lines.append(
-            [
-                cost["database"],
-                f"{cost['waiting'][0]:,}: {spread(few, _ms)}",
-                f"{cost['waiting'][1]:,}: {spread(many, _ms)}",
-                spread([b / a for a, b in zip(few, many, strict=True)], _ratio),
-            ]
-        )
-    return _table(lines)
-
-
-def _table(lines: list[list[str]]) -> str:
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+def _aligned(lines: list[list[str]]) -> str:
+    full = [line for line in lines if len(line) == len(lines[0])]
+    widths = [max(len(line[column]) for line in full) for column in range(len(lines[0]))]
+    widths[0] = max(widths[0], *(len(line[0]) for line in lines if len(line) < len(lines[0]) and len(line) > 1), 0)
     shown = []
     for number, line in enumerate(lines):
-        cells = [
-            line[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)),
-        ]
-        shown.append("  ".join(cells).rstrip())
+        if len(line) == len(widths):
+            cells = [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
+            shown.append("  ".join(cells).rstrip())
+        else:
+            shown.append("  ".join([line[0].ljust(widths[0]) if len(line) > 1 else line[0], *line[1:]]))
         if number == 0:
             shown.append("-" * len(shown[0]))
     return "\n".join(shown)
 
 
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def _ratio(value: float) -> str:
-    return f"{value:.2f}"
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.1f} ms"
+def as_json(rows: Rows) -> list[dict[str, object]]:
+    """Every figure of every round, with the ratios that the table shows."""
+    return [
+        {
+            "workload": row.workload.name,
+            "database": row.database.title,
+            "case": row.case.name,
+            "contender": row.contender.name,
+            "version": row.contender.version,
+            "settings": row.contender.settings,
+            "figure": row.main.title,
+            "rounds": row.rounds,
+            "failed": row.failed or None,
+            "against_raw": [] if row.contender == RAW else row.against(rows.raw_of(row), row.main.key),
+            "against_base": row.against(rows.base_of(row), row.main.key) if row.case.base else [],
+            "holdfast_times_better": rows.times_better(row),
+        }
+        for row in rows.rows
+    ]

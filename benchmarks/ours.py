@@ -1,0 +1,222 @@
+"""holdfast's side: it carries out the same orders as the peers' scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks import filling, questions
+from benchmarks.board import Board, now, wait_until
+from benchmarks.child import Facts, Order, cpu_seconds, main, most_memory_mb
+from benchmarks.sending import send_each
+from benchmarks.steady import steady_rate
+from holdfast import Holdfast, Pipeline
+from holdfast.worker import Settings
+
+NAME = "bench"
+#: What may begin at once under a shared limit: little, so that the rate is what counts.
+BURST = 20
+
+Handler = Callable[[Any, Any], Any]
+
+
+def pipeline(order: Order, handler: Callable[[int], Handler] | None = None) -> Pipeline:
+    """Stages one after another, named s1, s2, …"""
+    limits = {"api": {"rate": f"{order.rate}/s", "burst": BURST}} if order.rate else {}
+    made = Pipeline(NAME, store=order.url, resources=limits)
+    for number in range(1, order.stages + 1):
+        after = [f"s{number - 1}"] if number > 1 else []
+        made.stage(name=f"s{number}", after=after, resource=list(limits))((handler or _idle(order))(number))
+    return made
+
+
+def app_of(order: Order, handler: Callable[[int], Handler] | None = None) -> Holdfast:
+    made = pipeline(order, handler)
+    return Holdfast(order.url, [made.spec], resources=made.resources)
+
+
+def settings_of(order: Order) -> Settings:
+    return Settings(concurrency=order.concurrency or 16, lease_seconds=order.lease_seconds)
+
+
+# Orders ---------------------------------------------------------------------------------------------------------------
+
+
+def add(order: Order) -> Facts:
+    items = [{"key": f"item-{number:08d}", "page": number} for number in range(order.items)]
+    with app_of(order) as app:
+        app.register()
+        order.ready()
+        began = now()
+        if order.bulk:
+            app.add(NAME, items)
+        else:
+            for item in items:
+                app.add(NAME, [item])
+        return {"seconds": now() - began}
+
+
+def drain(order: Order) -> Facts:
+    """Take every item through; the time runs from the worker's start until the last of them is committed."""
+    with app_of(order, _paced(order) if order.rate else None) as app:
+        worker = app.worker(settings_of(order))
+        over = threading.Event()
+        watcher = _Watcher(lambda: sum(worker.committer.done.values()), over)
+        order.ready()
+        spent, began = cpu_seconds(), now()
+        # The first tick comes when the parts of the worker are made; there is no second one.
+        worker.run(until_drained=True, on_tick=watcher.start, tick_seconds=1e6)
+        over.set()
+        watcher.join()
+        states = [stage["states"] for stage in app.status()[0]["stages"]]
+        if states != [{"done": order.items}] * order.stages:
+            raise SystemExit(f"not every item is done: {states}")
+    return {
+        "began": began,
+        "ended": max(watcher.changed_at, began),
+        "cpu_seconds": watcher.cpu_then - spent,
+        "memory_mb": most_memory_mb(),
+    }
+
+
+class _Watcher(threading.Thread):
+    """Notes when a count has last changed. That a worker knows of an end which another process made takes it a poll."""
+
+    def __init__(self, count: Callable[[], int], over: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self._count = count
+        self._over = over
+        self.changed_at = 0.0
+        self.cpu_then = cpu_seconds()
+
+    def run(self) -> None:
+        seen, going = 0, True
+        while going:
+            going = not self._over.wait(0.005)
+            count = self._count()
+            if count != seen:
+                seen, self.changed_at, self.cpu_then = count, now(), cpu_seconds()
+
+
+def drain_some(order: Order) -> Facts:
+    """What a claim costs, and the rate of a worker that leaves most of what waits behind."""
+    times: list[float] = []
+
+    async def note(item: Any, ctx: Any) -> None:
+        times.append(now())
+
+    claim_ms = filling.claim_ms(order.url)
+    if not order.most:
+        order.ready()
+        return {"claim_ms": claim_ms}
+    with app_of(order, lambda _: note) as app:
+        worker = app.worker(settings_of(order))
+
+        def stop_in_time() -> None:
+            wait_until(lambda: len(times) >= order.most, 3600)
+            worker.stop()
+
+        threading.Thread(target=stop_in_time, daemon=True).start()
+        order.ready()
+        began = now()
+        worker.run()
+    return {
+        "rate": steady_rate(times, order.most),
+        "first_ms": 1000 * (times[0] - began),
+        "claim_ms": claim_ms,
+        "memory_mb": most_memory_mb(),
+    }
+
+
+def serve(order: Order) -> Facts:
+    """Work until killed; the handlers tell the board."""
+    with app_of(order, _holding(order) if order.hold else _telling(order)) as app:
+        order.ready()
+        app.worker(settings_of(order)).run()
+    return {}
+
+
+def send(order: Order) -> Facts:
+    with app_of(order) as app:
+        order.ready()
+        return send_each(order, lambda number: app.add(NAME, [{"key": f"item-{number:08d}", "page": number}]))
+
+
+def fill(order: Order) -> Facts:
+    """Make a store with very many items, by statements over sets."""
+    order.ready()
+    filling.fill(order)
+    return {}
+
+
+def ask(order: Order) -> Facts:
+    with app_of(order) as app:
+        order.ready()
+        return questions.ask(app, order.items)
+
+
+# Handlers -------------------------------------------------------------------------------------------------------------
+
+
+def _idle(order: Order) -> Callable[[int], Handler]:
+    async def idle_async(item: Any, ctx: Any) -> None:
+        return None
+
+    def idle(item: Any, ctx: Any) -> None:
+        return None
+
+    return lambda _: idle if order.kind == "sync" else idle_async
+
+
+def _telling(order: Order) -> Callable[[int], Handler]:
+    board = Board(order.board)
+
+    async def tell_async(item: Any, ctx: Any) -> None:
+        board.start(item.data["page"])
+
+    def tell(item: Any, ctx: Any) -> None:
+        board.start(item.data["page"])
+
+    return lambda _: tell if order.kind == "sync" else tell_async
+
+
+def _holding(order: Order) -> Callable[[int], Handler]:
+    board = Board(order.board)
+
+    async def hold_async(item: Any, ctx: Any) -> None:
+        board.start(item.data["page"])
+        while not board.released:
+            await asyncio.sleep(0.05)
+        board.end(item.data["page"])
+
+    def hold(item: Any, ctx: Any) -> None:
+        board.start(item.data["page"])
+        while not board.released:
+            time.sleep(0.05)
+        board.end(item.data["page"])
+
+    return lambda _: hold if order.kind == "sync" else hold_async
+
+
+def _paced(order: Order) -> Callable[[int], Handler]:
+    board = Board(order.board)
+
+    def stage(number: int) -> Handler:
+        async def work(item: Any, ctx: Any) -> None:
+            cell = item.data["page"] * order.stages + number - 1
+            board.start(cell)
+            await asyncio.sleep(random.Random(cell).uniform(0.005, 0.05))
+
+        return work
+
+    return stage
+
+
+if __name__ == "__main__":
+    main(
+        {"add": add, "drain": drain, "drain_some": drain_some, "serve": serve, "send": send, "fill": fill, "ask": ask}
+    )

@@ -1,0 +1,15 @@
+"""The workloads, by name."""
+
+from benchmarks.workload import Workload
+from benchmarks.workloads.adding import Adding
+from benchmarks.workloads.asking import Asking
+from benchmarks.workloads.draining import Draining, Stepping
+from benchmarks.workloads.growing import Growing
+from benchmarks.workloads.killing import Killing
+from benchmarks.workloads.pacing import Pacing
+from benchmarks.workloads.waking import Waking
+
+
+def workloads() -> dict[str, Workload]:
+    made = (Adding(), Draining(), Stepping(), Waking(), Growing(), Killing(), Pacing(), Asking())
+    return {one.name: one for one in made}

@@ -31,6 +31,7 @@ def make_loop(options: argparse.Namespace) -> Loop:
     def handler(job: Job) -> None:
         verb, _, rest = str(job.row["title"]).partition(" ")
         if verb == "sleep":
+            logging.info("row %s sleeps", job.row["created_as"])
             until = time.monotonic() + float(rest)
             while time.monotonic() < until:
                 time.sleep(0.01)

@@ -22,12 +22,11 @@ from holdfast.adopt.beside import Beside
 from holdfast.adopt.counters import Counters
 from holdfast.adopt.holding import Held
 from holdfast.adopt.job import Job
-from holdfast.adopt.outcome import Outcome
 from holdfast.adopt.picking import Picking
 from holdfast.adopt.places import is_async
 from holdfast.adopt.recovering import PIECES, unless_stopping
-from holdfast.adopt.running import saving
-from holdfast.adopt.steps import Steps, Transact, drive_async, patiently
+from holdfast.adopt.running import handing_back, saving
+from holdfast.adopt.steps import Steps, drive_async
 from holdfast.adopt.taking import claiming
 from holdfast.adopt.tending import Tending
 
@@ -196,23 +195,7 @@ class _Crew:
 
     async def _release(self, jobs: list[Job]) -> None:
         rows = [await self._taken(job) for job in jobs if self._jobs.pop(id(job.held), None) is not None]
-        if not rows:
-            return
-        give_up_at = time.monotonic() + max(1.0, self._loop.grace_seconds)
-        try:
-            finished = await self._drive(
-                patiently(
-                    Transact(lambda place: Outcome("released").save(place, rows)),
-                    lambda _: time.monotonic() < give_up_at,
-                )
-            )
-        except Exception as error:
-            log.error(
-                "%s: %d rows could not be handed back, and are left to recovery: %s", self._loop.name, len(rows), error
-            )
-            return
-        self._loop.counters.add(released=len(finished.won), lost=len(finished.lost))
-        log.info("%s: stopping, handed back %d rows", self._loop.name, len(finished.won))
+        await self._drive(handing_back(self._loop, rows))
 
 
 @contextlib.contextmanager

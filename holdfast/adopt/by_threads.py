@@ -21,11 +21,11 @@ from holdfast.adopt.beat import ThreadBeater
 from holdfast.adopt.counters import Counters
 from holdfast.adopt.holding import Held
 from holdfast.adopt.job import Job
-from holdfast.adopt.outcome import BROKEN_OFF, Outcome
+from holdfast.adopt.outcome import BROKEN_OFF
 from holdfast.adopt.picking import Picking
 from holdfast.adopt.recovering import PIECES, unless_stopping
-from holdfast.adopt.running import saving
-from holdfast.adopt.steps import Steps, Transact, drive, patiently
+from holdfast.adopt.running import handing_back, saving
+from holdfast.adopt.steps import Steps, drive
 from holdfast.adopt.taking import claiming
 from holdfast.adopt.tending import Tending
 
@@ -225,23 +225,7 @@ class _Crew:
                 mine = self._jobs.pop(id(job.held), None) is not None
             if mine:
                 rows.append(self._beater.take(job.held))
-        if not rows:
-            return
-        give_up_at = time.monotonic() + max(1.0, self._loop.grace_seconds)
-        try:
-            finished = self._drive(
-                patiently(
-                    Transact(lambda place: Outcome("released").save(place, rows)),
-                    lambda _: time.monotonic() < give_up_at,
-                )
-            )
-        except Exception as error:
-            log.error(
-                "%s: %d rows could not be handed back, and are left to recovery: %s", self._loop.name, len(rows), error
-            )
-            return
-        self._loop.counters.add(released=len(finished.won), lost=len(finished.lost))
-        log.info("%s: stopping, handed back %d rows", self._loop.name, len(finished.won))
+        self._drive(handing_back(self._loop, rows))
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, cast
@@ -14,6 +13,7 @@ from holdfast.adopt.holding import Held, lost
 from holdfast.adopt.places import is_async
 from holdfast.adopt.steps import Effect
 from holdfast.adopt.trouble import MOST_AGAIN, kind_of
+from holdfast.model import functions
 
 if TYPE_CHECKING:
     from holdfast.adopt.places import Place
@@ -82,7 +82,7 @@ def with_session(handler: Callable[..., Any]) -> Callable[[Job], Any]:
     inside the database is begun again with a new session, a few times. A handler that sets the row's status itself may go
     on doing so.
     """
-    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
+    if functions.is_async(handler):
 
         @wraps(handler)
         async def call_async(job: Job) -> Any:

@@ -9,7 +9,6 @@ lets handlers in hand finish, within a grace, and hands the rest back without co
 
 from __future__ import annotations
 
-import inspect
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -28,6 +27,7 @@ from holdfast.adopt.picking import ALONE, BATCH
 from holdfast.adopt.places import is_async, makes_transactions, sync_engine_of
 from holdfast.adopt.tokens import Identity
 from holdfast.errors import UsageError
+from holdfast.model import functions
 from holdfast.model.backoff import Backoff
 from holdfast.model.durations import Duration, seconds
 
@@ -97,6 +97,7 @@ class Loop:
         self.at = at
         self.mapping = mapping
         self.handler = handler
+        self.is_async_handler = functions.is_async(handler)
         self.engine = sync_engine_of(at, mapping)
         _refuse_memory(self.engine, self.name)
         self.batch = self._number("batch", batch)
@@ -168,11 +169,6 @@ class Loop:
     @property
     def needs_event_loop(self) -> bool:
         return is_async(self.at) or self.is_async_handler
-
-    @property
-    def is_async_handler(self) -> bool:
-        called = getattr(self.handler, "__call__", None)  # noqa: B004
-        return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(called)
 
     # What its pieces ask ----------------------------------------------------------------------------------------------
 

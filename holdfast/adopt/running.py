@@ -7,6 +7,7 @@ database refuses fails with the database's own message; one that cannot be chang
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast.adopt.finish import error_text, where_is
@@ -40,6 +41,21 @@ def saving(loop: Loop, job: Job, held: Held, returned: Any, error: BaseException
         log.error("%s: row %r: its outcome (%s) cannot be saved, it is left to recovery: %s",
                   loop.name, held.key, outcome.kind, error_text(worse))  # fmt: skip
         return None
+
+
+def handing_back(loop: Loop, rows: list[Held]) -> Steps[None]:
+    """Queue rows again that a loop which stops has not finished, within its grace; what cannot be is left to recovery."""
+    if not rows:
+        return
+    give_up_at = time.monotonic() + max(1.0, loop.grace_seconds)
+    step = Transact(lambda place: Outcome("released").save(place, rows))
+    try:
+        finished = yield from patiently(step, lambda _: time.monotonic() < give_up_at)
+    except Exception as error:
+        log.error("%s: %d rows could not be handed back, and are left to recovery: %s", loop.name, len(rows), error)
+        return
+    loop.counters.add(released=len(finished.won), lost=len(finished.lost))
+    log.info("%s: stopping, handed back %d rows", loop.name, len(finished.won))
 
 
 def _save(loop: Loop, job: Job, held: Held, outcome: Outcome, *, together: bool) -> Steps[Outcome | None]:

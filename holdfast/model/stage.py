@@ -11,6 +11,7 @@ from typing import Any, Literal
 from holdfast.errors import DefinitionError
 from holdfast.model import codec
 from holdfast.model.backoff import Backoff
+from holdfast.model.functions import is_async
 
 Handler = Callable[..., Any]
 
@@ -81,7 +82,7 @@ class StageSpec:
         if self.isolate not in (None, "process"):
             raise DefinitionError(f'{where}: isolate={self.isolate!r} is unknown; the only way is isolate="process"')
         _check_signature(self.handler, where)
-        object.__setattr__(self, "is_async", _is_async(self.handler))
+        object.__setattr__(self, "is_async", is_async(self.handler))
 
     def stands(self, version: str) -> bool:
         """Whether what this version made is as good as if today's had."""
@@ -153,12 +154,6 @@ def _cycle(left: dict[str, StageSpec]) -> str:
 
 def _whole(number: object) -> int:
     return number if isinstance(number, int) and not isinstance(number, bool) else 0
-
-
-def _is_async(handler: Handler) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)  # noqa: B004 - an object whose __call__ is async
-    )
 
 
 def _check_signature(handler: Handler, where: str) -> None:

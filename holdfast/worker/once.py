@@ -17,6 +17,7 @@ from holdfast.engine.claim import Lease, Memo
 from holdfast.engine.remember import MemoWrite, idempotency_key
 from holdfast.errors import Permanent, UsageError, ValueRefused
 from holdfast.model import codec
+from holdfast.model.functions import is_async
 from holdfast.model.money import Amount, micros
 from holdfast.model.stage import StageSpec
 
@@ -57,7 +58,7 @@ class SubStep:
         """In a sync handler."""
         self._check()
         for function in (self.function, self.on_doubt):
-            if callable(function) and _is_async(function):
+            if callable(function) and is_async(function):
                 raise UsageError(f"{self._where}: {_name(function)} is async: call it from an async handler")
         memo = self._known()
         if memo is not None and memo.state == "done":
@@ -114,7 +115,7 @@ class SubStep:
             raise UsageError(f'{self._where}: on_doubt={self.on_doubt!r}: it is "retry", "hold" or a function')
         if self.price is not None and not callable(self.price):
             micros(self.price, what=f"{self._where}: cost")
-        if callable(self.price) and _is_async(self.price):
+        if callable(self.price) and is_async(self.price):
             raise UsageError(f"{self._where}: cost: {_name(self.price)} is async; give an amount or a plain function")
         if self.estimate is not None:
             micros(self.estimate, what=f"{self._where}: estimate")
@@ -207,12 +208,8 @@ def _is_call_again(answer: object) -> bool:
     return answer is CallAgain or isinstance(answer, CallAgain)
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-
-
 async def _called(function: Callable[..., Any], *args: Any) -> Any:
-    value = function(*args) if _is_async(function) else await asyncio.to_thread(function, *args)
+    value = function(*args) if is_async(function) else await asyncio.to_thread(function, *args)
     return await value if inspect.isawaitable(value) else value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,11 +13,14 @@ from holdfast.model import codec
 from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction
 
+#: Shared by all leases of which there is nothing to tell: most.
+NOTHING_YET: Mapping[Any, Any] = MappingProxyType({})
+
 #: Results longer than this are read when a handler asks for them, not with the claim.
 EAGER_RESULT = 16_384
 
 
-class Lease(msgspec.Struct, eq=False):
+class Lease(msgspec.Struct, eq=False, gc=False):
     """The right to run one attempt, and what the handler will want to know. The id is the token."""
 
     id: int
@@ -30,15 +34,15 @@ class Lease(msgspec.Struct, eq=False):
     #: When it was granted or moved on, on the clock of the store.
     since: int
     #: Results of earlier stages, as far as they have been read, and the hashes of all of them.
-    results: dict[int, str] = {}
-    inputs: dict[int, str] = {}
+    results: Mapping[int, str] = NOTHING_YET
+    inputs: Mapping[int, str] = NOTHING_YET
     #: Which life of the stage this is: a re-run of a passed stage begins another.
     life: int = 1
     _data_hash: str | None = None
     #: What earlier attempts of this life left behind, by name.
-    memos: dict[str, Memo] = {}
+    memos: Mapping[str, Memo] = NOTHING_YET
     #: What it is expected to use of its resources, by unit; and why that cannot be told, if so.
-    units: Mapping[str, float] = {}
+    units: Mapping[str, float] = NOTHING_YET
     unsure: str | None = None
 
     def read_data(self) -> Any:
@@ -55,11 +59,13 @@ class Lease(msgspec.Struct, eq=False):
         assert self._data_hash is not None
         return self._data_hash
 
+    def remember(self, name: str, memo: Memo) -> None:
+        """A sub-step of this life of the stage has come to this."""
+        self.memos = {**self.memos, name: memo}
+
     def moved_on(self, stage: int, now: int, result: str | None, output_hash: str | None) -> Lease:
         """The same lease at the next stage, which knows what this one put out."""
-        results = dict(self.results)
-        if result is not None:
-            results[self.stage] = result
+        results = self.results if result is None else {**self.results, self.stage: result}
         return Lease(
             self.id, self.item, stage, 1, 0, 0, self.key, self.data, now, results,
             {self.stage: output_hash or ""}, 1, self.data_hash,
@@ -100,9 +106,10 @@ def _granted(tx: Transaction, stage: int, rows: Sequence[tuple[Any, ...]]) -> li
     if before:
         found = tx.run("read_results", items=list(by_item), stages=list(before), most=EAGER_RESULT)
         for item, parent, output, result in found:
-            by_item[item].inputs[parent] = output or ""
+            lease = by_item[item]
+            lease.inputs = {**lease.inputs, parent: output or ""}
             if result is not None:
-                by_item[item].results[parent] = result
+                lease.results = {**lease.results, parent: result}
     _recall(tx, stage, by_item)
     return leases
 
@@ -110,7 +117,7 @@ def _granted(tx: Transaction, stage: int, rows: Sequence[tuple[Any, ...]]) -> li
 def _recall(tx: Transaction, stage: int, leases: dict[int, Lease]) -> None:
     """What earlier attempts left behind. Nobody else can add to it while the lease stands."""
     for item, name, *memo in tx.run("read_memos", stage=stage, items=list(leases)):
-        leases[item].memos[name] = Memo(*memo)
+        leases[item].remember(name, Memo(*memo))
     again = [item for item, lease in leases.items() if lease.rerun]
     if again:
         for item, state, life in tx.run("read_lives", stage=stage, items=again):

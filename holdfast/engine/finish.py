@@ -9,14 +9,15 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.engine.claim import Lease
+from holdfast.engine.claim import NOTHING_YET, Lease
 from holdfast.engine.register import layout
 from holdfast.engine.spend import spend
-from holdfast.model.states import PASSED, State
+from holdfast.model.states import PASSED, WORDS, State
 from holdfast.store import Transaction
 
 
@@ -45,7 +46,7 @@ class Cost(NamedTuple):
     facts: dict[str, Any]
 
 
-class Finished(msgspec.Struct, eq=False):
+class Finished(msgspec.Struct, eq=False, gc=False):
     """An attempt that came to an end: DONE, SKIPPED, FAILED, or one of the ways back."""
 
     lease: Lease
@@ -71,7 +72,7 @@ class Finished(msgspec.Struct, eq=False):
     follow_ons: Sequence[FollowOn] = ()
     costs: Sequence[Cost] = ()
     #: How many units it has really used.
-    used: Mapping[str, float] = {}
+    used: Mapping[str, float] = NOTHING_YET
     #: A provider asked for a pause of this length, which is for everyone; or has no more credit.
     cool_us: int | None = None
     out_of_credit: bool = False
@@ -85,24 +86,17 @@ class Finished(msgspec.Struct, eq=False):
 
 def end_leases(tx: Transaction, stage: int, finished: Sequence[Finished]) -> list[Finished]:
     """Delete the leases and return the attempts whose lease still stood."""
-    rows = tx.run("take_leases", stage=stage, leases=[one.lease.id for one in finished])
-    if rows:
-        tx.count(stage, State.IN_PROGRESS, -len(rows))
-    if len(rows) == len(finished):
-        return list(finished)
-    stood = {row[0] for row in rows}
-    return _without_lost(tx, stage, finished, stood)
+    lost = tx.run("take_leases", stage=stage, leases=[one.lease.id for one in finished])
+    tx.count(stage, State.IN_PROGRESS, len(lost) - len(finished))
+    return _without_lost(tx, stage, finished, lost)
 
 
 def move_leases(tx: Transaction, stage: int, onward: int, finished: Sequence[Finished]) -> list[Finished]:
     """Move the leases on to the next stage and return the attempts whose lease still stood."""
-    rows = tx.run("move_leases", stage=stage, next=onward, leases=[one.lease.id for one in finished], now=tx.now)
-    if rows:
-        tx.count(stage, State.IN_PROGRESS, -len(rows))
-        tx.count(onward, State.IN_PROGRESS, len(rows))
-    if len(rows) == len(finished):
-        return list(finished)
-    return _without_lost(tx, stage, finished, {row[0] for row in rows})
+    lost = tx.run("move_leases", stage=stage, next=onward, leases=[one.lease.id for one in finished], now=tx.now)
+    tx.count(stage, State.IN_PROGRESS, len(lost) - len(finished))
+    tx.count(onward, State.IN_PROGRESS, len(finished) - len(lost))
+    return _without_lost(tx, stage, finished, lost)
 
 
 def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished], *, timed: bool = True) -> None:
@@ -113,23 +107,28 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished], *, 
     paid = _settle_memos(tx, stage, finished)
     fresh: list[tuple[Any, ...]] = []
     again: list[tuple[Any, ...]] = []
+    times: dict[tuple[State, int], list[int]] = {}
     for one in finished:
-        lease, state, took_us, started_at = one.lease, one.state, one.took_us, one.started_at
-        cost = paid.get(lease.item, 0)
+        lease, state, took_us = one.lease, one.state, one.took_us
+        started_at = lease.since + one.waited_us
+        cost = paid.get(lease.item, 0) if paid else 0
         if one.costs:
             cost += sum(cost.amount for cost in one.costs)
         row = (
-            lease.item, stage, state, lease.attempt, lease.id, started_at, started_at + took_us, one.version,
+            lease.item, stage, WORDS[state], lease.attempt, lease.id, started_at, started_at + took_us, one.version,
             input_hash(lease.data_hash, lease.inputs) if state in PASSED else None, one.output_hash, cost, lease.life,
             one.error, one.result,
         )  # fmt: skip
         (again if lease.rerun else fresh).append(row)
-        if timed:
-            tx.count(stage, state, 1, bucket=bucket(took_us), took_us=took_us, most_us=took_us)
+        alike = (state, bucket(took_us) if timed else -1)
+        if alike in times:
+            times[alike].append(took_us)
         else:
-            tx.count(stage, state, 1)
+            times[alike] = [took_us]
     tx.run_rows("insert_outcomes", fresh)
     tx.run_rows("replace_outcomes", again)
+    for (state, number), took in times.items():
+        tx.count(stage, state, len(took), bucket=number, took_us=sum(took) * timed, most_us=max(took) * timed)
 
 
 def record_costs(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
@@ -145,7 +144,9 @@ def record_costs(tx: Transaction, stage: int, finished: Sequence[Finished]) -> N
 
 def input_hash(data_hash: str, inputs: Mapping[int, str]) -> str:
     """What a stage was given: the item's data, and what the stages before it had put out."""
-    outputs = " ".join([f"{stage}:{output}" for stage, output in sorted(inputs.items())]) if inputs else ""
+    if not inputs:
+        return data_hash
+    outputs = " ".join([f"{stage}:{output}" for stage, output in sorted(inputs.items())])
     return hashlib.blake2b(f"{data_hash} {outputs}".encode(), digest_size=16).hexdigest()
 
 
@@ -159,6 +160,7 @@ def _settle_memos(tx: Transaction, stage: int, finished: Sequence[Finished]) -> 
     return paid
 
 
+@lru_cache(maxsize=1024)
 def bucket(took_us: int) -> int:
     """Durations are counted in buckets, four to each doubling."""
     return int(math.log2(took_us) * 4) if took_us > 1 else 0
@@ -169,10 +171,15 @@ def bucket_middle_us(number: int) -> float:
     return float(2 ** ((number + 0.5) / 4))
 
 
-def _without_lost(tx: Transaction, stage: int, finished: Sequence[Finished], stood: set[int]) -> list[Finished]:
+def _without_lost(
+    tx: Transaction, stage: int, finished: Sequence[Finished], lost: Sequence[tuple[int]]
+) -> list[Finished]:  # fmt: skip
+    if not lost:
+        return list(finished)
     row = layout(tx).stages[stage]
+    gone = {lease for (lease,) in lost}
     for one in finished:
-        one.lost = one.lease.id not in stood
+        one.lost = one.lease.id in gone
         if one.lost:
             tx.record(
                 "lease_lost", pipeline=row.pipeline, item=one.lease.item, stage=stage,

@@ -17,6 +17,9 @@ class State(StrEnum):
     CANCELLED = "cancelled"  # set aside by a person
 
 
+#: As plain texts: drivers look twice at what is only like a text.
+WORDS: Mapping[State, str] = {state: state.value for state in State}
+
 #: Work still to do. A row in one of these states lies in the table of that state, and in no other.
 OPEN = frozenset({State.PENDING, State.RETRY_LATER, State.IN_PROGRESS})
 #: The states of an outcome: only a recorded action of a person moves a stage on from here.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -68,6 +68,10 @@ class Driver(Protocol):
         ...
 
     def run(self, statement: Statement, params: dict[str, Any]) -> list[Row]: ...
+
+    def run_rows(self, statement: Statement, rows: Sequence[Sequence[Any]], params: dict[str, Any]) -> list[Row]:
+        """Run a statement for all these rows."""
+        ...
 
     def run_text(self, text: str) -> list[Row]: ...
 

@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from holdfast.clock import Clock
@@ -141,6 +142,10 @@ class Postgres(Forkable):
         return self._begun(answers[-1][0][0], 0, True).now
 
     def run(self, statement: Statement, params: dict[str, Any]) -> list[Row]:
+        return self._execute(statement.text, params)
+
+    def run_rows(self, statement: Statement, rows: Sequence[Sequence[Any]], params: dict[str, Any]) -> list[Row]:
+        params["rows"] = self.dialect.pack_rows(statement.columns, rows)
         return self._execute(statement.text, params)
 
     def run_text(self, text: str) -> list[Row]:

@@ -50,6 +50,9 @@ class PostgresDialect(Dialect):
     def rows(self, columns: Sequence[tuple[str, str]]) -> str:
         return f"json_to_recordset(%(rows)s::json) AS r({', '.join(f'{name} {kind}' for name, kind in columns)})"
 
+    def values(self, columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        return f"SELECT {', '.join(f'r.{name}' for name, _ in columns)} FROM {self.rows(columns)}", ""
+
     def table(self, name: str) -> str:
         return f"{self.literal(self.schema)}.{name}"
 

@@ -13,6 +13,8 @@ import os
 import sqlite3
 import time
 from collections.abc import Sequence
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,8 @@ log = logging.getLogger("holdfast.store")
 WAL_KEPT_BYTES = 64 * 1024 * 1024
 #: Waiting longer than this for the writer's place is worth a line in the log, each time as long again.
 REPORT_SECONDS = 5.0
-
+#: Rows that are inserted by one call. Each call lets other threads have the interpreter, and waits to get it back.
+ROWS_AT_ONCE = (64, 8, 1)
 
 _from_json = msgspec.json.Decoder().decode
 
@@ -146,6 +149,17 @@ class SQLite(Forkable):
                 if self._description[0][0] == "packed":
                     answer = _from_json(rows[0][0])
         return answer
+
+    def run_rows(self, statement: Statement, rows: Sequence[Sequence[Any]], params: dict[str, Any]) -> list[Row]:
+        if not statement.row:
+            params["rows"] = self.dialect.pack_rows(statement.columns, rows)
+            return self.run(statement, params)
+        begin = 0
+        for size in ROWS_AT_ONCE:
+            while len(rows) - begin >= size:
+                self._run(_written_often(statement, size), [*chain.from_iterable(rows[begin : begin + size])])
+                begin += size
+        return []
 
     def run_text(self, text: str) -> list[Row]:
         return self._run(text, {})
@@ -274,7 +288,7 @@ class SQLite(Forkable):
             self._leave_queue()
             raise
 
-    def _run(self, text: str, params: dict[str, Any]) -> list[Row]:
+    def _run(self, text: str, params: dict[str, Any] | list[Any]) -> list[Row]:
         assert self._conn is not None
         try:
             cursor = self._conn.execute(text, params)
@@ -321,6 +335,11 @@ class SQLite(Forkable):
     def _leave_queue(self) -> None:
         if self._queue >= 0:
             fcntl.flock(self._queue, fcntl.LOCK_UN)
+
+
+@cache
+def _written_often(statement: Statement, rows: int) -> str:
+    return statement.text.replace(statement.row, ", ".join([statement.row] * rows))
 
 
 _MARK = """INSERT INTO holdfast_commits (writer, seq, at) VALUES (:writer, :seq, :now)

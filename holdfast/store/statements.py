@@ -5,6 +5,7 @@ A statement is written once. In its text
     {in name}           compares with every element of a list parameter of numbers ({in name text}: of texts);
     {list name}         stands for a list parameter of numbers as a table with one column, `value`;
     {rows a type, ...}  stands for the rows of the parameter `rows`, as a table with these columns;
+    {values a type, …}  the same as the source of an INSERT, where that is all there is to do;
     {word}              is replaced by what the dialect has for that word (`skip_locked`, for one);
     holdfast_xxx        is a table or view of ours, wherever the dialect keeps it.
 A file of the same name in the dialect's folder may define a statement again; it begins with the reason.
@@ -31,13 +32,15 @@ Params = dict[str, Any]
 class Statement:
     """One statement in one dialect: its text, and how its list parameters travel."""
 
-    __slots__ = ("columns", "lists", "name", "text")
+    __slots__ = ("columns", "lists", "name", "row", "text")
 
-    def __init__(self, name: str, text: str, lists: frozenset[str], columns: tuple[str, ...]) -> None:
+    def __init__(self, name: str, text: str, lists: frozenset[str], columns: tuple[str, ...], row: str = "") -> None:
         self.name = name
         self.text = text
         self.lists = lists
         self.columns = columns
+        #: What stands in the text for one row, and is to be written as often as there are rows; empty if all travel as one.
+        self.row = row
 
 
 class Dialect(ABC):
@@ -64,6 +67,10 @@ class Dialect(ABC):
         """The parameter `rows` as a table expression."""
 
     @abstractmethod
+    def values(self, columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        """The parameter `rows` as what an INSERT inserts, and what of it stands for one row if rows travel one by one."""
+
+    @abstractmethod
     def table(self, name: str) -> str:
         """One of our tables or views."""
 
@@ -86,8 +93,10 @@ class Dialect(ABC):
     def render(self, name: str, text: str) -> Statement:
         lists: set[str] = set()
         columns: builtins.list[tuple[str, str]] = []
+        row = ""
 
         def macro(found: re.Match[str]) -> str:
+            nonlocal row
             word, rest = found.group(1), found.group(2)
             if word == "in":
                 parameter, _, kind = rest.partition(" ")
@@ -96,16 +105,19 @@ class Dialect(ABC):
             if word == "list":
                 lists.add(rest)
                 return self.list(rest)
-            if word == "rows":
+            if word in ("rows", "values"):
                 columns.extend((column, kind) for column, kind in (part.split() for part in rest.split(",")))
-                return self.rows(columns)
+                if word == "rows":
+                    return self.rows(columns)
+                text, row = self.values(columns)
+                return text
             return self.words[word]
 
         text = self.literal(text)
         text = _MACRO.sub(macro, text)
         text = _PARAMETER.sub(lambda found: self.parameter(found.group(1)), text)
         text = _TABLE.sub(lambda found: self.table(found.group(1)), text)
-        return Statement(name, text, frozenset(lists), tuple(column for column, _ in columns))
+        return Statement(name, text, frozenset(lists), tuple(column for column, _ in columns), row)
 
     def statements(self) -> dict[str, Statement]:
         """Every statement in this dialect, by name."""

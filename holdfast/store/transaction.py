@@ -54,9 +54,7 @@ class Transaction:
             return []
         statement = self._statements[statement_name]
         points.reach(f"store.{statement_name}", rows, params)
-        packed = self._pack(statement, params)
-        packed["rows"] = self._driver.dialect.pack_rows(statement.columns, rows)
-        return self._driver.run(statement, packed)
+        return self._driver.run_rows(statement, rows, self._pack(statement, params))
 
     def records(self, statement_name: str, /, **params: Any) -> list[dict[str, Any]]:
         """Run a statement and return its rows by column name."""

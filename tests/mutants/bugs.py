@@ -133,7 +133,7 @@ def count_outside_the_transaction() -> None:
             driver = write._store.driver
             statement = write._store.statements["add_counts"]
             driver.begin_bare()
-            driver.run(statement, {"rows": driver.dialect.pack_rows(statement.columns, rows)})
+            driver.run_rows(statement, rows, {})
             driver.commit()
         return result
 

@@ -22,7 +22,9 @@ def test_both_dialects_have_the_same_statements_with_the_same_parameters():
     for name, statement in ours.items():
         assert statement.lists == theirs[name].lists, name
         assert statement.columns == theirs[name].columns, name
-        assert _parameters(statement.text, r":([a-z_]+)") == _parameters(theirs[name].text, r"%\(([a-z_]+)\)s"), name
+        named = _parameters(theirs[name].text, r"%\(([a-z_]+)\)s")
+        # Rows that are written out have no name of their own.
+        assert _parameters(statement.text, r":([a-z_]+)") == named - ({"rows"} if statement.row else set()), name
 
 
 def _parameters(text, pattern):
@@ -57,7 +59,9 @@ def _plan(store, dialect, statement, value):
     pattern = r"(?<![:\w]):([a-z_]+)" if dialect.name == "sqlite" else r"%\(([a-z_]+)\)s"
     params = dict.fromkeys(re.findall(pattern, statement.text), value)
     params |= {name: dialect.pack_list([1]) for name in statement.lists}
-    if statement.columns:
+    if statement.row:
+        params = [1] * len(statement.columns)
+    elif statement.columns:
         params["rows"] = dialect.pack_rows(statement.columns, [[1] * len(statement.columns)])
     run = store.driver._run if dialect.name == "sqlite" else store.driver._execute
     store.write(lambda tx: [run(f"EXPLAIN {step}", params) for step in statement.text.split(";\n")])
@@ -67,6 +71,32 @@ def _plan(store, dialect, statement, value):
 def test_a_word_that_the_dialect_does_not_have_is_an_error_at_once(dialect):
     with pytest.raises(KeyError, match="no_such_word"):
         dialect.render("wrong", "SELECT 1 {no_such_word}")
+
+
+def test_values_of_an_insert_are_written_out_row_by_row_or_travel_as_one():
+    text = "INSERT INTO holdfast_commits (writer, seq, at) {values writer bigint, seq bigint, at bigint}"
+    sqlite, postgres = (dialect.render("x", text) for dialect in DIALECTS)
+    assert (sqlite.text, sqlite.row) == ("INSERT INTO holdfast_commits (writer, seq, at) VALUES (?, ?, ?)", "(?, ?, ?)")
+    assert "SELECT r.writer, r.seq, r.at FROM json_to_recordset(%(rows)s::json)" in postgres.text
+    assert not postgres.row
+    assert sqlite.columns == postgres.columns == ("writer", "seq", "at")
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 63, 64, 65, 200])
+def test_as_many_rows_are_inserted_as_are_given(store, count):
+    rows = [(number, 1, number) for number in range(1000, 1000 + count)]
+
+    def work(tx):
+        statement = tx.store.driver.dialect.render(
+            "insert", "INSERT INTO holdfast_commits (writer, seq, at) {values writer bigint, seq bigint, at bigint}"
+        )
+        tx.store.driver.run_rows(statement, rows, {})
+        return tx.store.driver.run_text(
+            f"SELECT writer, seq, at FROM {tx.store.driver.dialect.table('commits')} WHERE writer >= 1000 AND seq = 1 "
+            "AND at = writer ORDER BY writer"
+        )
+
+    assert store.write(work) == rows
 
 
 def test_a_parameter_a_list_and_rows_are_written_as_each_database_wants_them():

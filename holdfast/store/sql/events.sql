@@ -1,13 +1,10 @@
 -- name: add_events
 INSERT INTO holdfast_events (at, event, pipeline, item, stage, amount, resource, data)
-SELECT r.at, r.event, r.pipeline, r.item, r.stage, r.amount, r.resource, r.data
-FROM {rows at bigint, event text, pipeline bigint, item bigint, stage bigint, amount bigint, resource text, data text};
+{values at bigint, event text, pipeline bigint, item bigint, stage bigint, amount bigint, resource text, data text};
 
 -- name: add_counts
 INSERT INTO holdfast_counts (slot, stage, state, bucket, n, total_us, most_us)
-SELECT r.slot, r.stage, r.state, r.bucket, r.n, r.total_us, r.most_us
-FROM {rows slot bigint, stage bigint, state text, bucket smallint, n bigint, total_us bigint, most_us bigint}
-WHERE true
+{values slot bigint, stage bigint, state text, bucket smallint, n bigint, total_us bigint, most_us bigint}
 ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = holdfast_counts.n + excluded.n,
     total_us = holdfast_counts.total_us + excluded.total_us,
     most_us = CASE WHEN excluded.most_us > holdfast_counts.most_us THEN excluded.most_us ELSE holdfast_counts.most_us END;

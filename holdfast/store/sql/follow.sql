@@ -16,7 +16,7 @@ SELECT i.id FROM holdfast_items i WHERE i.id {in items}
 
 -- name: add_children
 INSERT INTO holdfast_children (parent, child)
-SELECT r.parent, r.child FROM {rows parent bigint, child bigint} WHERE true
+{values parent bigint, child bigint}
 ON CONFLICT (parent, child) DO NOTHING;
 
 -- name: parents_of

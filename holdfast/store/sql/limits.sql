@@ -34,7 +34,7 @@ SELECT resource, unit, used_until FROM holdfast_buckets WHERE resource {in ids};
 
 -- name: save_buckets
 INSERT INTO holdfast_buckets (resource, unit, used_until)
-SELECT r.resource, r.unit, r.used_until FROM {rows resource bigint, unit text, used_until bigint} WHERE true
+{values resource bigint, unit text, used_until bigint}
 ON CONFLICT (resource, unit) DO UPDATE SET used_until = excluded.used_until;
 
 -- name: empty_buckets
@@ -50,7 +50,7 @@ WHERE r.resource {in ids} GROUP BY r.resource;
 
 -- name: reserve
 INSERT INTO holdfast_reservations (lease, resource, amount)
-SELECT r.lease, r.resource, r.amount FROM {rows lease bigint, resource bigint, amount bigint} WHERE true
+{values lease bigint, resource bigint, amount bigint}
 ON CONFLICT (lease, resource) DO UPDATE SET amount = excluded.amount;
 
 -- name: lower_reservations
@@ -71,7 +71,7 @@ FROM {rows resource bigint, day bigint} JOIN holdfast_spent s ON s.resource = r.
 
 -- name: add_spent
 INSERT INTO holdfast_spent (resource, day, amount)
-SELECT r.resource, r.day, r.amount FROM {rows resource bigint, day bigint, amount bigint} WHERE true
+{values resource bigint, day bigint, amount bigint}
 ON CONFLICT (resource, day) DO UPDATE SET amount = holdfast_spent.amount + excluded.amount;
 
 -- name: standing_leases

@@ -4,9 +4,7 @@ SELECT id, stage FROM holdfast_leases WHERE id {in leases} {for_update};
 
 -- name: save_memos
 INSERT INTO holdfast_memos (stage, item, name, state, version, idempotency_key, lease, estimate, cost, value, at)
-SELECT r.stage, r.item, r.name, r.state, r.version, r.idempotency_key, r.lease, r.estimate, r.cost, r.value, r.at
-FROM {rows stage bigint, item bigint, name text, state text, version text, idempotency_key text, lease bigint, estimate bigint, cost bigint, value text, at bigint}
-WHERE true
+{values stage bigint, item bigint, name text, state text, version text, idempotency_key text, lease bigint, estimate bigint, cost bigint, value text, at bigint}
 ON CONFLICT (stage, item, name) DO UPDATE SET state = excluded.state, version = excluded.version,
     idempotency_key = excluded.idempotency_key, lease = excluded.lease, estimate = excluded.estimate,
     cost = excluded.cost, value = excluded.value, at = excluded.at;

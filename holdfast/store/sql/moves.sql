@@ -15,13 +15,16 @@ SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data
 FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;
 
 -- name: take_leases
--- End leases that still stand at this stage; those that are not returned were lost before.
-DELETE FROM holdfast_leases WHERE stage = :stage AND id {in leases} RETURNING id, item;
+-- End leases that still stand at this stage, and return those that do not: they were lost before.
+WITH ended AS (DELETE FROM holdfast_leases WHERE stage = :stage AND id {in leases} RETURNING id)
+SELECT value FROM {list leases} WHERE value NOT IN (SELECT id FROM ended);
 
 -- name: move_leases
--- Let leases that still stand at this stage go on to the next one in place: no index is written.
-UPDATE holdfast_leases SET stage = :next, attempt = 1, alone = 0, rerun = 0, since = :now
-WHERE stage = :stage AND id {in leases} RETURNING id, item;
+-- Let leases that still stand at this stage go on to the next one in place (no index is written), and return the lost.
+WITH moved AS (
+    UPDATE holdfast_leases SET stage = :next, attempt = 1, alone = 0, rerun = 0, since = :now
+    WHERE stage = :stage AND id {in leases} RETURNING id)
+SELECT value FROM {list leases} WHERE value NOT IN (SELECT id FROM moved);
 
 -- name: enter_waiting
 INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun)
@@ -32,8 +35,7 @@ ON CONFLICT (stage, priority, item) DO NOTHING;
 
 -- name: enter_delayed
 INSERT INTO holdfast_delayed (item, stage, due_at, attempts, alone, rerun, error)
-SELECT r.item, r.stage, r.due_at, r.attempts, r.alone, r.rerun, r.error
-FROM {rows item bigint, stage bigint, due_at bigint, attempts int, alone smallint, rerun smallint, error text};
+{values item bigint, stage bigint, due_at bigint, attempts int, alone smallint, rerun smallint, error text};
 
 -- name: take_due
 DELETE FROM holdfast_delayed WHERE ctid = ANY(ARRAY(

@@ -1,13 +1,10 @@
 -- name: insert_outcomes
 INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, input_hash, output_hash, cost, life, error, result)
-SELECT r.item, r.stage, r.state, r.attempts, r.lease, r.started_at, r.ended_at, r.version, r.input_hash, r.output_hash, r.cost, r.life, r.error, r.result
-FROM {rows item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, input_hash text, output_hash text, cost bigint, life int, error text, result text};
+{values item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, input_hash text, output_hash text, cost bigint, life int, error text, result text};
 
 -- name: replace_outcomes
 INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, input_hash, output_hash, cost, life, error, result)
-SELECT r.item, r.stage, r.state, r.attempts, r.lease, r.started_at, r.ended_at, r.version, r.input_hash, r.output_hash, r.cost, r.life, r.error, r.result
-FROM {rows item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, input_hash text, output_hash text, cost bigint, life int, error text, result text}
-WHERE true
+{values item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, input_hash text, output_hash text, cost bigint, life int, error text, result text}
 ON CONFLICT (item, stage) DO UPDATE SET state = excluded.state, attempts = excluded.attempts, lease = excluded.lease,
     started_at = excluded.started_at, ended_at = excluded.ended_at, version = excluded.version,
     input_hash = excluded.input_hash, output_hash = excluded.output_hash, cost = excluded.cost, life = excluded.life, error = excluded.error, result = excluded.result;

@@ -12,11 +12,11 @@ FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item
 WHERE l.id > (SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_leases') - changes();
 
 -- name: take_leases
-SELECT json_group_array(json_array(id, item)) AS packed FROM holdfast_leases WHERE stage = :stage AND id {in leases};
+SELECT value FROM {list leases} WHERE NOT EXISTS (SELECT 1 FROM holdfast_leases WHERE id = value AND stage = :stage);
 DELETE FROM holdfast_leases WHERE stage = :stage AND id {in leases};
 
 -- name: move_leases
-SELECT json_group_array(json_array(id, item)) AS packed FROM holdfast_leases WHERE stage = :stage AND id {in leases};
+SELECT value FROM {list leases} WHERE NOT EXISTS (SELECT 1 FROM holdfast_leases WHERE id = value AND stage = :stage);
 UPDATE holdfast_leases SET stage = :next, attempt = 1, alone = 0, rerun = 0, since = :now
 WHERE stage = :stage AND id {in leases};
 

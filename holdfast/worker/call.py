@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -11,7 +12,7 @@ from holdfast.model.stage import StageSpec
 from holdfast.worker.context import Context
 
 
-class Call(msgspec.Struct, eq=False):
+class Call(msgspec.Struct, eq=False, gc=False):
     """One call of a handler: for one item, or for a batch."""
 
     pipeline: str
@@ -25,7 +26,7 @@ class Call(msgspec.Struct, eq=False):
     #: Set on a call that took too long and was given up: whoever runs it must not take more work.
     abandoned: bool = False
     #: One for each lease, once the handler has been given them.
-    contexts: list[Context] = []
+    contexts: Sequence[Context] = ()
     #: Whoever takes what is in it says how the call ended.
     _end: list[None] = msgspec.field(default_factory=[None].copy)
 

@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
@@ -30,7 +30,7 @@ from holdfast.engine.remember import MemoWrite
 from holdfast.errors import HoldfastError, LeaseLost, StoreBroken, StoreConflict, StoreError, StoreUnavailable
 from holdfast.model.faults import describe
 from holdfast.model.layout import Layout
-from holdfast.model.states import State
+from holdfast.model.states import FINISHED, State
 from holdfast.store import Store, Transaction
 from holdfast.worker.call import Call
 from holdfast.worker.errands import Errands
@@ -43,6 +43,9 @@ from holdfast.worker.services import Promoter, Service
 log = logging.getLogger("holdfast.worker")
 
 T = TypeVar("T")
+
+#: Looking up a member of an Enum is worth avoiding where every item passes.
+_RETRY_LATER, _PENDING = State.RETRY_LATER, State.PENDING
 
 #: Attempts that go into one transaction at most.
 MOST_SETTLED = 1000
@@ -193,7 +196,7 @@ class Committer:
         batch = self._take_inbox()
         try:
             self._errands.run()
-            orders = self._next_orders()
+            orders = self._next_orders(sum(len(many) for _, many in batch))
         except BaseException:
             self._inbox.extendleft(reversed(batch))
             raise
@@ -216,8 +219,8 @@ class Committer:
             count += len(batch[-1][1])
         return batch
 
-    def _next_orders(self) -> list[Order]:
-        """How many items of which stages to claim."""
+    def _next_orders(self, ending: int) -> list[Order]:
+        """How many items of which stages to claim, in the transaction that ends so many leases."""
         if not self._claiming:
             return []
         if self._news:
@@ -229,7 +232,7 @@ class Committer:
             self._store.cache["layout"] = known
             dry -= set(there)
             self._look_at = time.monotonic() + self._poll * random.uniform(0.8, 1.2)
-        orders = self._orders.next(self._known, time.monotonic())
+        orders = self._orders.next(self._known, time.monotonic(), ending)
         return [self._weighed(order) if self._orders.needs_weighing(order) else order for order in orders]
 
     def _weighed(self, order: Order) -> Order:
@@ -279,10 +282,12 @@ class Committer:
     def _cycle(self, tx: Transaction, finished: list[Finished], orders: list[Order]) -> Cycle:
         began = time.monotonic()
         known = layout(tx)
-        hold_resources(tx, [*(one.lease.stage for one in finished), *(order.stage for order in orders if order.weight)])
-        ended = [one for one in finished if one.state in (State.DONE, State.SKIPPED, State.FAILED)]
-        again = [one for one in finished if one.state is State.RETRY_LATER]
-        back = [one for one in finished if one.state is State.PENDING]
+        hold_resources(tx, {one.lease.stage for one in finished}.union(order.stage for order in orders if order.weight))
+        ended = [one for one in finished if one.state in FINISHED]
+        again, back = (
+            [one for one in finished if one.state == state] if len(ended) < len(finished) else []
+            for state in (State.RETRY_LATER, State.PENDING)
+        )
         moved = complete(tx, ended, self._orders.onward(known) if self._claiming else ()) if ended else []
         if again:
             fail(tx, again)
@@ -331,10 +336,8 @@ class Committer:
 
     def _deliver(self, batch: list[tuple[Call, list[Finished]]], finished: list[Finished], cycle: Cycle) -> None:
         now = time.monotonic()
-        self._hand.drop(one.lease for one in finished)
-        for _, many in batch:
-            if many and many[0].state is not State.PENDING:
-                self._hand.learn(many[0].lease.stage, many[0].took_us / 1e6 / len(many))
+        self._hand.drop(finished)
+        self._learn(batch)
         for one in finished:
             if one.lost:
                 log.warning(
@@ -343,10 +346,10 @@ class Committer:
                         f"its result is not saved, another worker has the item"
                     ),
                 )  # fmt: skip
-                continue
-            self.done[one.state] += 1
-            if one.state is State.RETRY_LATER:
+            elif one.state == _RETRY_LATER:
                 self._promoter.expect(one.delay_us)
+        for state, n in Counter([one.state for one in finished if not one.lost]).items():
+            self.done[state] += n
         known: dict[int, list[Lease]] = {}
         for lease in cycle.moved:
             known.setdefault(lease.stage, []).append(lease)
@@ -362,6 +365,16 @@ class Committer:
         if calls:
             self._hand.take(calls)
             self._start_calls(calls)
+
+    def _learn(self, batch: list[tuple[Call, list[Finished]]]) -> None:
+        """How long the handlers of a stage take, per item."""
+        took: dict[int, list[float]] = {}
+        for _, many in batch:
+            first = many[0]
+            if first.state != _PENDING:
+                took.setdefault(first.lease.stage, []).append(first.took_us / len(many))
+        for stage, times in took.items():
+            self._hand.learn(stage, sum(times) / len(times) / 1e6, len(times))
 
     def _calls(self, stage: int, leases: list[Lease], now: float, granted: float) -> list[Call]:
         pipeline, spec = self._offer[stage]
@@ -397,7 +410,7 @@ class Committer:
         except Exception:
             # Nobody can say what is wrong with it. Let go, its lease is found by those who look for such.
             log.exception("item %r, stage %r: given up", many[0].lease.key, call.spec.name)
-            self._hand.drop(finished.lease for finished in many)
+            self._hand.drop(many)
             return
         self._deliver([one], many, cycle)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
+
+import msgspec
 
 from holdfast import points
 from holdfast.clock import microseconds
@@ -22,6 +23,7 @@ from holdfast.model.money import Amount, micros
 from holdfast.model.replies import used_up_for
 from holdfast.model.resource import COOL_MOST_SECONDS
 from holdfast.model.stage import StageSpec
+from holdfast.worker.machine import Lineage
 from holdfast.worker.once import OnDoubt, Price, SubStep, check_memo_name, check_resource
 
 
@@ -31,7 +33,7 @@ class Surroundings(Protocol):
     @property
     def stopping(self) -> bool: ...
 
-    def read_result(self, pipeline: str, item: int, stage: str, known: dict[int, str]) -> str | None:
+    def read_result(self, pipeline: str, item: int, stage: str, known: Mapping[int, str]) -> str | None:
         """The result of an earlier stage as JSON text, None if it was skipped."""
         ...
 
@@ -44,31 +46,34 @@ class Surroundings(Protocol):
     def count_children(self, item: int, pipeline: str) -> dict[str, int]: ...
 
 
+class Said(msgspec.Struct, eq=False):
+    """What a handler has asked for, or told, beside its answer: it goes into the transaction that ends the attempt."""
+
+    effects: list[Effect] = []
+    follow_ons: list[FollowOn] = []
+    costs: list[Cost] = []
+    units_used: dict[str, float] = {}
+    cool_us: int | None = None
+    sub_steps: dict[str, SubStep] = {}
+
+
 class Context:
     """One attempt, as its handler sees it. It is of no use once the handler has returned."""
 
-    __slots__ = (
-        "_around", "_lease", "_memos", "_open", "_pid", "_spec", "attempt", "cool_us", "costs", "effects", "follow_ons",
-        "item", "units_used",
-    )  # fmt: skip
+    __slots__ = ("_around", "_forks", "_lease", "_open", "_spec", "attempt", "item", "said")
 
-    def __init__(self, around: Surroundings, pipeline: str, spec: StageSpec, lease: Lease, pid: int) -> None:
+    def __init__(self, around: Surroundings, pipeline: str, spec: StageSpec, lease: Lease, forks: int) -> None:
         self.item = Item(pipeline, lease.key, lease.read_data())
         #: Which attempt this is, counted from 1.
         self.attempt = lease.attempt
+        #: Most handlers say nothing but their answer.
+        self.said: Said | None = None
         self._around = around
         self._lease = lease
         self._spec = spec
-        self._memos: dict[str, SubStep] = {}
         self._open = True
-        #: The process whose attempt this is.
-        self._pid = pid
-        #: What goes into the transaction that ends the attempt.
-        self.effects: list[Effect] = []
-        self.follow_ons: list[FollowOn] = []
-        self.costs: list[Cost] = []
-        self.units_used: dict[str, float] = {}
-        self.cool_us: int | None = None
+        #: Tells the process whose attempt this is.
+        self._forks = forks
 
     def effect(self, function: Callable[..., Any], *args: Any) -> None:
         """Have `function(connection, *args)` run inside the transaction that completes this stage.
@@ -76,10 +81,10 @@ class Context:
         `connection` is a SQLAlchemy Connection to the store's database. If it raises, the attempt fails as if the handler
         had raised, and nothing of it is visible. It may run more than once, and takes effect once.
         """
-        self._check()
+        said = self._say()
         if not callable(function):
             raise UsageError(f"{self._where}: effect({function!r}): give a function that takes a connection")
-        self.effects.append(Effect(function, args))
+        said.effects.append(Effect(function, args))
 
     def once(
         self,
@@ -98,9 +103,9 @@ class Context:
         between the two, the call is in doubt, and `on_doubt` decides: `"retry"` calls again with the same idempotency key,
         `"hold"` fails the item until a person has decided, a function gets the idempotency key and asks the provider.
         """
-        self._check()
+        sub_steps = self._say().sub_steps
         sub_step = SubStep(
-            self._around, self._lease, self._spec, name, function, args, cost, estimate, on_doubt, resource, self._memos
+            self._around, self._lease, self._spec, name, function, args, cost, estimate, on_doubt, resource, sub_steps
         )
         return sub_step.run_async() if self._spec.is_async else sub_step.run()
 
@@ -118,7 +123,7 @@ class Context:
         If the key exists: `"skip"` leaves the item, `"rerun"` begins it again unless it is waiting or running, `"merge"`
         unites the data. A `child` is one that a stage with `after_children=` of this item waits for.
         """
-        self._check()
+        said = self._say()
         if not isinstance(pipeline, str):
             raise UsageError(f"{self._where}: submit: pipeline {pipeline!r} is not a name")
         if when_exists not in WHEN_EXISTS:
@@ -129,13 +134,13 @@ class Context:
             raise UsageError(f"{self._where}: submit: data is {type(data).__name__}, not an object")
         try:
             text = codec.encode(dict(data or {}))
-            self.follow_ons.append(FollowOn(pipeline, check_key(key), text, when_exists, child))
+            said.follow_ons.append(FollowOn(pipeline, check_key(key), text, when_exists, child))
         except (ValueRefused, UsageError) as error:
             raise UsageError(f"{self._where}: submit: {error}") from None
 
     def cost(self, amount: Amount, resource: str | None = None, **facts: Any) -> None:
         """Record money this attempt has spent, with facts about it; it counts however the attempt ends."""
-        self._check()
+        said = self._say()
         spent = micros(amount, what=f"{self._where}: cost")
         check_resource(resource, f"{self._where}: cost")
         taken = sorted(_TOLD_ANYWAY & facts.keys())
@@ -147,25 +152,25 @@ class Context:
             codec.encode(facts)
         except ValueRefused as error:
             raise UsageError(f"{self._where}: cost: {error}") from None
-        self.costs.append(Cost(spent, resource, facts))
+        said.costs.append(Cost(spent, resource, facts))
         points.reach("cost", self.item.pipeline, self._spec.name, spent)
 
     def used(self, **units: float) -> None:
         """Tell how many units this attempt has really used, instead of what was expected: `ctx.used(tokens=812)`. Several
         calls add up."""
-        self._check()
+        used = self._say().units_used
         for unit, n in units.items():
             if not _is_number(n) or not 0 <= n <= 1e12:
                 raise UsageError(f"{self._where}: used({unit}={n!r}): give a number from zero to a million millions")
-            self.units_used[unit] = self.units_used.get(unit, 0) + n
+            used[unit] = used.get(unit, 0) + n
 
     def heed(self, headers: Mapping[str, Any]) -> None:
         """Show the headers of a reply: if they say that nothing is left until a time (`X-RateLimit-Remaining: 0`), everyone who
         uses the same resource waits until then."""
-        self._check()
+        said = self._say()
         after = used_up_for(headers)
         if after is not None:
-            self.cool_us = max(self.cool_us or 0, microseconds(min(after, COOL_MOST_SECONDS)))
+            said.cool_us = max(said.cool_us or 0, microseconds(min(after, COOL_MOST_SECONDS)))
 
     def idempotency_key(self, name: str) -> str:
         """A key for a provider that knows such keys: the same in every attempt, another one when the stage is run anew."""
@@ -219,13 +224,19 @@ class Context:
     def _where(self) -> str:
         return f"item {self.item.key!r}, stage {self._spec.name!r}"
 
+    def _say(self) -> Said:
+        self._check()
+        if self.said is None:
+            self.said = Said()
+        return self.said
+
     def _check(self) -> None:
         if not self._open:
             raise UsageError(
                 f"item {self.item.key!r}, stage {self._spec.name!r}: attempt {self.attempt} is over, "
                 f"and its context cannot be used; wait for your own threads before the handler returns"
             )
-        if self._pid != os.getpid():
+        if self._forks != Lineage.forks:
             raise UsageError(
                 f"item {self.item.key!r}, stage {self._spec.name!r}: a forked process cannot use the context; "
                 f"return what it found to the handler"

@@ -72,5 +72,5 @@ class Errands:
                 )
             else:
                 kept = Memo(memo.state, memo.version, memo.idempotency_key, memo.cost, memo.value)
-                memo.lease.memos[memo.name] = kept
+                memo.lease.remember(memo.name, kept)
                 future.set_result(None)

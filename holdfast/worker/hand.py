@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.engine.claim import Lease
+from holdfast.engine.finish import Finished
 from holdfast.worker.call import Call
 
 #: Waiting calls should be started within this time.
@@ -43,23 +43,25 @@ class Hand:
             for lease in call.leases:
                 self._calls[lease.id] = call
 
-    def drop(self, leases: Iterable[Lease]) -> None:
-        for lease in leases:
+    def drop(self, finished: Iterable[Finished]) -> None:
+        for one in finished:
             # A lease that moved on has this number too; it is taken again afterwards.
-            self._calls.pop(lease.id, None)
+            self._calls.pop(one.lease.id, None)
 
-    def learn(self, stage: int, took_seconds: float) -> None:
-        """A call of this stage took so long per item."""
+    def learn(self, stage: int, took_seconds: float, calls: int = 1) -> None:
+        """So many calls of this stage took so long per item, on average."""
         old = self._pace.get(stage)
-        self._pace[stage] = took_seconds if old is None else old + WEIGHT * (took_seconds - old)
+        weight = 1 - (1 - WEIGHT) ** calls
+        self._pace[stage] = took_seconds if old is None else old + weight * (took_seconds - old)
 
     def pace(self, stage: int) -> float | None:
         """Seconds per item at this stage, as far as is known."""
         return self._pace.get(stage)
 
-    def room(self, stage: int, per_call: int, alone: bool) -> int:
-        """How many items of this stage to claim now."""
+    def room(self, stage: int, per_call: int, alone: bool, ending: int) -> int:
+        """How many items of this stage to claim now, in the transaction that ends so many leases."""
         running = self._concurrency * per_call
         pace = self._pace.get(stage)
         ahead = 0 if pace is None or alone else round(self._concurrency * HORIZON_SECONDS / max(pace, 1e-6))
-        return min(running + min(ahead, MOST_AHEAD) - len(self._calls), max(MOST_CLAIMED, per_call))
+        held = len(self._calls) - ending
+        return min(running + min(ahead, MOST_AHEAD) - held, max(MOST_CLAIMED, per_call))

@@ -233,7 +233,7 @@ class _Child:
             except UsageError as error:
                 self._send({"here": str(error)})
 
-    def read_result(self, pipeline: str, item: int, stage: str, known: dict[int, str]) -> str | None:
+    def read_result(self, pipeline: str, item: int, stage: str, known: Mapping[int, str]) -> str | None:
         for number, text in known.items():
             name, spec = self._offer.get(number, ("", None))
             if name == pipeline and spec is not None and spec.name == stage:

@@ -9,6 +9,20 @@ from pathlib import Path
 from holdfast.clock import boot_id
 
 
+class Lineage:
+    """Tells a process from those forked from it, which costs less than asking the system each time."""
+
+    #: One more in a forked child than in its parent.
+    forks = 0
+
+    @classmethod
+    def fork(cls) -> None:
+        cls.forks += 1
+
+
+os.register_at_fork(after_in_child=Lineage.fork)
+
+
 def this_host() -> str:
     """Equal for two processes only if they can see each other: same boot, same process namespace."""
     try:

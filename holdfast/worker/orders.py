@@ -82,8 +82,8 @@ class Orders:
     def wake_at(self) -> float:
         return min((until for until, _ in self._resting.values()), default=float("inf"))
 
-    def next(self, known: Layout | None, now: float) -> list[Order]:
-        """What to claim now."""
+    def next(self, known: Layout | None, now: float, ending: int = 0) -> list[Order]:
+        """What to claim now, in the transaction that ends so many leases."""
         if len(self._dry) == len(self._offer):
             return []
         orders: list[Order] = []
@@ -97,7 +97,7 @@ class Orders:
                 if pipeline in still:
                     continue
                 limited = known is not None and bool(known.resources_of(stage))
-                room = self._hand.room(stage, spec.batch or 1, limited or spec.isolate is not None)
+                room = self._hand.room(stage, spec.batch or 1, limited or spec.isolate is not None, ending)
                 if room > 0:
                     estimate = spec.estimate if isinstance(spec.estimate, int) else 0
                     orders.append(Order(stage, room, Weight(estimate) if limited else None))

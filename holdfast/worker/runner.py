@@ -24,9 +24,13 @@ from holdfast.model.replies import heard
 from holdfast.model.resource import COOL_MOST_SECONDS, COOL_SECONDS
 from holdfast.model.states import PASSED, State
 from holdfast.worker.call import Call
-from holdfast.worker.context import BatchContext, Context, Surroundings
+from holdfast.worker.context import BatchContext, Context, Said, Surroundings
+from holdfast.worker.machine import Lineage
 
 log = logging.getLogger("holdfast.worker")
+
+#: Looking up a member of an Enum is worth avoiding where every item passes.
+_DONE = State.DONE
 
 #: When to come back to work that found the database away.
 AWAY_US = 2_000_000
@@ -38,7 +42,7 @@ class Runner:
     def __init__(self, around: Surroundings, rng: random.Random | None = None) -> None:
         self._around = around
         self._rng = rng or random.Random()
-        self._pid = os.getpid()
+        self._forks = Lineage.forks
 
     def run(self, call: Call, clock: Callable[[], float]) -> list[Finished]:
         """Run a sync handler to its end, whatever it raises or returns."""
@@ -87,7 +91,7 @@ class Runner:
 
     def _end_fork(self, call: Call) -> None:
         """A handler that forked, and came back here in the child: there is no worker in that process to go on with."""
-        if os.getpid() != self._pid:
+        if Lineage.forks != self._forks:
             where = f"item {call.leases[0].key!r}, stage {call.spec.name!r}"
             print(f"holdfast: {where}: a forked process came back from the handler and is ended", file=sys.stderr)
             os._exit(1)
@@ -119,10 +123,10 @@ class Runner:
             if lease.unsure is not None:
                 raise UsageError(lease.unsure)
         if call.spec.batch is None:
-            context = Context(self._around, call.pipeline, call.spec, leases[0], self._pid)
-            call.contexts = [context]
+            context = Context(self._around, call.pipeline, call.spec, leases[0], self._forks)
+            call.contexts = (context,)
             return context.item, context
-        call.contexts = [Context(self._around, call.pipeline, call.spec, lease, self._pid) for lease in leases]
+        call.contexts = [Context(self._around, call.pipeline, call.spec, lease, self._forks) for lease in leases]
         batch = BatchContext(call.contexts)
         return batch.items, batch
 
@@ -142,13 +146,16 @@ class Runner:
             return self._outcome(call, lease, answer)
         try:
             result = codec.encode(answer)
-            if call.spec.normalise is not None:
-                answer = call.spec.normalise(codec.decode(result))
+            normalise = call.spec.normalise
+            if normalise is not None:
+                answer = normalise(codec.decode(result))
             output_hash = NOTHING if answer is None else codec.digest(answer)
-            return self._finished(call, lease, State.DONE, result=result, output_hash=output_hash)
         except ValueRefused as error:
             text = f"item {lease.key!r}, stage {call.spec.name!r}: the result cannot be kept: {error}"
             return self._finished(call, lease, State.FAILED, error=text, traceback=text)
+        finished = Finished(lease, _DONE, call.spec.version, result, output_hash)
+        self._complete(finished, call)
+        return finished
 
     def _outcome(self, call: Call, lease: Lease, answer: BaseException) -> Finished:
         """An answer that is no value: one of ours, or an exception that was returned for one item of a batch."""
@@ -192,13 +199,23 @@ class Runner:
         )
 
     def _finished(self, call: Call, lease: Lease, state: State, **more: Any) -> Finished:
-        finished = Finished(lease, state, call.spec.version, took_us=call.took_us, waited_us=call.waited_us, **more)
-        if call.contexts:
-            context = call.contexts[0] if len(call.leases) == 1 else call.contexts[call.leases.index(lease)]
-            finished.costs, finished.used = context.costs, context.units_used
-            if finished.cool_us is None:
-                finished.cool_us = context.cool_us
-            if state in PASSED and (context.effects or context.follow_ons):
-                finished.effects, finished.follow_ons = context.effects, context.follow_ons
-                finished.backoff_us = microseconds(call.spec.backoff.delay(lease.attempt, self._rng))
+        finished = Finished(lease, state, call.spec.version, **more)
+        self._complete(finished, call)
         return finished
+
+    def _complete(self, finished: Finished, call: Call) -> None:
+        """Add what the call knows: how long it took, and what its handler has said on the way."""
+        finished.took_us, finished.waited_us = call.took_us, call.waited_us
+        contexts = call.contexts
+        if contexts:
+            context = contexts[0] if len(contexts) == 1 else contexts[call.leases.index(finished.lease)]
+            if context.said is not None:
+                self._add_said(finished, context.said, call)
+
+    def _add_said(self, finished: Finished, said: Said, call: Call) -> None:
+        finished.costs, finished.used = said.costs, said.units_used
+        if finished.cool_us is None:
+            finished.cool_us = said.cool_us
+        if finished.state in PASSED and (said.effects or said.follow_ons):
+            finished.effects, finished.follow_ons = said.effects, said.follow_ons
+            finished.backoff_us = microseconds(call.spec.backoff.delay(finished.lease.attempt, self._rng))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ _LENGTH = struct.Struct("!I")
 
 
 def send(line: socket.socket, message: Any) -> None:
-    body = msgspec.json.encode(message)
+    body = msgspec.json.encode(message, enc_hook=_plain)
     line.sendall(_LENGTH.pack(len(body)) + body)
 
 
@@ -20,6 +21,12 @@ def receive(line: socket.socket) -> Any:
     """The next message; EOFError if the other side is gone, TimeoutError if the socket's timeout passes."""
     (length,) = _LENGTH.unpack(_exactly(line, _LENGTH.size))
     return msgspec.json.decode(_exactly(line, length))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a {type(value).__name__} cannot be sent")
 
 
 def _exactly(line: socket.socket, size: int) -> bytes:

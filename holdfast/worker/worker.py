@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import FrameType
@@ -32,6 +32,7 @@ from holdfast.worker import machine
 from holdfast.worker.call import Call
 from holdfast.worker.committer import Committer
 from holdfast.worker.companion import Around, Companion, Company
+from holdfast.worker.garbage import old_objects_left_alone
 from holdfast.worker.guarding import Guarding
 from holdfast.worker.hand import Hand
 from holdfast.worker.isolated import Isolated
@@ -42,6 +43,8 @@ from holdfast.worker.services import Auditor, Backfiller, Folder, Gatekeeper, Pr
 from holdfast.worker.threads import Threads
 
 log = logging.getLogger("holdfast.worker")
+
+_ISOLATED = int(Alone.ISOLATED)
 
 #: After so many calls in a row that came too late, one begins all the same.
 MOST_LATE = 10
@@ -115,7 +118,7 @@ class Worker:
     def stopping(self) -> bool:
         return self._stop_requests > 0 or not self._pulse.trusted
 
-    def read_result(self, pipeline: str, item: int, stage: str, known: dict[int, str]) -> str | None:
+    def read_result(self, pipeline: str, item: int, stage: str, known: Mapping[int, str]) -> str | None:
         row = self._layout.find(pipeline, stage)
         if row is None:
             raise UsageError(f"pipeline {pipeline!r} has no stage {stage!r}")
@@ -158,26 +161,30 @@ class Worker:
         restore = (
             self._catch_signals(on_signal) if signals and threading.current_thread() is threading.main_thread() else {}
         )
-        try:
-            self.start()
-            next_tick = time.monotonic()
-            while not self._stop_requests and self._committer.broken is None and not self._unfit:
-                if until_drained and self._committer.drained.is_set():
-                    break
-                if on_tick is not None and time.monotonic() >= next_tick:
-                    on_tick()
-                    next_tick = time.monotonic() + tick_seconds
-                self._bell.wait(LOOK_SECONDS if len(self._hand) else 0.05)
-                self._bell.clear()
-                self._look()
-        finally:
-            self._finish()
-            for number, handler in restore.items():
-                signal.signal(number, handler)
+        with old_objects_left_alone():
+            try:
+                self._live(until_drained, on_tick, tick_seconds)
+            finally:
+                self._finish()
+                for number, handler in restore.items():
+                    signal.signal(number, handler)
         if self._committer.broken is not None:
             raise self._committer.broken
         if self._unfit:
             raise HoldfastError("this process is not fit to go on (its log says why): a new one must take over")
+
+    def _live(self, until_drained: bool, on_tick: Callable[[], None] | None, tick_seconds: float) -> None:
+        self.start()
+        next_tick = time.monotonic()
+        while not self._stop_requests and self._committer.broken is None and not self._unfit:
+            if until_drained and self._committer.drained.is_set():
+                break
+            if on_tick is not None and time.monotonic() >= next_tick:
+                on_tick()
+                next_tick = time.monotonic() + tick_seconds
+            self._bell.wait(LOOK_SECONDS if len(self._hand) else 0.05)
+            self._bell.clear()
+            self._look()
 
     def stop(self) -> None:
         """Stop claiming, let running handlers end within the grace; called again: hand everything back at once."""
@@ -295,16 +302,17 @@ class Worker:
     # Between the parts --------------------------------------------------------------------------------------------
 
     def _start_calls(self, calls: list[Call]) -> None:
-        isolated = [call for call in calls if call.spec.isolate or call.leases[0].alone >= Alone.ISOLATED]
-        rest = (
-            [call for call in calls if not call.spec.isolate and call.leases[0].alone < Alone.ISOLATED]
-            if isolated
-            else calls
-        )
+        isolated: list[Call] = []
+        lanes: list[Call] = []
+        threads: list[Call] = []
+        for call in calls:
+            spec = call.spec
+            if spec.isolate or call.leases[0].alone >= _ISOLATED:
+                isolated.append(call)
+            else:
+                (lanes if spec.is_async else threads).append(call)
         if isolated:
             self._isolated.submit(isolated)
-        lanes = [call for call in rest if call.spec.is_async]
-        threads = [call for call in rest if not call.spec.is_async] if len(lanes) < len(rest) else []
         if lanes:
             self._lanes.submit(lanes)
         if threads:

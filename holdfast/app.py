@@ -84,6 +84,7 @@ class Holdfast:
         self._lock = threading.RLock()
         self._store = open_store(self.url, create=create, clock=clock)
         self._ready = False
+        self._registered = False
 
     # Setting up ---------------------------------------------------------------------------------------------------
 
@@ -115,6 +116,7 @@ class Holdfast:
             changed = [spec for spec in self.pipelines if not self.store.read(partial(is_registered, spec=spec))]
             done = {spec.name: self.store.write(partial(register, spec=spec), exclusive=True) for spec in changed}
             self.declare(self._said)
+            self._registered = True
             return done
 
     def declare(self, said: Declared) -> list[str]:
@@ -153,7 +155,8 @@ class Holdfast:
             raise UsageError(f"priority {priority!r} is not a whole number; smaller ones are claimed first")
         total = Added(0, 0, 0)
         with self._lock:
-            self.register()
+            if not self._registered:
+                self.register()
             if connection is not None:
                 with self.store.within(connection) as tx:
                     return add.add_items(tx, pipeline, ready, merge, priority)
@@ -165,7 +168,7 @@ class Holdfast:
         return total
 
     def _look(self, pipeline: str, items: list[NewItem], merge: Merge) -> dict[str, Looked]:
-        there = self.store.read(partial(add.look_up, pipeline=pipeline, items=items))
+        there = self.store.glance(partial(add.look_up, pipeline=pipeline, items=items))
         given = {item.key: item.data for item in items}
         return {key: Looked(old, add.merged(merge, key, old, given[key])) for key, old in there.items()}
 
@@ -181,8 +184,9 @@ class Holdfast:
             if not items:
                 return total
             decide = add.as_looked(looked)
+            known = [key for key in looked if key not in same]
             done = self.store.write(
-                partial(add.upsert, pipeline=pipeline, items=items, decide=decide, priority=priority)
+                partial(add.upsert, pipeline=pipeline, items=items, decide=decide, priority=priority, known=known)
             )
             total += done.added
             # Somebody else has changed these since the look.

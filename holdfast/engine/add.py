@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -88,15 +88,23 @@ Decide = Callable[[str, str, str], str | None]
 
 
 def look_up(tx: Transaction, pipeline: str, items: list[NewItem]) -> dict[str, str]:
-    """The data of those of the items that are there, by key; keeps nobody waiting."""
-    return {key: data for _, key, data in tx.run("look_up_keys", pipeline=_number(tx, pipeline), keys=_keys(items))}
+    """The data of those of the items that are there, by key; keeps nobody waiting. One statement."""
+    return dict(tx.run("look_up_keys", pipeline=pipeline, keys=[item.key for item in items]))
 
 
-def upsert(tx: Transaction, pipeline: str, items: list[NewItem], decide: Decide, priority: int = 0) -> Upserted:
-    """Insert new items, which enter the first stages, and change known ones as decided; unchanged ones cost no write."""
+def upsert(
+    tx: Transaction, pipeline: str, items: list[NewItem], decide: Decide, priority: int = 0,
+    known: Collection[str] | None = None,
+) -> Upserted:  # fmt: skip
+    """Insert new items, which enter the first stages, and change known ones as decided; unchanged ones cost no write.
+
+    `known` are the keys that were there a moment ago, if the caller has looked.
+    """
     number = _number(tx, pipeline)
     left = {item.key: item for item in items}
-    done = _change_known(tx, number, left, decide, Upserted({}, {}, 0, []))
+    done = Upserted({}, {}, 0, [])
+    if known is None or known:
+        done = _change_known(tx, number, left, [*left] if known is None else [*known], decide, done)
     while left:
         # In the order given: it is the order of claiming. Two who add the same keys in other orders at once may wait for
         # each other; the database lets one of them begin again.
@@ -106,9 +114,9 @@ def upsert(tx: Transaction, pipeline: str, items: list[NewItem], decide: Decide,
             del left[key]
         if left:
             # Somebody else added these a moment ago, and has committed by now.
-            done = _change_known(tx, number, left, decide, done)
+            done = _change_known(tx, number, left, [*left], decide, done)
     first = [stage.id for stage in layout(tx).of_pipeline(pipeline) if not stage.after]
-    tx.run_rows("enter_waiting", [(item, stage, 0, 0, 0) for stage in first for item in done.born.values()])
+    tx.run_rows("begin_waiting", [(stage, priority, item, 0, 0, 0) for stage in first for item in done.born.values()])
     for stage in first:
         tx.count(stage, State.PENDING, len(done.born))
     if done.born:
@@ -134,11 +142,11 @@ def as_looked(looked: Mapping[str, Looked]) -> Decide:
 
 
 def _change_known(
-    tx: Transaction, pipeline: int, left: dict[str, NewItem], decide: Decide, done: Upserted
+    tx: Transaction, pipeline: int, left: dict[str, NewItem], keys: list[str], decide: Decide, done: Upserted
 ) -> Upserted:  # fmt: skip
-    """Move the items that exist out of `left`, and change those for which something else was decided."""
+    """Move those of these items that exist out of `left`, and change those for which something else was decided."""
     updates: list[tuple[int, str]] = []
-    for number, key, data in tx.run("read_by_keys", pipeline=pipeline, keys=list(left)):
+    for number, key, data in tx.run("read_by_keys", pipeline=pipeline, keys=keys):
         item = left.pop(key)
         new = decide(key, data, item.data)
         if new is None:
@@ -156,10 +164,6 @@ def _number(tx: Transaction, pipeline: str) -> int:
     if number is None:
         raise UsageError(f"there is no pipeline {pipeline!r} in this store")
     return number
-
-
-def _keys(items: list[NewItem]) -> list[str]:
-    return [item.key for item in items]
 
 
 def merged(merge: Merge, key: str, old: str, new: str) -> str:

@@ -2,7 +2,8 @@
 SELECT id, key, data FROM holdfast_items WHERE pipeline = :pipeline AND key {in keys text} ORDER BY id {for_update};
 
 -- name: look_up_keys
-SELECT id, key, data FROM holdfast_items WHERE pipeline = :pipeline AND key {in keys text};
+SELECT key, data FROM holdfast_items
+WHERE pipeline = (SELECT id FROM holdfast_pipelines WHERE name = :pipeline) AND key {in keys text};
 
 -- name: insert_items
 -- A key that another transaction has just added is left to it; the caller reads it then.

@@ -82,6 +82,12 @@ class Memo(NamedTuple):
     value: str | None
 
 
+def look_for_work(tx: Transaction, stages: Sequence[int]) -> tuple[int, list[int]]:
+    """The generation, and those of the stages in which something can be claimed. One statement."""
+    [(_, generation), *found] = tx.run("look_for_work", stages=list(stages))
+    return generation, [stage for stage, _ in found]
+
+
 def claim(tx: Transaction, worker: int, stage: int, most: int) -> list[Lease]:
     """Take up to `most` waiting items of a stage, best first. The attempt counts from here, whatever happens."""
     return _granted(tx, stage, tx.run("claim", stage=stage, worker=worker, most=most, now=tx.now))
@@ -97,28 +103,34 @@ def _granted(tx: Transaction, stage: int, rows: Sequence[tuple[Any, ...]]) -> li
         return []
     tx.count(stage, State.PENDING, -len(rows))
     tx.count(stage, State.IN_PROGRESS, len(rows))
+    now = tx.now
     leases = [
-        Lease(id_, item, stage, attempt, alone, rerun, key, data, tx.now)
-        for id_, item, attempt, alone, rerun, key, data in rows
+        Lease(id_, item, stage, attempt, alone, rerun, key, data, now)
+        for id_, item, attempt, alone, rerun, key, data, _ in rows
     ]
     before = layout(tx).parents(stage)
-    by_item = {lease.item: lease for lease in leases}
     if before:
+        by_item = {lease.item: lease for lease in leases}
         found = tx.run("read_results", items=list(by_item), stages=list(before), most=EAGER_RESULT)
         for item, parent, output, result in found:
             lease = by_item[item]
             lease.inputs = {**lease.inputs, parent: output or ""}
             if result is not None:
                 lease.results = {**lease.results, parent: result}
-    _recall(tx, stage, by_item)
+    _recall(tx, stage, {row[1]: lease for row, lease in zip(rows, leases, strict=True) if row[-1]})
+    _revive(tx, stage, {lease.item: lease for lease in leases if lease.rerun})
     return leases
 
 
 def _recall(tx: Transaction, stage: int, leases: dict[int, Lease]) -> None:
     """What earlier attempts left behind. Nobody else can add to it while the lease stands."""
-    for item, name, *memo in tx.run("read_memos", stage=stage, items=list(leases)):
-        leases[item].remember(name, Memo(*memo))
-    again = [item for item, lease in leases.items() if lease.rerun]
-    if again:
-        for item, state, life in tx.run("read_lives", stage=stage, items=again):
+    if leases:
+        for item, name, *memo in tx.run("read_memos", stage=stage, items=list(leases)):
+            leases[item].remember(name, Memo(*memo))
+
+
+def _revive(tx: Transaction, stage: int, leases: dict[int, Lease]) -> None:
+    """Which life of the stage these are."""
+    if leases:
+        for item, state, life in tx.run("read_lives", stage=stage, items=list(leases)):
             leases[item].life = life + (state in PASSED)

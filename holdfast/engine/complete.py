@@ -8,7 +8,7 @@ not at all. What a stage that ran again sets in motion is a wave of its own.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from holdfast.engine.claim import Lease
@@ -40,8 +40,12 @@ def complete(tx: Transaction, finished: Sequence[Finished], onward: Collection[i
     finished, failed = run_effects(tx, finished)
     fail(tx, [one for one in failed if one.state is State.RETRY_LATER])
     finished += [one for one in failed if one.state is not State.RETRY_LATER]
-    for stage, same in groupby(sorted(finished, key=_stage_and_lease), key=lambda one: one.lease.stage):
-        moved += _complete_stage(tx, stage, list(same), onward)
+    by_stage: dict[int, list[Finished]] = {}
+    for one in finished:
+        by_stage.setdefault(one.lease.stage, []).append(one)
+    for stage in sorted(by_stage):
+        # In order: two who end leases of others, as a wave does, never wait for each other.
+        moved += _complete_stage(tx, stage, sorted(by_stage[stage], key=attrgetter("lease.id")), onward)
     return moved
 
 
@@ -91,7 +95,3 @@ def _enter(tx: Transaction, stage: int, items: Sequence[int]) -> None:
         tx.run_rows("enter_waiting", [(item, stage, 0, 0, 0) for item in items])
         tx.count(stage, State.PENDING, len(items))
         tx.tell_idle_workers()
-
-
-def _stage_and_lease(one: Finished) -> tuple[int, int]:
-    return one.lease.stage, one.lease.id

@@ -22,11 +22,6 @@ from holdfast.store import Transaction
 Facts = dict[str, Any]
 
 
-def stages_with_work(tx: Transaction, stages: Sequence[int]) -> list[int]:
-    """Those of the stages in which something can be claimed."""
-    return [row[0] for row in tx.run("stages_with_work", stages=list(stages))] if stages else []
-
-
 def unfinished(tx: Transaction, stages: Sequence[int]) -> bool:
     """Is anything still to be done in these stages, by anyone?"""
     known = layout(tx).stages

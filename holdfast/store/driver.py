@@ -53,7 +53,13 @@ class Driver(Protocol):
         """Begin a write; `exclusive` keeps every other write out until it ends."""
         ...
 
-    def begin_read(self) -> Begun: ...
+    def ready(self) -> None:
+        """Make sure that there is a connection, for a statement outside of any transaction."""
+        ...
+
+    def begin_read(self, *, asked: bool = False) -> Begun:
+        """Begin a look at one unchanging view; the generation is told if asked for, and -1 otherwise."""
+        ...
 
     def over(self, raw: Any) -> Driver:
         """A driver that speaks over the caller's connection, and leaves its transaction to the caller."""
@@ -115,7 +121,7 @@ class Driver(Protocol):
     def close(self) -> None: ...
 
     def notify(self) -> None:
-        """Tell idle workers, once this transaction commits, that there is something to claim."""
+        """Let idle workers know, when this transaction commits, that there is something to claim."""
         ...
 
     def listener(self) -> Listener: ...

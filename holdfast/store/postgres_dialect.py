@@ -10,9 +10,14 @@ from typing import Any
 import msgspec
 from psycopg import sql
 
-from holdfast.store.statements import Dialect
+from holdfast.store.statements import Dialect, Statement
 
 _to_json = msgspec.json.Encoder().encode
+_to_json_lines = msgspec.json.Encoder().encode_lines
+
+#: As JSON writes rows. Both escape a quote, and what escapes, with a backslash; only JSON so writes a line break.
+COPY_FORMAT = """FROM STDIN WITH (FORMAT csv, NULL 'null', ESCAPE '\\')"""
+_DIFFERENT = re.compile(rb'\\[^"]')
 
 
 class PostgresDialect(Dialect):
@@ -51,7 +56,8 @@ class PostgresDialect(Dialect):
         return f"json_to_recordset(%(rows)s::json) AS r({', '.join(f'{name} {kind}' for name, kind in columns)})"
 
     def values(self, columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
-        return f"SELECT {', '.join(f'r.{name}' for name, _ in columns)} FROM {self.rows(columns)}", ""
+        selected = f"SELECT {', '.join(f'r.{name}' for name, _ in columns)} FROM {self.rows(columns)}"
+        return selected, selected
 
     def table(self, name: str) -> str:
         return f"{self.literal(self.schema)}.{name}"
@@ -66,6 +72,20 @@ class PostgresDialect(Dialect):
 
     def pack_rows(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
         return _to_json([dict(zip(columns, row, strict=True)) for row in rows]).decode()
+
+    def copy_text(self, statement: Statement) -> str | None:
+        """A COPY that does what this INSERT does, if there is one."""
+        if not statement.row or not statement.text.endswith(statement.row):
+            return None
+        return statement.text.replace("INSERT INTO", "COPY", 1).replace(statement.row, COPY_FORMAT).replace("%%", "%")
+
+    def pack_copy(self, rows: Sequence[Sequence[Any]]) -> bytes | None:
+        """Rows for that COPY: a JSON array without its brackets is a line of CSV. None if a text in them has a line break or
+        another character that the two write differently."""
+        lines = _to_json_lines(rows)
+        if b"\\" in lines and _DIFFERENT.search(lines.replace(b"\\\\", b"")):
+            return None
+        return lines[1:-2].replace(b"]\n[", b"\n")
 
     def glob_pattern(self, pattern: str) -> str:
         escaped = re.sub(r"([\\%_])", r"\\\1", pattern)

@@ -39,7 +39,7 @@ class Statement:
         self.text = text
         self.lists = lists
         self.columns = columns
-        #: What stands in the text for one row, and is to be written as often as there are rows; empty if all travel as one.
+        #: What stands in the text of an INSERT for its rows, for a driver that has a quicker way for many.
         self.row = row
 
 
@@ -68,7 +68,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def values(self, columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
-        """The parameter `rows` as what an INSERT inserts, and what of it stands for one row if rows travel one by one."""
+        """The parameter `rows` as what an INSERT inserts, and that part of it which stands for the rows."""
 
     @abstractmethod
     def table(self, name: str) -> str:

@@ -22,7 +22,7 @@ from holdfast.errors import (
     StoreUnavailable,
     UsageError,
 )
-from holdfast.store.driver import Driver, Limits, Listener
+from holdfast.store.driver import Begun, Driver, Limits, Listener
 from holdfast.store.enlist import engine_over
 from holdfast.store.statements import Statement, Statements
 from holdfast.store.transaction import Transaction, user_code
@@ -33,6 +33,9 @@ T = TypeVar("T")
 CONFLICT_TRIES = 8
 #: How long a plain call waits for a database that is not there.
 PATIENCE_SECONDS = 30.0
+
+
+_NO_TIME = Begun(0, 0, -1, True)
 
 
 def new_identity() -> int:
@@ -157,9 +160,24 @@ class Store:
         def once() -> T:
             driver = self.connect()
             try:
-                return work(Transaction(self, driver.begin_read(), 0))
+                # What was kept of the layout can only be compared where there are tables.
+                return work(Transaction(self, driver.begin_read(asked=bool(self.cache)), 0))
             finally:
                 driver.rollback()
+
+        return self._patiently(once, patience_seconds)
+
+    def glance(self, work: Callable[[Transaction], T], *, patience_seconds: float = PATIENCE_SECONDS) -> T:
+        """Run work that is one statement, and reads: it needs no transaction around it, and no time."""
+
+        def once() -> T:
+            driver = self.connect()
+            driver.ready()
+            try:
+                return work(Transaction(self, _NO_TIME, 0))
+            except BaseException:
+                driver.rollback()
+                raise
 
         return self._patiently(once, patience_seconds)
 

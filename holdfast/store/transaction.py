@@ -149,7 +149,6 @@ class Transaction:
         self._counts.clear()
         self._events.clear()
         if self._news:
-            # Last of all: on PostgreSQL it queues behind every other commit that notifies.
             self._driver.notify()
 
     def _pack(self, statement: Statement, params: dict[str, Any]) -> dict[str, Any]:

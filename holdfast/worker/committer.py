@@ -18,12 +18,12 @@ from typing import NamedTuple, TypeVar
 
 from holdfast import points
 from holdfast.engine.admit import Blocked, admit
-from holdfast.engine.claim import Lease, claim
+from holdfast.engine.claim import Lease, claim, look_for_work
 from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished
 from holdfast.engine.gates import hold_resources
-from holdfast.engine.reads import stages_with_work, unfinished
+from holdfast.engine.reads import unfinished
 from holdfast.engine.register import layout
 from holdfast.engine.release import release
 from holdfast.engine.remember import MemoWrite
@@ -48,7 +48,7 @@ T = TypeVar("T")
 _RETRY_LATER, _PENDING = State.RETRY_LATER, State.PENDING
 
 #: Attempts that go into one transaction at most.
-MOST_SETTLED = 1000
+MOST_SETTLED = 2000
 COMPLAIN_SECONDS = 60.0
 
 
@@ -196,7 +196,7 @@ class Committer:
         batch = self._take_inbox()
         try:
             self._errands.run()
-            orders = self._next_orders(sum(len(many) for _, many in batch))
+            orders = self._next_orders(batch)
         except BaseException:
             self._inbox.extendleft(reversed(batch))
             raise
@@ -219,19 +219,21 @@ class Committer:
             count += len(batch[-1][1])
         return batch
 
-    def _next_orders(self, ending: int) -> list[Order]:
-        """How many items of which stages to claim, in the transaction that ends so many leases."""
+    def _next_orders(self, batch: Sequence[tuple[Call, list[Finished]]]) -> list[Order]:
+        """How many items of which stages to claim, in the transaction that ends these."""
         if not self._claiming:
             return []
         if self._news:
             self._news = False
             self._orders.news()
             dry = self._orders.dry
-            # Also with nothing dry: somebody may have paused or tuned something. The next write reads the layout anew.
-            known, there = self._store.read(lambda tx: (layout(tx), stages_with_work(tx, list(dry))))
-            self._store.cache["layout"] = known
+            # Also with nothing dry: somebody may have paused or tuned something.
+            generation, there = self._store.glance(lambda tx: look_for_work(tx, list(dry)))
+            if self._known is None or self._known.generation != generation:
+                self._store.cache["layout"] = self._store.read(layout)
             dry -= set(there)
             self._look_at = time.monotonic() + self._poll * random.uniform(0.8, 1.2)
+        ending = Counter([many[0].lease.stage for _, many in batch for _ in many])
         orders = self._orders.next(self._known, time.monotonic(), ending)
         return [self._weighed(order) if self._orders.needs_weighing(order) else order for order in orders]
 

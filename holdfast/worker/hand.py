@@ -14,8 +14,8 @@ from holdfast.worker.call import Call
 #: Waiting calls should be started within this time.
 HORIZON_SECONDS = 0.1
 #: The most that may wait, and the most one claim takes.
-MOST_AHEAD = 1000
-MOST_CLAIMED = 500
+MOST_AHEAD = 2000
+MOST_CLAIMED = 1000
 #: How much a new duration moves the average.
 WEIGHT = 0.2
 
@@ -58,10 +58,10 @@ class Hand:
         """Seconds per item at this stage, as far as is known."""
         return self._pace.get(stage)
 
-    def room(self, stage: int, per_call: int, alone: bool, ending: int) -> int:
-        """How many items of this stage to claim now, in the transaction that ends so many leases."""
+    def room(self, stage: int, per_call: int, alone: bool, freed: int) -> int:
+        """How many items of this stage to claim now, in the transaction that frees so many places."""
         running = self._concurrency * per_call
         pace = self._pace.get(stage)
         ahead = 0 if pace is None or alone else round(self._concurrency * HORIZON_SECONDS / max(pace, 1e-6))
-        held = len(self._calls) - ending
+        held = len(self._calls) - freed
         return min(running + min(ahead, MOST_AHEAD) - held, max(MOST_CLAIMED, per_call))

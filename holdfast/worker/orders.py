@@ -82,11 +82,12 @@ class Orders:
     def wake_at(self) -> float:
         return min((until for until, _ in self._resting.values()), default=float("inf"))
 
-    def next(self, known: Layout | None, now: float, ending: int = 0) -> list[Order]:
-        """What to claim now, in the transaction that ends so many leases."""
+    def next(self, known: Layout | None, now: float, ending: Mapping[int, int]) -> list[Order]:
+        """What to claim now, in the transaction that ends so many leases of these stages."""
         if len(self._dry) == len(self._offer):
             return []
         orders: list[Order] = []
+        freed = sum(n for stage, n in ending.items() if not self._goes_on(stage, known))
         still = self.standing_still(known)
         self._turns.rotate(-1)
         for stages in self._turns:
@@ -97,7 +98,7 @@ class Orders:
                 if pipeline in still:
                     continue
                 limited = known is not None and bool(known.resources_of(stage))
-                room = self._hand.room(stage, spec.batch or 1, limited or spec.isolate is not None, ending)
+                room = self._hand.room(stage, spec.batch or 1, limited or spec.isolate is not None, freed)
                 if room > 0:
                     estimate = spec.estimate if isinstance(spec.estimate, int) else 0
                     orders.append(Order(stage, room, Weight(estimate) if limited else None))
@@ -171,6 +172,12 @@ class Orders:
                 if stage in known.stages:
                     following = known.successors(stage)
                     self._dry.difference_update(following.simple, following.checked)
+
+    def _goes_on(self, stage: int, known: Layout | None) -> bool:
+        """Whether leases of this stage go on to another one here, as a rule, instead of making room."""
+        return known is None or stage not in known.stages or any(
+            after in self._offer for after in known.successors(stage).simple
+        )  # fmt: skip
 
     def _rests(self, stage: int, now: float) -> bool:
         rest = self._resting.get(stage)

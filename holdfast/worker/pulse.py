@@ -122,7 +122,7 @@ class Pulse:
                 if listener is None:
                     listener = self._store.listener()
                 # Short waits, so that a stop and a beat are never late.
-                wait = min(max(due - time.monotonic(), 0.0), 0.25)
+                wait = min(max(due - time.monotonic(), 0.0), 0.05)
                 if not self._wants_news():
                     self._stopped.wait(min(wait, 0.01))
                 elif listener.wait(wait):

@@ -32,9 +32,9 @@ from holdfast.worker import machine
 from holdfast.worker.call import Call
 from holdfast.worker.committer import Committer
 from holdfast.worker.companion import Around, Companion, Company
-from holdfast.worker.garbage import old_objects_left_alone
 from holdfast.worker.guarding import Guarding
 from holdfast.worker.hand import Hand
+from holdfast.worker.interpreter import set_for_work
 from holdfast.worker.isolated import Isolated
 from holdfast.worker.lanes import Lanes
 from holdfast.worker.pulse import Pulse
@@ -161,7 +161,7 @@ class Worker:
         restore = (
             self._catch_signals(on_signal) if signals and threading.current_thread() is threading.main_thread() else {}
         )
-        with old_objects_left_alone():
+        with set_for_work():
             try:
                 self._live(until_drained, on_tick, tick_seconds)
             finally:

@@ -59,7 +59,7 @@ def _plan(store, dialect, statement, value):
     pattern = r"(?<![:\w]):([a-z_]+)" if dialect.name == "sqlite" else r"%\(([a-z_]+)\)s"
     params = dict.fromkeys(re.findall(pattern, statement.text), value)
     params |= {name: dialect.pack_list([1]) for name in statement.lists}
-    if statement.row:
+    if statement.row and dialect.name == "sqlite":
         params = [1] * len(statement.columns)
     elif statement.columns:
         params["rows"] = dialect.pack_rows(statement.columns, [[1] * len(statement.columns)])
@@ -78,8 +78,57 @@ def test_values_of_an_insert_are_written_out_row_by_row_or_travel_as_one():
     sqlite, postgres = (dialect.render("x", text) for dialect in DIALECTS)
     assert (sqlite.text, sqlite.row) == ("INSERT INTO holdfast_commits (writer, seq, at) VALUES (?, ?, ?)", "(?, ?, ?)")
     assert "SELECT r.writer, r.seq, r.at FROM json_to_recordset(%(rows)s::json)" in postgres.text
-    assert not postgres.row
     assert sqlite.columns == postgres.columns == ("writer", "seq", "at")
+
+
+def test_on_postgres_many_rows_travel_by_copy_unless_something_follows_them():
+    dialect = PostgresDialect("holdfast")
+    text = "INSERT INTO holdfast_commits (writer, seq) {values writer bigint, seq bigint}"
+    plain, careful = dialect.render("x", text), dialect.render("y", f"{text} ON CONFLICT DO NOTHING")
+    assert (dialect.copy_text(plain) or "").startswith('COPY "holdfast".commits (writer, seq) FROM STDIN')
+    assert dialect.copy_text(careful) is None
+    assert dialect.copy_text(dialect.render("z", "SELECT 1")) is None
+
+
+ODD = [
+    '"',
+    "\\",
+    '\\"',
+    "a,b",
+    "null",
+    "",
+    "\\.",
+    "\\N",
+    "é]\u2028[",
+    "'",
+    "%s",
+    "]\n[",
+    "tab\t",
+    "\r\n",
+    "\x01",
+    "\\n",
+    None,
+]
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 200])
+def test_whatever_texts_hold_they_come_back_as_they_went_in(store, count):
+    """Also where a text is written otherwise by JSON than by a COPY: then all of them travel the other way."""
+    rows = [
+        (7, f"event {number}", number, ODD[number % len(ODD)] if count > 16 else ODD[number % 12])
+        for number in range(count)
+    ]
+
+    def work(tx):
+        statement = tx.store.driver.dialect.render(
+            "insert", "INSERT INTO holdfast_events (at, event, item, resource, data) "
+            "{values at bigint, event text, item bigint, resource text, data text}",
+        )  # fmt: skip
+        tx.store.driver.run_rows(statement, [(*row, "{}") for row in rows], {})
+        table = tx.store.driver.dialect.table("events")
+        return tx.store.driver.run_text(f"SELECT at, event, item, resource FROM {table} WHERE at = 7 ORDER BY item")
+
+    assert store.write(work) == rows
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 63, 64, 65, 200])

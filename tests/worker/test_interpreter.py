@@ -1,45 +1,62 @@
-"""The collector is spared what was there before the worker, and gets it back."""
+"""The interpreter is set for a worker while it runs, and set back."""
 
 from __future__ import annotations
 
 import gc
+import sys
 
 import pytest
 
-from holdfast.worker.garbage import old_objects_left_alone
+from holdfast import Holdfast, Pipeline
+from holdfast.worker.interpreter import SWITCH_SECONDS, set_for_work
 
 
 @pytest.fixture(autouse=True)
-def thawed():
+def as_python_starts():
     gc.unfreeze()
+    before = sys.getswitchinterval()
     yield
     gc.unfreeze()
+    sys.setswitchinterval(before)
 
 
-def test_old_objects_are_left_alone_while_it_lasts_and_no_longer():
-    with old_objects_left_alone():
-        assert gc.get_freeze_count() > 1000
-    assert gc.get_freeze_count() == 0
+def test_it_lasts_as_long_as_the_worker_runs(url):
+    seen = []
+    pipeline = Pipeline("p", store=url)
+
+    @pipeline.stage()
+    def look(item, ctx):
+        seen.append((gc.get_freeze_count() > 1000, sys.getswitchinterval()))
+
+    pipeline.add([{"key": "a"}])
+    before = sys.getswitchinterval()
+    with Holdfast(url, [pipeline.spec]) as app:
+        app.run()
+    assert seen == [(True, pytest.approx(SWITCH_SECONDS, rel=0.05))]
+    assert (gc.get_freeze_count(), sys.getswitchinterval()) == (0, before)
 
 
-def test_they_come_back_also_after_an_error():
-    with pytest.raises(ValueError, match="broken"), old_objects_left_alone():
+def test_it_ends_also_with_an_error():
+    before = sys.getswitchinterval()
+    with pytest.raises(ValueError, match="broken"), set_for_work():
         raise ValueError("broken")
-    assert gc.get_freeze_count() == 0
+    assert (gc.get_freeze_count(), sys.getswitchinterval()) == (0, before)
 
 
-def test_a_program_that_has_frozen_its_objects_itself_keeps_them_so():
+def test_a_program_that_has_set_it_for_itself_keeps_it_so():
+    sys.setswitchinterval(0.0001)
     gc.freeze()
-    with old_objects_left_alone():
-        pass
+    with set_for_work():
+        assert sys.getswitchinterval() == pytest.approx(0.0001, rel=0.05)
     assert gc.get_freeze_count() > 1000
+    assert sys.getswitchinterval() == pytest.approx(0.0001, rel=0.05)
 
 
 def test_what_becomes_garbage_meanwhile_is_still_found():
     class Ring:
         pass
 
-    with old_objects_left_alone():
+    with set_for_work():
         ring = Ring()
         ring.itself = ring
         del ring

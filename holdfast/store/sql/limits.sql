@@ -95,7 +95,8 @@ leased AS (
     INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
     SELECT item, :stage, :worker, attempts + 1, alone, rerun, :now FROM taken ORDER BY priority, item
     RETURNING id, item, attempt, alone, rerun)
-SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data
+SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data,
+    EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
 FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;
 
 -- name: intents_of

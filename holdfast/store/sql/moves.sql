@@ -11,7 +11,8 @@ leased AS (
     INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
     SELECT item, :stage, :worker, attempts + 1, alone, rerun, :now FROM taken ORDER BY priority, item
     RETURNING id, item, attempt, alone, rerun)
-SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data
+SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data,
+    EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
 FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;
 
 -- name: take_leases
@@ -25,6 +26,11 @@ WITH moved AS (
     UPDATE holdfast_leases SET stage = :next, attempt = 1, alone = 0, rerun = 0, since = :now
     WHERE stage = :stage AND id {in leases} RETURNING id)
 SELECT value FROM {list leases} WHERE value NOT IN (SELECT id FROM moved);
+
+-- name: begin_waiting
+-- Items that were not there a moment ago.
+INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun)
+{values stage bigint, priority int, item bigint, attempts int, alone smallint, rerun smallint};
 
 -- name: enter_waiting
 INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun)
@@ -119,8 +125,11 @@ DELETE FROM holdfast_leases WHERE stage = :stage AND item {in items} RETURNING i
 -- Leases of a living worker that it knows nothing of: from now on nobody vouches for them.
 UPDATE holdfast_leases SET worker = 0 WHERE id {in leases};
 
--- name: stages_with_work
-SELECT value FROM {list stages} WHERE EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = value);
+-- name: look_for_work
+-- The generation, and then the stages in which something waits.
+SELECT CAST(0 AS BIGINT), CAST(COALESCE(SUM(generation), 0) AS BIGINT) FROM holdfast_pipelines
+UNION ALL
+SELECT value, CAST(0 AS BIGINT) FROM {list stages} WHERE EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = value);
 
 -- name: any_open
 -- Is anything still to be done in these stages? One look at each, whatever their size.

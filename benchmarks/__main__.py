@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import chart, environments, redis, report
 from benchmarks.children import Failed
-from benchmarks.contenders import ASYNC, PEERS, RAW, REDIS, SYNC, Contender
+from benchmarks.contenders import ASYNC, PEERS, RAW, RAW_IN_BULK, REDIS, SYNC, Contender
 from benchmarks.databases import databases
 from benchmarks.running import measure
 from benchmarks.workload import Options
@@ -45,7 +45,7 @@ def main() -> None:
     peers, absent = make_ready(asked.peers)
     for line in absent:
         print(line, flush=True)
-    contenders = [RAW, ASYNC, SYNC, *peers]
+    contenders = [RAW, RAW_IN_BULK, ASYNC, SYNC, *peers]
     drawn: list[report.Rows] = []
     found: dict[str, Any] = {**facts, "absent": absent, "databases": {}, "rows": []}
     with_redis = any(REDIS in one.databases for one in peers)

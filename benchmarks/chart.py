@@ -7,7 +7,7 @@ from itertools import groupby
 from statistics import median
 from xml.sax.saxutils import escape
 
-from benchmarks.contenders import RAW
+from benchmarks.contenders import RAW, RAW_IN_BULK
 from benchmarks.report import Row, Rows
 
 WIDTH, LEFT, BAR, LINE = 900, 230, 420, 20
@@ -47,7 +47,7 @@ def _block(rows: Sequence[Row], y: int) -> Iterator[str]:
     for row in rows:
         values = row.values(row.main.key)
         low, middle, high = (BAR * value / most for value in (min(values), median(values), max(values)))
-        kind = "raw" if row.contender == RAW else "peer" if row.contender.is_peer else "ours"
+        kind = "raw" if row.contender in (RAW, RAW_IN_BULK) else "peer" if row.contender.is_peer else "ours"
         yield (
             _text(LEFT - 8, y + 12, row.contender.title, 12, anchor="end")
             + f'<rect x="{LEFT}" y="{y + 2}" width="{max(middle, 1):.1f}" height="13" fill="{COLOURS[kind]}"/>'

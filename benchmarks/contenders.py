@@ -56,7 +56,11 @@ class Contender:
 
 RAW = Contender(
     "raw", "benchmarks.raw", (SQLITE, POSTGRES), ("W1", "W2", "W3", "W5"), processes=(1,),
-    settings="hand-written statements, one connection, batches of 500",
+    settings="hand-written statements for each row, one connection, batches of 500",
+)  # fmt: skip
+RAW_IN_BULK = Contender(
+    "raw in bulk", "benchmarks.raw", (SQLITE, POSTGRES), ("W2", "W3"), "bulk", processes=(1,),
+    settings="the same rows by COPY, or many in one VALUES",
 )  # fmt: skip
 ASYNC = Contender(
     "holdfast async", "benchmarks.ours", (SQLITE, POSTGRES), ("W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8"), "async"

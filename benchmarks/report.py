@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from benchmarks.contenders import ASYNC, POSTGRES, RAW, REDIS, SQLITE, Contender
+from benchmarks.contenders import ASYNC, POSTGRES, RAW, RAW_IN_BULK, REDIS, SQLITE, Contender
 from benchmarks.databases import Database
 from benchmarks.workload import Case, Figure, Figures, Workload, ratio
 
@@ -45,8 +45,10 @@ class Rows:
         self.rows = list(rows)
         self._by = {(row.database.title, row.case.name, row.contender.name): row for row in rows}
 
-    def raw_of(self, row: Row) -> Row | None:
-        return self._by.get((row.database.title, row.case.name, RAW.name))
+    def against_raw(self, row: Row, raw: Contender = RAW) -> list[float]:
+        """How this row compares with the raw one beside it, by the main figure."""
+        beside = self._by.get((row.database.title, row.case.name, raw.name))
+        return [] if row.contender == raw else row.against(beside, row.main.key)
 
     def base_of(self, row: Row) -> Row | None:
         return self._by.get((row.database.title, row.case.base or "", row.contender.name))
@@ -79,10 +81,10 @@ def spread(values: Sequence[float], show: Callable[[float], str]) -> str:
 def table(workload: Workload, rows: Rows) -> str:
     """One table per workload: a block per database and case, a line per contender."""
     figures = [one for one in workload.figures if any(row.values(one.key) for row in rows.rows)]
-    with_raw = any(row.contender == RAW for row in rows.rows)
+    raws = [raw for raw in (RAW, RAW_IN_BULK) if any(row.contender == raw for row in rows.rows)]
     with_peers = any(row.contender.is_peer for row in rows.rows)
     head = [f"{workload.name}: {workload.title}", *(one.title for one in figures)]
-    head += ["against raw"] if with_raw else []
+    head += [f"against {raw.name}" for raw in raws]
     with_base = any(row.case.base for row in rows.rows)
     head += [workload.base_title] if with_base else []
     head += ["holdfast is × better"] if with_peers else []
@@ -98,8 +100,7 @@ def table(workload: Workload, rows: Rows) -> str:
             continue
         cells = [spread(row.values(one.key), one.show) for one in figures]
         key = row.main.key
-        if with_raw:
-            cells.append("" if row.contender == RAW else spread(row.against(rows.raw_of(row), key), ratio))
+        cells += [spread(rows.against_raw(row, raw), ratio) for raw in raws]
         if with_base:
             cells.append(spread(row.against(rows.base_of(row), key), ratio) if row.case.base else "")
         if with_peers:
@@ -137,7 +138,8 @@ def as_json(rows: Rows) -> list[dict[str, object]]:
             "figure": row.main.title,
             "rounds": row.rounds,
             "failed": row.failed or None,
-            "against_raw": [] if row.contender == RAW else row.against(rows.raw_of(row), row.main.key),
+            "against_raw": rows.against_raw(row),
+            "against_raw_in_bulk": rows.against_raw(row, RAW_IN_BULK),
             "against_base": row.against(rows.base_of(row), row.main.key) if row.case.base else [],
             "holdfast_times_better": rows.times_better(row),
         }

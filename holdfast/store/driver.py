@@ -57,9 +57,7 @@ class Driver(Protocol):
         """Make sure that there is a connection, for a statement outside of any transaction."""
         ...
 
-    def begin_read(self, *, asked: bool = False) -> Begun:
-        """Begin a look at one unchanging view; the generation is told if asked for, and -1 otherwise."""
-        ...
+    def begin_read(self) -> Begun: ...
 
     def over(self, raw: Any) -> Driver:
         """A driver that speaks over the caller's connection, and leaves its transaction to the caller."""

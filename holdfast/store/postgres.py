@@ -108,10 +108,9 @@ class Postgres(Forkable):
     def ready(self) -> None:
         self._ready_cursor()
 
-    def begin_read(self, *, asked: bool = False) -> Begun:
-        generation = self._generation if asked else "-1"
-        [(now, known)] = self._many(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {_NOW}, {generation}")[-1]
-        return self._begun(now, known, True)
+    def begin_read(self) -> Begun:
+        [(now,)] = self._many(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {_NOW}")[-1]
+        return self._begun(now, -1, True)
 
     @property
     def _generation(self) -> str:

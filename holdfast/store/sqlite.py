@@ -101,11 +101,10 @@ class SQLite(Forkable):
     def ready(self) -> None:
         self._check()
 
-    def begin_read(self, *, asked: bool = False) -> Begun:
+    def begin_read(self) -> Begun:
         self._check()
         self._run("BEGIN", {})
-        generation = self._generation() if asked else -1
-        return Begun(self._clock.now(), self._clock.steady(), generation, True, self._clock.elapsed())
+        return Begun(self._clock.now(), self._clock.steady(), -1, True, self._clock.elapsed())
 
     def _generation(self) -> int:
         [(generation,)] = self._run("SELECT COALESCE(SUM(generation), 0) FROM holdfast_pipelines", {})

@@ -160,8 +160,7 @@ class Store:
         def once() -> T:
             driver = self.connect()
             try:
-                # What was kept of the layout can only be compared where there are tables.
-                return work(Transaction(self, driver.begin_read(asked=bool(self.cache)), 0))
+                return work(Transaction(self, driver.begin_read(), 0))
             finally:
                 driver.rollback()
 

@@ -14,6 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from holdfast import points
@@ -230,7 +231,8 @@ class Committer:
             # Also with nothing dry: somebody may have paused or tuned something.
             generation, there = self._store.glance(lambda tx: look_for_work(tx, list(dry)))
             if self._known is None or self._known.generation != generation:
-                self._store.cache["layout"] = self._store.read(layout)
+                # Kept under a generation that may be older than what is read: then the next write reads it again.
+                self._store.cache["layout"] = replace(self._store.read(layout), generation=generation)
             dry -= set(there)
             self._look_at = time.monotonic() + self._poll * random.uniform(0.8, 1.2)
         ending = Counter([many[0].lease.stage for _, many in batch for _ in many])

@@ -60,6 +60,16 @@ def test_the_benchmark_measures_holdfast_beside_the_raw_loop(only: str, asked: s
     assert "raw" in "".join(ElementTree.fromstring(drawing.read_text()).itertext())
 
 
+@pytest.mark.parametrize("sync", [[], ["--sync"]], ids=["async", "sync"])
+def test_where_the_time_of_a_step_goes_is_shown(sync: list[str], tmp_path: Path):
+    command = [sys.executable, "-m", "benchmarks.where", "--items", "200", "--stages", "2", "--only", "sqlite", *sync]
+    ended = subprocess.run([*command, "--folder", str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    for part in ("the thread that commits", "save outcomes", "move leases on", "handlers", "statement insert_outcomes"):
+        assert part in ended.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

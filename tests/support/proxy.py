@@ -83,7 +83,7 @@ class Connection:
             self.transaction = []
         self.transaction.append(text)
         self.listens |= text.startswith("LISTEN")
-        return text == "COMMIT"
+        return text.split("; ")[-1] == "COMMIT"
 
     def _next_from_client(self) -> tuple[bytes, bytes] | None:
         while not self._started and len(self._from_client) >= 8:

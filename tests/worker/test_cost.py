@@ -106,7 +106,7 @@ class PostgresMeter:
     def _look(self) -> tuple[int, int, int, int]:
         # The log first: what is asked here is none of the store's statements, but for those of the look before.
         statements = self._cluster.said("LOG:  statement: ") + self._cluster.said("LOG:  execute ")
-        commits = self._cluster.said(": COMMIT")
+        commits = self._cluster.said(": COMMIT") + self._cluster.said("; COMMIT")
         with psycopg.connect(self.url, autocommit=True) as conn:
             [(rows,)] = conn.execute(
                 "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_user_tables"

@@ -5,16 +5,23 @@ VENV   ?= .venv
 PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
+# What was compiled once is there for the hundreds of processes that tests start, whatever the user has set.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
-.PHONY: help test testall lint demo requirements bench bench-peers torture clean
+.PHONY: help test tests testall lint demo requirements bench bench-peers torture clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
 
-test: lint ## check everything: lint, types, layers, every test on both databases, requirements
+test: $(READY) ## check everything: lint, types, layers, every test on both databases, requirements
+	@# Side by side: one of them alone leaves a core idle.
+	$(MAKE) --no-print-directory -j 2 lint tests
+	$(PY) -m tools.requirements
+
+tests: $(READY)
 	@# More processes than cores: much of the time is spent waiting for facts. What fails beside others is run once more, alone: a machine that others use may have been too slow for it.
 	$(PY) -m pytest -n 4 --dist loadgroup || { echo "Once more, alone:"; $(PY) -m pytest --last-failed --last-failed-no-failures=none; }
-	$(PY) -m tools.requirements
 
 lint: $(READY) ## check style, types, and the direction of imports
 	$(VENV)/bin/ruff check .

@@ -41,10 +41,10 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    waiting = [item for item in items if turns.waits(item)]
-    if waiting and not _was_asked_for(config):
-        config.hook.pytest_deselected(items=waiting)
-        items[:] = [item for item in items if not turns.waits(item)]
+    waiting = set() if _was_asked_for(config) else turns.waiting(items)
+    if waiting:
+        config.hook.pytest_deselected(items=[item for item in items if item in waiting])
+        items[:] = [item for item in items if item not in waiting]
     # What was loaded so far stays: no use in looking through it again and again.
     gc.collect()
     gc.freeze()

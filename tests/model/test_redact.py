@@ -25,6 +25,7 @@ from holdfast.model.redact import (
     remember_password_of,
     remember_secret,
 )
+from tests.support.effort import effort
 
 pytestmark = [pytest.mark.req("V12"), pytest.mark.fault(82)]
 
@@ -206,7 +207,7 @@ pieces = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=400)
+@settings(max_examples=effort(100, 400))
 @given(pieces)
 def test_texts_made_of_parts_of_secrets_are_stable_too(text: str):
     assert redact(redact(text)) == redact(text)

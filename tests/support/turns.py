@@ -1,6 +1,8 @@
 """Slow tests take turns: in a usual run each is run on one of the two databases, on the other one the next day.
 
-Half an hour of real processes and real kills on both databases is for `make testall`. All other tests run on both, always.
+Half an hour of real processes and real kills on both databases is for `make testall`. So is every parameter of tests with
+whole workers on both: of such a test, every other parameter is run on the one database and the rest on the other. All other
+tests run on both, always.
 """
 
 from __future__ import annotations
@@ -8,13 +10,21 @@ from __future__ import annotations
 import os
 import time
 import zlib
+from collections import defaultdict
+from collections.abc import Sequence
 
 import pytest
 
 from tests.support.effort import effort
 
 #: Tests with processes of their own.
-SLOW = ("tests/crash/", "tests/crashtest/", "tests/examples/", "tests/mutants/", "tests/jobfile/test_at_work.py")
+SLOW = (
+    "tests/crash/", "tests/crashtest/", "tests/examples/", "tests/mutants/", "tests/jobfile/test_at_work.py",
+    "tests/adopt/test_processes.py", "tests/cli/test_cli_run.py", "tests/cli/test_cli_resolve.py",
+    "tests/cli/test_cli_supervise.py",
+)  # fmt: skip
+#: Tests with workers, or loops, in threads.
+WHOLE = ("tests/worker/", "tests/adopt/")
 DATABASES = ("sqlite", "postgres")
 VARIABLE = "HOLDFAST_TURN"
 
@@ -24,17 +34,42 @@ def set_turn() -> int:
     return int(os.environ.setdefault(VARIABLE, str(int(time.time()) // 86_400 % 2)))
 
 
-def waits(item: pytest.Item) -> bool:
-    """Whether this test, on this database, waits for its turn."""
-    chosen = {name: value for name, value in _params(item).items() if value in DATABASES}
-    if effort(0, 1) or not item.nodeid.startswith(SLOW) or len(chosen) != 1:
-        return False
-    [(name, database)] = chosen.items()
-    # What several tests share is made for all of them, or not at all.
-    same = item.nodeid.replace(database, "*") if name == "database" else item.nodeid.partition("::")[0]
-    return (zlib.crc32(same.encode()) + set_turn()) % 2 != DATABASES.index(database)
+def waiting(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """Those that wait for their turn."""
+    if effort(0, 1):
+        return set()
+    found = set()
+    others: dict[str, dict[str, int]] = defaultdict(dict)
+    for item in items:
+        _, database = _database(item)
+        if database and item.nodeid.startswith(WHOLE) and not item.nodeid.startswith(SLOW):
+            numbers = others[item.nodeid.partition("[")[0]]
+            numbers.setdefault(_elsewhere(item, database), len(numbers))
+    for item in items:
+        name, database = _database(item)
+        if not database:
+            continue
+        if item.nodeid.startswith(SLOW):
+            # What several tests share is made for all of them, or not at all.
+            same = _elsewhere(item, database) if name == "database" else item.nodeid.partition("::")[0]
+            number = zlib.crc32(same.encode())
+        else:
+            numbers = others[item.nodeid.partition("[")[0]]
+            if len(numbers) < 2:
+                continue
+            number = numbers[_elsewhere(item, database)]
+        if (number + set_turn()) % 2 != DATABASES.index(database):
+            found.add(item)
+    return found
 
 
-def _params(item: pytest.Item) -> dict[str, object]:
+def _elsewhere(item: pytest.Item, database: str) -> str:
+    """The same for the same test on the other database."""
+    return item.nodeid.replace(database, "*")
+
+
+def _database(item: pytest.Item) -> tuple[str, str]:
+    """Which parameter of a test names its database, and which one; nothing if there is none, or more than one."""
     params = getattr(getattr(item, "callspec", None), "params", {})
-    return {name: value for name, value in params.items() if isinstance(value, str)}
+    chosen = [(name, value) for name, value in params.items() if isinstance(value, str) and value in DATABASES]
+    return chosen[0] if len(chosen) == 1 else ("", "")

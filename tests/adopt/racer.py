@@ -1,6 +1,6 @@
-"""A process that works off `jobs`, as a user's service would; started, frozen and killed by tests.
+"""A process that works off `jobs`, as a user's service would; begun, frozen and killed by tests.
 
-    python -m tests.adopt.racer --url … --batch 10 --stale 1.0
+    Forked("tests.adopt.racer", ["--url", …, "--batch", "10", "--stale", "1.0"], os.environ)
 
 A row's title says what its handler does: `sleep 0.5`, `die`, `until PATH`; anything else is quick. Each completion leaves
 a mark in the same transaction. When it ends in peace it prints its counters as JSON.
@@ -21,7 +21,11 @@ from pathlib import Path
 from holdfast.adopt import Job, Loop
 from tests.adopt.places import engine_on
 from tests.adopt.tables import Jobs
-from tests.support.worker_main import PARENT_VARIABLE
+
+
+def prepare() -> None:
+    import sqlalchemy.dialects.postgresql.psycopg
+    import sqlalchemy.dialects.sqlite  # noqa: F401
 
 
 def make_loop(options: argparse.Namespace) -> Loop:
@@ -62,25 +66,5 @@ def main() -> None:
     parser.add_argument("--unguarded", action="store_true")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
-    parent = int(os.environ.get(PARENT_VARIABLE, "0"))
-    loop = make_loop(options)
-    if parent:
-        _end_with(parent)
-    counters = loop.run(drain=options.drain)
+    counters = make_loop(options).run(drain=options.drain)
     print(json.dumps(counters.as_dict()), flush=True)
-
-
-def _end_with(parent: int) -> None:
-    """No racer outlives its test."""
-    import threading
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(70)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-if __name__ == "__main__":
-    main()

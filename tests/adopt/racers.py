@@ -6,24 +6,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.processes import ROOT, STUCK_SECONDS
-from tests.support.worker_main import PARENT_VARIABLE
+from tests.support.mother import Forked
+from tests.support.processes import STUCK_SECONDS
 
 
 class Racer:
     def __init__(self, url: str, said: Path, *options: str) -> None:
         self._said = said
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-                       PARENT_VARIABLE: str(os.getpid())}  # fmt: skip
         with said.open("wb") as file:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.adopt.racer", "--url", url, *options],
-                env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-            )  # fmt: skip
+            self._process = Forked("tests.adopt.racer", ["--url", url, *options], os.environ, stdout=file)
         self.pid = self._process.pid
 
     @property

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
+from tests.support.mother import Piped
 
 #: No command of a test takes this long.
 STUCK_SECONDS = 60.0
@@ -80,7 +81,7 @@ class Commands:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._started: list[tuple[subprocess.Popen[str], threading.Timer]] = []
+        self._started: list[tuple[subprocess.Popen[str] | Piped, threading.Timer]] = []
 
     def __call__(self, *args: str, code: int = 0, **extra: Any) -> Result:
         """Run a command here and check its exit code."""
@@ -93,21 +94,32 @@ class Commands:
         """Run a command here with --json and return what it answered."""
         return json.loads(self(*args, "--json", code=code).stdout)
 
-    def process(self, *args: str, **extra: Any) -> subprocess.CompletedProcess[str]:
+    def process(
+        self, *args: str, env: Mapping[str, str] | None = None, anew: bool = False
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command as a process of its own, to its end."""
-        return subprocess.run(
-            [sys.executable, "-m", "holdfast", *args],
-            env={**os.environ, "HOLDFAST_URL": self.url, **extra.pop("env", {})},
-            capture_output=True, text=True, timeout=STUCK_SECONDS, stdin=subprocess.DEVNULL, **extra,
-        )  # fmt: skip
+        process = self.start(*args, env=env, anew=anew)
+        said, errors = process.communicate(timeout=STUCK_SECONDS)
+        assert process.returncode is not None
+        return subprocess.CompletedProcess(args, process.returncode, said, errors)
 
-    def start(self, *args: str, **extra: Any) -> subprocess.Popen[str]:
-        """Start a command as a process of its own; it is ended with the test."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *args],
-            env={**os.environ, "HOLDFAST_URL": self.url},
-            text=True, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **extra},
-        )  # fmt: skip
+    def start(
+        self, *args: str, env: Mapping[str, str] | None = None, anew: bool = False, **files: Any
+    ) -> subprocess.Popen[str] | Piped:
+        """Start a command as a process of its own; it is ended with the test.
+
+        With `anew` not as a fork of one that has loaded everything, but by Python itself: where it matters how Python
+        begins and ends.
+        """
+        environment = {**os.environ, "HOLDFAST_URL": self.url, **(env or {})}
+        process: subprocess.Popen[str] | Piped
+        if anew:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast", *args], env=environment, text=True, stdin=subprocess.DEVNULL,
+                **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **files},
+            )  # fmt: skip
+        else:
+            process = Piped("holdfast.cli", args, environment, folder=Path.cwd(), **files)
         # Whoever waits for a line of it must not wait for ever.
         stuck = threading.Timer(STUCK_SECONDS, process.kill)
         stuck.daemon = True

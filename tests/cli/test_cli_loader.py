@@ -124,7 +124,7 @@ def test_help_says_which_store_is_taken(lite: Any) -> None:
 
 
 def test_an_address_that_is_no_text_is_wrong_usage(lite: Any) -> None:
-    done = lite.process("status", env={"HOLDFAST_URL": "sqlite:///caf\udce9.db"})
+    done = lite.process("status", env={"HOLDFAST_URL": "sqlite:///caf\udce9.db"}, anew=True)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "is not valid UTF-8" in done.stderr
 

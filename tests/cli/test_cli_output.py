@@ -81,7 +81,7 @@ def test_a_reader_that_leaves_early_is_no_error_message(cli: Any, books: str) ->
     """`holdfast items | head -1` ends quietly."""
     cli("add", books, *(f"book-{n}" for n in range(2000)))
     reads, writes = os.pipe()
-    process = cli.start("items", "--limit", "2000", stdout=writes)
+    process = cli.start("items", "--limit", "2000", stdout=writes, anew=True)
     os.close(writes)
     assert os.read(reads, 2)
     os.close(reads)
@@ -93,7 +93,7 @@ def test_a_reader_that_leaves_early_is_no_error_message(cli: Any, books: str) ->
 def test_an_answer_that_cannot_be_written_is_an_error(lite: Any, books: str) -> None:
     lite("add", books, "one")
     with open("/dev/full", "w") as full:
-        process = lite.start("items", stdout=full)
+        process = lite.start("items", stdout=full, anew=True)
         _, said = process.communicate(timeout=30)
     assert process.returncode == 1
     assert said == "holdfast: OSError: [Errno 28] No space left on device\n"
@@ -101,7 +101,7 @@ def test_an_answer_that_cannot_be_written_is_an_error(lite: Any, books: str) -> 
 
 def test_a_terminal_of_few_characters_gets_escapes(lite: Any, books: str) -> None:
     lite("add", books, "本")
-    done = lite.process("items", env={"PYTHONIOENCODING": "latin-1:strict"})
+    done = lite.process("items", env={"PYTHONIOENCODING": "latin-1:strict"}, anew=True)
     assert done.returncode == 0
     assert "\\u672c" in done.stdout
 

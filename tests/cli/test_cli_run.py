@@ -48,7 +48,7 @@ def held(write: Write) -> str:
 
 def test_a_run_in_which_all_is_done_ends_with_0(cli: Any, books: str) -> None:
     cli("add", books, "a", "b", "empty")
-    done = cli.process("run", books)
+    done = cli.process("run", books, anew=True)
     assert (done.returncode, done.stderr) == (0, "")
     lines = [line.split() for line in done.stdout.splitlines()]
     assert lines[0] == ["stage", "done", "skipped", "failed", "exhausted", "cancelled", "mean", "time"]
@@ -97,7 +97,7 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(cli: Any, he
 def test_progress_is_bars_on_a_terminal(lite: Any, held: str) -> None:
     lite("add", held, "a", "b", "c")
     ours, its = pty.openpty()
-    process = lite.start("run", held, stdout=its, stderr=its)
+    process = lite.start("run", held, stdout=its, stderr=its, anew=True)
     os.close(its)
     shown: list[str] = []
     reader = threading.Thread(target=read_terminal, args=(ours, shown))
@@ -170,7 +170,7 @@ def test_a_run_that_was_killed_goes_on_when_started_again(cli: Any, books: str) 
 
 def test_work_goes_on_when_nobody_reads_the_progress_any_more(lite: Any, held: str) -> None:
     lite("add", held, "a")
-    process = lite.start("run", held, "--progress-seconds", "0.01")
+    process = lite.start("run", held, "--progress-seconds", "0.01", anew=True)
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()

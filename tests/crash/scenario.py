@@ -1,10 +1,8 @@
 """The scenario of the sweeps, as a program of its own: three items, a fan-in, a batch, an attempt that fails.
 
-    python -m tests.crash.scenario
+    Forked("tests.crash.scenario", [json.dumps(order)], os.environ)
 
-Reads one order per line (JSON), runs the scenario in a forked process, and answers with how that process ended. Forking
-saves each of the hundreds of runs the time to import everything. An order names the store, the ledger, the file for
-what the process says, and what happens to it:
+An order names the store, the ledger, and what happens to the process:
 
     {"crash_at": "store:17"}        ended with SIGKILL at the 17th statement (HOLDFAST_CRASH_AT)
     {"fail_at": 17}                 the database fails its 17th statement, once
@@ -20,7 +18,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from holdfast import Backoff, BatchContext, Context, Holdfast, Item, Pipeline, points
 from holdfast.errors import StoreUnavailable
@@ -99,44 +96,13 @@ class Fault:
             raise StoreUnavailable(f"the test lost {point}")
 
 
-def _child(order: dict[str, Any]) -> None:
+def main() -> None:
     global ledger
-    said = os.open(order["said"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    null = os.open(os.devnull, os.O_RDONLY)
-    for old, new in ((null, 0), (said, 1), (said, 2)):
-        os.dup2(old, new)
+    order = json.loads(sys.argv[1])
+    from_environment()
     ledger = Ledger(Path(order["ledger"]))
     os.environ[CRASH_VARIABLE] = order.get("crash_at", "")
     crash_from_environment()
     if "fail_at" in order or "lose" in order:
         points.listen(Fault(order.get("fail_at", 0), order.get("lose", 0)))
     run(order["url"])
-
-
-def main() -> None:
-    from_environment()
-    for line in sys.stdin:
-        order = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                _child(order)
-                code = 0
-            except BaseException:
-                import traceback
-
-                traceback.print_exc()
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
-        _, status = os.waitpid(pid, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
-
-
-if __name__ == "__main__":
-    # Handlers must find this module's ledger, not that of a second copy named __main__.
-    from tests.crash import scenario
-
-    scenario.main()

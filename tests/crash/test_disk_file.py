@@ -7,7 +7,6 @@ import fcntl
 import os
 import shutil
 import sqlite3
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +16,8 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import StoreBroken
-from tests.support.processes import ROOT, Crew, WorkerProcess, crew_on, wait_for
+from tests.support.mother import Forked
+from tests.support.processes import Crew, WorkerProcess, crew_on, wait_for
 from tests.support.unharmed import pages
 
 #: A worker whose database is gone must have ended by then.
@@ -43,15 +43,17 @@ def crew(file: Path, tmp_path: Path) -> Iterator[Crew]:
 @pytest.fixture(params=["idle", "busy"])
 def worker(crew: Crew, tmp_path: Path, request: pytest.FixtureRequest) -> WorkerProcess:
     """A worker that ends with the error's own exit code, with nothing or with much to do."""
-    command = [
-        sys.executable, "-m", "tests.support.exiting_main", "--url", crew.url, "--pipeline", "tests.support.books:books",
+    arguments = [
+        "--url", crew.url, "--pipeline", "tests.support.books:books",
         "--name", "w", "--stages", "", "--freeze-at", "", "--lease", "1", "--grace", "5", "--poll", "0.2",
         "--concurrency", "4",
     ]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOLDFAST_TEST_LEDGER": str(crew.ledger.path)}
+    environment = {**os.environ, "HOLDFAST_TEST_LEDGER": str(crew.ledger.path)}
     if request.param == "busy":
         crew.add(pages(1000, 0.01))
-    worker = WorkerProcess.spawned(command, environment, tmp_path / "said", crew.url)
+    said = tmp_path / "said"
+    with said.open("wb") as file:
+        worker = WorkerProcess(Forked("tests.support.exiting_main", arguments, environment, stdout=file), said, crew.url)
     crew.workers.append(worker)
     wait_for(lambda: not worker.is_alive or crew.is_known(worker))
     if request.param == "busy":

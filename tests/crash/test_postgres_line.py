@@ -22,6 +22,10 @@ LOST = 40
 POLL = 1.0
 
 
+#: One server for all of them: it takes longer to make one than to share it.
+pytestmark = pytest.mark.xdist_group("postgres-line")
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster() as cluster:

@@ -17,6 +17,10 @@ from tests.support.unharmed import assert_unharmed, begin, pages
 LEASE = 1.0
 
 
+#: One server for all of them: it takes longer to make one than to share it.
+pytestmark = pytest.mark.xdist_group("postgres-server")
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster() as cluster:

@@ -38,6 +38,10 @@ ODD = {
 ODD_KEYS = ["日本語 ☃", "back\\slash", "it's", 'say "x"', "100%", "a_b", "%s", "new\nline", "{1,2}"]
 
 
+#: One server for all of them: it takes longer to make one than to share it.
+pytestmark = pytest.mark.xdist_group("postgres-sessions")
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster() as cluster:

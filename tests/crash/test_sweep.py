@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,8 @@ import pytest
 from holdfast.store import Store, open_store
 from tests.crash.scenario import KEYS
 from tests.support.effort import effort
-from tests.support.processes import ROOT, Crew
+from tests.support.mother import Forked
+from tests.support.processes import STUCK_SECONDS, Crew
 from tests.support.steps import quick_url, wipe
 
 #: Two processes at a time, one per core.
@@ -34,7 +34,7 @@ MOST_CALLS = 3000
 
 
 class Lane:
-    """A store of its own, and a program that runs the scenario on it whenever asked."""
+    """A store of its own, on which the scenario is run whenever asked."""
 
     def __init__(self, url: str, folder: Path) -> None:
         folder.mkdir()
@@ -43,10 +43,6 @@ class Lane:
         self._runs = itertools.count()
         self._store: Store = open_store(url)
         self._store.upgrade()
-        self._program = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.scenario"],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
 
     @contextmanager
     def fresh(self) -> Iterator[Crew]:
@@ -65,16 +61,11 @@ class Lane:
 
     def run(self, crew: Crew, **fault: object) -> int:
         """Run the scenario in a process of its own; how that ended."""
-        order = {"url": self._url, "ledger": str(crew.ledger.path), "said": str(crew.ledger.path.parent / "said"), **fault}
-        assert self._program.stdin is not None and self._program.stdout is not None
-        print(json.dumps(order), file=self._program.stdin, flush=True)
-        return int(self._program.stdout.readline())
+        order = {"url": self._url, "ledger": str(crew.ledger.path), **fault}
+        with (crew.ledger.path.parent / "said").open("ab") as said:
+            return Forked("tests.crash.scenario", [json.dumps(order)], os.environ, stdout=said).wait(STUCK_SECONDS)
 
     def close(self) -> None:
-        assert self._program.stdin is not None and self._program.stdout is not None
-        self._program.stdin.close()
-        self._program.wait(10)
-        self._program.stdout.close()
         self._store.close()
 
 

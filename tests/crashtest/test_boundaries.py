@@ -22,7 +22,8 @@ INTENDED = "after the commit: books/extract: the intent of once('model')"
 CALLED = "before the commit: books/extract: once('model')"
 RECORDED = "after the commit: books/extract: once('model')"
 
-
+#: In one process, so that it is done once for all of them.
+EVERYWHERE = pytest.mark.xdist_group("everywhere")
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,7 @@ def kill_at(report: Report, place: str) -> Kill:
 
 @pytest.mark.req("V1", "V2", "V5", "D4", "D5")
 @pytest.mark.fault(1, 3, 4, 5)
+@EVERYWHERE
 def test_a_correct_pipeline_comes_to_the_same_wherever_its_worker_is_killed(everywhere: Report):
     everywhere.assert_ok()
     assert everywhere
@@ -72,6 +74,7 @@ def judge(report: Report) -> None:
 
 
 @pytest.mark.req("D4", "D11")
+@EVERYWHERE
 def test_it_counts_starts_paid_calls_and_calls_in_doubt(everywhere: Report):
     facts = {}
     for place in (INTENDED, CALLED, RECORDED):

@@ -12,6 +12,8 @@ import pytest
 from examples.documents.paid_model import PaidModel
 from tests.examples.documents_scene import Scene, model_on, write_books
 from tests.examples.documents_workers import Workers
+from tests.examples.fiction_processes import Crew
+from tests.examples.fiction_scene import scene_on as fiction_on
 from tests.support.steps import quick_url
 
 
@@ -64,14 +66,23 @@ def scene(scene_on: Callable[..., Scene]) -> Scene:
     return scene
 
 
-@pytest.fixture(scope="session")
-def all_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    """It takes a second or two to load everything: once is enough."""
-    with Workers(tmp_path_factory.mktemp("workers")) as workers:
-        yield workers
+@pytest.fixture
+def workers(tmp_path: Path, model: PaidModel) -> Workers:
+    return Workers(tmp_path, model.url)
+
+
+# A writer's database --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def workers(all_workers: Workers, model: PaidModel) -> Workers:
-    all_workers.model_url = model.url
-    return all_workers
+def crew_on(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Crew]]:
+    """Makes processes of examples.fiction on a database of their own, made with these guards."""
+    with ExitStack() as stack:
+
+        def make(*arguments: str, **settings: int) -> Crew:
+            scene = stack.enter_context(fiction_on(database, request, *arguments, **settings))
+            crew = Crew(scene, tmp_path)
+            stack.callback(crew.end)
+            return crew
+
+        yield make

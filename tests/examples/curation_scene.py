@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-import psycopg
 import pytest
 import sqlalchemy as sa
-from psycopg import sql
 
 from examples.curation.engines import sync_engine
 from examples.curation.models import Base, Contact, Domain, Page, Place
@@ -32,6 +28,7 @@ from examples.curation.site import Site, serving
 from examples.curation.web import Web
 from examples.curation.world import SCHEMA, Answer, World
 from holdfast.adopt import Counters
+from tests.support.schemas import bare_schema
 
 #: One scheduler with an async engine, and one with threads; both ask a site once for each of their rows.
 KINDS = ("deep scan", "page curation")
@@ -199,9 +196,5 @@ def _address(database: str, folder: Path, request: pytest.FixtureRequest) -> Ite
     if database == "sqlite":
         yield f"sqlite:///{folder / 'curation.db'}"
         return
-    base = request.getfixturevalue("postgres")
-    schema = f"c{secrets.token_hex(6)}"
-    with psycopg.connect(base, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
-        yield f"{base}{'&' if '?' in base else '?'}options={quote(f'-csearch_path={schema}')}"
-        connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
+    with bare_schema(request.getfixturevalue("postgres")) as url:
+        yield url

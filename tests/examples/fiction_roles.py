@@ -12,9 +12,12 @@ An order names a role, a database, and what is special:
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import random
 import signal
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,11 +35,24 @@ from examples.fiction.stopping import Stop
 from examples.fiction.storyteller import Between, NotInTheMood, Prompt, Storyteller
 from examples.fiction.weaver import Piece, Weaver
 from holdfast.adopt import Held
-from tests.examples.fiction_scene import open_database
+from tests.examples.fiction_scene import GUARDS, open_database
 
 POLL_SECONDS = 0.05
 #: What a process says when it hears signals.
 READY = "ready"
+
+
+def prepare() -> None:
+    import sqlalchemy.dialects.postgresql.psycopg
+    import sqlalchemy.dialects.sqlite  # noqa: F401
+
+    for guards in GUARDS:
+        open_database("sqlite://", guards, "", 5)
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    print(json.dumps(play(json.loads(sys.argv[1]))))
 
 
 def play(order: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import tempfile
 from collections import Counter
@@ -12,18 +11,16 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-import psycopg
 import pytest
 import sqlalchemy as sa
-from psycopg import sql
 
 from examples.fiction.database import Database, engine_on
 from examples.fiction.models import Phase, Status
 from examples.fiction.planning import add_plan
 from examples.fiction.storyteller import Prompt, Storyteller, things_named
 from examples.fiction.tables import ALL, Guards, make_tables
+from tests.support.schemas import bare_schema
 
 PREMISE = "Nobody has come back from the lamp road."
 #: Every combination that guards differently.
@@ -41,13 +38,8 @@ def address(database: str, request: pytest.FixtureRequest) -> Iterator[str]:
         finally:
             shutil.rmtree(folder)
         return
-    base = request.getfixturevalue("postgres")
-    schema = f"f{secrets.token_hex(6)}"
-    with psycopg.connect(base, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
-        options = quote(f"-csearch_path={schema} -csynchronous_commit=off -cdeadlock_timeout=3s")
-        yield f"{base}{'&' if '?' in base else '?'}options={options}"
-        connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
+    with bare_schema(request.getfixturevalue("postgres"), synchronous_commit="off", deadlock_timeout="3s") as url:
+        yield url
 
 
 class Scene:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-import secrets
 import shlex
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-import psycopg
 import pytest
 import sqlalchemy as sa
 from click.testing import CliRunner
-from psycopg import sql
 
 from holdfast.cli import commands
+from tests.support.schemas import bare_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide" / "own-tables.md"
@@ -36,13 +33,8 @@ def address(database: str, request: pytest.FixtureRequest) -> Iterator[str | Non
     if database == "sqlite":
         yield None
         return
-    base = request.getfixturevalue("postgres")
-    schema = f"g{secrets.token_hex(6)}"
-    with psycopg.connect(base, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
-        options = f"{'&' if '?' in base else '?'}options={quote(f'-csearch_path={schema}')}"
-        yield base.replace("postgresql:", "postgresql+psycopg:", 1) + options
-        connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
+    with bare_schema(request.getfixturevalue("postgres")) as url:
+        yield url
 
 
 def run(page: Path, address: str | None) -> dict[str, Any]:

@@ -26,17 +26,11 @@ from tests.support.processes import wait_for
 KILLS = int(os.environ.get("CURATION_KILLS", "2"))
 
 
-@pytest.fixture(scope="module")
-def mother(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """It takes a second to load everything: once is enough."""
-    with Processes(tmp_path_factory.mktemp("processes")) as processes:
-        yield processes
-
-
 @pytest.fixture
-def processes(mother: Processes) -> Iterator[Processes]:
-    yield mother
-    mother.end()
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    processes = Processes(tmp_path)
+    yield processes
+    processes.end()
 
 
 @pytest.fixture

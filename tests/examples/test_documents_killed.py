@@ -77,7 +77,7 @@ def test_a_worker_killed_while_the_model_answers_pays_that_book_again_and_holdfa
 ):
     model.fail_every = model.limit_every = 0
     model.page_seconds = 0.05
-    assert workers.run(scene.url, kill_when_paid=str(model.ledger)) == -9
+    assert workers.run(scene.url, kill_when_paid=model.ledger) == -9
     under_way = {call["idempotency"] for call in read_ledger(model.ledger)}
     model.page_seconds = 0.0
     assert workers.run(scene.url) == 0
@@ -89,7 +89,7 @@ def test_a_worker_killed_while_the_model_answers_pays_that_book_again_and_holdfa
 def test_a_model_that_knows_idempotency_keys_is_paid_once_even_then(scene, workers, undisturbed, model):
     model.fail_every = model.limit_every = 0
     model.page_seconds, model.honours_keys = 0.05, True
-    assert workers.run(scene.url, kill_when_paid=str(model.ledger)) == -9
+    assert workers.run(scene.url, kill_when_paid=model.ledger) == -9
     model.page_seconds = 0.0
     assert workers.run(scene.url) == 0
     assert sorted(scene.paid().values()) == [1] * len(BOOKS)

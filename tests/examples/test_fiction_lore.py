@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,25 +10,11 @@ import pytest
 from examples.fiction.lore import fulfiller, link
 from examples.fiction.models import Status
 from examples.fiction.storyteller import Storyteller
-from tests.examples.fiction_processes import Crew, nursery_of
-from tests.examples.fiction_scene import Scene, scene_on
+from tests.examples.fiction_scene import Scene
 from tests.support.processes import wait_for
 
 REQUIREMENTS = int(os.environ.get("FICTION_ITEMS", "25"))
 SLUGS = ("salt-stair", "lamp-road", "tide-court", "ninth-bell", "ash-ferry")
-
-
-@pytest.fixture
-def crew_on(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Crew]]:
-    with ExitStack() as stack:
-
-        def make(*arguments: str, **settings: int) -> Crew:
-            scene = stack.enter_context(scene_on(database, request, *arguments, **settings))
-            crew = Crew(nursery_of(request.config), scene, tmp_path)
-            stack.callback(crew.end)
-            return crew
-
-        yield make
 
 
 def require(scene: Scene, count: int) -> None:

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -19,8 +16,7 @@ from examples.fiction.resumer import Resumer
 from examples.fiction.scheduler import Scheduler
 from examples.fiction.storyteller import Storyteller
 from examples.fiction.weaver import Weaver
-from tests.examples.fiction_processes import Crew, nursery_of
-from tests.examples.fiction_scene import Scene, scene_on
+from tests.examples.fiction_scene import Scene
 from tests.support.processes import wait_for
 
 STALE_ITEMS = int(os.environ.get("FICTION_STALE_ITEMS", "25"))
@@ -28,19 +24,6 @@ RACES = int(os.environ.get("FICTION_RACES", "6"))
 RESUMERS = 8
 #: How long a row is silent before it is stale, in tests that wait for it.
 STALE = 0.8
-
-
-@pytest.fixture
-def crew_on(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Crew]]:
-    with ExitStack() as stack:
-
-        def make(*arguments: str, **settings: int) -> Crew:
-            scene = stack.enter_context(scene_on(database, request, *arguments, **settings))
-            crew = Crew(nursery_of(request.config), scene, tmp_path)
-            stack.callback(crew.end)
-            return crew
-
-        yield make
 
 
 def hold(scene: Scene, count: int) -> None:

@@ -7,32 +7,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from examples.fiction.scheduler import Scheduler
 from examples.fiction.storyteller import Storyteller
 from examples.fiction.weaver import Weaver
-from tests.examples.fiction_processes import Crew, nursery_of
-from tests.examples.fiction_scene import GUARDS, Scene, scene_on
+from tests.examples.fiction_scene import GUARDS, Scene
 
 ITEMS = int(os.environ.get("FICTION_ITEMS", "40"))
-
-
-@pytest.fixture
-def crew_on(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Crew]]:
-    with ExitStack() as stack:
-
-        def make(*arguments: str, **settings: int) -> Crew:
-            scene = stack.enter_context(scene_on(database, request, *arguments, **settings))
-            crew = Crew(nursery_of(request.config), scene, tmp_path)
-            stack.callback(crew.end)
-            return crew
-
-        yield make
 
 
 @pytest.mark.req("F1", "F5", "F8")

@@ -5,10 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,25 +17,11 @@ from examples.fiction.scheduler import Scheduler
 from examples.fiction.storyteller import Between, NotInTheMood, Prompt, Storyteller
 from examples.fiction.weaver import Piece, Weaver
 from holdfast import Permanent
-from tests.examples.fiction_processes import Crew, nursery_of
-from tests.examples.fiction_scene import GUARDS, Scene, scene_on
+from tests.examples.fiction_scene import GUARDS, Scene
 from tests.support.processes import wait_for
 
 STALE = 0.8
 ALL_PENDING, ALL_FAILED = [("Pending",) * 3], [("Failed",) * 3]
-
-
-@pytest.fixture
-def crew_on(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Crew]]:
-    with ExitStack() as stack:
-
-        def make(*arguments: str, **settings: int) -> Crew:
-            scene = stack.enter_context(scene_on(database, request, *arguments, **settings))
-            crew = Crew(nursery_of(request.config), scene, tmp_path)
-            stack.callback(crew.end)
-            return crew
-
-        yield make
 
 
 def take(scene: Scene, weaver: Weaver) -> Piece:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from examples.fiction.standing import is_explained
-from tests.examples.fiction_processes import Actor, Crew, nursery_of
+from tests.examples.fiction_processes import Actor, Crew
 from tests.examples.fiction_scene import scene_on
 
 KILLS = int(os.environ.get("FICTION_KILLS", "6"))
@@ -32,7 +32,7 @@ ROLES = {
 @pytest.fixture
 def crew(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Crew]:
     with scene_on(database, request, attempts=1000) as scene:
-        crew = Crew(nursery_of(request.config), scene, tmp_path)
+        crew = Crew(scene, tmp_path)
         try:
             yield crew
         finally:

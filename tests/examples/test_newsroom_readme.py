@@ -26,7 +26,8 @@ from holdfast.cli import commands
 from holdfast.model.states import OPEN
 from tests.docs import test_guides as guides
 from tests.examples.newsroom_scene import EXAMPLE, soon
-from tests.examples.newsroom_workers import ROOT, the_workers
+from tests.examples.newsroom_workers import the_workers
+from tests.support.mother import ROOT
 
 README = EXAMPLE / "README.md"
 #: A smaller paper than the reader's.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Pipeline
-from tests.support.processes import ROOT, wait_for
+from tests.support.mother import Forked, Piped
+from tests.support.processes import wait_for
 
 SHELF = """
 import os, pathlib, time
@@ -54,7 +53,7 @@ class Desk:
         (folder / "inbox").mkdir()
         (folder / "the_shelf.py").write_text(SHELF)
         self.write()
-        self._workers: list[subprocess.Popen[bytes]] = []
+        self._workers: list[Forked] = []
 
     def write(self, rate: str = "5000/s", chunk: str = "chunk", text: str | None = None) -> None:
         new = self.folder / "job.new"
@@ -62,16 +61,15 @@ class Desk:
         new.replace(self.folder / "job.yaml")
 
     def holdfast(self, *words: str, code: int = 0) -> str:
-        done = subprocess.run(self._command(*words), cwd=self.folder, env=self._environment, capture_output=True, text=True)
-        assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
+        process = Piped("holdfast.cli", words, os.environ, folder=self.folder)
+        said = "".join(process.communicate(timeout=60))
+        assert process.returncode == code, f"{process.returncode}: {said}"
+        return said
 
     def worker(self) -> None:
         with (self.folder / "said").open("ab") as said:
-            command = self._command("worker", "job.yaml", "--poll", "0.2s", "--lease", "3s")
-            self._workers.append(
-                subprocess.Popen(command, cwd=self.folder, env=self._environment, stdout=said, stderr=said)
-            )
+            words = ["worker", "job.yaml", "--poll", "0.2s", "--lease", "3s"]
+            self._workers.append(Forked("holdfast.cli", words, os.environ, stdout=said, folder=self.folder))
 
     @property
     def said(self) -> str:
@@ -81,13 +79,6 @@ class Desk:
     def marks(self) -> list[str]:
         marks = self.folder / "marks"
         return marks.read_text().splitlines() if marks.exists() else []
-
-    @property
-    def _environment(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": str(ROOT)}
-
-    def _command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "holdfast", *words]
 
     def end(self) -> None:
         for worker in self._workers:

@@ -7,7 +7,8 @@ import sys
 from holdfast.errors import HoldfastError
 from tests.support import worker_main
 
-if __name__ == "__main__":
+
+def main() -> None:
     try:
         worker_main.main()
     except HoldfastError as error:

@@ -12,9 +12,7 @@ Workers are forked by the herd of `paid_workers`, in a hundredth of the time tha
 from __future__ import annotations
 
 import os
-import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast import Backoff, Context, Holdfast, Item, Pipeline
@@ -52,7 +50,6 @@ def held_call(item: Item, ctx: Context) -> None:
 
 
 PIPELINES = {one.name: one for one in (called, bought, held)}
-paid_books.ALL.update({name: [one] for name, one in PIPELINES.items()})
 
 
 def app_for(url: str, name: str, **api: object) -> Holdfast:
@@ -63,14 +60,13 @@ def app_for(url: str, name: str, **api: object) -> Holdfast:
 class LimitedHerd(paid_workers.Herd):
     """Workers of one of these pipelines."""
 
-    def __init__(self, url: str, folder: Path, pipeline: str, environment: Mapping[str, str]) -> None:
-        super().__init__(url, folder, pipeline, environment)
-        self._command = [sys.executable, "-m", "tests.support.limited_books", url, pipeline]
+    home = __name__
 
 
-if __name__ == "__main__":
-    # As a module of that name, so that there is one of each pipeline.
-    from tests.support import limited_books
-
-    assert limited_books.PIPELINES
+def main() -> None:
+    # In this process, which is a worker of these: others have pipelines of the same names.
+    paid_books.ALL.update({name: [one] for name, one in PIPELINES.items()})
     paid_workers.main()
+
+
+prepare = paid_workers.prepare

@@ -1,4 +1,4 @@
-"""Worker processes by the hundred: a process that has loaded everything, and forks one whenever it is told to.
+"""Worker processes by the hundred.
 
     with Herd(url, folder, "books", server.environment) as herd:
         herd.start()                              # a worker that lives
@@ -12,16 +12,11 @@ in a hundredth of the time. Who was killed, how and when, is in the ledger.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +24,11 @@ from holdfast import points
 from holdfast.store.postgres_address import read_url
 from holdfast.worker import Settings
 from tests.support import paid_books
+from tests.support.mother import Forked
 from tests.support.paid_server import WORKER
 
-ROOT = Path(__file__).parent.parent.parent
-PR_SET_PDEATHSIG = 1
+#: No worker takes this long to die.
+STUCK_SECONDS = 30
 #: The dead are looked for about twice in that time. A worker on a busy machine may miss it, too, and is as good as dead.
 LEASE_SECONDS = 2.0
 
@@ -40,34 +36,30 @@ LEASE_SECONDS = 2.0
 class Herd:
     """Workers on one store."""
 
+    #: The module whose main() is a worker.
+    home = __name__
+
     def __init__(self, url: str, folder: Path, pipelines: str, environment: Mapping[str, str]) -> None:
         self.ledger = folder / "ledger"
         self._said = folder / "said"
         self._environment = {
-            **os.environ, "PYTHONPATH": str(ROOT), paid_books.LEDGER: str(self.ledger),
+            **os.environ, paid_books.LEDGER: str(self.ledger),
             paid_books.SCHEMA: "" if url.startswith("sqlite:") else read_url(url)[1], **environment,
         }  # fmt: skip
-        self._command = [sys.executable, "-m", "tests.support.paid_workers", url, pipelines]
-        self._started: list[int] = []
+        self._arguments = [url, pipelines]
+        self._started: dict[int, Forked] = {}
         self._lines: dict[str, list[dict[str, Any]]] = {}
         self._read_to = 0
 
     def __enter__(self) -> Herd:
-        with self._said.open("wb") as said:
-            self._mother = subprocess.Popen(
-                self._command, env=self._environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=said, text=True, start_new_session=True,
-            )  # fmt: skip
+        self._said.touch()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for pid in self.alive():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        assert self._mother.stdin is not None and self._mother.stdout is not None
-        self._mother.stdin.close()
-        self._mother.wait(30)
-        self._mother.stdout.close()
+        for process in self._started.values():
+            process.kill()
+        for process in self._started.values():
+            process.wait(STUCK_SECONDS)
 
     def start(
         self,
@@ -78,29 +70,26 @@ class Herd:
         environment: Mapping[str, str] | None = None,
     ) -> int:
         """A new worker; its process number."""
-        assert self._mother.stdin is not None and self._mother.stdout is not None
-        order = {
-            "die_after": die_after, "die_at": die_at, "concurrency": concurrency, "environment": dict(environment or {}),
-        }  # fmt: skip
-        self._mother.stdin.write(json.dumps(order) + "\n")
-        self._mother.stdin.flush()
-        answer = self._mother.stdout.readline()
-        assert answer, f"no worker could be started:\n{self.said}"
-        self._started.append(int(answer))
-        return self._started[-1]
+        order = {"die_after": die_after, "die_at": die_at, "concurrency": concurrency}
+        with self._said.open("ab") as said:
+            process = Forked(
+                self.home, [*self._arguments, json.dumps(order)], {**self._environment, **(environment or {})}, stdout=said
+            )
+        self._started[process.pid] = process
+        return process.pid
 
     def alive(self) -> list[int]:
-        self._started = [pid for pid in self._started if is_alive(pid)]
+        self._started = {pid: process for pid, process in self._started.items() if process.poll() is None}
         return list(self._started)
 
     def kill(self, pid: int, how: str = "at some time") -> None:
         """Kill a worker, and return when it is gone."""
         paid_books.tell_of(self.ledger, killed=pid, how=how)
         # It may have come to its own end meanwhile.
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        while is_alive(pid):
-            time.sleep(0.001)
+        process = self._started.pop(pid, None)
+        if process is not None:
+            process.kill()
+            process.wait(STUCK_SECONDS)
 
     def told(self, what: str) -> list[dict[str, Any]]:
         """Every line of a kind; what was read before is not read again."""
@@ -119,60 +108,31 @@ class Herd:
         return self._said.read_text(errors="replace")
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+# The process itself ---------------------------------------------------------------------------------------------------
 
 
-# The mother process ---------------------------------------------------------------------------------------------------
+def prepare() -> None:
+    import sqlalchemy.dialects.postgresql.psycopg
+    import sqlalchemy.dialects.sqlite  # noqa: F401
 
 
 def main() -> None:
-    url, pipelines = sys.argv[1:]
-    _die_with_parent()
+    url, pipelines, said = sys.argv[1:]
+    order = json.loads(said)
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
-    import sqlalchemy.dialects.postgresql.psycopg
-    import sqlalchemy.dialects.sqlite  # noqa: F401 - loaded once, for all
-
-    # Those who die are forgotten at once: nobody asks how they ended.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    for line in sys.stdin:
-        order = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            _work(url, pipelines, order)
-        print(pid, flush=True)
-
-
-def _work(url: str, pipelines: str, order: dict[str, Any]) -> None:
-    code = 1
-    try:
-        _die_with_parent()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, 0)
-        os.dup2(2, 1)
-        os.environ.update(order["environment"])
-        os.environ[WORKER] = str(os.getpid())
-        app = paid_books.app_for(url, pipelines)
-        worker = app.worker(
-            Settings(
-                concurrency=order["concurrency"], lease_seconds=LEASE_SECONDS, grace_seconds=0.5, poll_seconds=0.1,
-                name=f"w{os.getpid()}",
-            )
-        )  # fmt: skip
-        if order["die_after"]:
-            points.listen(_dies_after(order["die_after"]))
-        if order["die_at"]:
-            points.listen(_dies_at(*order["die_at"].split()))
-        worker.run()
-        code = 0
-    except BaseException:
-        logging.exception("a worker ended")
-    finally:
-        os._exit(code)
+    os.environ[WORKER] = str(os.getpid())
+    app = paid_books.app_for(url, pipelines)
+    worker = app.worker(
+        Settings(
+            concurrency=order["concurrency"], lease_seconds=LEASE_SECONDS, grace_seconds=0.5, poll_seconds=0.1,
+            name=f"w{os.getpid()}",
+        )
+    )  # fmt: skip
+    if order["die_after"]:
+        points.listen(_dies_after(order["die_after"]))
+    if order["die_at"]:
+        points.listen(_dies_at(*order["die_at"].split()))
+    worker.run()
 
 
 def _dies_after(most: int) -> points.Listener:
@@ -199,11 +159,3 @@ def _dies_at(first: str, second: str) -> points.Listener:
         seen = seen or point == first
 
     return listener
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    main()

@@ -22,11 +22,11 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -37,30 +37,14 @@ from holdfast.store.postgres_address import read_url
 from holdfast.store.sqlite_files import file_of
 from holdfast.testing import CRASH_VARIABLE
 from tests.support.ledger import Ledger, Line
+from tests.support.mother import ROOT, Forked
+from tests.support.waiting import STUCK_SECONDS, wait_for
 from tests.support.worker_main import PARENT_VARIABLE, find_pipeline
-from tests.support.worker_mother import Forked
 
-T = TypeVar("T")
-
-ROOT = Path(__file__).parent.parent.parent
-#: No test waits this long; one that would is stuck, and says so.
-STUCK_SECONDS = 30.0
 LEASE_SECONDS = 1.0
 POLL_SECONDS = 0.2
 #: Work of a dead worker starts again within this (V5).
 RECOVERY_SECONDS = 2 * LEASE_SECONDS + POLL_SECONDS
-
-
-def wait_for(fact: Callable[[], T], timeout: float = STUCK_SECONDS, *, every: float = 0.02) -> T:
-    """Return what the fact says once it holds."""
-    give_up_at = time.monotonic() + timeout
-    while True:
-        found = fact()
-        if found:
-            return found
-        if time.monotonic() > give_up_at:
-            raise AssertionError(f"waited {timeout:.1f} s in vain for {fact}")
-        time.sleep(every)
 
 
 # Workers --------------------------------------------------------------------------------------------------------------
@@ -80,8 +64,8 @@ class WorkerProcess:
         """Begun from nothing, as on a command line."""
         with said.open("wb") as file:
             process = Popen(
-                command, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-                start_new_session=True,
+                command, env={**environment, PARENT_VARIABLE: str(os.getpid())}, cwd=ROOT, stdin=subprocess.DEVNULL,
+                stdout=file, stderr=file, start_new_session=True,
             )  # fmt: skip
         return cls(process, said, url)
 
@@ -225,7 +209,7 @@ class Crew:
         ]  # fmt: skip
         whole = {
             **os.environ, "PYTHONPATH": str(ROOT), "HOLDFAST_TEST_LEDGER": str(self.ledger.path),
-            CRASH_VARIABLE: crash_at, PARENT_VARIABLE: str(os.getpid()), **(environment or {}),
+            CRASH_VARIABLE: crash_at, **(environment or {}),
         }  # fmt: skip
         said = self._folder / f"said-{len(self.workers)}"
         if not self.forks or {"HOLDFAST_TEST_MEMORY", "LD_PRELOAD"} & whole.keys():
@@ -233,7 +217,9 @@ class Crew:
             command = [sys.executable, "-m", "tests.support.worker_main", *arguments]
             worker = WorkerProcess.spawned(command, whole, said, self.url)
         else:
-            worker = WorkerProcess(Forked(arguments, whole, said), said, self.url)
+            with said.open("wb") as file:
+                process = Forked("tests.support.worker_main", arguments, whole, stdout=file)
+            worker = WorkerProcess(process, said, self.url)
         self.workers.append(worker)
         if ready:
             wait_for(lambda: not worker.is_alive or self.is_known(worker))

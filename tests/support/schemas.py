@@ -8,7 +8,10 @@ altered, or filled with a lot.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
@@ -20,11 +23,11 @@ from holdfast.testing import ManualClock
 MOST_BYTES = 4_000_000
 
 _TABLES = "SELECT relname FROM pg_class WHERE relnamespace = %s::text::regnamespace AND relkind = 'r' ORDER BY relname"
-_BYTES = "SELECT sum(pg_relation_size(oid)) FROM pg_class WHERE relnamespace = %s::text::regnamespace"
-#: Everything that a test could have altered, as one line.
+#: How large it is, which tables were written to, and everything that a test could have altered, as one line.
 _SHAPE = """
-WITH c AS (SELECT * FROM pg_class WHERE relnamespace = %(name)s::text::regnamespace)
-SELECT md5(concat(
+WITH c AS (SELECT *, pg_relation_size(oid) AS bytes FROM pg_class WHERE relnamespace = %(name)s::text::regnamespace)
+SELECT (SELECT sum(bytes)::bigint FROM c), (SELECT array_agg(relname::text) FROM c WHERE relkind = 'r' AND bytes > 0),
+  md5(concat(
     (SELECT string_agg(concat(relname, relkind, reloptions, relhastriggers, relrowsecurity, relacl), ' ' ORDER BY relname)
      FROM c),
     (SELECT string_agg(concat(c.relname, attname, atttypid, attnotnull, atthasdef, attisdropped), ' '
@@ -38,15 +41,26 @@ SELECT md5(concat(
     (SELECT concat(nspacl) FROM pg_namespace WHERE nspname = %(name)s)
 ))
 """
-_SEQUENCES = """
-SELECT format('%%I.%%I', %(name)s::text, relname) FROM pg_class
-WHERE relnamespace = %(name)s::text::regnamespace AND relkind = 'S'
-"""
+_SEQUENCES = "SELECT relname FROM pg_class WHERE relnamespace = %s::text::regnamespace AND relkind = 'S'"
 
 
 def address(base: str, schema: str) -> str:
     """The address of a store in this schema of a server."""
     return f"{base}{'&' if '?' in base else '?'}schema={schema}"
+
+
+@contextmanager
+def bare_schema(base: str, **settings: str) -> Iterator[str]:
+    """An address by which SQLAlchemy finds an empty schema and nothing else, in sessions with these settings."""
+    schema = _new_name()
+    options = quote(" ".join(f"-c{name}={value}" for name, value in {"search_path": schema, **settings}.items()))
+    with psycopg.connect(base, autocommit=True) as conn:
+        conn.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+        try:
+            with_driver = base.replace("postgresql:", "postgresql+psycopg:", 1)
+            yield f"{with_driver}{'&' if '?' in base else '?'}options={options}"
+        finally:
+            drop(conn, schema)
 
 
 class Schemas:
@@ -56,9 +70,9 @@ class Schemas:
         self.base = base
         self._conn = psycopg.connect(base, autocommit=True)
         self._pristine = self._make()
-        self._shape = self._fact(_SHAPE, name=self._pristine)
+        _, self._seeded, self._shape = self._look_at(self._pristine)
         self._tables = [name for (name,) in self._conn.execute(_TABLES, [self._pristine])]
-        self._seeded = [name for name in self._tables if self._fact(f"SELECT count(*) FROM {self._pristine}.{name}")]
+        self._sequences = [name for (name,) in self._conn.execute(_SEQUENCES, [self._pristine])]
         self._free: list[str] = []
 
     def take(self) -> str:
@@ -75,7 +89,7 @@ class Schemas:
             self._rename(name, spare)
         except psycopg.errors.InvalidSchemaName:
             return  # the test has dropped it
-        if self._is_as_before(spare) and self._empty(spare):
+        if self._empty(spare):
             self._free.append(spare)
         else:
             drop(self._conn, spare)
@@ -95,30 +109,33 @@ class Schemas:
     def _rename(self, old: str, new: str) -> None:
         self._conn.execute(sql.SQL("ALTER SCHEMA {} RENAME TO {}").format(sql.Identifier(old), sql.Identifier(new)))
 
-    def _is_as_before(self, name: str) -> bool:
-        small: bool = self._fact(_BYTES, name) < MOST_BYTES
-        return small and bool(self._fact(_SHAPE, name=name) == self._shape)
+    def _look_at(self, name: str) -> tuple[int, list[str], str]:
+        found: tuple[int, list[str] | None, str] | None = self._conn.execute(_SHAPE, {"name": name}).fetchone()
+        assert found is not None
+        return found[0], found[1] or [], found[2]
 
     def _empty(self, name: str) -> bool:
+        """False if it is in use, large, or not as it was."""
         everything = ", ".join(f"{name}.{table}" for table in self._tables)
         try:
             with self._conn.transaction():
-                self._conn.execute(f"LOCK TABLE {everything} IN ACCESS EXCLUSIVE MODE NOWAIT")
-                self._conn.execute("SET LOCAL session_replication_role = replica")
-                for table in self._tables:
-                    self._conn.execute(f"DELETE FROM {name}.{table}")
-                for table in self._seeded:
-                    self._conn.execute(f"INSERT INTO {name}.{table} SELECT * FROM {self._pristine}.{table}")
-                for (sequence,) in self._conn.execute(_SEQUENCES, {"name": name}).fetchall():
-                    self._conn.execute("SELECT setval(%s::text::regclass, 1, false)", [sequence])
-        except psycopg.errors.LockNotAvailable:
+                self._send(f"LOCK TABLE {everything} IN ACCESS EXCLUSIVE MODE NOWAIT")
+                size, written, shape = self._look_at(name)
+                if size >= MOST_BYTES or shape != self._shape:
+                    return False
+                self._send(
+                    "SET LOCAL session_replication_role = replica",
+                    *(f"DELETE FROM {name}.{table}" for table in written),
+                    *(f"INSERT INTO {name}.{table} SELECT * FROM {self._pristine}.{table}" for table in self._seeded),
+                    *(f"SELECT setval('{name}.{sequence}', 1, false)" for sequence in self._sequences),
+                )
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):
             return False
         return True
 
-    def _fact(self, query: str, *values: Any, **named: Any) -> Any:
-        row = self._conn.execute(query, values or named).fetchone()  # type: ignore[call-overload]
-        assert row is not None
-        return row[0]
+    def _send(self, *orders: str) -> None:
+        """All in one message: the server is quick, the way to it is not."""
+        self._conn.execute("; ".join(orders))
 
 
 def drop(conn: psycopg.Connection[Any], schema: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
 from holdfast import points
+from tests.support import waiting
 
 T = TypeVar("T")
 
@@ -69,9 +69,5 @@ def listening(listener: points.Listener) -> Iterator[None]:
 
 
 def wait_for(fact: Callable[[], object]) -> None:
-    """Return once the fact holds."""
-    give_up_at = time.monotonic() + STUCK_SECONDS
-    while not fact():
-        if time.monotonic() > give_up_at:
-            raise AssertionError(f"waited {STUCK_SECONDS:.0f} s in vain for {fact}")
-        time.sleep(0.002)
+    """Return once the fact holds: a quick one, of threads."""
+    waiting.wait_for(fact, STUCK_SECONDS, every=0.002)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import importlib
 import logging
 import os
@@ -16,15 +15,15 @@ import time
 from holdfast import Holdfast, Pipeline, points, testing
 from holdfast.worker import Settings, Worker, machine
 from holdfast.worker.pulse import Pulse
+from tests.support.forking import die_with_parent
 
-PR_SET_PDEATHSIG = 1
 PARENT_VARIABLE = "HOLDFAST_TEST_PARENT"
 
 
 def main() -> None:
     given = _arguments()
     # A test run that is killed must not leave workers behind, also not those that were still starting.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     if os.environ.get(PARENT_VARIABLE, str(os.getppid())) != str(os.getppid()):
         return
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")

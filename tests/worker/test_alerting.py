@@ -7,8 +7,6 @@ import fcntl
 import json
 import logging
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,11 +28,11 @@ from holdfast.worker import alerting, machine, telling
 from holdfast.worker.alerting import Alerting
 from tests.support.bench import Bench
 from tests.support.hook_server import HookServer
+from tests.support.mother import Forked
 from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.req("D11")
 
-ROOT = Path(__file__).resolve().parents[2]
 SECRET = "T0P-S3CRET-PATH"
 
 
@@ -399,17 +397,14 @@ def test_what_a_killed_worker_was_telling_is_told_by_another(desk: Desk, hook: H
     mine = rule(webhook=f"{hook.url}/x")
     desk.idle(mine).one_pass()
     desk.happen()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.alerting_main", desk.url, "dies", json.dumps(given)], cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = Forked("tests.support.alerting_main", [desk.url, "dies", json.dumps(given)], os.environ)
     try:
         wait_for(lambda: hook.calls)
         assert desk.idle(mine).one_pass() == (0, 0, 0)
         assert len(hook.calls) == 1
     finally:
         process.kill()
-        process.communicate()
+        process.wait(20)
     desk.store.write(lambda tx: reap.bury_gone(tx, machine.this_host(), desk.who.id, machine.is_alive))
     desk.start(mine)
     wait_for(told(desk))

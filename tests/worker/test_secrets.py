@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,10 @@ from holdfast import Context, Item, Permanent, Pipeline, RetryLater, Skip
 from holdfast.cli import commands
 from holdfast.model.redact import MASK, RedactingFilter, forget_secrets, remember_secret
 from tests.support.bench import QUICK, Bench, Ran
+from tests.support.mother import Piped
 from tests.support.processes import wait_for
 
 pytestmark = [pytest.mark.req("V12"), pytest.mark.fault(82)]
-
-ROOT = Path(__file__).resolve().parents[2]
 
 # Put together here, so that no text of this file looks like the key of somebody.
 KEY = "sk-" + "proj-" + "Ab3dEf6hIj9lMn2p"
@@ -234,10 +232,9 @@ def work(item, ctx):
 
 
 def process(url: str, folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", *args], cwd=folder, capture_output=True, text=True, timeout=60,
-        env={**os.environ, "HOLDFAST_URL": url, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    process = Piped("holdfast.cli", args, {**os.environ, "HOLDFAST_URL": url}, folder=folder)
+    said, errors = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(args, process.wait(), said, errors)
 
 
 def test_a_run_logs_and_prints_no_secret(url: str, tmp_path: Path):

@@ -252,7 +252,9 @@ class Holdfast:
 
     def check(self) -> list[str]:
         """What must never be, and is; an empty list if all is well."""
-        return self._read(reads.check)
+        with self._lock:
+            integrity = self.store.integrity()
+            return self._read(reads.check) if integrity == "ok" else [f"the database is damaged: {integrity}"]
 
     def doctor(self) -> dict[str, Any]:
         """Facts about the database and the workers, for a person who looks for trouble."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,7 +40,7 @@ def events(
         if as_json and not follow:
             print_json([_told(one) for one in app.events(**asked, since=from_us, most=limit)])
             return
-        place = max((one["id"] for one in app.events(most=1)), default=0)
+        place = _newest(app)
         old = [one for one in app.events(**asked, since=from_us, most=limit) if one["id"] <= place or not follow]
         for one in old:
             _print_event(one, as_json)
@@ -50,22 +51,26 @@ def events(
 
 def _news(app: Holdfast, asked: dict[str, Any], place: int) -> Iterator[Facts]:
     """Events as they come. Numbers are given before commits, so one may come after others with higher numbers: for a
-    while everything is looked at again, and what was seen is left out."""
-    seen: dict[int, float] = {}
+    while everything is looked at again, and what was seen is left out. What was not asked for is passed by as well."""
+    seen: set[int] = set()
+    ends: deque[tuple[float, int]] = deque()
     while True:
-        now = time.monotonic()
+        ends.append((time.monotonic(), _newest(app)))
         after = place
         while page := app.events(**asked, after=after, most=PAGE):
             for one in page:
                 if one["id"] not in seen:
-                    seen[one["id"]] = now
+                    seen.add(one["id"])
                     yield one
             after = page[-1]["id"]
-        for number, at in list(seen.items()):
-            if now - at > STRAGGLER_SECONDS:
-                place = max(place, number)
-        seen = {number: at for number, at in seen.items() if number > place}
+        while ends[-1][0] - ends[0][0] > STRAGGLER_SECONDS:
+            place = max(place, ends.popleft()[1])
+        seen = {number for number in seen if number > place}
         time.sleep(FOLLOW_SECONDS)
+
+
+def _newest(app: Holdfast) -> int:
+    return max((one["id"] for one in app.events(most=1)), default=0)
 
 
 def _told(one: Facts) -> Facts:

@@ -10,9 +10,12 @@ from typing import Any
 import msgspec
 
 from holdfast.engine import admit
+from holdfast.engine.events import events as events
 from holdfast.engine.finish import bucket_middle_us
 from holdfast.engine.meet import open_children
+from holdfast.engine.pages import items as items
 from holdfast.engine.register import layout
+from holdfast.engine.standing import stands
 from holdfast.errors import UsageError
 from holdfast.model.history import MEANING, SENT_BACK
 from holdfast.model.layout import Layout, StageRow
@@ -147,19 +150,20 @@ def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:
     item = find_item(tx, key, pipeline)
     known = layout(tx)
     results = {row["stage"]: row for row in tx.records("item_outcomes", item=item["id"])}
-    rows = {row["stage"]: row for row in tx.records("item_stages", item=item["id"])}
+    rows = _stages_of(tx, item, known)
     stages = []
     for row in known.of_pipeline(item["pipeline"]):
         facts: Facts = {"stage": row.name, "state": None, "attempts": 0}
         if row.id in rows:
-            facts = {"stage": row.name, **{name: value for name, value in rows[row.id].items() if name != "stage"}}
+            told = {name: value for name, value in rows[row.id].items() if name not in ("item", "stage")}
+            facts = {"stage": row.name, **told}
         if row.id in results:
             outcome = results[row.id]
             facts["version"] = outcome["version"]
             if outcome["result"] is not None:
                 facts["result"] = msgspec.json.decode(outcome["result"])
         stages.append(facts)
-    [(item_status,)] = tx.run("item_status", item=item["id"])
+    [(_, item_status)] = tx.run("item_status", items=[item["id"]])
     return {
         "pipeline": item["pipeline"],
         "key": item["key"],
@@ -173,6 +177,15 @@ def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:
     }
 
 
+def _stages_of(tx: Transaction, item: Facts, known: Layout) -> dict[int, Facts]:
+    """By stage: where an item stands in those that its pipeline has and that have begun."""
+    found = stands(tx, [item["id"]], [row.id for row in known.of_pipeline(item["pipeline"])])
+    for row in found:
+        if row["updated_at"] is None:
+            row["updated_at"] = item["updated_at"]
+    return {row["stage"]: row for row in found}
+
+
 def history(tx: Transaction, item: Facts, known: Layout) -> list[Facts]:
     """All that happened to an item, oldest first: its events and its outcomes, read as one.
 
@@ -180,11 +193,10 @@ def history(tx: Transaction, item: Facts, known: Layout) -> list[Facts]:
     time leaves none, and is told by its outcome.
     """
     told: list[Facts] = [{"at": item["created_at"], "event": "added"}]
-    given = {"item": item["id"], "event": None, "since": None, "pipeline": None, "most": 1000}
-    for event in reversed(tx.records("read_newest_events", **given)):
+    for event in events(tx, item=item["id"], most=1000):
         money = {name: event[name] for name in ("amount", "resource") if event[name] is not None}
         facts = {"at": event["at"], "event": event["event"], "stage": event["stage"], **money}
-        told.append({**msgspec.json.decode(event["data"]), **facts})
+        told.append({**event["data"], **facts})
     said = {(one.get("stage"), one["event"]) for one in told}
     outcomes = tx.records("item_outcomes", item=item["id"])
     # The last first: of those at one instant, each goes before the ones that are in place.
@@ -209,63 +221,10 @@ def _place(told: list[Facts], stage: str, ended_at: int) -> int:
     return place
 
 
-def items(
-    tx: Transaction, *, pipeline: str | None, stage: str | None, state: State | None, key: str | None, error: str | None,
-    after: int, most: int,
-) -> list[Facts]:  # fmt: skip
-    """A page of items, in the order they were added; with a state, those of which a stage is in it."""
-    pattern = None if key is None else tx.store.driver.dialect.glob_pattern(key)
-    if state is None and stage is None and error is None:
-        return tx.records("list_items", after=after, pipeline=pipeline, key=pattern, most=most)
-    known = layout(tx)
-    chosen = {
-        row.id: row for row in known.stages.values()
-        if pipeline in (None, row.pipeline_name) and stage in (None, row.name)
-    }  # fmt: skip
-    if not chosen:
-        raise UsageError(f"no stage matches {pipeline or '*'}/{stage or '*'}")
-    found = []
-    for wanted in (state,) if state else tuple(State):
-        for row in tx.records(
-            "list_open", stages=list(chosen), state=str(wanted), key=pattern, error=error, after=after, most=most
-        ):
-            where = chosen[row.pop("stage")]
-            found.append(
-                {
-                    "id": row.pop("id"),
-                    "pipeline": where.pipeline_name,
-                    "key": row.pop("key"),
-                    "stage": where.name,
-                    **row,
-                }
-            )
-    return sorted(found, key=lambda row: row["id"])[:most]
-
-
-def events(
-    tx: Transaction,
-    *,
-    event: str | None,
-    item: int | None,
-    pipeline: str | None,
-    since: int | None,
-    after: int | None,
-    most: int,
-) -> list[Facts]:
-    """Events, oldest first: from `after` on, or the newest."""
-    given = {"event": event, "item": item, "pipeline": pipeline, "since": since, "most": most}
-    if after is None:
-        rows = tx.records("read_newest_events", **given)[::-1]
-    else:
-        rows = tx.records("read_events", after=after, **given)
-    for row in rows:
-        row["data"] = msgspec.json.decode(row["data"])
-    return rows
-
-
 def check(tx: Transaction) -> list[str]:
     """Look for what must never be: a stage of an item in two places, rows of no item, counts that do not add up."""
     known = layout(tx).stages
+    tx.read_all()
     wrong = [f"item {item}, stage {stage} lies in {n} places" for item, stage, n in tx.run("open_more_than_once")]
     wrong += [f"item {item} of stage {stage} does not exist" for item, stage in tx.run("rows_without_items")]
     counted: dict[tuple[int, str], int] = {}
@@ -289,7 +248,7 @@ class Why:
         self._item = find_item(tx, key, pipeline)
         self._known = layout(tx)
         self._stages = self._known.of_pipeline(self._item["pipeline"])
-        self._rows = {row["stage"]: row for row in tx.records("item_stages", item=self._item["id"])}
+        self._rows = _stages_of(tx, self._item, self._known)
 
     @property
     def _key(self) -> str:

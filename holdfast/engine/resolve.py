@@ -13,8 +13,13 @@ from holdfast.store import Transaction
 def memos(tx: Transaction, key: str, pipeline: str | None) -> list[dict[str, Any]]:
     """The memos of an item: what its unfinished stages have done so far, and what is in doubt."""
     known = layout(tx).stages
-    found = tx.records("item_memos", item=find_item(tx, key, pipeline)["id"])
-    return [{**memo, "stage": known[memo["stage"]].name} for memo in found]
+    return [{**memo, "stage": known[memo["stage"]].name} for memo in _memos_of(tx, find_item(tx, key, pipeline))]
+
+
+def _memos_of(tx: Transaction, item: dict[str, Any]) -> list[dict[str, Any]]:
+    """Also of stages that the pipeline no longer has."""
+    stages = [row.id for row in layout(tx).stages.values() if row.pipeline == item["pipeline_id"]]
+    return tx.records("item_memos", item=item["id"], stages=stages)
 
 
 def resolve(
@@ -25,7 +30,7 @@ def resolve(
     stage. The item stays where it is; `retry` sends it on.
     """
     item = find_item(tx, key, pipeline)
-    found = [memo for memo in tx.records("item_memos", item=item["id"]) if memo["name"] == name]
+    found = [memo for memo in _memos_of(tx, item) if memo["name"] == name]
     if not found:
         raise UsageError(f"item {key!r} has no memo {name!r}")
     if len(found) > 1:

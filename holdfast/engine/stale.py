@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast.engine.checkpoints import ItemPicture, read_pictures
+from holdfast.engine.pages import few_items
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
 from holdfast.model.layout import Layout, StageRow
+from holdfast.model.pattern import Pattern
 from holdfast.model.states import PASSED, Rerun, State
 from holdfast.store import Store, Transaction
 
@@ -177,15 +179,16 @@ def _stretch(
         raise UsageError(f"there is no pipeline {pipeline!r} in this store")
     if stage is not None and stage not in {row.name for row in stages}:
         raise UsageError(f"pipeline {pipeline!r} has no stage {stage!r}")
-    pattern = None if key is None else tx.store.driver.dialect.glob_pattern(key)
-    items = tx.run("items_with_data", pipeline=stages[0].pipeline, after=after, key=pattern, most=CHUNK)
-    numbers = [row[0] for row in items]
-    if not numbers:
-        return [], None
+    few = few_items(tx, [stages[0].pipeline], Pattern() if key is None else Pattern(key)) if not after else None
+    if few is not None:
+        items = tx.run("items_by_number", items=few)
+    else:
+        pattern = None if key is None else tx.store.driver.dialect.glob_pattern(key)
+        items = tx.run("items_with_data", pipeline=stages[0].pipeline, after=after, key=pattern, most=CHUNK)
     found: list[Stale] = []
-    for picture in read_pictures(tx, items, stages):
+    for picture in read_pictures(tx, items, stages) if items else ():
         found += _look(known, stages, stage, stale_only, picture)
-    return found, numbers[-1] if len(items) == CHUNK else None
+    return found, items[-1][0] if few is None and len(items) == CHUNK else None
 
 
 def _look(

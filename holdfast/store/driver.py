@@ -128,6 +128,10 @@ class Driver(Protocol):
         """What `doctor` says about this database."""
         ...
 
+    def integrity(self) -> str:
+        """What is wrong with the file of the database, which is read as a whole; `ok` if nothing is."""
+        ...
+
 
 class Listener(Protocol):
     """Tells that another process has committed something. A hint: polling stays the truth."""

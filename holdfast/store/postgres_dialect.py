@@ -62,6 +62,10 @@ class PostgresDialect(Dialect):
     def table(self, name: str) -> str:
         return f"{self.literal(self.schema)}.{name}"
 
+    def by(self, index: str) -> str:
+        # Here the planner's settings do it, for whole transactions.
+        return ""
+
     def literal(self, text: str) -> str:
         return text.replace("%", "%%")
 

@@ -43,6 +43,8 @@ log = logging.getLogger("holdfast.store")
 
 #: The write-ahead log is cut back to this once it has been copied into the database.
 WAL_KEPT_BYTES = 64 * 1024 * 1024
+#: How large a file may be to be looked through whenever somebody asks for facts.
+LOOKED_THROUGH_BYTES = 256 * 1024 * 1024
 #: Waiting longer than this for the writer's place is worth a line in the log, each time as long again.
 REPORT_SECONDS = 5.0
 #: Rows that are inserted by one call. Each call lets other threads have the interpreter, and waits to get it back.
@@ -235,19 +237,23 @@ class SQLite(Forkable):
     def descriptors(self) -> list[int]:
         return [self._queue] if self._queue >= 0 else []
 
+    def integrity(self) -> str:
+        [(found,)] = self._run("PRAGMA quick_check(1)", {})
+        return str(found)
+
     def facts(self) -> dict[str, Any]:
-        [(integrity,)] = self._run("PRAGMA quick_check(1)", {})
         wal = Path(f"{self.path}-wal")
+        size = self.path.stat().st_size
         return {
             "database": "sqlite",
             "file": str(self.path),
             "library": sqlite3.sqlite_version,
             "file_system": file_system(self.path),
-            "bytes": self.path.stat().st_size,
+            "bytes": size,
             "wal_bytes": wal.stat().st_size if wal.exists() else 0,
             "journal_mode": self._run("PRAGMA journal_mode", {})[0][0],
             "synchronous": "full" if self._run("PRAGMA synchronous", {})[0][0] == 2 else "not full",
-            "integrity": integrity,
+            "integrity": self.integrity() if size <= LOOKED_THROUGH_BYTES else "unchecked",
         }
 
     def look(self, now: float) -> None:

@@ -50,6 +50,9 @@ class SQLiteDialect(Dialect):
     def table(self, name: str) -> str:
         return f"holdfast_{name}"
 
+    def by(self, index: str) -> str:
+        return f"INDEXED BY {index}"
+
     def pack_list(self, values: Sequence[Any]) -> Any:
         return _to_json(values).decode()
 

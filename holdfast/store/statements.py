@@ -6,6 +6,7 @@ A statement is written once. In its text
     {list name}         stands for a list parameter of numbers as a table with one column, `value`;
     {rows a type, ...}  stands for the rows of the parameter `rows`, as a table with these columns;
     {values a type, …}  the same as the source of an INSERT, where that is all there is to do;
+    {by index}          after a table holds the database to that index, where statistics could lead it elsewhere;
     {word}              is replaced by what the dialect has for that word (`skip_locked`, for one);
     holdfast_xxx        is a table or view of ours, wherever the dialect keeps it.
 A file of the same name in the dialect's folder may define a statement again; it begins with the reason.
@@ -75,6 +76,10 @@ class Dialect(ABC):
         """One of our tables or views."""
 
     @abstractmethod
+    def by(self, index: str) -> str:
+        """What follows a table that is to be read by this index."""
+
+    @abstractmethod
     def pack_list(self, values: Sequence[Any]) -> Any:
         """A list as a parameter that `is_in` understands."""
 
@@ -111,6 +116,8 @@ class Dialect(ABC):
                     return self.rows(columns)
                 text, row = self.values(columns)
                 return text
+            if word == "by":
+                return self.by(rest)
             return self.words[word]
 
         text = self.literal(text)

@@ -197,6 +197,9 @@ class Store:
     def facts(self) -> dict[str, Any]:
         return self.connect().facts()
 
+    def integrity(self) -> str:
+        return self.connect().integrity()
+
     def close(self) -> None:
         if self._driver is not None:
             self._driver.close()

@@ -62,6 +62,10 @@ class Transaction:
         columns = self._driver.columns()
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
+    def read_all(self) -> None:
+        """From here on whole tables are read: the database may plan that as its owner set it up."""
+        self._driver.before_user_code()
+
     def count(self, stage: int, state: State, n: int, *, bucket: int = -1, took_us: int = 0, most_us: int = 0) -> None:
         """Add to the counts, which are written with everything else."""
         entry = self._counts.get((stage, state, bucket))

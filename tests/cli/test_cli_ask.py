@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.cli import events as following
 from holdfast.cli.loader import load
 from holdfast.schema import newest
+from holdfast.store import sqlite as sqlite_driver
 from tests.support.together import wait_for
 
 UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
@@ -187,6 +189,29 @@ def test_events_are_followed_as_they_come(done: Any) -> None:
     assert (process.returncode, rest, said) == (130, "", "")
 
 
+def test_following_one_kind_of_event_passes_by_the_others(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it lasts, each look begins where the last ones ended."""
+    monkeypatch.setattr(following, "FOLLOW_SECONDS", 0.001)
+    monkeypatch.setattr(following, "STRAGGLER_SECONDS", 0.002)
+    with Holdfast(url) as app:
+        begun: list[int] = []
+        ask = app.events
+
+        def events(**asked: Any) -> list[dict[str, Any]]:
+            if asked.get("after") is not None:
+                begun.append(asked["after"])
+                if len(begun) == 1000:
+                    app.store.write(lambda tx: tx.record("wanted"))
+            return ask(**asked)
+
+        monkeypatch.setattr(app, "events", events)
+        app.store.write(lambda tx: [tx.record("other") for _ in range(50)])
+        [newest] = ask(most=1)
+        told = following._news(app, {"event": "wanted"}, 0)
+        assert next(told)["id"] == newest["id"] + 1
+        assert begun[0] == 0 and begun[-1] == newest["id"]
+
+
 def test_db_check_finds_nothing_and_db_upgrade_does_nothing_twice(bare: Any) -> None:
     first = bare.json("db", "upgrade")
     assert (first["applied"][0], first["schema"]) == ("0001 engine", newest())
@@ -213,3 +238,33 @@ def test_doctor_tells_facts(cli: Any, books: str, database: str) -> None:
     assert facts["schema"] == newest()
     assert facts["store"]["database"] == {"sqlite": "sqlite", "postgres": "postgresql"}[database]
     assert "workers: 0 alive, 0 silent" in cli("doctor").stdout
+
+
+def test_a_large_file_is_looked_through_by_db_check_and_not_by_doctor(
+    lite: Any, books: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Doctor answers at once, however large the file is."""
+    lite("add", books, "one")
+    assert lite.json("doctor")["store"]["integrity"] == "ok"
+    _damage(tmp_path / "store.db")
+    assert "NULL value in holdfast_clock" in lite.json("doctor", code=5)["store"]["integrity"]
+    [wrong] = lite.json("db", "check", code=5)["wrong"]
+    assert wrong.startswith("the database is damaged: NULL value in holdfast_clock")
+    monkeypatch.setattr(sqlite_driver, "LOOKED_THROUGH_BYTES", 0)
+    assert lite.json("doctor")["store"]["integrity"] == "unchecked"
+    assert "integrity: unchecked" in lite("doctor").stdout
+
+
+def _damage(file: Path) -> None:
+    """Put nothing where there must be something."""
+    import sqlite3
+
+    conn = sqlite3.connect(file, isolation_level=None)
+    for table in ("ahead BIGINT", "ahead BIGINT NOT NULL"):
+        conn.execute("PRAGMA writable_schema = ON")
+        old = "replace(replace(sql, 'ahead BIGINT NOT NULL', 'ahead BIGINT'), 'ahead BIGINT', ?)"
+        conn.execute(f"UPDATE sqlite_master SET sql = {old} WHERE name = 'holdfast_clock'", (table,))
+        conn.execute("PRAGMA writable_schema = RESET")
+        if table == "ahead BIGINT":
+            conn.execute("INSERT INTO holdfast_clock (name, ahead) VALUES ('damaged', NULL)")
+    conn.close()

@@ -10,6 +10,7 @@ from itertools import combinations
 import pytest
 
 from holdfast.app import Holdfast
+from holdfast.engine import costs
 from holdfast.engine.complete import complete
 from holdfast.engine.costs import BY
 from holdfast.engine.fail import fail
@@ -18,6 +19,7 @@ from holdfast.engine.remember import MemoWrite, remember
 from holdfast.errors import UsageError
 from holdfast.model.money import micros
 from holdfast.model.states import State
+from holdfast.store import Transaction
 
 pytestmark = pytest.mark.req("J9", "J10")
 
@@ -77,8 +79,10 @@ def spent(app, hold, clock) -> list[dict[str, object]]:
     return payments
 
 
-def test_sums_by_anything_are_those_of_the_payments(hold, spent):
-    """By one, by several, by all: the same money, exactly."""
+@pytest.mark.parametrize("at_once", [1, 3, costs.CHUNK])
+def test_sums_by_anything_are_those_of_the_payments(hold, spent, at_once, monkeypatch):
+    """By one, by several, by all: the same money, exactly, also if several were paid at one instant."""
+    monkeypatch.setattr(costs, "CHUNK", at_once)
     for by in [by for many in range(1, 6) for by in combinations(BY, many)]:
         sums: dict[tuple[object, ...], Fraction] = defaultdict(Fraction)
         count: dict[tuple[object, ...], int] = defaultdict(int)
@@ -91,6 +95,24 @@ def test_sums_by_anything_are_those_of_the_payments(hold, spent):
         assert {tuple(one[name] for name in by): one["payments"] for one in told} == count
         assert all(type(one["amount"]) is int for one in told)
         assert [one["amount"] for one in told] == sorted((one["amount"] for one in told), reverse=True)
+
+
+def test_sums_by_stage_are_made_in_the_database_a_stretch_at_a_time(hold, spent, monkeypatch):
+    """So that memory does not grow with the payments, nor with the items they were for."""
+    monkeypatch.setattr(costs, "CHUNK", 2)
+    sizes: list[tuple[str, int]] = []
+    run = Transaction.run
+
+    def counted(tx, name, /, **params):
+        rows = run(tx, name, **params)
+        sizes.append((name, len(rows)))
+        return rows
+
+    monkeypatch.setattr(Transaction, "run", counted)
+    hold.costs(["stage"])
+    # The two of the first day; the four of the next, which were paid at one instant, of two stages; and no more.
+    assert [n for name, n in sizes if name == "sum_costs"] == [1, 2, 0]
+    assert not [n for name, n in sizes if name == "read_items"]
 
 
 def test_costs_of_one_pipeline_and_from_a_time_on(hold, spent, clock):

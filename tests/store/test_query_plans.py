@@ -215,3 +215,16 @@ def test_on_postgresql_promotion_walks_the_index_of_due_times(queue):
     found = plan(queue, "take_due", now=0, most=10)
     assert "Index Scan using ix_holdfast_delayed_due on delayed" in found
     assert "Seq Scan" not in found
+
+
+@postgres_only
+def test_on_postgresql_a_read_is_planned_for_its_indexes_until_it_reads_all(queue):
+    asked = "SELECT current_setting('enable_seqscan'), current_setting('enable_material'), current_setting('enable_sort')"
+
+    def look(tx):
+        before = tx.store.driver.run_text(asked)
+        tx.read_all()
+        return before + tx.store.driver.run_text(asked)
+
+    assert queue.store.read(look) == [("off", "off", "off"), ("on", "on", "on")]
+    assert queue.store.driver.run_text(asked) == [("on", "on", "on")]

@@ -169,6 +169,12 @@ def test_the_columns_of_rows_are_known_to_whoever_packs_them():
         assert statement.columns == ("a", "b")
 
 
+def test_an_index_is_named_where_the_database_takes_it():
+    sqlite, postgres = (dialect.render("x", "SELECT 1 FROM holdfast_items i {by ix_items}").text for dialect in DIALECTS)
+    assert sqlite == "SELECT 1 FROM holdfast_items i INDEXED BY ix_items"
+    assert postgres == 'SELECT 1 FROM "holdfast".items i '
+
+
 def test_a_percent_sign_in_a_text_is_no_parameter_on_postgresql():
     assert DIALECTS[1].render("x", "SELECT 1 % 2").text == "SELECT 1 %% 2"
 

@@ -17,6 +17,7 @@ import pytest
 from holdfast import Context, Item, Pipeline
 from holdfast.app import Holdfast
 from holdfast.engine import alerts, reap, workers
+from holdfast.engine.events import events
 from holdfast.engine.workers import Identity
 from holdfast.model.alert import AlertRule
 from holdfast.model.backoff import Backoff
@@ -91,10 +92,7 @@ class Desk:
         self.store.write(record)
 
     def events(self, event: str) -> list[dict[str, Any]]:
-        found = self.store.read(
-            lambda tx: tx.records("read_events", after=0, event=event, item=None, since=None, pipeline=None, most=1000)
-        )
-        return [json.loads(one["data"]) for one in found]
+        return [one["data"] for one in self.store.read(lambda tx: events(tx, event=event, after=0, most=1000))]
 
     def deliveries(self) -> list[tuple[Any, ...]]:
         def read(tx: Any) -> list[tuple[Any, ...]]:

@@ -1,9 +1,14 @@
 -- name: sum_costs
--- Days are UTC days, counted from 1970.
-SELECT p.name AS pipeline, s.name AS stage, i.key AS item, e.resource, CAST(e.at / 86400000000 AS BIGINT) AS day,
+-- From one time to another: sums by pipeline and stage, and by what else is asked for. Days are UTC days, counted from 1970.
+SELECT e.pipeline, e.stage, CASE WHEN CAST(:items AS INTEGER) = 1 THEN e.item END AS item,
+       CASE WHEN CAST(:resources AS INTEGER) = 1 THEN e.resource END AS resource,
+       CASE WHEN CAST(:days AS INTEGER) = 1 THEN CAST(e.at / 86400000000 AS BIGINT) END AS day,
        CAST(SUM(e.amount) AS BIGINT) AS amount, COUNT(*) AS payments
-FROM holdfast_events e LEFT JOIN holdfast_pipelines p ON p.id = e.pipeline
-LEFT JOIN holdfast_stages s ON s.id = e.stage LEFT JOIN holdfast_items i ON i.id = e.item
-WHERE e.event = 'cost' AND (CAST(:since AS BIGINT) IS NULL OR e.at >= :since)
-  AND (CAST(:pipeline AS TEXT) IS NULL OR p.name = :pipeline)
-GROUP BY p.name, s.name, i.key, e.resource, CAST(e.at / 86400000000 AS BIGINT);
+FROM holdfast_events e {by ix_holdfast_events_kind}
+WHERE e.event = 'cost' AND e.at >= :since AND e.at < :until AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
+GROUP BY 1, 2, 3, 4, 5;
+
+-- name: costs_until
+-- The time of the payment that comes after the next :most.
+SELECT e.at FROM holdfast_events e {by ix_holdfast_events_kind}
+WHERE e.event = 'cost' AND e.at >= :since ORDER BY e.at LIMIT 1 OFFSET :most;

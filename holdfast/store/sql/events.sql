@@ -22,18 +22,58 @@ DELETE FROM holdfast_commits WHERE at < :before;
 
 -- name: read_events
 SELECT e.id, e.at, e.event, p.name AS pipeline, i.key AS item, s.name AS stage, e.amount, e.resource, e.data
-FROM holdfast_events e LEFT JOIN holdfast_pipelines p ON p.id = e.pipeline
+FROM {list events} LEFT JOIN holdfast_events e ON e.id = value LEFT JOIN holdfast_pipelines p ON p.id = e.pipeline
 LEFT JOIN holdfast_items i ON i.id = e.item LEFT JOIN holdfast_stages s ON s.id = e.stage
-WHERE e.id > :after AND (CAST(:event AS TEXT) IS NULL OR e.event = :event)
-  AND (CAST(:item AS BIGINT) IS NULL OR e.item = :item) AND (CAST(:since AS BIGINT) IS NULL OR e.at >= :since)
-  AND (CAST(:pipeline AS TEXT) IS NULL OR p.name = :pipeline)
+ORDER BY value;
+
+-- name: walk_events
+-- The numbers of events as they were written, oldest first; looked at are those from :after to :until.
+SELECT e.id FROM holdfast_events e
+WHERE e.id > :after AND e.id <= :until AND (CAST(:event AS TEXT) IS NULL OR e.event = :event) AND e.at >= :since
+  AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
 ORDER BY e.id LIMIT :most;
 
--- name: read_newest_events
-SELECT e.id, e.at, e.event, p.name AS pipeline, i.key AS item, s.name AS stage, e.amount, e.resource, e.data
-FROM holdfast_events e LEFT JOIN holdfast_pipelines p ON p.id = e.pipeline
-LEFT JOIN holdfast_items i ON i.id = e.item LEFT JOIN holdfast_stages s ON s.id = e.stage
-WHERE (CAST(:event AS TEXT) IS NULL OR e.event = :event)
-  AND (CAST(:item AS BIGINT) IS NULL OR e.item = :item) AND (CAST(:since AS BIGINT) IS NULL OR e.at >= :since)
-  AND (CAST(:pipeline AS TEXT) IS NULL OR p.name = :pipeline)
+-- name: walk_events_back
+SELECT e.id FROM holdfast_events e
+WHERE e.id > :after AND e.id <= :until AND (CAST(:event AS TEXT) IS NULL OR e.event = :event) AND e.at >= :since
+  AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
 ORDER BY e.id DESC LIMIT :most;
+
+-- name: item_events
+SELECT e.id FROM holdfast_events e {by ix_holdfast_events_item}
+WHERE e.item = :item AND e.id > :after AND (CAST(:event AS TEXT) IS NULL OR e.event = :event) AND e.at >= :since
+  AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
+ORDER BY e.id LIMIT :most;
+
+-- name: item_events_back
+SELECT e.id FROM holdfast_events e {by ix_holdfast_events_item}
+WHERE e.item = :item AND e.id > :after AND (CAST(:event AS TEXT) IS NULL OR e.event = :event) AND e.at >= :since
+  AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
+ORDER BY e.id DESC LIMIT :most;
+
+-- name: event_kinds
+-- The different names of events: one look into their index for each.
+WITH RECURSIVE found(event) AS (
+    SELECT MIN(e.event) FROM holdfast_events e
+    UNION ALL
+    SELECT (SELECT MIN(e.event) FROM holdfast_events e WHERE e.event > found.event) FROM found WHERE found.event IS NOT NULL)
+SELECT event FROM found WHERE event IS NOT NULL;
+
+-- name: search_events
+-- By the index of names and times, whose order is not that of the numbers: a clock may have been set. The sum says so.
+SELECT e.id FROM holdfast_events e {by ix_holdfast_events_kind}
+WHERE e.event {in events text} AND e.at >= :since AND e.id + 0 > :after
+  AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
+ORDER BY e.id + 0 LIMIT :most;
+
+-- name: search_events_back
+SELECT e.id FROM holdfast_events e {by ix_holdfast_events_kind}
+WHERE e.event {in events text} AND e.at >= :since AND e.id + 0 > :after
+  AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
+ORDER BY e.id + 0 DESC LIMIT :most;
+
+-- name: latest_events
+-- Of one name, by time: no more are read than are wanted.
+SELECT e.id FROM holdfast_events e {by ix_holdfast_events_kind}
+WHERE e.event = :event AND e.at >= :since AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
+ORDER BY e.at DESC LIMIT :most;

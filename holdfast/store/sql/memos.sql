@@ -19,4 +19,5 @@ DELETE FROM holdfast_memos WHERE stage = :stage AND item {in items} RETURNING it
 DELETE FROM holdfast_memos WHERE stage = :stage AND item = :item AND name = :name RETURNING state;
 
 -- name: item_memos
-SELECT stage, name, state, version, idempotency_key, cost, value, at FROM holdfast_memos WHERE item = :item ORDER BY at;
+SELECT stage, name, state, version, idempotency_key, cost, value, at FROM holdfast_memos
+WHERE stage {in stages} AND item = :item ORDER BY at;

@@ -1,12 +1,22 @@
--- Questions of the command line and the dashboard. None costs more as the work that is done grows.
+-- Questions of the command line and the dashboard. None costs more as the work that is done or waiting grows, but for those
+-- of `db check`, which read every row.
 
 -- name: read_counts
 SELECT stage, state, bucket, CAST(SUM(n) AS BIGINT), CAST(SUM(total_us) AS BIGINT), MAX(most_us)
 FROM holdfast_counts GROUP BY stage, state, bucket;
 
--- name: item_stages
-SELECT x.stage, x.state, x.attempts, x.started_at, x.ended_at, x.elapsed_us, x.next_attempt_at, x.error, x.updated_at
-FROM holdfast_item_stages x WHERE x.item = :item;
+-- name: stage_of_items
+-- All that there is of a stage of some items, one row each; leases are read apart. The joins are outer ones because those
+-- begin with the list on both databases, whatever their statistics say.
+SELECT value AS item,
+       (SELECT w.attempts FROM holdfast_waiting w WHERE w.stage = :stage AND w.item = value
+        AND w.priority = (SELECT i.priority FROM holdfast_items i WHERE i.id = value)) AS waiting,
+       d.attempts AS delayed, d.due_at, d.error AS delayed_error, o.state, o.attempts, o.started_at, o.ended_at, o.error
+FROM {list items} LEFT JOIN holdfast_delayed d ON d.item = value AND d.stage + 0 = :stage
+LEFT JOIN holdfast_outcomes o ON o.item = value AND o.stage = :stage;
+
+-- name: leases_of_items
+SELECT l.item, l.stage, l.attempt, l.since FROM holdfast_leases l WHERE l.item {in items};
 
 -- name: item_outcomes
 SELECT stage, state, attempts, started_at, ended_at, version, error, result FROM holdfast_outcomes WHERE item = :item;
@@ -16,28 +26,12 @@ SELECT l.id, l.stage, l.worker, l.attempt, l.alone, l.since, w.name, w.process, 
 FROM holdfast_leases l LEFT JOIN holdfast_workers w ON w.id = l.worker WHERE l.item = :item;
 
 -- name: item_status
-SELECT status FROM holdfast_item_status WHERE item = :item;
+SELECT value, x.status FROM {list items} LEFT JOIN holdfast_item_status x ON x.item = value;
 
 -- name: ahead_of
 -- How many are before an item in its stage's queue; counted no further than :most.
-SELECT COUNT(*) FROM (SELECT 1 FROM holdfast_waiting w WHERE w.stage = :stage
-    AND (w.priority < :priority OR (w.priority = :priority AND w.item < :item)) LIMIT :most) AS ahead;
-
--- name: list_items
-SELECT i.id, p.name AS pipeline, i.key, x.status, i.created_at, i.updated_at
-FROM holdfast_items i JOIN holdfast_pipelines p ON p.id = i.pipeline JOIN holdfast_item_status x ON x.item = i.id
-WHERE i.id > :after AND (CAST(:pipeline AS TEXT) IS NULL OR p.name = :pipeline)
-  AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key)
-ORDER BY i.id LIMIT :most;
-
--- name: list_open
-SELECT x.item AS id, x.key, x.stage, x.state, x.attempts, x.next_attempt_at, x.error, x.updated_at
-FROM holdfast_item_stages x WHERE x.stage {in stages} AND x.state = :state AND x.item > :after
-  AND (CAST(:key AS TEXT) IS NULL OR x.key {glob} :key) AND (CAST(:error AS TEXT) IS NULL OR {position}(x.error, :error) > 0)
-ORDER BY x.item LIMIT :most;
-
--- name: read_items_named
-SELECT id, key FROM holdfast_items WHERE id {in items};
+SELECT COUNT(*) FROM (SELECT 1 FROM holdfast_waiting w
+    WHERE w.stage = :stage AND (w.priority, w.item) < (:priority, :item) LIMIT :most) AS ahead;
 
 -- name: rows_by_state
 -- For `db check`: the counts, counted again the slow way.

@@ -1,7 +1,8 @@
 -- What was made from what: for plan, reprocess and accept.
 
 -- name: items_with_data
-SELECT id, key, data FROM holdfast_items WHERE pipeline = :pipeline AND id > :after
+-- In the order of their numbers: by the index of keys, which the sum keeps out, each stretch would read the whole pipeline.
+SELECT id, key, data FROM holdfast_items WHERE pipeline + 0 = :pipeline AND id > :after
   AND (CAST(:key AS TEXT) IS NULL OR key {glob} :key) ORDER BY id LIMIT :most;
 
 -- name: items_by_number
@@ -12,8 +13,8 @@ SELECT item, stage, state, version, input_hash, output_hash, cost, ended_at - st
 WHERE item {in items} AND stage {in stages};
 
 -- name: open_stages_of
-SELECT w.item, w.stage FROM holdfast_waiting w JOIN holdfast_items i ON i.id = w.item AND i.priority = w.priority
-WHERE w.stage {in stages} AND w.item {in items}
+SELECT w.item, w.stage FROM holdfast_items i CROSS JOIN holdfast_waiting w
+WHERE i.id {in items} AND w.stage {in stages} AND w.priority = i.priority AND w.item = i.id
 UNION ALL SELECT d.item, d.stage FROM holdfast_delayed d WHERE d.item {in items}
 UNION ALL SELECT l.item, l.stage FROM holdfast_leases l WHERE l.item {in items};
 

@@ -1,0 +1,76 @@
+"""Events, as they are asked for: the newest, or from one on; of a kind, of an item, of a pipeline, since a time.
+
+What is asked for costs what is told, not what the log has: an item's events, and those of a kind or since a time, have an
+index. A pipeline's have none: if there are few, the log is searched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.register import layout
+from holdfast.store import Transaction
+
+Facts = dict[str, Any]
+
+#: So many of the newest events are walked through before an index is searched instead; and so many from one on, or where
+#: it is known that what is wanted lies there.
+STRETCH = 5_000
+WIDE = 50_000
+#: Before every time, and behind every number.
+EVER, LAST = -(2**63), 2**63 - 1
+
+
+def events(
+    tx: Transaction,
+    *,
+    event: str | None = None,
+    item: int | None = None,
+    pipeline: str | None = None,
+    since: int | None = None,
+    after: int | None = None,
+    most: int,
+) -> list[Facts]:
+    """Events, oldest first: from `after` on, or the newest."""
+    number = None
+    if pipeline is not None:
+        known = layout(tx).pipelines
+        if pipeline not in known:
+            return []
+        number = known[pipeline].id
+    filters = {"event": event, "pipeline": number, "since": EVER if since is None else since, "most": most}
+    back = after is None
+    if item is not None:
+        found = tx.run("item_events_back" if back else "item_events", item=item, after=after or 0, **filters)
+    else:
+        found = _in_the_log(tx, filters, after or 0, back)
+    rows = tx.records("read_events", events=[number for (number,) in found]) if found else []
+    for row in rows:
+        row["data"] = msgspec.json.decode(row["data"])
+    return rows
+
+
+def _in_the_log(tx: Transaction, filters: Facts, after: int, back: bool) -> list[tuple[Any, ...]]:
+    walk = "walk_events_back" if back else "walk_events"
+    event, by_kind = filters["event"], filters["event"] is not None or filters["since"] != EVER
+    if not by_kind and filters["pipeline"] is None:
+        return tx.run(walk, **filters, after=after, until=LAST)
+    newest = max((number for number, _ in tx.run("newest_events", most=1)), default=0)
+    low, high = (max(after, newest - STRETCH), newest) if back else (after, min(after + WIDE, newest))
+    if back and event is not None:
+        latest = tx.run("latest_events", **filters)
+        if len(latest) < filters["most"]:
+            return latest
+        # The newest by number are among those from here on, whatever the clock did.
+        low = min(latest)[0] - 1
+    if high - low <= WIDE:
+        found = tx.run(walk, **filters, after=low, until=high)
+        if len(found) == filters["most"] or (low <= after and high >= newest):
+            return found
+    if not by_kind:
+        return tx.run(walk, **filters, after=after, until=LAST)
+    del filters["event"]
+    kinds = [event] if event is not None else [kind for (kind,) in tx.run("event_kinds")]
+    return tx.run("search_events_back" if back else "search_events", events=kinds, after=after, **filters)

@@ -1,0 +1,50 @@
+"""Where stages of items stand: what the view `item_stages` says, read for some items by what each table is ordered by."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from holdfast.model.states import State
+from holdfast.store import Transaction
+
+Facts = dict[str, Any]
+
+
+def stands(tx: Transaction, items: Collection[int], stages: Collection[int]) -> list[Facts]:
+    """One entry for each of these stages that has begun in each of the items. One that is open again hides its outcome.
+
+    `updated_at` is None where nothing but the item itself says when that was.
+    """
+    if not items:
+        return []
+    held = {(item, stage): (attempt, since) for item, stage, attempt, since in tx.run("leases_of_items", items=[*items])}
+    found = []
+    for stage in stages:
+        for row in tx.records("stage_of_items", items=[*items], stage=stage):
+            place = (row["item"], stage)
+            if place in held:
+                attempt, since = held[place]
+                found.append(_entry(place, State.IN_PROGRESS, attempt, started_at=since, updated_at=since))
+            elif row["waiting"] is not None:
+                found.append(_entry(place, State.PENDING, row["waiting"]))
+            elif row["delayed"] is not None:
+                when = {"next_attempt_at": row["due_at"], "error": row["delayed_error"]}
+                found.append(_entry(place, State.RETRY_LATER, row["delayed"], **when))
+            elif row["state"] is not None:
+                found.append(_ended(place, row))
+    return found
+
+
+def _ended(place: tuple[int, int], row: Facts) -> Facts:
+    began, ended = row["started_at"], row["ended_at"]
+    return _entry(
+        place, State(row["state"]), row["attempts"], started_at=began, ended_at=ended,
+        elapsed_us=None if began is None else ended - began, error=row["error"], updated_at=ended,
+    )  # fmt: skip
+
+
+def _entry(place: tuple[int, int], state: State, attempts: int, **more: Any) -> Facts:
+    item, stage = place
+    names = ("started_at", "ended_at", "elapsed_us", "next_attempt_at", "error", "updated_at")
+    return {"item": item, "stage": stage, "state": str(state), "attempts": attempts, **dict.fromkeys(names), **more}

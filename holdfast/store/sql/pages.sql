@@ -1,0 +1,91 @@
+-- Pages of items, and of stages of items, in the order in which the items were added. Each statement walks one index in that
+-- order and stops when the page is full; where no index has it, a sum (`id + 0`) says so, and what is found is sorted.
+
+-- name: walk_items
+SELECT i.id, i.pipeline, i.key, i.created_at, i.updated_at FROM holdfast_items i
+WHERE i.id > :after AND i.id <= :until AND (CAST(:pipeline AS BIGINT) IS NULL OR i.pipeline + 0 = :pipeline)
+  AND i.key {glob} :key
+ORDER BY i.id LIMIT :most;
+
+-- name: search_items
+-- By the index of keys: as much of it is read as there are keys from :low to :high.
+SELECT i.id FROM holdfast_items i
+WHERE i.pipeline {in pipelines} AND i.key >= :low AND i.key <= :high AND i.key {glob} :key AND i.id + 0 > :after
+ORDER BY i.id + 0 LIMIT :most;
+
+-- name: some_items
+-- The same in no order, and so no more than :most.
+SELECT i.id FROM holdfast_items i
+WHERE i.pipeline {in pipelines} AND i.key >= :low AND i.key <= :high AND i.key {glob} :key LIMIT :most;
+
+-- name: read_items
+SELECT value AS id, i.pipeline, i.key, i.created_at, i.updated_at
+FROM {list items} LEFT JOIN holdfast_items i ON i.id = value ORDER BY value;
+
+-- name: priorities_waiting
+-- The different priorities in a queue: one look into its index for each.
+WITH RECURSIVE found(priority) AS (
+    SELECT MIN(w.priority) FROM holdfast_waiting w WHERE w.stage = :stage
+    UNION ALL
+    SELECT (SELECT MIN(w.priority) FROM holdfast_waiting w WHERE w.stage = :stage AND w.priority > found.priority)
+    FROM found WHERE found.priority IS NOT NULL)
+SELECT priority FROM found WHERE priority IS NOT NULL LIMIT :most;
+
+-- Stages of items. Nothing is joined: each is looked up for the rows of the page, in whatever plan.
+
+-- name: page_waiting
+SELECT w.item, w.stage, 'pending' AS state, w.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, CAST(NULL AS TEXT) AS error,
+       CAST(NULL AS BIGINT) AS updated_at
+FROM holdfast_waiting w
+WHERE w.stage = :stage AND w.priority = :priority AND w.item > :after
+  AND (SELECT i.key FROM holdfast_items i WHERE i.id = w.item) {glob} :key
+ORDER BY w.item LIMIT :most;
+
+-- name: page_waiting_mixed
+-- For a queue of very many priorities, which is read as a whole.
+SELECT w.item, w.stage, 'pending' AS state, w.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, CAST(NULL AS TEXT) AS error,
+       CAST(NULL AS BIGINT) AS updated_at
+FROM holdfast_waiting w
+WHERE w.stage = :stage AND w.item > :after AND (SELECT i.key FROM holdfast_items i WHERE i.id = w.item) {glob} :key
+ORDER BY w.item + 0 LIMIT :most;
+
+-- name: page_delayed
+SELECT d.item, d.stage, 'retry_later' AS state, d.attempts, d.due_at AS next_attempt_at, d.error,
+       CAST(NULL AS BIGINT) AS updated_at
+FROM holdfast_delayed d {by ix_holdfast_delayed_stage}
+WHERE d.stage = :stage AND d.item > :after AND (CAST(:error AS TEXT) IS NULL OR {position}(d.error, :error) > 0)
+  AND (SELECT i.key FROM holdfast_items i WHERE i.id = d.item) {glob} :key
+ORDER BY d.item LIMIT :most;
+
+-- name: page_leased
+-- Leases are no more than workers have in hand.
+SELECT l.item, l.stage, 'in_progress' AS state, l.attempt AS attempts, CAST(NULL AS BIGINT) AS next_attempt_at,
+       CAST(NULL AS TEXT) AS error, l.since AS updated_at
+FROM holdfast_leases l
+WHERE l.stage {in stages} AND l.item > :after AND (SELECT i.key FROM holdfast_items i WHERE i.id = l.item) {glob} :key
+ORDER BY l.item + 0 LIMIT :most;
+
+-- name: page_passed
+-- Done and skipped have no index of their own: outcomes are looked through, from an item on.
+SELECT o.item, o.stage, o.state, o.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, o.error, o.ended_at AS updated_at
+FROM holdfast_outcomes o
+WHERE o.item > :after AND o.stage {in stages} AND o.state {in states text}
+  AND (CAST(:error AS TEXT) IS NULL OR {position}(o.error, :error) > 0)
+  AND (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key
+  AND (SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item
+       AND w.priority = (SELECT i.priority FROM holdfast_items i WHERE i.id = o.item)) = 0
+  AND (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = o.item AND d.stage = o.stage) = 0
+  AND (o.item, o.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
+ORDER BY o.item LIMIT :most;
+
+-- name: page_bad
+SELECT o.item, o.stage, o.state, o.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, o.error, o.ended_at AS updated_at
+FROM holdfast_outcomes o {by ix_holdfast_outcomes_bad}
+WHERE o.stage = :stage AND o.state = :state AND o.state NOT IN ('done', 'skipped') AND o.item > :after
+  AND (CAST(:error AS TEXT) IS NULL OR {position}(o.error, :error) > 0)
+  AND (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key
+  AND (SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item
+       AND w.priority = (SELECT i.priority FROM holdfast_items i WHERE i.id = o.item)) = 0
+  AND (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = o.item AND d.stage = o.stage) = 0
+  AND (o.item, o.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
+ORDER BY o.item LIMIT :most;

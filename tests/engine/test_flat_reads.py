@@ -1,0 +1,213 @@
+"""What people ask costs the same at any size: the rows that an answer needs are read, and no others.
+
+On SQLite the machine counts its steps; on PostgreSQL the server counts the rows a transaction read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.engine import costs, events, limits, pages, reads, resolve, stale
+from holdfast.model.states import State
+from holdfast.store import Transaction
+from tests.support.crowd import TWENTY, Crowd
+from tests.support.harness import App
+
+pytestmark = pytest.mark.req("J6")
+
+Question = Callable[[Transaction], Any]
+
+FEW, MANY = 1_000, 20_000
+STATISTICS = ["never taken", "taken while there was nothing", "up to date"]
+sqlite_only = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+postgres_only = pytest.mark.parametrize("database", ["postgres"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def small_stretches(monkeypatch):
+    """What is walked through before an index is searched is far less than there is, as it is with millions of items."""
+    monkeypatch.setattr(pages, "STRETCH", 100)
+    monkeypatch.setattr(pages, "FEW", 50)
+    monkeypatch.setattr(events, "STRETCH", 100)
+    monkeypatch.setattr(events, "WIDE", 200)
+
+
+@pytest.fixture
+def crowd(app):
+    return Crowd(app)
+
+
+# What is asked --------------------------------------------------------------------------------------------------------
+
+
+def items(**given: Any) -> Question:
+    asked = dict.fromkeys(("pipeline", "stage", "state", "key", "error")) | {"after": 0, "most": 10} | given
+    return lambda tx: reads.items(tx, **asked)
+
+
+def log(**given: Any) -> Question:
+    return lambda tx: reads.events(tx, **{"most": 10} | given)
+
+
+def questions(crowd: Crowd) -> dict[str, Question]:
+    """Everything that need not search, about the middle of the store or its ends."""
+    half = crowd.items // 40 * 20
+    middle, somebody = crowd.number(half), crowd.key(half)
+    asked: dict[str, Question] = {
+        "status": reads.status,
+        "workers": reads.workers,
+        "limits": limits.limits,
+        "costs of late": lambda tx: costs.costs(tx, ("pipeline", "stage"), pipeline=None, since=10**17),
+        "items": items(),
+        "items, the middle": items(after=middle),
+        "items, the end": items(after=10**12),
+        "items of a large pipeline": items(pipeline="p", after=middle),
+        "items of a small pipeline": items(pipeline="q"),
+        "items of no pipeline": items(pipeline="r"),
+        "the item of a key": items(key=somebody),
+        "no item of a key": items(key="nobody"),
+        "items of a beginning": items(key=f"{somebody[:-1]}*"),
+        "items of a beginning, later": items(key=f"{somebody[:-1]}*", after=middle + 2),
+        "no items of a beginning": items(key="zebra-*"),
+        "items of a pattern that fits all": items(key="*-*", after=middle),
+        "events": log(),
+        "events of a common kind": log(event="retried"),
+        "events of a rare kind": log(event="paused"),
+        "events of no kind": log(event="never"),
+        "events of late": log(since=10**17),
+        "events of a rare kind since": log(event="paused", since=1),
+        "events of late of a pipeline": log(since=10**17, pipeline="q"),
+        "events of a large pipeline": log(pipeline="p"),
+        "events of an item": log(item=middle),
+        "events of an item of a kind": log(item=middle, event="retried"),
+        "events from the beginning": log(after=0),
+        "events from the beginning of a rare kind": log(after=0, event="paused"),
+        "events from the end": log(after=10**12, event="retried"),
+        "events from the beginning of an item": log(after=0, item=middle),
+    }
+    for state in State:
+        asked |= {
+            f"{state}": items(state=state),
+            f"{state}, the middle": items(state=state, after=middle),
+            f"{state} of a small pipeline": items(state=state, pipeline="q"),
+            f"{state} of a key": items(state=state, key=somebody),
+            f"{state} of a beginning": items(state=state, key=f"{somebody[:-1]}*"),
+            f"{state} of no beginning": items(state=state, key="zebra-*"),
+        }
+        if state in (State.PENDING, State.RETRY_LATER, State.DONE, State.FAILED):
+            asked[f"{state} at b"] = items(state=state, stage="b", after=middle)
+    asked["at b"] = items(stage="b", after=middle)
+    asked["at c"] = items(stage="c")
+    asked["with an error"] = items(error="page", after=middle)
+    for place, states in enumerate(TWENTY):
+        key = crowd.key(half + place)
+        asked[f"show {states}"] = lambda tx, key=key: reads.show(tx, key, None)  # type: ignore[misc]
+        asked[f"why {states}"] = lambda tx, key=key: reads.Why(tx, key, None).answer()  # type: ignore[misc]
+        asked[f"memos {states}"] = lambda tx, key=key: resolve.memos(tx, key, None)  # type: ignore[misc]
+    return asked
+
+
+def grown(few: dict[str, int], many: dict[str, int]) -> dict[str, tuple[int, int]]:
+    """What costs more with many items, but for one more level of an index here and there."""
+    return {name: (few[name], many[name]) for name in few if many[name] > 1.15 * few[name] + 20}
+
+
+# SQLite ---------------------------------------------------------------------------------------------------------------
+
+
+def steps(app: App, question: Question) -> int:
+    count = 0
+
+    def one_more() -> None:
+        nonlocal count
+        count += 1
+
+    connection = app.store.connect().connection
+    connection.set_progress_handler(one_more, 1)
+    app.store.read(question)
+    connection.set_progress_handler(None, 1)
+    return count
+
+
+@sqlite_only
+@pytest.mark.parametrize("statistics", ["never taken", "up to date"])
+def test_on_sqlite_no_question_takes_more_steps_with_many_items_than_with_few(crowd, statistics):
+    app = crowd.app
+    costs_of = {}
+    for size in (FEW, MANY):
+        crowd.grow(size)
+        if statistics == "up to date":
+            app.store.connect().connection.execute("ANALYZE")
+        costs_of[size] = {name: steps(app, question) for name, question in questions(crowd).items()}
+    assert grown(costs_of[FEW], costs_of[MANY]) == {}
+
+
+# PostgreSQL -----------------------------------------------------------------------------------------------------------
+
+
+def rows_read(app: App, question: Question) -> int:
+    """How many rows of all tables the question reads, by scan or by index."""
+
+    def so_far(tx: Transaction) -> int:
+        schema = tx.store.driver.dialect.table("").removesuffix(".").strip('"')
+        [(read,)] = tx.store.driver.run_text(
+            "SELECT SUM(seq_tup_read + COALESCE(idx_tup_fetch, 0))::bigint FROM pg_stat_xact_user_tables "
+            f"WHERE schemaname = '{schema}'"
+        )
+        return int(read)
+
+    def whole(tx: Transaction) -> int:
+        before = so_far(tx)
+        question(tx)
+        return so_far(tx) - before
+
+    return app.store.read(whole)
+
+
+def analyse(app: App) -> None:
+    for table in ("waiting", "items", "leases", "delayed", "outcomes", "events", "memos", "stages", "pipelines", "counts"):
+        app.store.connect().connection.execute(f"ANALYZE {app.store.driver.dialect.table(table)}")
+
+
+@postgres_only
+@pytest.mark.parametrize("statistics", STATISTICS)
+@pytest.mark.parametrize("connection", ["new", "old"])
+def test_on_postgresql_no_question_reads_more_rows_with_many_items_than_with_few(crowd, statistics, connection):
+    """An old connection has settled on its plans when there were few items; no statistics may turn them."""
+    app = crowd.app
+    if statistics == STATISTICS[1]:
+        analyse(app)
+    costs_of = {}
+    for size in (FEW, MANY):
+        crowd.grow(size)
+        if statistics == STATISTICS[2]:
+            analyse(app)
+        if connection == "new":
+            app.store.close()
+        costs_of[size] = {}
+        for name, question in questions(crowd).items():
+            for _ in range(12 if connection == "old" and size == FEW else 0):
+                app.store.read(question)
+            costs_of[size][name] = rows_read(app, question)
+    assert grown(costs_of[FEW], costs_of[MANY]) == {}
+
+
+# Both -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_of_one_item_or_of_a_small_pipeline_does_not_look_at_the_others(crowd, monkeypatch):
+    seen: list[int] = []
+    look = stale.read_pictures
+    monkeypatch.setattr(stale, "read_pictures", lambda tx, rows, stages: seen.append(len(rows)) or look(tx, rows, stages))
+    crowd.grow(FEW)
+    store = crowd.app.store
+    list(stale.find(store, "p", key=crowd.key(7)))
+    list(stale.find(store, "p", key=f"{crowd.key(70)[:-1]}*"))
+    list(stale.find(store, "q"))
+    assert seen == [1, 10, 3]
+    seen.clear()
+    list(stale.find(store, "p"))
+    assert seen == [500, 500]

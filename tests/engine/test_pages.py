@@ -1,0 +1,213 @@
+"""Pages of items and of events are what the views and the log say, whatever way they are read."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from itertools import product
+from typing import Any
+
+import pytest
+
+from holdfast.engine import events as events_
+from holdfast.engine import pages, reads
+from holdfast.errors import UsageError
+from holdfast.model.states import State
+from holdfast.schema import migrations
+from tests.support.effort import effort
+from tests.support.harness import App
+
+pytestmark = pytest.mark.req("J5")
+
+KEYS = ["a", "aa", "ab", "a*b", "a?b", "b[1]", "b%", "b_", "bcd", "ä", "\U0010ffff", "\U0010ffffz", "Z"]
+PATTERNS = [None, "a", "a*", "a?", "*", "*b", "?", "b*", "b%", "b_*", "b[1]", "\U0010ffff*", "nobody", "no*", ""]
+SHAPE = {"a": [], "b": ["a"]}
+
+
+def view(name: str, until: int) -> str:
+    """A view as the migrations up to a number made it."""
+    found = [
+        re.findall(rf"CREATE VIEW holdfast_{name} AS(.*?);\n", migration.text, re.DOTALL)
+        for migration in migrations() if migration.number <= until
+    ]  # fmt: skip
+    return next(texts[-1] for texts in reversed(found) if texts)
+
+
+#: Written plainly, each stage of each item by itself: what all pages are compared with.
+STAGES = view("item_stages", 1)
+STATUS = view("item_status", 2).replace("holdfast_item_stages", f"({STAGES})")
+
+
+@pytest.fixture(params=["large", "small"])
+def ways(request, monkeypatch):
+    """With small bounds every way of reading is taken."""
+    if request.param == "small":
+        monkeypatch.setattr(pages, "STRETCH", 3)
+        monkeypatch.setattr(pages, "FEW", 2)
+        monkeypatch.setattr(pages, "MOST_PRIORITIES", 1)
+        monkeypatch.setattr(events_, "STRETCH", 5)
+        monkeypatch.setattr(events_, "WIDE", 12)
+
+
+def live(app: App, rng: random.Random) -> None:
+    """A store with a past: two pipelines, of which one loses a stage and gets it back, and items everywhere."""
+    app.pipeline({"a": []}, name="q")
+    app.add(KEYS[:5], priority=2)
+    app.pipeline(SHAPE, max_attempts=2)
+    for step in range(150):
+        if step == 60:
+            app.pipeline({"a": []}, max_attempts=2)
+        if step == 100:
+            app.pipeline(SHAPE, max_attempts=2)
+        act(app, rng)
+    # And at last one more in each state, some that are run again among them.
+    app.name = "p"
+    app.add(KEYS)
+    app.add([f"last {how}" for how in range(9)], priority=-9)
+    app.retry(states=["done", "skipped", "failed", "exhausted", "cancelled"], stage="a", key="a*")
+    for how, lease in enumerate(app.claim("one", stage="a", most=8)):
+        end(app, lease, how)
+    app.cancel(key="last 8")
+
+
+def act(app: App, rng: random.Random) -> None:
+    app.name = rng.choice("ppq")
+    what = rng.randrange(12)
+    if what < 2:
+        app.add(rng.sample(KEYS, 2), priority=rng.choice([0, 0, -1, 7]))
+    elif what < 8:
+        for lease in app.claim(rng.choice(["one", "two"]), most=rng.randrange(1, 4)):
+            end(app, lease, rng.randrange(7))
+    elif what == 8:
+        app.retry(states=rng.sample(["done", "skipped", "failed", "exhausted", "cancelled"], 2), key=rng.choice(KEYS))
+    elif what == 9:
+        app.cancel(key=rng.choice(["a*", "b*", "Z"]), reason=rng.choice(["", "not now"]))
+    elif what == 10:
+        app.clock.advance(rng.choice([1, 40]))
+        app.promote()
+    else:
+        app.reap()
+
+
+def end(app: App, lease: Any, how: int) -> None:
+    if how < 2:
+        app.complete(lease, {"n": how})
+    elif how == 2:
+        app.skip(lease, "nothing to do")
+    elif how == 3:
+        app.permanent(lease, "torn page")
+    elif how == 4:
+        app.fail(lease, "timed out", delay=20)
+    elif how == 5:
+        app.snooze(lease, 30, "later")
+
+
+def fits(pattern: str | None, key: str) -> bool:
+    wild = {"*": ".*", "?": "."}
+    text = "".join(wild.get(char, re.escape(char)) for char in pattern or "")
+    return pattern is None or re.fullmatch(text, key, re.DOTALL) is not None
+
+
+def page(app: App, **given: Any) -> list[dict[str, Any]]:
+    asked = dict.fromkeys(("pipeline", "stage", "state", "key", "error")) | {"after": 0, "most": 100} | given
+    return app.store.read(lambda tx: reads.items(tx, **asked))
+
+
+@pytest.mark.parametrize("seed", range(effort(2, 10)))
+def test_a_page_of_stages_of_items_is_what_the_view_says(app, ways, seed):
+    rng = random.Random(seed)
+    live(app, rng)
+    columns = "item, key, stage, state, attempts, next_attempt_at, error, updated_at"
+    known = app.layout().stages
+    rows = [dict(zip(columns.split(", "), row, strict=True)) for row in app.query(f"SELECT {columns} FROM ({STAGES}) AS x")]
+    told = [
+        {
+            "id": row.pop("item"), "pipeline": known[row["stage"]].pipeline_name, **row, "stage": known[row["stage"]].name,
+        }
+        for row in sorted(rows, key=lambda row: (row["item"], known[row["stage"]].position))
+    ]  # fmt: skip
+    assert {row["state"] for row in told} == set(State)
+    for pipeline, stage, state, error in product(
+        (None, "p", "q"), (None, "a", "b"), (None, *State), (None, "page", "n", "no such")
+    ):
+        if (stage, state, error) == (None, None, None):
+            continue
+        key, after, most = rng.choice(PATTERNS), rng.choice([0, 0, 4, 8, 99]), rng.choice([1, 3, 100])
+        asked = {"pipeline": pipeline, "stage": stage, "state": state, "error": error, "key": key}
+        wanted = [
+            row for row in told
+            if row["id"] > after and fits(key, row["key"]) and (error is None or error in (row["error"] or ""))
+            and all(asked[name] in (None, row[name]) for name in ("pipeline", "stage", "state"))
+        ]  # fmt: skip
+        if (pipeline, stage) == ("q", "b"):
+            with pytest.raises(UsageError, match="no stage matches q/b"):
+                page(app, **asked)
+            continue
+        assert page(app, **asked, after=after, most=most) == wanted[:most], (asked, after, most)
+
+
+@pytest.mark.parametrize("seed", range(effort(2, 10)))
+def test_a_page_of_items_is_what_the_view_of_their_status_says(app, ways, seed):
+    rng = random.Random(seed)
+    live(app, rng)
+    statuses = dict(app.query(f"SELECT item, status FROM ({STATUS}) AS x"))
+    assert dict(app.query("SELECT item, status FROM holdfast_item_status")) == statuses
+    columns = ("id", "pipeline", "key", "created_at", "updated_at")
+    rows = app.query(
+        "SELECT i.id, p.name, i.key, i.created_at, i.updated_at FROM holdfast_items i "
+        "JOIN holdfast_pipelines p ON p.id = i.pipeline ORDER BY i.id"
+    )
+    told = [{**dict(zip(columns, row, strict=True)), "status": statuses[row[0]]} for row in rows]
+    assert {"pending", "failed", "done"} <= set(statuses.values())
+    for pipeline, key, after, most in product((None, "p", "q", "r"), PATTERNS, (0, 6, 99), (1, 3, 100)):
+        wanted = [
+            row for row in told if row["id"] > after and fits(key, row["key"]) and pipeline in (None, row["pipeline"])
+        ]
+        assert page(app, pipeline=pipeline, key=key, after=after, most=most) == wanted[:most], (pipeline, key, after, most)
+
+
+def test_where_an_item_stands_is_what_the_view_says(app):
+    rng = random.Random(0)
+    live(app, rng)
+    columns = ["state", "attempts", "started_at", "ended_at", "elapsed_us", "next_attempt_at", "error", "updated_at"]
+    for key in KEYS:
+        told = app.store.read(lambda tx, key=key: reads.show(tx, key, "p"))
+        for one in told["stages"]:
+            seen = app.query(
+                f"SELECT {', '.join(columns)} FROM ({STAGES}) AS x WHERE x.key = :key AND x.stage = :stage",
+                key=key, stage=app.stage(one["stage"]).id,
+            )  # fmt: skip
+            wanted = dict(zip(columns, seen[0], strict=True)) if seen else {"state": None, "attempts": 0}
+            assert {name: one.get(name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("seed", range(effort(4, 20)))
+def test_events_are_told_by_number_though_the_clock_was_set(app, ways, seed):
+    """The index of kinds has the order of times, which is another one."""
+    rng = random.Random(seed)
+    app.pipeline({"a": []}, name="q")
+    app.pipeline(SHAPE)
+    app.add(KEYS)
+    numbers = [row[0] for row in app.query("SELECT id FROM holdfast_items")]
+    kinds = ["attempt_failed"] * 20 + ["retried"] * 5 + ["paused"]
+    pipelines = {"q": app.layout().pipelines["q"].id, "p": app.layout().pipelines["p"].id}
+    for n in range(60):
+        app.execute(
+            "INSERT INTO holdfast_events (at, event, pipeline, item, data) VALUES (:at, :event, :pipeline, :item, :data)",
+            at=rng.choice([n, n, n, rng.randrange(60)]), event=rng.choice(kinds),
+            pipeline=rng.choice([None, pipelines["q"], pipelines["p"], pipelines["p"]]),
+            item=rng.choice([None, *numbers[:4]]), data=json.dumps({"n": n}),
+        )  # fmt: skip
+    rows = app.query("SELECT id, at, event, pipeline, item FROM holdfast_events ORDER BY id")
+    kinds = [None, "attempt_failed", "retried", "paused", "never"]
+    for event, pipeline, item, since in product(kinds, (None, "p", "q", "r"), (None, *numbers[:2]), (None, 0, 30, 58, 99)):
+        after, most = rng.choice([None, None, 0, 10, 55, 60]), rng.choice([1, 3, 10, 100])
+        wanted = [
+            row[0] for row in rows
+            if event in (None, row[2]) and pipeline in (None, *[name for name, n in pipelines.items() if n == row[3]])
+            and item in (None, row[4]) and (since is None or row[1] >= since) and (after is None or row[0] > after)
+        ]  # fmt: skip
+        asked = {"event": event, "pipeline": pipeline, "item": item, "since": since, "after": after, "most": most}
+        told = app.store.read(lambda tx, asked=asked: reads.events(tx, **asked))
+        assert [one["id"] for one in told] == (wanted[-most:] if after is None else wanted[:most]), asked

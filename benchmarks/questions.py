@@ -7,13 +7,15 @@ from statistics import median
 from typing import Any
 
 from benchmarks.board import now
+from benchmarks.child import most_memory_mb
 from holdfast import Holdfast
 
 TIMES = 15
 
 
 def ask(app: Holdfast, items: int) -> dict[str, float]:
-    """Milliseconds per question, the median of several; the first answer, which opens files, does not count."""
+    """Milliseconds per question, the median of several; the first answer, which opens files, does not count. And the memory
+    of whoever has asked them all."""
     middle = items // 2
     [somebody] = app.items(after=middle, most=1)
     asked: dict[str, Callable[[], Any]] = {
@@ -23,7 +25,8 @@ def ask(app: Holdfast, items: int) -> dict[str, float]:
         "one": lambda: app.show(somebody["key"]),
         "events": lambda: app.events(most=100),
     }
-    return {f"{name}_ms": _milliseconds(question) for name, question in asked.items()}
+    taken = {f"{name}_ms": _milliseconds(question) for name, question in asked.items()}
+    return taken | {"memory_mb": most_memory_mb()}
 
 
 def _milliseconds(question: Callable[[], Any]) -> float:

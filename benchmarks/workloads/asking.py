@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.contenders import Contender
 from benchmarks.databases import Database
 from benchmarks.place import Place, kept_place
-from benchmarks.workload import Case, Figure, Figures, Options, Workload, milliseconds
+from benchmarks.workload import Case, Figure, Figures, Options, Workload, milliseconds, whole
 
 FEW = 10_000
 ASKED = {
@@ -20,7 +20,10 @@ class Asking(Workload):
     name = "W8"
     title = "questions to a store"
     base_title = f"against {FEW:,} items"
-    figures = (Figure("ms", "median", milliseconds, rises=False),)
+    figures = (
+        Figure("ms", "median", milliseconds, rises=False),
+        Figure("memory_mb", "memory MB", whole, rises=False),
+    )
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, int], tuple[Database, str]] = {}
@@ -45,7 +48,8 @@ class Asking(Workload):
         key = (database.title, items, turn)
         if key not in self._answers:
             self._answers[key] = self._ask(contender, database, items, options)
-        return {"ms": self._answers[key][f"{case.settings['asked']}_ms"]}
+        answers = self._answers[key]
+        return {"ms": answers[f"{case.settings['asked']}_ms"], "memory_mb": answers["memory_mb"]}
 
     def _ask(self, contender: Contender, database: Database, items: int, options: Options) -> Figures:
         known = self._kept.get((database.title, items))

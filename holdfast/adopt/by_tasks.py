@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 from holdfast.adopt.beat import TaskBeater, ThreadBeater
 from holdfast.adopt.beside import Beside
 from holdfast.adopt.counters import Counters
+from holdfast.adopt.direct import Line, is_plain
 from holdfast.adopt.holding import Held
 from holdfast.adopt.job import Job
 from holdfast.adopt.picking import Picking
 from holdfast.adopt.places import is_async
 from holdfast.adopt.recovering import PIECES, unless_stopping
-from holdfast.adopt.running import handing_back, saving
+from holdfast.adopt.running import completed_at_once, handing_back, is_usual, saving
 from holdfast.adopt.steps import Steps, drive_async
 from holdfast.adopt.taking import claiming
 from holdfast.adopt.tending import Tending
@@ -161,8 +162,16 @@ class _Crew:
         if self._jobs.pop(id(job.held), None) is None:
             return  # handed back already
         held = await self._taken(job)
+        if error is None and await self._is_completed_at_once(job, held, returned):
+            return
         place = self._loop.at if job.effects else self._place
         await drive_async(saving(self._loop, job, held, returned, error), place, self._beside.call)
+
+    async def _is_completed_at_once(self, job: Job, held: Held, returned: Any) -> bool:
+        if not is_usual(job, returned) or not is_plain(self._loop.engine):
+            return False  # without a thread
+        done: bool = await self._beside.call(completed_at_once, self._loop, held, Line())
+        return done
 
     async def _taken(self, job: Job) -> Held:
         found: Any = self._beater.take(job.held)

@@ -14,17 +14,18 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.adopt.beat import ThreadBeater
 from holdfast.adopt.counters import Counters
+from holdfast.adopt.direct import Line
 from holdfast.adopt.holding import Held
 from holdfast.adopt.job import Job
 from holdfast.adopt.outcome import BROKEN_OFF
 from holdfast.adopt.picking import Picking
 from holdfast.adopt.recovering import PIECES, unless_stopping
-from holdfast.adopt.running import handing_back, saving
+from holdfast.adopt.running import completed_at_once, handing_back, is_usual, saving
 from holdfast.adopt.steps import Steps, drive
 from holdfast.adopt.taking import claiming
 from holdfast.adopt.tending import Tending
@@ -37,6 +38,8 @@ log = logging.getLogger("holdfast.adopt")
 
 #: How often a thread that waits looks for a stop: a signal wakes nobody.
 LOOK_SECONDS = 0.1
+#: A connection is kept from one row to the next if the handler between them may be expected to take less than this.
+QUICK_SECONDS = 0.001
 
 
 def run(loop: Loop, *, drain: bool, signals: bool) -> Counters:
@@ -53,7 +56,13 @@ class _Crew:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._picking = Picking(loop)
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        #: For the threads: there are rows, or there may be some to claim.
+        self._changed = threading.Condition(self._lock)
+        #: For the one that looks after things: nothing is left, or what it waits for has ended. It has a condition of its own,
+        #: for to wake it with every batch takes longer than the claim of one.
+        self._settled = threading.Condition(self._lock)
+        self._is_ending = False
         self._queue: deque[Job] = deque()
         self._running: dict[int, Job] = {}
         self._jobs: dict[int, Job] = {}
@@ -74,12 +83,12 @@ class _Crew:
                 for piece in tending.due():
                     if self._drive(unless_stopping(loop, PIECES[piece](loop))) and piece == "suspect":
                         self._picking.want_alone()
-                with self._changed:
+                with self._lock:
                     if self._threads == 0:
                         self._start_thread()
                     elif drain and self._is_done():
                         break
-                    self._changed.wait(min(LOOK_SECONDS, tending.seconds_left()))
+                    self._settled.wait(min(LOOK_SECONDS, tending.seconds_left()))
         finally:
             self._shut_down()
         if self._broken is not None:
@@ -89,8 +98,12 @@ class _Crew:
         in_hand = len(self._queue) + len(self._running)
         return not in_hand and not self._is_claiming and self._picking.is_exhausted(0)
 
-    def _drive(self, steps: Steps[Any]) -> Any:
-        return drive(steps, cast("SyncPlace", self._loop.engine), self._nap)
+    def _tell_if_settled(self) -> None:
+        if self._is_ending or self._is_done():
+            self._settled.notify_all()
+
+    def _drive(self, steps: Steps[Any], line: Line | None = None) -> Any:
+        return drive(steps, cast("SyncPlace", self._loop.engine), self._nap, line)
 
     def _nap(self, length: float) -> None:
         until = time.monotonic() + length
@@ -104,30 +117,38 @@ class _Crew:
     # A thread's life --------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
+        # What the handlers may need at a time, two for each, and what looks after things, must be left in the pool.
+        line = Line(others=2 * self._loop.concurrency + 1)
         try:
-            while (job := self._next_job()) is not None:
+            while (job := self._next_job(line)) is not None:
                 try:
-                    self._run_one(job)
+                    self._run_one(job, line)
                 finally:
-                    with self._changed:
+                    # Whoever waits is told nothing: this thread itself takes the next row, or claims some.
+                    with self._lock:
                         self._running.pop(id(job), None)
-                        if not self._queue:
-                            self._changed.notify_all()
+                        self._tell_if_settled()
         except BaseException as error:
-            with self._changed:
+            with self._lock:
                 self._broken = self._broken or error
                 self._changed.notify_all()
+        finally:
+            line.close()
+            with self._lock:
+                self._threads -= 1
+                self._settled.notify_all()
 
-    def _next_job(self) -> Job | None:
+    def _next_job(self, line: Line) -> Job | None:
         """A row that waits; or else claim some, whoever comes first. None: it is time to end."""
         while True:
-            with self._changed:
+            with self._lock:
                 kind = None
                 while not self._queue and kind is None:
                     if self._ended or self._loop.stopping or self._broken is not None:
                         return None
                     kind = self._kind_to_claim()
                     if kind is None:
+                        line.close()
                         self._idle += 1
                         self._changed.wait(LOOK_SECONDS)
                         self._idle -= 1
@@ -139,12 +160,13 @@ class _Crew:
                     return job
                 self._is_claiming = True
             try:
-                rows = self._drive(unless_stopping(self._loop, claiming(self._loop, str(kind)))) or []
+                rows = self._drive(unless_stopping(self._loop, claiming(self._loop, str(kind))), line) or []
                 self._hand_out(str(kind), rows)
             finally:
-                with self._changed:
+                with self._lock:
                     self._is_claiming = False
                     self._changed.notify_all()
+                    self._tell_if_settled()
 
     def _kind_to_claim(self) -> str | None:
         if self._is_claiming or (self._picking.is_exhausted(len(self._running)) and time.monotonic() < self._claim_at):
@@ -156,7 +178,7 @@ class _Crew:
         for job in jobs:
             self._jobs[id(job.held)] = job
             self._beater.add(job.held)
-        with self._changed:
+        with self._lock:
             self._picking.took(kind, len(rows))
             self._claim_at = time.monotonic() + self._loop.poll_seconds
             self._queue.extend(jobs)
@@ -165,25 +187,27 @@ class _Crew:
             for _ in range(missing):
                 self._start_thread()
             late = jobs if self._ended else []
-        self._release(late)
+        if late:
+            self._release(late)
 
-    def _run_one(self, job: Job) -> None:
+    def _run_one(self, job: Job, line: Line) -> None:
         returned: Any = None
         error: BaseException | None = None
+        began = time.monotonic()
         try:
             returned = self._loop.handler(job)
         except BaseException as raised:
             # Of a thread: nobody interrupts it but its own code.
             error = raised if not isinstance(raised, BROKEN_OFF) else RuntimeError(f"the handler raised {raised!r}")
-        self._save(job, lambda held: saving(self._loop, job, held, returned, error))
-
-    def _save(self, job: Job, steps: Callable[[Held], Steps[Any]]) -> None:
-        with self._changed:
+        line.stays_open = time.monotonic() - began < QUICK_SECONDS
+        with self._lock:
             if self._jobs.pop(id(job.held), None) is None:
                 return  # handed back already
         held = self._beater.take(job.held)
+        if error is None and is_usual(job, returned) and completed_at_once(self._loop, held, line):
+            return
         place = cast("SyncPlace", self._loop.at if job.effects else self._loop.engine)
-        drive(steps(held), place, self._nap)
+        drive(saving(self._loop, job, held, returned, error), place, self._nap)
 
     def _lost(self, held: Held) -> None:
         job = self._jobs.get(id(held))
@@ -198,30 +222,35 @@ class _Crew:
         def is_over() -> bool:
             return time.monotonic() >= give_up_at or loop.hurrying
 
-        with self._changed:
+        with self._lock:
+            self._is_ending = True
             while self._is_claiming and not is_over():
-                self._changed.wait(LOOK_SECONDS)
+                self._settled.wait(LOOK_SECONDS)
             waiting = list(self._queue)
             self._queue.clear()
         self._release(waiting)
-        with self._changed:
+        with self._lock:
             while self._running and not is_over():
-                self._changed.wait(LOOK_SECONDS)
+                self._settled.wait(LOOK_SECONDS)
             left = list(self._running.values())
         self._release(left)
-        with self._changed:
+        with self._lock:
             # A claim that is still under way hands back what it brings.
             self._ended = True
             late = list(self._queue)
             self._queue.clear()
             self._changed.notify_all()
         self._release(late)
+        with self._lock:
+            # All end by themselves now, and return their connections, but for those that a handler keeps.
+            while self._threads > len(self._running) and not is_over():
+                self._settled.wait(LOOK_SECONDS)
         self._beater.stop()
 
     def _release(self, jobs: list[Job]) -> None:
         rows = []
         for job in jobs:
-            with self._changed:
+            with self._lock:
                 mine = self._jobs.pop(id(job.held), None) is not None
             if mine:
                 rows.append(self._beater.take(job.held))

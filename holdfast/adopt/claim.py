@@ -9,18 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
+from operator import attrgetter
 from typing import Any, TypeAlias, cast
 
 import sqlalchemy as sa
-from sqlalchemy import Column, ColumnElement, Connection, DateTime, Dialect, Row
+from sqlalchemy import Column, ColumnElement, Connection, DateTime, Dialect
+from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.orm import Session
+from sqlalchemy.types import TypeEngine
 
+from holdfast.adopt.direct import Direct
 from holdfast.adopt.holding import Held
 from holdfast.adopt.instants import asks_database, now, plain, stored, time_type, utc
 from holdfast.adopt.mapping import Name, TableMapping
 from holdfast.adopt.move import Choice, bare, locked_and_returned, move, returned, sorted_rows, way_of
 from holdfast.adopt.places import Open, connection_of, primitive
+from holdfast.adopt.prepared import Ready
 from holdfast.adopt.sessions import forget, show_pending
 from holdfast.adopt.tokens import Identity, identity
 from holdfast.errors import UsageError
@@ -77,9 +82,7 @@ def take(
     way = way_of(dialect)
     if way.endswith("returned"):
         ready = claiming(mapping, dialect, way, where, order_by, columns, at_time is not None)
-        values = {"hf_limit": n, **ready.times(dialect, at_time)}
-        if token is not None:
-            values["hf_token"] = token
+        values = ready.values(n, token, at_time)
         rows = sorted_rows(connection, mapping, ready.choice, connection.execute(ready.statement, values).all())
         shape = ready.shape
     else:
@@ -91,6 +94,31 @@ def take(
     return [shape.held(mapping, row, token) for row in rows]
 
 
+def take_directly(
+    dialect: Dialect,
+    mapping: TableMapping,
+    n: int,
+    where: tuple[ColumnElement[bool], ...],
+    who: Identity,
+    columns: tuple[Name, ...] | None,
+) -> Direct | None:
+    """The same for SQLite's driver, by the order of keys; None where it takes SQLAlchemy to say it."""
+    claim = claiming(mapping, dialect, way_of(dialect), where, None, columns, False)
+    token = who.token(mapping.columns["holder"]) if "holder" in mapping.columns else None
+    values = claim.values(n, token, None)
+    if not (claim.ready.is_whole and claim.ready.places <= values.keys()):
+        return None
+
+    def read(cursor: DBAPICursor) -> list[Held]:
+        found = [claim.shape.held(mapping, claim.seen(row), token) for row in cursor.fetchall()]
+        try:
+            return sorted(found, key=attrgetter("key"))
+        except TypeError:
+            return found
+
+    return Direct(claim.ready.text, claim.ready.given(values), read)
+
+
 #: What it is now, as a column of some type stores it.
 Clock = Callable[[DateTime], ColumnElement[Any]]
 
@@ -100,15 +128,37 @@ class Claiming:
     """A claim that was built once, and the times that it must be told."""
 
     statement: Any
+    dialect: Dialect
     choice: Choice
     told: Mapping[str, DateTime]
     shape: Shape
+    #: The types of what it returns.
+    kinds: Sequence[TypeEngine[Any]]
 
-    def times(self, dialect: Dialect, at_time: datetime | None) -> dict[str, Any]:
-        if not self.told:
-            return {}
-        moment = at_time or datetime.now(UTC)
-        return {name: stored(moment, dialect, kind) for name, kind in self.told.items()}
+    def values(self, n: int, token: Any, at_time: datetime | None) -> dict[str, Any]:
+        found: dict[str, Any] = {"hf_limit": n}
+        if token is not None:
+            found["hf_token"] = token
+        if self.told:
+            moment = at_time or datetime.now(UTC)
+            found |= {name: stored(moment, self.dialect, kind) for name, kind in self.told.items()}
+        return found
+
+    @cached_property
+    def ready(self) -> Ready:
+        return Ready(self.statement, self.dialect)
+
+    def seen(self, row: Sequence[Any]) -> list[Any]:
+        """A row of the driver's, with values as the columns' types have them."""
+        found = list(row)
+        for at, process in self._processors:
+            found[at] = process(found[at])
+        return found
+
+    @cached_property
+    def _processors(self) -> list[tuple[int, Callable[[Any], Any]]]:
+        found = (kind.dialect_impl(self.dialect).result_processor(self.dialect, None) for kind in self.kinds)
+        return [(at, process) for at, process in enumerate(found) if process is not None]
 
 
 @lru_cache(maxsize=500)
@@ -128,7 +178,7 @@ def claiming(
         if asks_database(dialect) and not told_time:
             return now(dialect, kind)
         plainly = DateTime(timezone=kind.timezone and dialect.name == "postgresql")
-        name = f"hf_now{len(told)}"
+        name = "hf_now_with_zone" if plainly.timezone else "hf_now"
         told[name] = plainly
         return sa.bindparam(name, type_=plainly)
 
@@ -137,8 +187,10 @@ def claiming(
     choice = Choice("queued", due, sa.bindparam("hf_limit", type_=sa.Integer()), order_by)
     own = [bare(mapping).c[column.name].label(f"hf_key{at}") for at, column in enumerate(mapping.key)]
     build = locked_and_returned if way.startswith("locked") else returned
-    statement = build(mapping, choice, marks(mapping, clock, token), [*own, *returned_columns(mapping, columns)])
-    return Claiming(statement, choice, told, Shape.of(mapping, columns, place=way.startswith("locked")))
+    shown = [*own, *returned_columns(mapping, columns)]
+    statement = build(mapping, choice, marks(mapping, clock, token), shown)
+    shape = Shape.of(mapping, columns, place=way.startswith("locked"))
+    return Claiming(statement, dialect, choice, told, shape, [one.type for one in shown])
 
 
 def marks(mapping: TableMapping, clock: Clock, token: Any) -> dict[str, Any]:
@@ -246,20 +298,20 @@ class Shape:
         facts = {role: after + at for at, role in enumerate(_facts(mapping))}
         return cls(slice(start, end), names, slice(end, after), facts)
 
-    def held(self, mapping: TableMapping, row: Row[Any], token: Any) -> Held:
-        whole = tuple(row)
+    def held(self, mapping: TableMapping, row: Sequence[Any], token: Any) -> Held:
+        whole, at = tuple(row), self.facts
         key = whole[self.key]
-        facts = {role: whole[at] for role, at in self.facts.items()}
-        started, beat = facts.get("started"), facts.get("heartbeat")
+        started = whole[at["started"]] if "started" in at else None
+        beat = whole[at["heartbeat"]] if "heartbeat" in at else None
         return Held(
             mapping,
             key if len(key) > 1 else key[0],
-            facts.get("attempts", 1),
+            whole[at["attempts"]] if "attempts" in at else 1,
             token,
-            facts.get("version"),
+            whole[at["version"]] if "version" in at else None,
             None if started is None else utc(started),
             None if beat is None else utc(beat),
-            dict(zip(self.names, whole[self.values], strict=True)),
+            dict(zip(self.names, whole[self.values], strict=False)),
         )
 
 

@@ -16,9 +16,23 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import Dialect
+from sqlalchemy.engine.interfaces import DBAPICursor
 
 from holdfast.adopt.claim import written
-from holdfast.adopt.guarded import Roles, by_fence, by_mapping, change, change_one, changes, is_there, stands, was_done
+from holdfast.adopt.direct import UNUSUAL, Direct
+from holdfast.adopt.guarded import (
+    Roles,
+    by_fence,
+    by_mapping,
+    change,
+    change_one,
+    changes,
+    completing,
+    is_there,
+    stands,
+    was_done,
+)
 from holdfast.adopt.holding import Finished, Held, lost
 from holdfast.adopt.mapping import WORDS, TableMapping
 from holdfast.adopt.places import Open, connection_of, primitive
@@ -130,6 +144,18 @@ def finish_one(at: Open, held: Held, status: str, roles: Roles) -> str:
     if change_one(connection, held, status, roles):
         return "won"
     return "again" if was_done(connection, held, status) else "lost"
+
+
+def complete_directly(dialect: Dialect, held: Held) -> Direct | None:
+    """A completion for SQLite's driver. It can tell that it has won; all else is UNUSUAL."""
+    ready, roles = completing(held.mapping, dialect)
+    if not ready.is_whole:
+        return None
+    return Direct(ready.text, ready.given(ready.values(held, roles)), _has_won)
+
+
+def _has_won(cursor: DBAPICursor) -> Any:
+    return True if cursor.rowcount == 1 else UNUSUAL
 
 
 def rows_of(rows: Rows) -> list[Held]:

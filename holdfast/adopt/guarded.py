@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,7 +18,7 @@ from holdfast.adopt.holding import Held
 from holdfast.adopt.instants import given, now, plain, time_type
 from holdfast.adopt.mapping import TableMapping
 from holdfast.adopt.move import bare, changing, key_in, way_of
-from holdfast.adopt.prepared import finishing, finishing_values
+from holdfast.adopt.prepared import Finishing, finishing
 
 #: Rows per statement.
 CHUNK = 500
@@ -50,11 +51,22 @@ def stands(mapping: TableMapping, dialect: Dialect, held: Held) -> list[ColumnEl
 
 def change_one(connection: Connection, held: Held, status: str, roles: Roles) -> bool:
     """Change one row if it still stands, by a statement that is there already."""
-    mapping = held.mapping
-    fit = {role: fitting(mapping.columns[role], value) if role == "error" else value
-           for role, value in roles.items() if role in mapping.columns}  # fmt: skip
-    ready = finishing(mapping, connection.dialect, status, frozenset(fit))
-    return ready.run(connection, finishing_values(mapping, connection.dialect, held, fit)) == 1
+    fit = fitting_roles(held.mapping, roles)
+    ready = finishing(held.mapping, connection.dialect, status, frozenset(fit))
+    return ready.run(connection, ready.values(held, fit)) == 1
+
+
+@lru_cache(maxsize=500)
+def completing(mapping: TableMapping, dialect: Dialect) -> tuple[Finishing, Roles]:
+    """The statement that completes one row if it still stands, and what is written with it."""
+    fit = fitting_roles(mapping, {"error": None})
+    return finishing(mapping, dialect, "completed", frozenset(fit)), fit
+
+
+def fitting_roles(mapping: TableMapping, roles: Roles) -> Roles:
+    """What of these the table has columns for, as they can hold it."""
+    return {role: fitting(mapping.columns[role], value) if role == "error" else value
+            for role, value in roles.items() if role in mapping.columns}  # fmt: skip
 
 
 def change(connection: Connection, mapping: TableMapping, same: list[Held], setting: dict[str, Any]) -> set[int]:

@@ -10,6 +10,11 @@ from typing import Any
 from holdfast.adopt.mapping import TableMapping
 from holdfast.errors import LeaseLost
 
+#: What a row is told by, and where a claim of it keeps that.
+_FENCES = {
+    "holder": "token", "version": "version", "started": "started_at", "attempts": "attempt", "heartbeat": "beat_at",
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
@@ -34,14 +39,7 @@ class Held:
     @property
     def fence(self) -> tuple[Any, ...]:
         """The values that tell this claim from any other of the same row."""
-        known = {
-            "holder": self.token,
-            "version": self.version,
-            "started": self.started_at,
-            "attempts": self.attempt,
-            "heartbeat": self.beat_at,
-        }
-        return tuple(known[role] for role in self.mapping.fence)
+        return tuple([getattr(self, _FENCES[role]) for role in self.mapping.fence])
 
     def __str__(self) -> str:
         return f"{self.mapping}, row {self.key!r}"

@@ -62,6 +62,9 @@ class Outcome:
         return fail(at, rows, self.error or "failed", retry_after=after, report=report)
 
 
+COMPLETED = Outcome("completed")
+
+
 def outcome_of(returned: Any, error: BaseException | None, rows: Iterable[Held], retry: Retry) -> Outcome:
     """What a handler's answer, or its error, means for the rows it was about."""
     said = error if error is not None else returned
@@ -71,7 +74,7 @@ def outcome_of(returned: Any, error: BaseException | None, rows: Iterable[Held],
         after = getattr(said, "after_seconds", None)
         return Outcome("released", after_seconds=COOL_SECONDS if after is None else after)
     if error is None or isinstance(said, Skip):
-        return Outcome("completed")
+        return COMPLETED
     if isinstance(error, BROKEN_OFF):
         return Outcome("released", error)
     if isinstance(error, LeaseLost):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, DateTime, Dialect, Update
@@ -24,29 +24,68 @@ class Ready:
 
     def __init__(self, statement: Update, dialect: Dialect) -> None:
         self._statement = statement
-        compiled = statement.compile(dialect=dialect)
-        self._text = str(compiled)
+        compiled: Any = statement.compile(dialect=dialect)
+        self.text = str(compiled)
         self._order = getattr(compiled, "positiontup", None)
-        binds: list[tuple[str, Any]] = [(name, bind) for bind, name in cast(Any, compiled).bind_names.items()]
+        binds: list[tuple[str, Any]] = [(name, bind) for bind, name in compiled.bind_names.items()]
         self._fixed = {name: bind.value for name, bind in binds if not bind.required}
+        #: What is still to be given.
+        self.places = {name for name, bind in binds if bind.required}
         self._processors = {
             name: found for name, bind in binds if (found := bind.type.dialect_impl(dialect).bind_processor(dialect))
         }
+        #: The text is all there is to it: no list is left to be spelt out, and no value to be asked for each time.
+        self.is_whole = not (
+            compiled.post_compile_params
+            or compiled.literal_execute_params
+            or any(bind.callable is not None for _, bind in binds)
+        )
+
+    def given(self, values: dict[str, Any]) -> Any:
+        """All values, as the driver takes them: by name, or in the order in which they stand."""
+        whole = {**self._fixed, **values}
+        for name, process in self._processors.items():
+            whole[name] = process(whole[name])
+        return whole if self._order is None else tuple(map(whole.__getitem__, self._order))
 
     def run(self, connection: Connection, values: dict[str, Any]) -> int:
         """How many rows were changed."""
         if "schema_translate_map" in connection.get_execution_options():
             return connection.execute(self._statement, values).rowcount
-        whole = {**self._fixed, **values}
-        for name, process in self._processors.items():
-            whole[name] = process(whole[name])
-        given: Any = whole if self._order is None else tuple(whole[name] for name in self._order)
-        return connection.exec_driver_sql(self._text, given).rowcount
+        return connection.exec_driver_sql(self.text, self.given(values)).rowcount
+
+
+class Finishing(Ready):
+    """An UPDATE of one row that is still held."""
+
+    def __init__(self, mapping: TableMapping, dialect: Dialect, status: str, roles: frozenset[str]) -> None:
+        super().__init__(_finishing(mapping, dialect, status, roles), dialect)
+        self._dialect = dialect
+        self._keys = [f"hf_key{at}" for at in range(len(mapping.key))]
+        self._fence = [(f"hf_fence_{role}", time_type(mapping.columns[role])) for role in mapping.fence]
+        self._roles = [(role, f"hf_{role}", time_type(mapping.columns[role])) for role in roles]
+        updated = mapping.columns.get("updated")
+        self._updated = None if updated is None or asks_database(dialect) else time_type(updated)
+
+    def values(self, held: Held, roles: Mapping[str, Any]) -> dict[str, Any]:
+        """The values for one row; times are those of the host's clock where the database's is not asked."""
+        found = dict(zip(self._keys, held.key_values, strict=True))
+        for (name, kind), value in zip(self._fence, held.fence, strict=True):
+            found[name] = value if kind is None or value is None else stored(value, self._dialect, kind)
+        for role, name, kind in self._roles:
+            found[name] = roles[role] if kind is None else _moment_value(self._dialect, kind, roles[role])
+        if self._updated is not None:
+            found["hf_updated"] = _moment_value(self._dialect, self._updated, 0.0)
+        return found
 
 
 @lru_cache(maxsize=2000)
-def finishing(mapping: TableMapping, dialect: Dialect, status: str, roles: frozenset[str]) -> Ready:
-    """An UPDATE of one row that is still held; `finishing_values` has its values."""
+def finishing(mapping: TableMapping, dialect: Dialect, status: str, roles: frozenset[str]) -> Finishing:
+    """The statement that brings a row to a status, and writes these of the mapping's columns."""
+    return Finishing(mapping, dialect, status, roles)
+
+
+def _finishing(mapping: TableMapping, dialect: Dialect, status: str, roles: frozenset[str]) -> Update:
     target = bare(mapping)
     setting: dict[str, Any] = {mapping.columns["status"].name: mapping.words[status]}
     for role, column in mapping.columns.items():
@@ -65,26 +104,7 @@ def finishing(mapping: TableMapping, dialect: Dialect, status: str, roles: froze
             setting[column.name] = sa.bindparam(f"hf_{role}", type_=column.type)
     keys = [target.c[one.name] == sa.bindparam(f"hf_key{at}", type_=one.type) for at, one in enumerate(mapping.key)]
     fence = [_fence(mapping, dialect, role) for role in mapping.fence]
-    return Ready(changing(mapping, "processing", setting).where(*keys, *fence), dialect)
-
-
-def finishing_values(mapping: TableMapping, dialect: Dialect, held: Held, roles: Mapping[str, Any]) -> dict[str, Any]:
-    """The values for one row; times are those of the host's clock where the database's is not asked."""
-    found = {f"hf_key{at}": value for at, value in enumerate(held.key_values)}
-    for role, value in zip(mapping.fence, held.fence, strict=True):
-        kind = time_type(mapping.columns[role])
-        found[f"hf_fence_{role}"] = value if kind is None or value is None else stored(value, dialect, kind)
-    for role, value in roles.items():
-        column = mapping.columns.get(role)
-        if column is None:
-            continue
-        kind = time_type(column)
-        found[f"hf_{role}"] = value if kind is None else _moment_value(dialect, kind, value)
-    column = mapping.columns.get("updated")
-    kind = None if column is None else time_type(column)
-    if kind is not None and not asks_database(dialect):
-        found["hf_updated"] = _moment_value(dialect, kind, 0.0)
-    return found
+    return changing(mapping, "processing", setting).where(*keys, *fence)
 
 
 def _fence(mapping: TableMapping, dialect: Dialect, role: str) -> ColumnElement[bool]:

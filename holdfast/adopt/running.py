@@ -10,10 +10,11 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from holdfast.adopt.finish import error_text, where_is
+from holdfast.adopt.direct import UNUSUAL, Line
+from holdfast.adopt.finish import complete_directly, error_text, where_is
 from holdfast.adopt.holding import Held
 from holdfast.adopt.job import Job
-from holdfast.adopt.outcome import Outcome, outcome_of
+from holdfast.adopt.outcome import COMPLETED, Outcome, outcome_of
 from holdfast.adopt.places import Open
 from holdfast.adopt.steps import Steps, Transact, patiently
 
@@ -41,6 +42,24 @@ def saving(loop: Loop, job: Job, held: Held, returned: Any, error: BaseException
         log.error("%s: row %r: its outcome (%s) cannot be saved, it is left to recovery: %s",
                   loop.name, held.key, outcome.kind, error_text(worse))  # fmt: skip
         return None
+
+
+def is_usual(job: Job, returned: Any) -> bool:
+    """Whether a handler that has not raised leaves no more to do than to complete its row."""
+    return returned is None and not (job.effects or job.values)
+
+
+def completed_at_once(loop: Loop, held: Held, line: Line) -> bool:
+    """The usual end of a row, in short. False: nothing was saved, and `saving` has to see to it; to trouble, too, which
+    then comes up once more."""
+    try:
+        answer = line.transact(loop.engine, lambda: complete_directly(loop.engine.dialect, held))
+    except Exception:
+        return False
+    if answer is UNUSUAL:
+        return False
+    _tell(loop, held, COMPLETED)
+    return True
 
 
 def handing_back(loop: Loop, rows: list[Held]) -> Steps[None]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sqlalchemy import Engine
 
+from holdfast.adopt.direct import UNUSUAL, Direct, Line
 from holdfast.adopt.places import Open, SyncPlace, is_async, opened, opened_async
 from holdfast.adopt.trouble import MOST_AGAIN, kind_of
 from holdfast.errors import UsageError
@@ -49,6 +50,8 @@ class Transact:
     effects: Sequence[Effect] = ()
     #: It is one statement, which is a transaction by itself: nothing need be said around it.
     is_single: bool = False
+    #: Makes that statement for SQLite's driver, each time anew.
+    direct: Callable[[], Direct | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,9 @@ def alone(engine: Engine) -> Engine:
     return engine.execution_options(isolation_level="AUTOCOMMIT")
 
 
-def drive(steps: Steps[T], at: SyncPlace, sleep: Callable[[float], Any] = time.sleep) -> T:
+def drive(
+    steps: Steps[T], at: SyncPlace, sleep: Callable[[float], Any] = time.sleep, line: Line | None = None
+) -> T:
     """Carry out steps here and now."""
     answer: Any = None
     error: BaseException | None = None
@@ -102,7 +107,7 @@ def drive(steps: Steps[T], at: SyncPlace, sleep: Callable[[float], Any] = time.s
             if isinstance(step, Wait):
                 sleep(step.seconds)
             else:
-                answer = _transact(step, at)
+                answer = _transact(step, at, line)
         except Exception as raised:
             error = raised
 
@@ -128,7 +133,11 @@ async def drive_async(steps: Steps[T], at: Place, in_thread: Callable[..., Any] 
             error = raised
 
 
-def _transact(step: Transact, at: SyncPlace) -> Any:
+def _transact(step: Transact, at: SyncPlace, line: Line | None = None) -> Any:
+    if step.direct is not None and isinstance(at, Engine):
+        answer = (line or Line()).transact(at, step.direct)
+        if answer is not UNUSUAL:
+            return answer
     if step.is_single and isinstance(at, Engine):
         by_itself = at.dialect.name == "postgresql"
         connection = (alone(at) if by_itself else at).connect()

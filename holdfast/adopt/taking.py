@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from holdfast.adopt.claim import claim, claimable, order_of
+from holdfast.adopt.claim import claim, claimable, order_of, take_directly
+from holdfast.adopt.direct import Direct
 from holdfast.adopt.finish import error_text
 from holdfast.adopt.holding import Held
 from holdfast.adopt.instances import Crowded, take_a_place
@@ -53,7 +54,8 @@ def claiming(loop: Loop, kind: str) -> Steps[list[Held]]:
 
 
 def _claim(loop: Loop, n: int, chosen: Conditions) -> Steps[list[Held]]:
-    conditions = [*chosen, *loop.not_aside()]
+    aside = loop.not_aside()
+    conditions = [*chosen, *aside]
     if not loop.guarded:
         keys = yield from patiently(
             Transact(lambda place: look(place, loop.mapping, n, conditions, loop.order_by)), loop.may_wait_to_begin
@@ -76,8 +78,16 @@ def _claim(loop: Loop, n: int, chosen: Conditions) -> Steps[list[Held]]:
                 columns=loop.columns,
             )  # fmt: skip
 
+    def directly() -> Direct | None:
+        columns = None if loop.columns is None else tuple(loop.columns)
+        return take_directly(loop.engine.dialect, loop.mapping, n, tuple(chosen), loop.identity, columns)
+
     one_statement = loop.max_instances is None and way_of(loop.engine.dialect).endswith("returned")
-    rows = yield from patiently(Transact(work, is_single=one_statement), loop.may_wait_to_begin)
+    # A statement is kept for what is said again and again. An order of the user's takes a second one.
+    is_usual = not aside and any(chosen is one for one in loop.choices.values())
+    is_direct = one_statement and is_usual and loop.order_by is None
+    step = Transact(work, is_single=one_statement, direct=directly if is_direct else None)
+    rows = yield from patiently(step, loop.may_wait_to_begin)
     return list(rows)
 
 

@@ -82,7 +82,7 @@ def test_a_row_is_finished_under_its_token():
         "UPDATE `my jobs` SET status=%s, who=%s, due=timestampadd(MICROSECOND, %s, utc_timestamp(6)), error=%s "
         "WHERE `my jobs`.status = 'processing' AND `my jobs`.id = %s AND `my jobs`.who = %s"
     )
-    assert finishing(MAPPING, MYSQL, "queued", frozenset({"error", "holder", "next_attempt"}))._text.startswith(
+    assert finishing(MAPPING, MYSQL, "queued", frozenset({"error", "holder", "next_attempt"})).text.startswith(
         "UPDATE `my jobs` SET status=%s, who=%s, due=timestampadd(MICROSECOND, %s, utc_timestamp(6)), error=%s"
     )
 

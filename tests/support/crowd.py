@@ -16,7 +16,7 @@ from tests.support.harness import App
 TWENTY: tuple[tuple[str, str | None], ...] = (
     *[("done", "done")] * 9, ("done", "skipped"), ("done", "pending"), ("done", "pending"), ("done", "retry_later"),
     ("failed", None), ("exhausted", None), ("cancelled", None), ("pending", None), ("done", "failed"), ("again", None),
-    ("skipped", "done"),
+    ("done", "exhausted"),
 )  # fmt: skip
 WAITS_AT_B = TWENTY.index(("done", "pending"))
 #: Of these, the first twenties have one in progress that waits at b, and one in which a is being run again.

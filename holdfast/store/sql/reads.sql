@@ -7,7 +7,7 @@ FROM holdfast_counts GROUP BY stage, state, bucket;
 
 -- name: stage_of_items
 -- All that there is of a stage of some items, one row each; leases are read apart. The joins are outer ones because those
--- begin with the list on both databases, whatever their statistics say.
+-- begin with the list on both databases, whatever their statistics say; the sum keeps out the index of a whole stage.
 SELECT value AS item,
        (SELECT w.attempts FROM holdfast_waiting w WHERE w.stage = :stage AND w.item = value
         AND w.priority = (SELECT i.priority FROM holdfast_items i WHERE i.id = value)) AS waiting,

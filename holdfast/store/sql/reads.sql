@@ -6,14 +6,17 @@ SELECT stage, state, bucket, CAST(SUM(n) AS BIGINT), CAST(SUM(total_us) AS BIGIN
 FROM holdfast_counts GROUP BY stage, state, bucket;
 
 -- name: stage_of_items
--- All that there is of a stage of some items, one row each; leases are read apart. The joins are outer ones because those
--- begin with the list on both databases, whatever their statistics say; the sum keeps out the index of a whole stage.
+-- All that there is of a stage of some items, one row each; leases are read apart. Both databases begin with the list and
+-- look up each item in what waits, whatever their statistics say: a queue that was empty when they were taken is read whole
+-- by a join.
 SELECT value AS item,
        (SELECT w.attempts FROM holdfast_waiting w WHERE w.stage = :stage AND w.item = value
         AND w.priority = (SELECT i.priority FROM holdfast_items i WHERE i.id = value)) AS waiting,
-       d.attempts AS delayed, d.due_at, d.error AS delayed_error, o.state, o.attempts, o.started_at, o.ended_at, o.error
-FROM {list items} LEFT JOIN holdfast_delayed d ON d.item = value AND d.stage + 0 = :stage
-LEFT JOIN holdfast_outcomes o ON o.item = value AND o.stage = :stage;
+       (SELECT d.attempts FROM holdfast_delayed d WHERE d.item = value AND d.stage = :stage) AS delayed,
+       (SELECT d.due_at FROM holdfast_delayed d WHERE d.item = value AND d.stage = :stage) AS due_at,
+       (SELECT d.error FROM holdfast_delayed d WHERE d.item = value AND d.stage = :stage) AS delayed_error,
+       o.state, o.attempts, o.started_at, o.ended_at, o.error
+FROM {list items} LEFT JOIN holdfast_outcomes o ON o.item = value AND o.stage = :stage;
 
 -- name: leases_of_items
 SELECT l.item, l.stage, l.attempt, l.since FROM holdfast_leases l WHERE l.item {in items};

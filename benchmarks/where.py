@@ -21,6 +21,7 @@ from holdfast import Holdfast, Pipeline
 from holdfast.engine import complete
 from holdfast.store import Transaction, Write
 from holdfast.worker.committer import Committer
+from holdfast.worker.cycle import Cycles
 from holdfast.worker.lanes import _Loop
 from holdfast.worker.threads import Threads
 
@@ -32,7 +33,7 @@ PARTS: tuple[tuple[Any, str, str, int], ...] = (
     (complete, "end_leases", "end leases", 3),
     (complete, "move_leases", "move leases on", 3),
     (complete, "save_outcomes", "save outcomes", 3),
-    (Committer, "_claim", "claim", 3),
+    (Cycles, "_claim", "claim", 3),
     (Transaction, "flush", "counts and events", 2),
     (Committer, "_deliver", "hand out calls", 1),
     (_Loop, "_serve", "the event loop with its handlers", 0),

@@ -85,6 +85,8 @@ class Holdfast:
         self._store = open_store(self.url, create=create, clock=clock)
         self._ready = False
         self._registered = False
+        #: Whether the newest `add` found nothing but new items: then so will the next one.
+        self._last_was_new = False
 
     # Setting up ---------------------------------------------------------------------------------------------------
 
@@ -162,10 +164,16 @@ class Holdfast:
                     return add.add_items(tx, pipeline, ready, merge, priority)
             chunks = [ready[at : at + add.CHUNK] for at in range(0, len(ready), add.CHUNK)]
             # A merge function that goes wrong does so before anything is written, and no transaction waits for it.
-            looks = [self._look(pipeline, chunk, merge) for chunk in chunks]
+            looks = [self._look(pipeline, chunk, merge) for chunk in chunks] if self._looks_first(ready, merge) else [{}]
             for chunk, looked in zip(chunks, looks, strict=True):
                 total += self._add(pipeline, chunk, looked, merge, priority)
+            self._last_was_new = total.new == len(ready)
         return total
+
+    def _looks_first(self, items: list[NewItem], merge: Merge) -> bool:
+        """Whether what is there is to be looked at before anything is written. One item after another that is new, each in
+        a call of its own, is the one case in which that would be a round trip for nothing."""
+        return len(items) != 1 or merge is not overwrite or not self._last_was_new
 
     def _look(self, pipeline: str, items: list[NewItem], merge: Merge) -> dict[str, Looked]:
         there = self.store.glance(partial(add.look_up, pipeline=pipeline, items=items))
@@ -185,8 +193,11 @@ class Holdfast:
                 return total
             decide = add.as_looked(looked)
             known = [key for key in looked if key not in same]
+            slot = self.store.writer
             done = self.store.write(
-                partial(add.upsert, pipeline=pipeline, items=items, decide=decide, priority=priority, known=known)
+                partial(add.upsert_alone, pipeline=pipeline, items=items, decide=decide, priority=priority, known=known),
+                slot=slot,
+                at_once=None if known else add.at_once(self.store.cache.get("layout"), pipeline, items, priority, slot),
             )
             total += done.added
             # Somebody else has changed these since the look.

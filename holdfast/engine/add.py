@@ -10,8 +10,9 @@ from holdfast.engine.register import layout
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.item import check_key
+from holdfast.model.layout import Layout
 from holdfast.model.states import State
-from holdfast.store import Transaction
+from holdfast.store import AtOnce, Transaction
 
 #: Items per transaction: long enough to be fast, short enough to let others write in between.
 CHUNK = 2000
@@ -120,8 +121,40 @@ def upsert(
     for stage in first:
         tx.count(stage, State.PENDING, len(done.born))
     if done.born:
-        tx.tell_idle_workers()
+        tx.tell_idle_workers(*first)
     return done
+
+
+def upsert_alone(
+    tx: Transaction, pipeline: str, items: list[NewItem], decide: Decide, priority: int, known: Collection[str]
+) -> Upserted:  # fmt: skip
+    """The same in a transaction of its own, which commits nothing if there was nothing to do."""
+    done = upsert(tx, pipeline, items, decide, priority, known)
+    tx.is_for_nothing = not done.born and not done.changed
+    return done
+
+
+def at_once(
+    layout: Layout | None, pipeline: str, items: list[NewItem], priority: int, slot: int
+) -> AtOnce[Upserted] | None:
+    """How one item that seems to be new is added by one statement."""
+    number = layout.number_of(pipeline) if layout is not None else None
+    if layout is None or number is None or len(items) != 1:
+        return None
+    [(key, data)] = items
+    first = [stage.id for stage in layout.of_pipeline(pipeline) if not stage.after]
+    params = {
+        "pipeline": number, "key": key, "data": data, "priority": priority, "slot": slot, "stages": first,
+        "generation": layout.generation,
+    }  # fmt: skip
+    return AtOnce(
+        "add_at_once",
+        params,
+        first,
+        take=lambda rows, _: Upserted({key: rows[0][0]}, {}, 0, []),
+        find=lambda tx: Upserted({key: tx.run("find_item", pipeline=pipeline, key=key)[0][0]}, {}, 0, []),
+        like="insert_items",
+    )
 
 
 def add_items(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast.engine.register import layout
 from holdfast.model import codec
+from holdfast.model.layout import Layout
 from holdfast.model.states import PASSED, State
-from holdfast.store import Transaction
+from holdfast.store import AtOnce, Transaction
+from holdfast.store.driver import Row
+
+T = TypeVar("T")
 
 #: Shared by all leases of which there is nothing to tell: most.
 NOTHING_YET: Mapping[Any, Any] = MappingProxyType({})
@@ -93,21 +97,44 @@ def claim(tx: Transaction, worker: int, stage: int, most: int) -> list[Lease]:
     return _granted(tx, stage, tx.run("claim", stage=stage, worker=worker, most=most, now=tx.now))
 
 
+def claim_at_once(
+    known: Layout,
+    worker: int,
+    stage: int,
+    most: int,
+    held: Callable[[int], bool],
+    read: Callable[[Callable[[Transaction], None]], None],
+    wrap: Callable[[list[Lease], int], T],
+) -> AtOnce[T]:
+    """The same by one statement, for a stage that no other comes before. `held` tells which leases the worker knows of."""
+
+    def take(rows: list[Row], now: int) -> T:
+        leases = _leases(stage, rows, now)
+        if any(row[-1] or lease.rerun for row, lease in zip(rows, leases, strict=True)):
+            read(lambda tx: _tell_of_earlier(tx, stage, rows, leases))
+        return wrap(leases, now)
+
+    def find(tx: Transaction) -> T:
+        rows = [row for row in tx.run("leases_at", stage=stage, worker=worker) if not held(row[0])]
+        leases = _leases(stage, rows, tx.now)
+        _tell_of_earlier(tx, stage, rows, leases)
+        return wrap(leases, tx.now)
+
+    params = {"stage": stage, "worker": worker, "most": most, "generation": known.generation}
+    return AtOnce("claim_at_once", params, (), take, find, like="claim")
+
+
 def claim_these(tx: Transaction, worker: int, stage: int, items: list[int]) -> list[Lease]:
     """Take those of the items that are still waiting at a stage."""
     return _granted(tx, stage, tx.run("claim_these", stage=stage, worker=worker, items=items, now=tx.now))
 
 
-def _granted(tx: Transaction, stage: int, rows: Sequence[tuple[Any, ...]]) -> list[Lease]:
+def _granted(tx: Transaction, stage: int, rows: Sequence[Row]) -> list[Lease]:
     if not rows:
         return []
     tx.count(stage, State.PENDING, -len(rows))
     tx.count(stage, State.IN_PROGRESS, len(rows))
-    now = tx.now
-    leases = [
-        Lease(id_, item, stage, attempt, alone, rerun, key, data, now)
-        for id_, item, attempt, alone, rerun, key, data, _ in rows
-    ]
+    leases = _leases(stage, rows, tx.now)
     before = layout(tx).parents(stage)
     if before:
         by_item = {lease.item: lease for lease in leases}
@@ -117,9 +144,21 @@ def _granted(tx: Transaction, stage: int, rows: Sequence[tuple[Any, ...]]) -> li
             lease.inputs = {**lease.inputs, parent: output or ""}
             if result is not None:
                 lease.results = {**lease.results, parent: result}
+    _tell_of_earlier(tx, stage, rows, leases)
+    return leases
+
+
+def _leases(stage: int, rows: Sequence[Row], now: int) -> list[Lease]:
+    return [
+        Lease(id_, item, stage, attempt, alone, rerun, key, data, now)
+        for id_, item, attempt, alone, rerun, key, data, _ in rows
+    ]
+
+
+def _tell_of_earlier(tx: Transaction, stage: int, rows: Sequence[Row], leases: Sequence[Lease]) -> None:
+    """What earlier attempts and earlier lives have left, where there were any."""
     _recall(tx, stage, {row[1]: lease for row, lease in zip(rows, leases, strict=True) if row[-1]})
     _revive(tx, stage, {lease.item: lease for lease in leases if lease.rerun})
-    return leases
 
 
 def _recall(tx: Transaction, stage: int, leases: dict[int, Lease]) -> None:

@@ -94,4 +94,4 @@ def _enter(tx: Transaction, stage: int, items: Sequence[int]) -> None:
     if items:
         tx.run_rows("enter_waiting", [(item, stage, 0, 0, 0) for item in items])
         tx.count(stage, State.PENDING, len(items))
-        tx.tell_idle_workers()
+        tx.tell_idle_workers(stage)

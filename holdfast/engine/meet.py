@@ -22,7 +22,7 @@ def let_meet(tx: Transaction, stage: int, items: Sequence[int]) -> int:
     born = tx.run("let_meet", stage=stage, items=list(items), before=list(before), needed=len(before))
     if born:
         tx.count(stage, State.PENDING, len(born))
-        tx.tell_idle_workers()
+        tx.tell_idle_workers(stage)
         row = layout(tx).stages[stage]
         if row.after_children is not None:
             # The item's own history does not tell when its children ended.

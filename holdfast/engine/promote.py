@@ -27,6 +27,6 @@ def promote(tx: Transaction, most: int = CHUNK) -> Promoted:
         tx.count(stage, State.RETRY_LATER, -n)
         tx.count(stage, State.PENDING, n)
     if rows:
-        tx.tell_idle_workers()
+        tx.tell_idle_workers(*{row[1] for row in rows})
     [(next_due_at,)] = tx.run("next_due")
     return Promoted(len(rows), next_due_at)

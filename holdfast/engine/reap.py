@@ -72,7 +72,7 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
     keep_money_in_doubt(tx, [(id_, item, stage) for id_, item, stage, *_ in rows])
     tx.run_rows("enter_waiting", waiting)
     if waiting:
-        tx.tell_idle_workers()
+        tx.tell_idle_workers(*{row[1] for row in waiting})
     return Reaped(len(rows), exhausted)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -31,6 +31,13 @@ class Begun(NamedTuple):
     elapsed: int | None = None
 
 
+class Mark(NamedTuple):
+    """What a write leaves behind when it commits: whose, and the how-manieth."""
+
+    writer: int
+    seq: int
+
+
 class Limits(NamedTuple):
     """How long a connection over a network may keep others waiting."""
 
@@ -45,12 +52,22 @@ class Driver(Protocol):
 
     #: Which steady clock judges leases here.
     clock_name: str
+    #: Whether a round trip is worth saving.
+    is_far: bool
 
     @property
     def dialect(self) -> Dialect: ...
 
-    def begin(self, writer: int, seq: int, *, exclusive: bool) -> Begun:
-        """Begin a write; `exclusive` keeps every other write out until it ends."""
+    def begin(self, mark: Mark, *, exclusive: bool, in_doubt: bool) -> Begun:
+        """Begin a write that leaves this mark; `exclusive` keeps every other write out until it ends. One that is in doubt
+        may have been committed before: it is not begun before that is known."""
+        ...
+
+    def at_once(
+        self, mark: Mark, statement: Statement, params: dict[str, Any], stages: Collection[int]
+    ) -> tuple[list[Row], int]:
+        """A whole write in one round trip, with news for these stages: the rows of its statement, and the time. Only where
+        it is far."""
         ...
 
     def ready(self) -> None:
@@ -74,7 +91,7 @@ class Driver(Protocol):
     def run(self, statement: Statement, params: dict[str, Any]) -> list[Row]: ...
 
     def run_rows(self, statement: Statement, rows: Sequence[Sequence[Any]], params: dict[str, Any]) -> list[Row]:
-        """Run a statement for all these rows."""
+        """Run a statement for all these rows; before the next statement, if it has no answer."""
         ...
 
     def run_text(self, text: str) -> list[Row]: ...
@@ -118,8 +135,9 @@ class Driver(Protocol):
 
     def close(self) -> None: ...
 
-    def notify(self) -> None:
-        """Let idle workers know, when this transaction commits, that there is something to claim."""
+    def notify(self, stages: Collection[int]) -> None:
+        """Let idle workers know, when this transaction commits, that there is something to claim: in these stages, if any
+        are named."""
         ...
 
     def listener(self) -> Listener: ...
@@ -136,8 +154,9 @@ class Driver(Protocol):
 class Listener(Protocol):
     """Tells that another process has committed something. A hint: polling stays the truth."""
 
-    def wait(self, timeout_seconds: float) -> bool:
-        """Wait for news; True if there is some."""
+    def wait(self, timeout_seconds: float) -> Collection[int] | None:
+        """Wait for news, and return the stages in which something waits; none of them if that is not known. None without
+        news."""
         ...
 
     def close(self) -> None: ...

@@ -11,14 +11,15 @@ import os
 import re
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreBroken, StoreConflict, StoreError, StoreUnavailable, UsageError
-from holdfast.store.driver import Begun, Forkable, Limits, Row, quietly
-from holdfast.store.postgres_address import UNREADABLE, channel, lock_key, read_url
-from holdfast.store.postgres_dialect import PostgresDialect
+from holdfast.store.driver import Begun, Forkable, Limits, Mark, Row, quietly
+from holdfast.store.postgres_address import UNREADABLE, lock_key, read_url
+from holdfast.store.postgres_dialect import NOW, PostgresDialect
 from holdfast.store.statements import Statement
 from holdfast.store.store import Store
 from holdfast.store.watch import watch
@@ -26,6 +27,9 @@ from holdfast.store.watch import watch
 try:
     import psycopg
     from psycopg import sql
+
+    from holdfast.store.postgres_line import Asked, CursorLine, Line, Wire
+    from holdfast.store.postgres_news import Notifications, telling
 except ImportError:
     raise UsageError("PostgreSQL needs one more package: pip install 'holdfast[postgres]'") from None
 
@@ -58,7 +62,6 @@ _CONNECT = {
 }
 
 
-
 class Postgres(Forkable):
     """A connection to one schema of one database."""
 
@@ -67,6 +70,7 @@ class Postgres(Forkable):
     ) -> None:
         super().__init__()
         self.dialect = dialect
+        self.is_far = True
         self.clock_name = clock.name if clock else "database"
         self._clock = clock
         self._conninfo = conninfo
@@ -75,12 +79,16 @@ class Postgres(Forkable):
         self._busy_since = 0.0
         self._lock_key = lock_key(dialect.schema)
         self._conn: psycopg.Connection[Row] | None = None
-        self._cursor: psycopg.Cursor[Row] | None = None
-        self._prepare = True
+        self._line: Line | None = None
+        #: Whether the server may keep statements for this connection.
+        self._keeps = True
         #: Whether it speaks over a connection of the caller's, who commits.
         self._is_guest = False
-        #: Whether there is something to tell when this transaction commits.
-        self._news = False
+        #: What goes out with the next statement: nobody waits for its answer.
+        self._later: list[Asked] = []
+        #: What goes out with COMMIT: the mark of this transaction, unless it was made at its beginning, and the news.
+        self._mark: Mark | None = None
+        self._news: str | None = None
         watch(self)
 
     @classmethod
@@ -91,25 +99,35 @@ class Postgres(Forkable):
 
     # Transactions -------------------------------------------------------------------------------------------------
 
-    def begin(self, writer: int, seq: int, *, exclusive: bool) -> Begun:
+    def begin(self, mark: Mark, *, exclusive: bool, in_doubt: bool) -> Begun:
         # Each statement sees what was committed before it: the generation is read after the lock is had.
         lock = "pg_advisory_xact_lock" if exclusive else "pg_advisory_xact_lock_shared"
-        commits = f"{self.dialect.schema}.commits"
-        at = _NOW if self._clock is None else str(self._clock.now())
-        answers = self._many(
-            f"{self._begin_text(_PINNED, f'{lock}({self._lock_key})')}; "
-            f"WITH mark AS (INSERT INTO {commits} AS c (writer, seq, at) VALUES ({writer:d}, {seq:d}, {at}) "
-            f"ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE c.seq < excluded.seq "
-            f"RETURNING seq) SELECT {_NOW}, {self._generation}, EXISTS (SELECT 1 FROM mark)"
-        )
-        [(now, generation, fresh)] = answers[-1]
-        return self._begun(now, generation, fresh)
+        asked: list[Asked] = [*self._begin_text(_PINNED, f"{lock}({self._lock_key})")]
+        if in_doubt:
+            asked.append(self._marking(mark))
+        self._mark = None if in_doubt else mark
+        [*_, [(now, generation)]] = answers = self._together([*asked, (f"SELECT {NOW}, {self._generation}", {})])
+        return self._begun(now, generation, not in_doubt or bool(answers[2]))
+
+    def at_once(
+        self, mark: Mark, statement: Statement, params: dict[str, Any], stages: Collection[int]
+    ) -> tuple[list[Row], int]:
+        params |= {**mark._asdict(), "now": None if self._clock is None else self._clock.now()}
+        news: list[Asked] = [(telling(self.dialect.schema, stages), None)] if stages else []
+        asked = [
+            *self._begin_text(_PINNED, f"pg_advisory_xact_lock_shared({self._lock_key})", NOW),
+            (statement.text, params), *news, ("COMMIT", None),
+        ]  # fmt: skip
+        with self._marked_once():
+            [_, [(*_, now)], rows, *_] = self._together(asked)
+        return rows, self._begun(now, -1, True).now
 
     def ready(self) -> None:
-        self._ready_cursor()
+        self._ready_line()
 
     def begin_read(self) -> Begun:
-        [(now, *_)] = self._many(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {_NOW}, {_PINNED_READS}")[-1]
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        [_, [(now, *_)]] = self._together([(begin, None), (f"SELECT {NOW}, {_PINNED_READS}", {})])
         return self._begun(now, -1, True)
 
     @property
@@ -125,7 +143,7 @@ class Postgres(Forkable):
             )
         guest = Postgres(self._conninfo, self.dialect, self._where, self._clock, Limits())
         guest._is_guest = True
-        guest._conn, guest._cursor = raw, raw.cursor(row_factory=psycopg.rows.tuple_row)
+        guest._conn, guest._line = raw, CursorLine(raw)
         if guest._place() != self._place():
             raise UsageError(f"the connection is to another database ({raw.info.dbname}), the store is {self._where}")
         return guest
@@ -141,19 +159,21 @@ class Postgres(Forkable):
     def begin_within(self) -> Begun:
         lock = f"SELECT pg_advisory_xact_lock_shared({self._lock_key})"
         self._execute(lock, None)
-        [(now, generation)] = self._execute(f"SELECT {_NOW}, {self._generation}", None)
+        [(now, generation)] = self._execute(f"SELECT {NOW}, {self._generation}", None)
         return self._begun(now, generation, True)
 
     def begin_bare(self) -> int:
         # The schema itself is not made here if it exists: a role may use it without the right to create one.
         named = sql.Literal(self.dialect.schema_name).as_string(None)
-        answers = self._many(
-            f"{self._begin_text(f'pg_advisory_xact_lock({self._lock_key})')}; "
-            f"SELECT 1 FROM pg_namespace WHERE nspname = {named}; SELECT {_NOW}"
-        )
-        if not answers[-2]:
+        [*_, exists, [(now,)]] = self._together([
+            *self._begin_text(f"pg_advisory_xact_lock({self._lock_key})"),
+            (f"SELECT 1 FROM pg_namespace WHERE nspname = {named}", None),
+            (f"SELECT {NOW}", None),
+        ])  # fmt: skip
+        self._mark = None
+        if not exists:
             self.run_text(f"CREATE SCHEMA IF NOT EXISTS {self.dialect.schema}")
-        return self._begun(answers[-1][0][0], 0, True).now
+        return self._begun(now, 0, True).now
 
     def run(self, statement: Statement, params: dict[str, Any]) -> list[Row]:
         return self._execute(statement.text, params)
@@ -165,23 +185,29 @@ class Postgres(Forkable):
                 self._copy(text, lines)
                 return []
         params["rows"] = self.dialect.pack_rows(statement.columns, rows)
+        if statement.row and not self._is_guest:
+            self._later.append((statement.text, params))
+            return []
         return self._execute(statement.text, params)
 
     def run_text(self, text: str) -> list[Row]:
-        self._ready_cursor()
+        self._ready_line()
         return self._execute(text, None)
 
     def columns(self) -> list[str]:
-        assert self._cursor is not None and self._cursor.description is not None
-        return [column.name for column in self._cursor.description]
+        assert self._line is not None
+        return self._line.columns()
 
     def commit(self) -> None:
-        if self._news:
+        asked: list[Asked] = []
+        if self._mark is not None:
+            asked.append(self._marking(self._mark, or_fail=True))
+        if self._news is not None:
             # Last of all: it queues behind every other commit that notifies.
-            self._many(f"NOTIFY {channel(self.dialect.schema)}; COMMIT")
-            self._news = False
-        else:
-            self._execute("COMMIT", None)
+            asked.append((self._news, None))
+        self._mark = self._news = None
+        with self._marked_once():
+            self._together([*asked, ("COMMIT", None)])
 
     def before_user_code(self) -> None:
         self._execute(f"SELECT {_UNPINNED}", None)
@@ -218,7 +244,8 @@ class Postgres(Forkable):
         return self._conn.info.transaction_status if self._conn else psycopg.pq.TransactionStatus.UNKNOWN
 
     def rollback(self) -> None:
-        self._news = False
+        self._mark = self._news = None
+        self._later.clear()
         if self._conn is None or self.pid != os.getpid():
             return
         if self._conn.closed or self._conn.info.transaction_status not in (
@@ -226,11 +253,15 @@ class Postgres(Forkable):
             psycopg.pq.TransactionStatus.INERROR,
             psycopg.pq.TransactionStatus.IDLE,
         ):
+            if self._status is psycopg.pq.TransactionStatus.ACTIVE:
+                # Whoever waited for the answer was interrupted: it is not to be worked on for nobody.
+                with quietly(psycopg.Error):
+                    self._conn.cancel_safe(timeout=1.0)
             self._drop()
         elif self._conn.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             try:
                 self._busy_since = time.monotonic()
-                self._conn.execute("ROLLBACK")
+                self._ready_line().ask("ROLLBACK", None)
             except psycopg.Error:
                 self._drop()
             finally:
@@ -242,17 +273,17 @@ class Postgres(Forkable):
             raise StoreError("a forked process must open a store of its own")
         if self._conn is None or self._conn.closed:
             self._conn = self._connect()
-            self._cursor = None
+            self._line = None
         return self._conn
 
-    def notify(self) -> None:
+    def notify(self, stages: Collection[int]) -> None:
         if self._is_guest:
-            self._execute(f"NOTIFY {channel(self.dialect.schema)}", None)
+            self._execute(telling(self.dialect.schema, stages), None)
         else:
-            self._news = True
+            self._news = telling(self.dialect.schema, stages)
 
-    def listener(self) -> _Notifications:
-        return _Notifications(self)
+    def listener(self) -> Notifications:
+        return Notifications(self)
 
     def close(self) -> None:
         if self.pid == os.getpid():
@@ -303,64 +334,83 @@ class Postgres(Forkable):
 
     # The parts ----------------------------------------------------------------------------------------------------
 
-    def _begin_text(self, *more: str) -> str:
+    def _begin_text(self, *more: str) -> list[Asked]:
         """Begin, and see to these expressions."""
         idle = f"set_config('idle_in_transaction_session_timeout', '{round(self._limits.idle_seconds * 1000)}', true)"
-        return f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {', '.join([idle, *more])}"
+        return [("BEGIN ISOLATION LEVEL READ COMMITTED", None), (f"SELECT {', '.join([idle, *more])}", {})]
+
+    def _marking(self, mark: Mark, *, or_fail: bool = False) -> Asked:
+        """Leave the mark of a write; it answers with a row if it was not there. At the end of a write it must not be there,
+        or this write is one that was given up, still under way, and done again by its owner: then it fails."""
+        commits, params = f"{self.dialect.schema}.commits", {**mark._asdict()}
+        text = (
+            f"INSERT INTO {commits} AS c (writer, seq, at) VALUES (%(writer)s, %(seq)s, {{at}}) "
+            f"ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE c.seq < excluded.seq "
+            f"RETURNING seq"
+        )
+        if self._clock is not None:
+            text, params["at"] = text.format(at="%(at)s"), self._clock.now()
+        else:
+            text = text.format(at=NOW)
+        return (f"WITH mark AS ({text}) SELECT 1 / COUNT(*) FROM mark" if or_fail else text), params
+
+    @contextmanager
+    def _marked_once(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.errors.DivisionByZero:
+            raise StoreConflict(f"{self._where}: this write was given up, and done again meanwhile") from None
 
     def _begun(self, now: int, generation: int, fresh: bool) -> Begun:
         if self._clock is not None:
             return Begun(self._clock.now(), self._clock.steady(), generation, fresh, self._clock.elapsed())
         return Begun(now, now, generation, fresh)
 
-    def _many(self, text: str) -> list[list[Row]]:
-        """Run several statements in one round trip and return the rows of those that have any."""
+    def _together(self, asked: list[Asked]) -> list[list[Row]]:
+        """Run several statements in one round trip; the first of them may begin a transaction."""
         try:
             self._busy_since = time.monotonic()
-            cursor = self._ready_cursor()
-            cursor.execute(text)
-            answers = []
-            while True:
-                if cursor.description is not None:
-                    answers.append(cursor.fetchall())
-                if not cursor.nextset():
-                    return answers
+            later, self._later = self._later, []
+            return self._ready_line().ask_all([*later, *asked])[len(later) :]
         except psycopg.Error as error:
             self._raise(error)
         finally:
             self._busy_since = 0.0
 
     def _execute(self, text: str, params: dict[str, Any] | None) -> list[Row]:
-        cursor = self._cursor
-        if cursor is None:
+        line = self._line
+        if line is None:
             raise StoreUnavailable(f"{self._where}: the connection was lost")
+        if self._later:
+            return self._together([(text, params)])[0]
         try:
             self._busy_since = time.monotonic()
-            cursor.execute(text, params, prepare=None if self._prepare else False)
-            return cursor.fetchall() if cursor.description is not None else []
+            return line.ask(text, params)
         except psycopg.Error as error:
             self._raise(error)
         finally:
             self._busy_since = 0.0
 
     def _copy(self, text: str, lines: bytes) -> None:
-        cursor = self._cursor
-        if cursor is None:
+        conn = self._conn
+        if conn is None:
             raise StoreUnavailable(f"{self._where}: the connection was lost")
+        if self._later:
+            self._together([])
         try:
             self._busy_since = time.monotonic()
-            with cursor.copy(text) as copy:
+            with conn.cursor() as cursor, cursor.copy(text) as copy:
                 copy.write(lines)
         except psycopg.Error as error:
             self._raise(error)
         finally:
             self._busy_since = 0.0
 
-    def _ready_cursor(self) -> psycopg.Cursor[Row]:
+    def _ready_line(self) -> Line:
         conn = self.connection
-        if self._cursor is None:
-            self._cursor = conn.cursor()
-        return self._cursor
+        if self._line is None:
+            self._line = Wire(conn, keeps=self._keeps)
+        return self._line
 
     def _connect(self) -> psycopg.Connection[Row]:
         try:
@@ -374,15 +424,16 @@ class Postgres(Forkable):
         if conn.info.server_version < OLDEST_SERVER:
             conn.close()
             raise StoreBroken(f"{self._where} is PostgreSQL {conn.info.server_version // 10000}; 14 or newer is needed")
-        if not self._prepare:
-            conn.prepare_threshold = None
+        # psycopg drops all statements that the server keeps, ours too, when user code undoes something.
+        conn.prepare_threshold = None
         return conn
 
     def _drop(self) -> None:
         if self._conn is not None:
             with quietly(psycopg.Error):
                 self._conn.close()
-        self._conn = self._cursor = None
+        self._conn = self._line = None
+        self._later.clear()
 
     def _raise(self, error: psycopg.Error) -> NoReturn:
         state = error.sqlstate
@@ -390,7 +441,7 @@ class Postgres(Forkable):
         text = f"{self._where}: {said}"
         if state in ("26000", "42P05"):
             # A pooler gave this session to somebody else: prepared statements are not ours to keep.
-            self._prepare = False
+            self._keeps = False
             self._drop()
             raise StoreConflict(text) from error
         if state in ("40001", "40P01"):
@@ -408,30 +459,6 @@ class Postgres(Forkable):
         return state[:2] in ("08", "53", "57", "58", "55", "XX") or state in ("25006", "25P03", "25P02")
 
 
-class _Notifications:
-    """News by LISTEN, on the connection of whoever asks. If it is lost, there is no news until it is back."""
-
-    def __init__(self, driver: Postgres) -> None:
-        self._driver = driver
-        self._listening_on: psycopg.Connection[Row] | None = None
-
-    def wait(self, timeout_seconds: float) -> bool:
-        try:
-            conn = self._driver.connection
-            if conn is not self._listening_on:
-                self._driver.run_text(f"LISTEN {channel(self._driver.dialect.schema)}")
-                self._listening_on = conn
-                return True  # what was said while nobody listened is not known
-            return any(True for _ in conn.notifies(timeout=timeout_seconds, stop_after=1))
-        except psycopg.Error as error:
-            self._listening_on = None
-            self._driver._drop()
-            raise StoreUnavailable(str(error).strip()) from error
-
-    def close(self) -> None:
-        self._listening_on = None
-
-
 #: Our statements are written for their indexes. Statistics taken at a bad moment must not turn their plans.
 _PLANNER = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin")
 _UNPINNED = (
@@ -440,7 +467,8 @@ _UNPINNED = (
     + ")"
 )
 _PINNED = ", ".join(f"set_config('{name}', 'off', true)" for name in _PLANNER)
-#: Reads look up what belongs to a page row by row; a table that was thought small is not to be read whole for that.
-_PINNED_READS = f"{_PINNED}, set_config('enable_material', 'off', true)"
-
-_NOW = "(EXTRACT(epoch FROM clock_timestamp()) * 1000000)::bigint"
+#: Reads look up what belongs to a page row by row; a table that was thought small is not to be read whole for that. And
+#: what is asked for decides how it is best read: each question is planned anew.
+_PINNED_READS = (
+    f"{_PINNED}, set_config('enable_material', 'off', true), set_config('plan_cache_mode', 'force_custom_plan', true)"
+)

@@ -20,6 +20,10 @@ COPY_FORMAT = """FROM STDIN WITH (FORMAT csv, NULL 'null', ESCAPE '\\')"""
 _DIFFERENT = re.compile(rb'\\[^"]')
 
 
+#: The time here: microseconds since 1970, by the server's clock.
+NOW = "(EXTRACT(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+
 class PostgresDialect(Dialect):
     name = "postgres"
     words: Mapping[str, str] = MappingProxyType(
@@ -34,6 +38,8 @@ class PostgresDialect(Dialect):
             "for_update": "FOR UPDATE",
             "glob": "LIKE",
             "position": "strpos",
+            # For statements that are sent before the time is known; a clock of the caller's is a parameter.
+            "clock": f"COALESCE(CAST(:now AS BIGINT), {NOW})",
         }
     )
 
@@ -72,7 +78,7 @@ class PostgresDialect(Dialect):
     def pack_list(self, values: Sequence[Any]) -> Any:
         if values and isinstance(values[0], int):
             return f"{{{','.join(map(str, values))}}}"
-        return [*values]
+        return f"{{{','.join(map(_quoted, values))}}}"
 
     def pack_rows(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
         return _to_json([dict(zip(columns, row, strict=True)) for row in rows]).decode()
@@ -94,3 +100,9 @@ class PostgresDialect(Dialect):
     def glob_pattern(self, pattern: str) -> str:
         escaped = re.sub(r"([\\%_])", r"\\\1", pattern)
         return escaped.replace("*", "%").replace("?", "_")
+
+
+def _quoted(text: str) -> str:
+    """A text as an element of an array."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -12,7 +12,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Clock, HostClock
-from holdfast.errors import StoreBroken, StoreConflict, StoreError, StoreUnavailable, UsageError
-from holdfast.store.driver import Begun, Forkable, Row, quietly
+from holdfast.errors import StoreBroken, StoreConflict, StoreError, UsageError
+from holdfast.store.driver import Begun, Forkable, Mark, Row, quietly
 from holdfast.store.sqlite_dialect import SQLiteDialect
 from holdfast.store.sqlite_files import (
     check_place,
@@ -35,6 +35,7 @@ from holdfast.store.sqlite_files import (
     opened,
     translated,
 )
+from holdfast.store.sqlite_news import FileNews
 from holdfast.store.statements import Statement
 from holdfast.store.store import Store
 from holdfast.store.watch import watch
@@ -61,6 +62,7 @@ class SQLite(Forkable):
         super().__init__()
         self.path = path
         self.dialect = SQLiteDialect()
+        self.is_far = False
         self.clock_name = clock.name
         self._clock = clock
         self._steps: dict[str, list[str]] = {}
@@ -68,6 +70,8 @@ class SQLite(Forkable):
         self._waiting_since = 0.0
         self._reported_at = 0.0
         self._queue = -1
+        #: Made with the commit, unless it was at the beginning.
+        self._mark: Mark | None = None
         self._conn: sqlite3.Connection | None = None
         check_place(path)
         watch(self)
@@ -95,10 +99,16 @@ class SQLite(Forkable):
 
     # Transactions -------------------------------------------------------------------------------------------------
 
-    def begin(self, writer: int, seq: int, *, exclusive: bool) -> Begun:
+    def begin(self, mark: Mark, *, exclusive: bool, in_doubt: bool) -> Begun:
         self._begin_immediate()
-        fresh = self._run(_MARK, {"writer": writer, "seq": seq, "now": self._clock.now()})
-        return Begun(self._clock.now(), self._clock.steady(), self._generation(), bool(fresh), self._clock.elapsed())
+        fresh = bool(self._run(_MARK, {**mark._asdict(), "now": self._clock.now()})) if in_doubt else True
+        self._mark = None if in_doubt else mark
+        return Begun(self._clock.now(), self._clock.steady(), self._generation(), fresh, self._clock.elapsed())
+
+    def at_once(
+        self, mark: Mark, statement: Statement, params: dict[str, Any], stages: Collection[int]
+    ) -> tuple[list[Row], int]:
+        raise NotImplementedError("there is no round trip to save")
 
     def ready(self) -> None:
         self._check()
@@ -142,6 +152,7 @@ class SQLite(Forkable):
 
     def begin_bare(self) -> int:
         self._begin_immediate()
+        self._mark = None
         return self._clock.now()
 
     def run(self, statement: Statement, params: dict[str, Any]) -> list[Row]:
@@ -175,7 +186,12 @@ class SQLite(Forkable):
         return [column[0] for column in self._description]
 
     def commit(self) -> None:
+        if self._mark is not None:
+            self._run(_MARK, {**self._mark._asdict(), "now": self._clock.now()})
+            self._mark = None
         self._run("COMMIT", {})
+        if self._queue >= 0:
+            os.utime(self._queue)  # wakes those who wait for news
         self._leave_queue()
 
     def before_user_code(self) -> None:
@@ -212,11 +228,11 @@ class SQLite(Forkable):
         assert self._conn is not None
         return self._conn
 
-    def notify(self) -> None:
+    def notify(self, stages: Collection[int]) -> None:
         """Every commit is news here: the file's change counter tells."""
 
-    def listener(self) -> _DataVersion:
-        return _DataVersion(self.path)
+    def listener(self) -> FileNews:
+        return FileNews(self.path)
 
     def close(self) -> None:
         if self.pid != os.getpid():
@@ -356,37 +372,6 @@ def _written_often(statement: Statement, rows: int) -> str:
 _MARK = """INSERT INTO holdfast_commits (writer, seq, at) VALUES (:writer, :seq, :now)
 ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE holdfast_commits.seq < excluded.seq
 RETURNING seq"""
-
-
-class _DataVersion:
-    """News from other connections, by SQLite's own change counter."""
-
-    INTERVAL_SECONDS = 0.002
-
-    def __init__(self, path: Path) -> None:
-        self._conn = connect(path, create=False)
-        self._seen = self._read()
-
-    def wait(self, timeout_seconds: float) -> bool:
-        give_up_at = time.monotonic() + timeout_seconds
-        while True:
-            version = self._read()
-            if version != self._seen:
-                self._seen = version
-                return True
-            left = give_up_at - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(self.INTERVAL_SECONDS, left))
-
-    def close(self) -> None:
-        self._conn.close()
-
-    def _read(self) -> int:
-        try:
-            return int(self._conn.execute("PRAGMA data_version").fetchone()[0])
-        except sqlite3.Error as error:
-            raise StoreUnavailable(str(error)) from error
 
 
 def _refuse_inherited(path: Path) -> None:

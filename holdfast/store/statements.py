@@ -83,6 +83,12 @@ class Dialect(ABC):
     def pack_list(self, values: Sequence[Any]) -> Any:
         """A list as a parameter that `is_in` understands."""
 
+    def pack_lists(self, statement: Statement, params: Params) -> Params:
+        """These parameters, the lists among them packed."""
+        for name in statement.lists:
+            params[name] = self.pack_list(params[name])
+        return params
+
     @abstractmethod
     def glob_pattern(self, pattern: str) -> str:
         """A pattern for `{glob}`: `*` and `?` are wild, everything else is itself."""

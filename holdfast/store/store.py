@@ -1,20 +1,17 @@
 """Store: all that the engine may ask of a database, in transactions.
 
-A store is one connection, for one thread at a time. A write is a function of a transaction: it may be run more than
-once, and is committed once. If the reply to COMMIT is lost, the store finds out whether the commit took place before
-it runs the function again: every write leaves its number in `commits`, in the same transaction.
+A store is one connection, for one thread at a time.
 """
 
 from __future__ import annotations
 
-import random
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from holdfast import points, schema
+from holdfast import schema
 from holdfast.clock import Clock
 from holdfast.errors import (
     StoreBroken,
@@ -25,12 +22,11 @@ from holdfast.errors import (
 from holdfast.store.driver import Begun, Driver, Limits, Listener
 from holdfast.store.enlist import engine_over
 from holdfast.store.statements import Statement, Statements
-from holdfast.store.transaction import Transaction, user_code
+from holdfast.store.transaction import Transaction
+from holdfast.store.write import AtOnce, Write
 
 T = TypeVar("T")
 
-#: A transaction that lost a race inside the database is run again this often before the caller hears of it.
-CONFLICT_TRIES = 8
 #: How long a plain call waits for a database that is not there.
 PATIENCE_SECONDS = 30.0
 
@@ -41,59 +37,6 @@ _NO_TIME = Begun(0, 0, -1, True)
 def new_identity() -> int:
     """A random number that nobody else has: for workers and writers. Never zero."""
     return secrets.randbits(62) + 1
-
-
-class Write(Generic[T]):
-    """A write under way: call `run` until it returns. It remembers a commit whose reply was lost."""
-
-    def __init__(self, store: Store, work: Callable[[Transaction], T], slot: int, exclusive: bool) -> None:
-        self._store = store
-        self._work = work
-        self._slot = slot
-        self._exclusive = exclusive
-        self._seq = store.next_seq()
-        self._in_doubt: list[T] = []
-
-    def run(self) -> T:
-        """Commit the work, or raise: StoreUnavailable means that calling again may still commit it, once."""
-        rng = random.Random()
-        for again in range(CONFLICT_TRIES):
-            try:
-                return self._once()
-            except StoreConflict:
-                if again == CONFLICT_TRIES - 1:
-                    raise
-                time.sleep(rng.uniform(0, 0.005 * 2**again))
-        raise AssertionError("unreachable")
-
-    def _once(self) -> T:
-        if getattr(user_code, "here", False):
-            raise UsageError(
-                "inside an effect the store is written to through the effect's connection, or the two would wait for each "
-                "other: use add(…, connection=connection), or ctx.submit in the handler"
-            )
-        driver = self._store.connect()
-        try:
-            begun = driver.begin(self._store.writer, self._seq, exclusive=self._exclusive)
-            if not begun.fresh:
-                # The commit whose reply was lost took place after all.
-                driver.rollback()
-                return self._in_doubt[-1]
-            tx = Transaction(self._store, begun, self._slot)
-            result = self._work(tx)
-            tx.flush()
-        except BaseException:
-            driver.rollback()
-            raise
-        self._in_doubt.append(result)
-        points.reach("commit.before")
-        try:
-            driver.commit()
-        except BaseException:
-            driver.rollback()
-            raise
-        points.reach("commit.after")
-        return result
 
 
 class Store:
@@ -138,9 +81,11 @@ class Store:
         self._seq += 1
         return self._seq
 
-    def writing(self, work: Callable[[Transaction], T], *, slot: int = 0, exclusive: bool = False) -> Write[T]:
+    def writing(
+        self, work: Callable[[Transaction], T], *, slot: int = 0, exclusive: bool = False, at_once: AtOnce[T] | None = None
+    ) -> Write[T]:
         """A write to be run until it is committed; `slot` says whose counts it adds to."""
-        return Write(self, work, slot or new_identity(), exclusive)
+        return Write(self, work, slot or new_identity(), exclusive, at_once)
 
     def write(
         self,
@@ -149,9 +94,10 @@ class Store:
         slot: int = 0,
         exclusive: bool = False,
         patience_seconds: float = PATIENCE_SECONDS,
+        at_once: AtOnce[T] | None = None,
     ) -> T:
         """Commit the work, waiting a while for a database that is busy or away."""
-        write = self.writing(work, slot=slot, exclusive=exclusive)
+        write = self.writing(work, slot=slot, exclusive=exclusive, at_once=at_once)
         return self._patiently(write.run, patience_seconds)
 
     def read(self, work: Callable[[Transaction], T], *, patience_seconds: float = PATIENCE_SECONDS) -> T:

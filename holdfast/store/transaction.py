@@ -16,13 +16,15 @@ from holdfast.model.redact import redact_value
 from holdfast.model.states import State
 from holdfast.store.driver import Begun, Row
 from holdfast.store.enlist import joined
-from holdfast.store.statements import Statement
 
 if TYPE_CHECKING:
     from holdfast.store.store import Store
 
 #: `here` while user code runs inside a transaction, in the thread of that transaction.
 user_code = threading.local()
+
+#: Stands for all stages; they are numbered from 1.
+_ANYWHERE = 0
 
 
 class Transaction:
@@ -39,14 +41,16 @@ class Transaction:
         self._statements = store.statements
         self._counts: dict[tuple[int, str, int], list[int]] = {}
         self._events: list[tuple[Any, ...]] = []
-        self._news = False
+        self._news: set[int] = set()
+        #: Nothing was written: there is nothing to commit.
+        self.is_for_nothing = False
         self._let_in = False
 
     def run(self, statement_name: str, /, **params: Any) -> list[Row]:
         """Run a statement and return its rows."""
         statement = self._statements[statement_name]
         points.reach(f"store.{statement_name}", (), params)
-        return self._driver.run(statement, self._pack(statement, params))
+        return self._driver.run(statement, self._driver.dialect.pack_lists(statement, params))
 
     def run_rows(self, statement_name: str, rows: Sequence[Sequence[Any]], /, **params: Any) -> list[Row]:
         """Run a statement once for all these rows; nothing at all for none."""
@@ -54,7 +58,7 @@ class Transaction:
             return []
         statement = self._statements[statement_name]
         points.reach(f"store.{statement_name}", rows, params)
-        return self._driver.run_rows(statement, rows, self._pack(statement, params))
+        return self._driver.run_rows(statement, rows, self._driver.dialect.pack_lists(statement, params))
 
     def records(self, statement_name: str, /, **params: Any) -> list[dict[str, Any]]:
         """Run a statement and return its rows by column name."""
@@ -91,9 +95,9 @@ class Transaction:
         text = msgspec.json.encode(redact_value(data)).decode()
         self._events.append((self.now, event, pipeline, item, stage, amount, resource, text))
 
-    def tell_idle_workers(self) -> None:
-        """Once this commits, let workers know that there is something to claim."""
-        self._news = True
+    def tell_idle_workers(self, *stages: int) -> None:
+        """Once this commits, let workers know that there is something to claim, in these stages if any are named."""
+        self._news.update(stages or (_ANYWHERE,))
 
     @contextmanager
     def savepoint(self) -> Iterator[Any]:
@@ -153,9 +157,4 @@ class Transaction:
         self._counts.clear()
         self._events.clear()
         if self._news:
-            self._driver.notify()
-
-    def _pack(self, statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
-        for name in statement.lists:
-            params[name] = self._driver.dialect.pack_list(params[name])
-        return params
+            self._driver.notify(() if _ANYWHERE in self._news else sorted(self._news))

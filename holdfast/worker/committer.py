@@ -15,25 +15,22 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from holdfast import points
-from holdfast.engine.admit import Blocked, admit
-from holdfast.engine.claim import Lease, claim, look_for_work
-from holdfast.engine.complete import complete, must_be_alone
-from holdfast.engine.fail import fail
+from holdfast.engine.claim import Lease, look_for_work
+from holdfast.engine.complete import must_be_alone
 from holdfast.engine.finish import Finished
-from holdfast.engine.gates import hold_resources
 from holdfast.engine.reads import unfinished
 from holdfast.engine.register import layout
-from holdfast.engine.release import release
 from holdfast.engine.remember import MemoWrite
 from holdfast.errors import HoldfastError, LeaseLost, StoreBroken, StoreConflict, StoreError, StoreUnavailable
 from holdfast.model.faults import describe
 from holdfast.model.layout import Layout
-from holdfast.model.states import FINISHED, State
-from holdfast.store import Store, Transaction
+from holdfast.model.states import State
+from holdfast.store import AtOnce, Store, Transaction
 from holdfast.worker.call import Call
+from holdfast.worker.cycle import Cycle, Cycles
 from holdfast.worker.errands import Errands
 from holdfast.worker.hand import Hand
 from holdfast.worker.isolated import Offer
@@ -51,18 +48,6 @@ _RETRY_LATER, _PENDING = State.RETRY_LATER, State.PENDING
 #: Attempts that go into one transaction at most.
 MOST_SETTLED = 2000
 COMPLAIN_SECONDS = 60.0
-
-
-class Cycle(NamedTuple):
-    """What one transaction did."""
-
-    at: int
-    began: float
-    moved: list[Lease]
-    claimed: dict[int, list[Lease]]
-    #: Stages that had less than was asked for, and those whose resources stood in the way of more.
-    dry: list[int]
-    blocked: dict[int, Blocked]
 
 
 class Committer:
@@ -92,11 +77,14 @@ class Committer:
         self._inbox: deque[tuple[Call, list[Finished]]] = deque()
         self._errands = Errands(self._commit)
         self._orders = Orders(offer, hand, pipelines, held_by_guards, poll_seconds)
+        self._cycles = Cycles(store, self._orders, hand)
         self._bell = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
         self._look_at = 0.0
         self._complained_at = -COMPLAIN_SECONDS
         self._news = True
+        #: Stages in which somebody has said that something waits.
+        self._told: deque[int] = deque()
         self._claiming = True
         self._stopped = False
         self.idle = False
@@ -131,9 +119,15 @@ class Committer:
                 self._inbox.append((call, [Finished(lease, State.PENDING, error=reason) for lease in call.leases]))
         self._bell.set()
 
-    def news(self) -> None:
-        """There may be something to claim."""
-        self._news = True
+    def news(self, stages: Collection[int] = ()) -> None:
+        """There may be something to claim: in these stages, if any are named."""
+        if stages:
+            stages = self._offer.keys() & stages
+            if not stages:
+                return
+            self._told.extend(stages)
+        else:
+            self._news = True
         self._bell.set()
 
     def stop_claiming(self) -> None:
@@ -224,6 +218,10 @@ class Committer:
         """How many items of which stages to claim, in the transaction that ends these."""
         if not self._claiming:
             return []
+        if self._told:
+            self._orders.news()
+            while self._told:
+                self._orders.dry.discard(self._told.popleft())
         if self._news:
             self._news = False
             self._orders.news()
@@ -254,7 +252,11 @@ class Committer:
         finished = [one for _, many in batch for one in many]
         points.reach("claim.before")
         try:
-            cycle = self._commit(lambda tx: self._cycle(tx, finished, orders), exclusive=must_be_alone(finished))
+            cycle = self._commit(
+                lambda tx: self._cycle(tx, finished, orders),
+                must_be_alone(finished),
+                self._cycles.at_once(self._known, self._pulse.identity.id, finished, orders),
+            )
         except StoreError as error:
             if isinstance(error, StoreConflict) and any(one.effects for one in finished):
                 # User code may lose every race, and must not hold up the others.
@@ -283,50 +285,14 @@ class Committer:
         for part in parts:
             self._settle([part], [])
 
-    def _cycle(self, tx: Transaction, finished: list[Finished], orders: list[Order]) -> Cycle:
-        began = time.monotonic()
-        known = layout(tx)
-        hold_resources(tx, {one.lease.stage for one in finished}.union(order.stage for order in orders if order.weight))
-        ended = [one for one in finished if one.state in FINISHED]
-        again, back = (
-            [one for one in finished if one.state == state] if len(ended) < len(finished) else []
-            for state in (State.RETRY_LATER, State.PENDING)
-        )
-        moved = complete(tx, ended, self._orders.onward(known) if self._claiming else ()) if ended else []
-        if again:
-            fail(tx, again)
-        for reason in {one.error or "the worker is stopping" for one in back}:
-            release(tx, [one.lease for one in back if (one.error or "the worker is stopping") == reason], reason)
-        cycle = Cycle(tx.now, began, moved, {}, [], {})
-        taken = 0
-        still = self._orders.standing_still(known) if orders else ()
-        for order in orders:
-            pipeline = known.stages[order.stage].pipeline_name
-            if pipeline in still or (order.weight is None and known.resources_of(order.stage)):
-                # Decided by what is no longer so: the next round decides anew.
-                self._news = True
-            elif order.room > taken:
-                taken += self._claim(tx, order, order.room - taken, cycle)
-        return cycle
+    def _cycle(self, tx: Transaction, finished: list[Finished], orders: Sequence[Order]) -> Cycle:
+        return self._cycles.run(tx, self._pulse.identity.id, finished, orders, goes_on=self._claiming)
 
-    def _claim(self, tx: Transaction, order: Order, most: int, cycle: Cycle) -> int:
-        worker = self._pulse.identity.id
-        if order.weight is None:
-            leases = claim(tx, worker, order.stage, most)
-            dry = len(leases) < most
-        else:
-            leases, blocked, dry = admit(tx, worker, order.stage, most, order.weight, order.weighed)
-            order.mark(leases)
-            if blocked is not None:
-                cycle.blocked[order.stage] = blocked
-        cycle.claimed[order.stage] = leases
-        if dry:
-            cycle.dry.append(order.stage)
-        return len(leases)
-
-    def _commit(self, work: Callable[[Transaction], T], exclusive: bool = False) -> T:
+    def _commit(
+        self, work: Callable[[Transaction], T], exclusive: bool = False, at_once: AtOnce[T] | None = None
+    ) -> T:  # fmt: skip
         """Commit, however long it takes: the same write is tried again until it is known to have taken place."""
-        write = self._store.writing(work, slot=self._pulse.identity.id, exclusive=exclusive)
+        write = self._store.writing(work, slot=self._pulse.identity.id, exclusive=exclusive, at_once=at_once)
         pause = 0.02
         while True:
             try:
@@ -361,6 +327,8 @@ class Committer:
             if leases:
                 known.setdefault(stage, []).extend(leases)
         self._orders.dry.update(cycle.dry)
+        if cycle.undecided:
+            self._news = True
         if finished:
             self._orders.ended(finished, self._known)
         for stage, blocked in cycle.blocked.items():
@@ -434,7 +402,7 @@ class Committer:
         if self._claiming and not len(self._hand) and not self.drained.is_set():
             if not self._store.read(lambda tx: unfinished(tx, list(self._offer))):
                 self.drained.set()
-        if self._inbox or self._errands or self._stopped or (self._news and self._claiming):
+        if self._inbox or self._errands or self._stopped or ((self._news or self._told) and self._claiming):
             return
         now = time.monotonic()
         wake = min(self._look_at, self._orders.wake_at(), *(service.due for service in self._services))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from holdfast.engine import workers
@@ -31,7 +31,7 @@ class Pulse:
         stages: list[int],
         facts: Callable[[], dict[str, Any]],
         wants_news: Callable[[], bool],
-        on_news: Callable[[], None],
+        on_news: Callable[[Collection[int]], None],
         on_lost: Callable[[], None],
         on_broken: Callable[[StoreBroken], None],
     ) -> None:
@@ -116,17 +116,21 @@ class Pulse:
         listener = None
         while not self._stopped.is_set():
             try:
-                if time.monotonic() >= due:
+                beaten = time.monotonic() >= due
+                if beaten:
                     self.one_pass()
                     due = time.monotonic() + interval
                 if listener is None:
                     listener = self._store.listener()
                 # Short waits, so that a stop and a beat are never late.
                 wait = min(max(due - time.monotonic(), 0.0), 0.05)
-                if not self._wants_news():
+                if beaten:
+                    wait = 0.0  # news is taken in now and then, wanted or not: it would pile up
+                elif not self._wants_news():
                     self._stopped.wait(min(wait, 0.01))
-                elif listener.wait(wait):
-                    self._on_news()
+                    continue
+                if (stages := listener.wait(wait)) is not None:
+                    self._on_news(stages)
             except StoreBroken as error:
                 self._on_broken(error)
                 return

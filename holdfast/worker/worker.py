@@ -215,7 +215,7 @@ class Worker:
         )
         self._pulse = Pulse(
             self._store.another(Limits(ANSWER_SECONDS, self._idle)), self._new_identity, list(self._offer), self._facts,
-            wants_news=lambda: self._committer.idle, on_news=lambda: self._committer.news(),
+            wants_news=lambda: self._committer.idle, on_news=lambda stages: self._committer.news(stages),
             on_lost=self._lost_identity, on_broken=lambda error: self._committer.fail(error),
         )  # fmt: skip
         self._guarding = Guarding(lambda: self._guards(writer), lambda: self._committer.news())

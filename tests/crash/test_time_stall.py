@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,9 +15,11 @@ import pytest
 from holdfast.engine.workers import Identity
 from holdfast.store import Store, open_store
 from holdfast.store.store import new_identity
+from holdfast.testing import ManualClock
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.services import Reaper
 from tests.support.cluster import Cluster
+from tests.support.harness import App
 from tests.support.processes import Crew, wait_for
 from tests.support.together import listening
 from tests.support.unharmed import assert_unharmed, begin, pages
@@ -121,15 +123,31 @@ def test_permission_to_judge_does_not_outlive_a_stall(database: str, request: py
         stack.callback(store.close)
 
 
+@pytest.mark.fault(37)
+def test_a_worker_that_wants_no_news_takes_it_in_with_every_beat(store: Store, clock: ManualClock):
+    """A busy worker does not listen, and what it was told meanwhile would pile up with every item that somebody adds."""
+    app = App(store, clock)
+    app.pipeline({"a": []})
+    heard: list[Collection[int]] = []
+    with _beating(app.store, "busy", [], heard.append):
+        wait_for(lambda: heard)  # it begins to listen, and does not know what was said before
+        heard.clear()
+        app.add(["x"])
+        wait_for(lambda: heard)
+    assert set(heard[0]) <= {app.stage("a").id}
+
+
 class _beating:
     """A worker's heart without the worker."""
 
-    def __init__(self, store: Store, name: str, lost: list[str]) -> None:
+    def __init__(
+        self, store: Store, name: str, lost: list[str], on_news: Callable[[Collection[int]], None] = lambda stages: None
+    ) -> None:
         self._pulse = Pulse(
             store.another(),
             lambda: Identity(new_identity(), name, name, "1 1", round(SHORT_LEASE * 1e6)),
             [], dict,
-            wants_news=lambda: False, on_news=lambda: None, on_lost=lambda: lost.append(name), on_broken=lambda error: None,
+            wants_news=lambda: False, on_news=on_news, on_lost=lambda: lost.append(name), on_broken=lambda error: None,
         )  # fmt: skip
 
     def __enter__(self) -> Pulse:

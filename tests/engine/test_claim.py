@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.engine.claim import claim
 from tests.support.harness import connected
 from tests.support.together import at_once, held_at
 
@@ -44,7 +45,7 @@ def test_on_postgresql_a_claim_that_is_not_committed_yet_makes_nobody_wait(app):
     """Locked rows are skipped: the second worker has its items before the first one's claim commits."""
     app.pipeline({"a": []})
     app.add(f"k{n}" for n in range(10))
-    app.join("first")
+    first, stage = app.join("first").id, app.stage("a").id
     second_has_claimed = []
     with connected(app) as other:
         other.join("second")
@@ -54,7 +55,7 @@ def test_on_postgresql_a_claim_that_is_not_committed_yet_makes_nobody_wait(app):
                 first_holds_its_rows.wait()
                 second_has_claimed.append(other.claim("second", "a", most=10))
 
-            first_hand, _ = at_once(lambda: app.claim("first", "a", most=4), second)
+            first_hand, _ = at_once(lambda: app.store.write(lambda tx: claim(tx, first, stage, 4)), second)
     assert [lease.key for lease in first_hand] == ["k0", "k1", "k2", "k3"]
     assert [lease.key for lease in second_has_claimed[0]] == [f"k{n}" for n in range(4, 10)]
 

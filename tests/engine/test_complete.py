@@ -211,9 +211,9 @@ def test_idle_workers_are_told_of_what_a_lease_that_moved_on_left_for_others(app
     app.add(["x"])
     [lease] = app.claim()
     listener = app.store.another().listener()
-    assert listener.wait(0)  # the first answer is always yes: what was said before is not known
+    assert listener.wait(0) == ()  # the first answer is always yes: what was said before is not known
     app.complete(lease, onward=["left"])
-    assert listener.wait(2.0)
+    assert listener.wait(2.0) == {app.stage("right").id}
     listener._driver.close()
 
 

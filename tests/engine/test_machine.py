@@ -27,7 +27,7 @@ from holdfast.clock import SECOND
 from holdfast.engine import choose, reads, reap, workers
 from holdfast.engine.add import add_items, read_items
 from holdfast.engine.backfill import backfill
-from holdfast.engine.claim import Lease, claim
+from holdfast.engine.claim import Lease, claim, claim_at_once
 from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished
@@ -39,7 +39,7 @@ from holdfast.engine.workers import Identity
 from holdfast.model import codec
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.model.states import State
-from holdfast.store import Store, Transaction
+from holdfast.store import AtOnce, Store, Transaction
 from holdfast.store.store import new_identity
 from holdfast.testing import ManualClock
 from tests.support.effort import effort
@@ -430,7 +430,10 @@ class EngineMachine(RuleBasedStateMachine):
             release(tx, back, "test")
             return moved, [claim(tx, worker, self.number[stage], most) for stage, most in claims]
 
-        moved, taken = write(self.store, work, slot=worker, trouble=trouble, exclusive=must_be_alone(ended))
+        at_once = self._at_once(worker, *claims[0]) if len(claims) == 1 and not said else None
+        moved, taken = write(
+            self.store, work, slot=worker, trouble=trouble, exclusive=must_be_alone(ended), at_once=at_once
+        )
         moved_to = {lease.id: self.name[lease.stage] for lease in moved}
         for kinds in (("done", "skipped", "failed"), ("raised", "snoozed"), ("released",)):
             same = [one for one in said if one[1].kind in kinds]
@@ -447,6 +450,16 @@ class EngineMachine(RuleBasedStateMachine):
                 expected = self.model.grant(lease.id, worker, lease.key, stage)
                 assert (lease.attempt, lease.alone, lease.rerun) == (expected.attempt, expected.alone, expected.rerun)
                 self.granted.append((lease, worker))
+
+    def _at_once(self, worker: int, stage: str, most: int) -> AtOnce[tuple[list[Lease], list[list[Lease]]]] | None:
+        """The claim of a worker that has just woken up."""
+        known, number = self.store.cache.get("layout"), self.number[stage]
+        if known is None or known.parents(number):
+            return None
+        held = {lease.id for lease, _ in self.granted}
+        return claim_at_once(
+            known, worker, number, most, held.__contains__, self.store.read, lambda leases, _: ([], [leases])
+        )
 
     def _choose(
         self,

@@ -51,7 +51,7 @@ def plan(app, name, **params):
     statement = store.statements[name]
 
     def ask(tx):
-        packed = tx._pack(statement, params)
+        packed = store.driver.dialect.pack_lists(statement, params)
         if store.driver.dialect.name == "postgres":
             return "\n".join(row[0] for row in store.driver._execute(f"EXPLAIN {statement.text}", packed))
         steps = statement.text.split(";\n")

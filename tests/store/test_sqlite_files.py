@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import sys
+import threading
+from concurrent.futures import Future
 
 import pytest
 
 from holdfast.errors import StoreBroken, StoreError, StoreUnavailable
-from holdfast.store import open_store, sqlite_files
+from holdfast.store import open_store, sqlite_files, sqlite_news
 from tests.support.harness import App, connected
 
 pytestmark = pytest.mark.fault(48)
@@ -201,8 +204,45 @@ def test_every_connection_is_as_durable_as_promised(app):
 
 def test_the_file_says_when_another_process_has_written(app):
     listener = app.store.listener()
-    assert listener.wait(0) is False
+    assert listener.wait(0) is None
     app.pipeline({"a": []})
-    assert listener.wait(5) is True
-    assert listener.wait(0) is False
+    assert listener.wait(5) == ()
+    assert listener.wait(0) is None
+    listener.close()
+
+
+@pytest.mark.parametrize("kernel", ["tells", "has too many to tell", "does not tell"])
+def test_who_waits_for_news_hears_of_a_commit_whatever_the_kernel_tells(app, monkeypatch, kernel):
+    if kernel != "tells":
+        monkeypatch.setattr(sqlite_news.ctypes, "CDLL", lambda _: Libc() if kernel == "has too many to tell" else object())
+    app.pipeline({"a": []})
+    listener = app.store.listener()
+    assert (listener._touches is not None) is (kernel == "tells")
+    for key in ("x", "y"):
+        heard = Future()
+        waiting = threading.Thread(target=lambda heard=heard: heard.set_result(listener.wait(30)))
+        waiting.start()
+        app.add([key])
+        assert heard.result(30) == ()
+        waiting.join()
+    listener.close()
+
+
+class Libc:
+    """A kernel that has no watch left for us."""
+
+    inotify_init1 = inotify_add_watch = staticmethod(lambda *_: -1)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
+def test_who_waits_for_news_is_woken_by_a_commit_not_by_its_own_clock(app, monkeypatch):
+    monkeypatch.setattr(sqlite_news.FileNews, "SELDOM_SECONDS", 60.0)
+    app.pipeline({"a": []})
+    listener = app.store.listener()
+    heard = Future()
+    waiting = threading.Thread(target=lambda: heard.set_result(listener.wait(60)))
+    waiting.start()
+    app.add(["x"])
+    assert heard.result(20) == ()
+    waiting.join()
     listener.close()

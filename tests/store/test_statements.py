@@ -16,9 +16,13 @@ SHARED = resources.files("holdfast.store") / "sql"
 each_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 
 
+#: Where a round trip costs something, whole writes have a statement of their own beside their steps.
+AT_ONCE = {"add_at_once", "claim_at_once"}
+
+
 def test_both_dialects_have_the_same_statements_with_the_same_parameters():
     ours, theirs = (dialect.statements() for dialect in DIALECTS)
-    assert ours.keys() == theirs.keys()
+    assert ours.keys() == theirs.keys() - AT_ONCE
     for name, statement in ours.items():
         assert statement.lists == theirs[name].lists, name
         assert statement.columns == theirs[name].columns, name
@@ -37,7 +41,7 @@ def test_an_override_gives_its_reason_and_stands_for_a_statement_that_exists(dia
     folder = SHARED / dialect.name
     for file in folder.iterdir() if folder.is_dir() else ():
         assert re.match(r"-- (?!name:)\w", file.read_text()), f"{file.name} begins without a reason"
-        assert set(_names(file)) <= shared, file.name
+        assert set(_names(file)) <= shared | (AT_ONCE if file.name == "at_once.sql" else set()), file.name
 
 
 def _names(file):

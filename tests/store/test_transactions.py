@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import StoreConflict, StoreUnavailable
 from holdfast.model.states import State
-from holdfast.store import store as store_module
+from holdfast.store import write as write_module
 from tests.support.harness import connected
 from tests.support.together import at_once, meeting_at
 
@@ -74,17 +74,21 @@ def test_two_stores_on_one_database_see_each_others_commits(app):
 def lose_replies(app, monkeypatch, *fates):
     """Let the next commits fail: `committed` after it took place, `rolled back` before."""
     driver, left = app.store.connect(), list(fates)
-    commit = driver.commit
 
-    def instead():
-        fate = left.pop(0) if left else "told"
-        if fate == "rolled back":
-            raise StoreUnavailable("the line went dead before COMMIT arrived")
-        commit()
-        if fate == "committed":
-            raise StoreUnavailable("the line went dead before the answer arrived")
+    def losing(call):
+        def instead(*given):
+            fate = left.pop(0) if left else "told"
+            if fate == "rolled back":
+                raise StoreUnavailable("the line went dead before COMMIT arrived")
+            answer = call(*given)
+            if fate == "committed":
+                raise StoreUnavailable("the line went dead before the answer arrived")
+            return answer
 
-    monkeypatch.setattr(driver, "commit", instead)
+        return instead
+
+    for name in ("commit", "at_once"):
+        monkeypatch.setattr(driver, name, losing(getattr(driver, name)))
     return left
 
 
@@ -204,7 +208,7 @@ def test_a_write_that_lost_a_race_is_run_again_and_counts_once(app):
 
 
 def test_a_write_that_loses_every_race_says_so_in_the_end(app, monkeypatch):
-    monkeypatch.setattr(store_module, "CONFLICT_TRIES", 3)
+    monkeypatch.setattr(write_module, "CONFLICT_TRIES", 3)
     tries = []
 
     def work(tx):

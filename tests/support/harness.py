@@ -18,6 +18,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.clock import microseconds
@@ -25,7 +26,7 @@ from holdfast.engine import add as adding
 from holdfast.engine import choose, reap, workers
 from holdfast.engine.add import Added, Merge
 from holdfast.engine.backfill import backfill
-from holdfast.engine.claim import Lease, claim
+from holdfast.engine.claim import Lease, claim, claim_at_once
 from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished
@@ -106,7 +107,11 @@ class App:
         self, items: Iterable[str | Mapping[str, Any]], *, merge: Merge = adding.overwrite, priority: int = 0
     ) -> Added:
         ready = adding.read_items(items)
-        return self.store.write(lambda tx: adding.add_items(tx, self.name, ready, merge, priority))
+        slot = new_identity()
+        return self.store.write(
+            lambda tx: adding.upsert(tx, self.name, ready, partial(adding.merged, merge), priority), slot=slot,
+            at_once=adding.at_once(self.store.cache.get("layout"), self.name, ready, priority, slot),
+        ).added  # fmt: skip
 
     def backfill(self, most: int = 1000) -> int:
         """Back-fill until nothing is left to look at; how many items were looked at."""
@@ -375,7 +380,14 @@ class App:
     # The parts ----------------------------------------------------------------------------------------------
 
     def _claim(self, who: Identity, stage: int, most: int) -> list[Lease]:
-        leases = self.store.write(lambda tx: claim(tx, who.id, stage, most), slot=who.id)
+        known: Layout | None = self.store.cache.get("layout")
+        at_once = (
+            claim_at_once(
+                known, who.id, stage, most, self._holders.__contains__, self.store.read, lambda leases, _: leases
+            )
+            if known is not None and not known.parents(stage) else None
+        )  # fmt: skip
+        leases = self.store.write(lambda tx: claim(tx, who.id, stage, most), slot=who.id, at_once=at_once)
         self._holders.update((lease.id, who.id) for lease in leases)
         return leases
 

@@ -18,7 +18,7 @@ import pytest
 
 from holdfast import points
 from holdfast.errors import StoreConflict, StoreUnavailable
-from holdfast.store import Store, Transaction, open_store
+from holdfast.store import AtOnce, Store, Transaction, open_store
 from holdfast.store.statements import Statement
 from holdfast.testing import ManualClock
 from tests.support.schemas import Schemas, address
@@ -125,10 +125,11 @@ class Trouble:
 
 
 def write(
-    store: Store, work: Callable[[Transaction], T], *, slot: int = 0, trouble: Trouble | None = None, exclusive: bool = False
-) -> T:
+    store: Store, work: Callable[[Transaction], T], *, slot: int = 0, trouble: Trouble | None = None, exclusive: bool = False,
+    at_once: AtOnce[T] | None = None,
+) -> T:  # fmt: skip
     """Commit as a worker does: the same write is run again until it is known to have taken place."""
-    writing = store.writing(work, slot=slot, exclusive=exclusive)
+    writing = store.writing(work, slot=slot, exclusive=exclusive, at_once=at_once)
     old = points.listen(trouble)
     try:
         while True:

@@ -90,6 +90,12 @@ RETURNING id, item, stage, worker, attempt, alone, rerun, since;
 -- name: workers_with_company
 SELECT DISTINCT worker FROM holdfast_leases WHERE worker {in workers} AND alone < 2;
 
+-- name: leases_at
+-- As the claim hands them over.
+SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data,
+    EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
+FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item WHERE l.worker = :worker AND l.stage = :stage ORDER BY l.id;
+
 -- name: leases_of
 SELECT id, stage, item FROM holdfast_leases WHERE worker = :worker;
 

@@ -1,0 +1,104 @@
+"""What one transaction of a worker does: it ends attempts, and claims the next ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.engine.admit import Blocked, admit
+from holdfast.engine.claim import Lease, claim, claim_at_once
+from holdfast.engine.complete import complete
+from holdfast.engine.fail import fail
+from holdfast.engine.finish import Finished
+from holdfast.engine.gates import hold_resources
+from holdfast.engine.register import layout
+from holdfast.engine.release import release
+from holdfast.model.layout import Layout
+from holdfast.model.states import FINISHED, State
+from holdfast.store import AtOnce, Store, Transaction
+from holdfast.worker.hand import Hand
+from holdfast.worker.orders import Order, Orders
+
+
+class Cycle(NamedTuple):
+    """What a transaction has done."""
+
+    at: int
+    began: float
+    moved: list[Lease]
+    claimed: dict[int, list[Lease]]
+    #: Stages that had less than was asked for, and those whose resources stood in the way of more.
+    dry: list[int]
+    blocked: dict[int, Blocked]
+    #: Stages that were not claimed from, for what had decided it is no longer so.
+    undecided: list[int]
+
+
+class Cycles:
+    """Makes the transactions of one worker, whatever its number is by then."""
+
+    def __init__(self, store: Store, orders: Orders, hand: Hand) -> None:
+        self._store = store
+        self._orders = orders
+        self._hand = hand
+
+    def run(
+        self, tx: Transaction, worker: int, finished: list[Finished], orders: Sequence[Order], *, goes_on: bool
+    ) -> Cycle:
+        """End these attempts and claim these orders; leases go on to the next stage if the worker does."""
+        cycle = Cycle(tx.now, time.monotonic(), [], {}, [], {}, [])
+        known = layout(tx)
+        hold_resources(tx, {one.lease.stage for one in finished}.union(order.stage for order in orders if order.weight))
+        ended = [one for one in finished if one.state in FINISHED]
+        again, back = (
+            [one for one in finished if one.state == state] if len(ended) < len(finished) else []
+            for state in (State.RETRY_LATER, State.PENDING)
+        )
+        if ended:
+            cycle.moved.extend(complete(tx, ended, self._orders.onward(known) if goes_on else ()))
+        if again:
+            fail(tx, again)
+        for reason in {one.error or "the worker is stopping" for one in back}:
+            release(tx, [one.lease for one in back if (one.error or "the worker is stopping") == reason], reason)
+        taken = 0
+        still = self._orders.standing_still(known) if orders else ()
+        for order in orders:
+            pipeline = known.stages[order.stage].pipeline_name
+            if pipeline in still or (order.weight is None and known.resources_of(order.stage)):
+                cycle.undecided.append(order.stage)
+            elif order.room > taken:
+                taken += self._claim(tx, worker, order, order.room - taken, cycle)
+        # What resources have said is written down, also if they let nothing in.
+        tx.is_for_nothing = not finished and not taken and not any(order.weight for order in orders)
+        return cycle
+
+    def at_once(
+        self, known: Layout | None, worker: int, finished: Sequence[Finished], orders: Sequence[Order]
+    ) -> AtOnce[Cycle] | None:
+        """The same where it is a claim and nothing else: what an idle worker does when it hears of work."""
+        if finished or len(orders) != 1 or orders[0].weight is not None or known is None:
+            return None
+        [(stage, most, *_)] = orders
+        if known.parents(stage) or known.resources_of(stage) or self._orders.standing_still(known):
+            return None
+        began = time.monotonic()
+
+        def cycle(leases: list[Lease], now: int) -> Cycle:
+            return Cycle(now, began, [], {stage: leases}, [stage] if len(leases) < most else [], {}, [])
+
+        return claim_at_once(known, worker, stage, most, self._hand.__contains__, self._store.read, cycle)
+
+    def _claim(self, tx: Transaction, worker: int, order: Order, most: int, cycle: Cycle) -> int:
+        if order.weight is None:
+            leases = claim(tx, worker, order.stage, most)
+            dry = len(leases) < most
+        else:
+            leases, blocked, dry = admit(tx, worker, order.stage, most, order.weight, order.weighed)
+            order.mark(leases)
+            if blocked is not None:
+                cycle.blocked[order.stage] = blocked
+        cycle.claimed[order.stage] = leases
+        if dry:
+            cycle.dry.append(order.stage)
+        return len(leases)

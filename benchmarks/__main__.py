@@ -45,7 +45,7 @@ def main() -> None:
     peers, absent = make_ready(asked.peers)
     for line in absent:
         print(line, flush=True)
-    contenders = [RAW, RAW_IN_BULK, ASYNC, SYNC, *peers]
+    contenders = [*(() if asked.ours else (RAW, RAW_IN_BULK)), ASYNC, SYNC, *peers]
     drawn: list[report.Rows] = []
     found: dict[str, Any] = {**facts, "absent": absent, "databases": {}, "rows": []}
     with_redis = any(REDIS in one.databases for one in peers)
@@ -92,6 +92,7 @@ def read_options() -> tuple[argparse.Namespace, Options]:
     parser.add_argument("--quick", action="store_true", help="small numbers: a look, not a measurement")
     parser.add_argument("--full", action="store_true", help="W5 and W8 up to 10 million items: hours, tens of gigabytes")
     parser.add_argument("--only", choices=("sqlite", "postgres"), help="measure one database")
+    parser.add_argument("--ours", action="store_true", help="leave out the raw loops: quicker where stores are filled")
     parser.add_argument("--peers", default="", metavar="A,B", help="peers to measure as well, by name, or: all")
     parser.add_argument("--items", type=int, help="items of W1 and W2 (20,000; with --quick 2,000)")
     parser.add_argument("--rounds", type=int, help="rounds (3; with --quick 1)")

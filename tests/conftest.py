@@ -8,6 +8,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import psycopg
@@ -15,10 +16,11 @@ import pytest
 
 from holdfast.store import Store, open_store
 from holdfast.testing import ManualClock
-from tests.support import turns
+from tests.support import groups, turns
 from tests.support.cluster import Cluster
 from tests.support.effort import effort
 from tests.support.schemas import Schemas, address, drop
+from tests.support.temporary import keep_in_memory
 
 #: What a property is tried with.
 hypothesis.settings.register_profile("usual", max_examples=effort(40, 200), deadline=None)
@@ -29,6 +31,8 @@ SERVER = "HOLDFAST_TEST_POSTGRES"
 
 def pytest_configure(config: pytest.Config) -> None:
     """One PostgreSQL for the whole run, started before the processes that share it; or the one that SERVER names."""
+    keep_in_memory()
+    groups.make_place(config)
     if not os.environ.get(SERVER) and not config.option.collectonly:
         cluster = Cluster()
         config.add_cleanup(lambda: os.environ.pop(SERVER, None) and cluster.__exit__(None, None, None))
@@ -45,9 +49,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if waiting:
         config.hook.pytest_deselected(items=[item for item in items if item in waiting])
         items[:] = [item for item in items if item not in waiting]
+    # Workers in this process fork, which takes the longer the more memory other tests have left it with.
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/worker/"))
+    groups.tell(config, items)
     # What was loaded so far stays: no use in looking through it again and again.
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return groups.scheduler(config, log) if config.option.dist == "loadgroup" else None
 
 
 def _was_asked_for(config: pytest.Config) -> bool:

@@ -18,6 +18,7 @@ from holdfast import Holdfast
 from holdfast.errors import StoreBroken
 from tests.support.mother import Forked
 from tests.support.processes import Crew, WorkerProcess, crew_on, wait_for
+from tests.support.temporary import on_disk
 from tests.support.unharmed import pages
 
 #: A worker whose database is gone must have ended by then.
@@ -26,6 +27,13 @@ EXIT_CODE = StoreBroken.exit_code
 
 #: ioctl numbers and the flag of <linux/fs.h>.
 FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IMMUTABLE = 0x80086601, 0x40086602, 0x10
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """On a disk: not every kernel lets a file in memory be made unchangeable."""
+    with on_disk() as folder:
+        yield folder
 
 
 @pytest.fixture

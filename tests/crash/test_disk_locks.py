@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from holdfast import Holdfast
 from tests.support.locks import foreign_writer
 from tests.support.processes import RECOVERY_SECONDS, Crew, crew_on, wait_for
+from tests.support.temporary import on_disk
 from tests.support.unharmed import assert_unharmed, begin, pages
 
 LEASE = 1.0
@@ -21,6 +22,13 @@ LEASE = 1.0
 @pytest.fixture
 def database() -> str:
     return "sqlite"
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """On a disk, where SQLite's locks are taken most."""
+    with on_disk() as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ class Cluster:
         with (self._data / "postgresql.conf").open("a") as conf:
             conf.write(f"listen_addresses = ''\nunix_socket_directories = '{self.folder}'\nmax_connections = 100\n")
             conf.write("shared_buffers = 16MB\nlog_line_prefix = '%p '\n")
-            conf.write("checkpoint_timeout = 1h\nmax_wal_size = 4GB\n")
+            conf.write("checkpoint_timeout = 1h\nmax_wal_size = 1GB\n")
         self.start()
         return self
 

@@ -1,0 +1,56 @@
+"""Tests with the same `xdist_group` mark run in one process, one after the other: they share something dear, or must not run
+side by side.
+
+xdist would tell them by a change of their ids, which pytest from 9.2 on does not let it make, and after which
+`--last-failed` would not know them again. Here the processes that run tests write the groups into a file, for the one that
+hands tests out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+VARIABLE = "HOLDFAST_TEST_GROUPS"
+MARK = "xdist_group"
+
+
+def make_place(config: pytest.Config) -> None:
+    """Where groups are written to: the same file for all processes, gone with the first of them."""
+    if VARIABLE in os.environ:
+        return
+    descriptor, place = tempfile.mkstemp(prefix="hf-groups-")
+    os.close(descriptor)
+    os.environ[VARIABLE] = place
+    config.add_cleanup(lambda: Path(os.environ.pop(VARIABLE)).unlink())
+
+
+def tell(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Write down which test is in which group, in a process that was told to run tests by another."""
+    if hasattr(config, "workerinput"):
+        groups = {item.nodeid: mark.args[0] for item in items if (mark := item.get_closest_marker(MARK))}
+        place = Path(os.environ[VARIABLE])
+        mine = place.with_name(f"{place.name}-{os.getpid()}")
+        mine.write_text(json.dumps(groups))
+        mine.replace(place)
+
+
+def scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hands out groups, the largest first, and then the tests that are in none."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def schedule(self) -> None:
+            self.groups: dict[str, str] = json.loads(Path(os.environ[VARIABLE]).read_text())
+            super().schedule()
+
+        def _split_scope(self, nodeid: str) -> str:
+            return self.groups.get(nodeid, nodeid)
+
+    return Groups(config, log)

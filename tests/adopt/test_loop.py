@@ -373,24 +373,23 @@ def test_several_loops_share_the_rows(jobs: Jobs):
 def test_no_more_instances_than_allowed_hold_rows_at_a_time(engine: Engine, columns: tuple[str, ...]):
     jobs = Jobs(engine, columns)
     jobs.add(40)
-    loops = [
-        Loop(engine, jobs.mapping, lambda job: time.sleep(0.005), batch=4, max_instances=2, poll=0.01) for _ in range(4)
-    ]
-    running = [Running(loop) for loop in loops]
     held: list[int] = []
+
+    def look(job: Job) -> None:
+        """How many hold rows now: one at least."""
+        rows = [row for row in jobs.rows() if row.status == "processing"]
+        if "holder" in columns:
+            held.append(len({str(row.holder).rsplit("-", 2)[-2] for row in rows}))
+        else:
+            held.append(len(rows) // 4)
+        time.sleep(0.005)
+
+    loops = [Loop(engine, jobs.mapping, look, batch=4, max_instances=2, poll=0.01) for _ in range(4)]
+    running = [Running(loop) for loop in loops]
     for one in running:
         one.__enter__()
     try:
-
-        def done() -> bool:
-            if "holder" in columns:
-                holders = {row.holder for row in jobs.rows() if row.status == "processing"}
-                held.append(len({str(holder).rsplit("-", 2)[-2] for holder in holders}))
-            else:
-                held.append(sum(row.status == "processing" for row in jobs.rows()) // 4)
-            return jobs.statuses() == {"completed": 40}
-
-        wait_for(done, every=0.001)
+        wait_for(lambda: jobs.statuses() == {"completed": 40})
     finally:
         for one in running:
             one.__exit__()

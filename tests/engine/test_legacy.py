@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,14 +22,14 @@ from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.store.legacy import OldTable
 from tests.support.effort import effort
 from tests.support.harness import App, connected, handler
+from tests.support.killed_main import killed
 from tests.support.old_database import AFTER, CASES, TABLE, Expected, raw, timed, write_old_database
 from tests.support.together import at_once
 
 pytestmark = pytest.mark.req("J8")
 
-ROOT = Path(__file__).resolve().parents[2]
 #: The size that the import is made for, and how long it may take on a machine that has nothing else to do.
-MANY, SECONDS = effort(10_000, 100_000), 20.0
+MANY, SECONDS = effort(5_000, 100_000), 20.0
 
 
 def spec(shape: dict[str, list[str]] = AFTER, name: str = "books") -> PipelineSpec:
@@ -234,28 +232,11 @@ def test_two_imports_at_once_import_each_item_once(old: Old):
     assert_sound(old.app)
 
 
-KILLED = """
-import sys
-from holdfast import testing
-from holdfast.engine.legacy import import_legacy
-from holdfast.store import open_store
-from holdfast.store.legacy import OldTable
-from tests.engine.test_legacy import spec
-
-testing.crash_from_environment()
-with OldTable(sys.argv[2]) as table:
-    import_legacy(open_store(sys.argv[1]), table, {"books": spec()}, most=50)
-"""
-
-
 @pytest.mark.parametrize("point", ["store.insert_outcomes:3", "commit.before:3", "commit.after:3"])
 def test_an_import_that_was_killed_half_way_and_run_again_ends_the_same(old: Old, url: str, point: str):
     old.rows(*((f"{name} {n}", case.stages, case.data) for n in range(10) for name, case in CASES.items()))
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, url, str(old.path)], cwd=ROOT, timeout=60,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HOLDFAST_CRASH_AT": point},
-    )  # fmt: skip
-    assert killed.returncode == -signal.SIGKILL
+    ended, errors = killed("import", url, str(old.path), json.dumps(AFTER), at=point)
+    assert ended == -signal.SIGKILL, errors
     there = old.app.query("SELECT COUNT(*) FROM holdfast_items")[0][0]
     assert there in (100, 150)
     assert_sound(old.app)

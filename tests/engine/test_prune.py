@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -22,15 +18,14 @@ from holdfast.engine.complete import complete
 from holdfast.engine.finish import Cost, FollowOn
 from holdfast.engine.remember import MemoWrite, remember
 from holdfast.errors import UsageError
-from holdfast.testing import CRASH_VARIABLE
 from holdfast.worker import Settings
 from holdfast.worker.services import Pruner
 from tests.support.harness import App, connected
+from tests.support.killed_main import killed
 from tests.support.together import STUCK_SECONDS, held_at, listening, wait_for
 
 pytestmark = pytest.mark.req("J9")
 
-ROOT = Path(__file__).resolve().parents[2]
 DAY = 24 * 3600
 #: Every table that knows items by number.
 TABLES = ("waiting", "delayed", "leases", "outcomes", "memos", "events")
@@ -342,23 +337,6 @@ def test_whoever_comes_too_late_finds_no_half_of_an_item(app, hold, clock, who):
 
 # Killed half-way ------------------------------------------------------------------------------------------------------
 
-PRUNE = """
-import sys
-from holdfast.app import Holdfast
-from holdfast.testing import crash_from_environment
-crash_from_environment()
-with Holdfast(sys.argv[1]) as app:
-    print(app.prune(items_older_than=0))
-"""
-
-
-def prune_in_a_process(url: str, crash_at: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), CRASH_VARIABLE: crash_at}
-    return subprocess.run(
-        [sys.executable, "-c", PRUNE, url], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
-
-
 @pytest.mark.req("D4")
 @pytest.mark.fault(73)
 @pytest.mark.parametrize("crash_at", ["store.delete_outcomes_of", "store.delete_items", "commit.before"])
@@ -388,15 +366,15 @@ def test_a_clean_up_that_was_killed_leaves_everything_and_the_next_one_nothing(u
         assert before["emma"]["status"] == "done"
         time.sleep(0.01)
 
-        killed = prune_in_a_process(url, crash_at)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        ended, errors = killed("prune", url, at=crash_at)
+        assert ended == -signal.SIGKILL, errors
         assert {key: app.show(key) for key in before} == before
         assert app.check() == []
 
         gone = 0
         while not gone or app.items():
-            again = prune_in_a_process(url)
-            assert again.returncode == 0, again.stderr
+            ended, errors = killed("prune", url)
+            assert ended == 0, errors
             gone += 1
             assert gone <= 2, "the child goes with its parent, or right after it"
         assert app.items() == [] and app.check() == []

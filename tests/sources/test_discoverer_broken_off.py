@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
+import signal
 
 import pytest
 
@@ -15,15 +13,13 @@ from holdfast.errors import StoreUnavailable
 from holdfast.model.found import Found
 from holdfast.sources.python_ import Python
 from holdfast.store import open_store
-from holdfast.testing import CRASH_VARIABLE
 from tests.sources import finding
 from tests.sources.finder import Finder, events, function
 from tests.support.harness import App, connected
+from tests.support.killed_main import killed
 from tests.support.together import at_once
 
 pytestmark = pytest.mark.req("J20")
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -104,27 +100,12 @@ def test_a_worker_that_is_killed_in_the_middle_loses_nothing_and_counts_nothing_
     app = App(store, None)
     app.pipeline({"a": []})
     (tmp_path / "a.jsonl").write_text("".join(f'"k{n}"\n' for n in range(10)))
-    program = f"""
-import sys; sys.path.insert(0, {str(ROOT)!r})
-from pathlib import Path
-from holdfast.store import open_store
-from holdfast.testing import crash_from_environment
-from tests.sources.finder import Finder
-from tests.support.harness import App
-store = open_store({url!r})
-app = App(store, None)
-find = Finder(app, Path({str(tmp_path)!r}), batch=3)
-find.discoverer = find.discoverer_of({{"s": {{"jsonl": "a.jsonl", "every": "1h"}}}})
-find.discoverer.register()
-app.worker("w")
-crash_from_environment()
-find.discoverer.one_pass()
-"""
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, CRASH_VARIABLE: point}, check=False)
-    assert done.returncode == -9
+    source = {"jsonl": "a.jsonl", "every": "1h"}
+    ended, errors = killed("look", url, str(tmp_path), json.dumps(source), at=point)
+    assert ended == -signal.SIGKILL, errors
     app.execute("DELETE FROM holdfast_workers")
     find = Finder(app, tmp_path, "heir")
-    assert find(s={"jsonl": "a.jsonl", "every": "1h"}) == 1
+    assert find(s=source) == 1
     assert events(app) == [("s", {"found": 10, "new": 10})]
     assert app.counts() == {"a": {"pending": 10}} == app.recount()
     store.close()

@@ -1,8 +1,8 @@
 """Slow tests take turns: in a usual run each is run on one of the two databases, on the other one the next day.
 
 Half an hour of real processes and real kills on both databases is for `make testall`. So is every parameter of tests with
-whole workers on both: of such a test, every other parameter is run on the one database and the rest on the other. All other
-tests run on both, always.
+whole workers, or with long lists, on both: of such a test, every other parameter is run on the one database and the rest on
+the other. All other tests run on both, always.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import pytest
@@ -20,11 +20,20 @@ from tests.support.effort import effort
 #: Tests with processes of their own.
 SLOW = (
     "tests/crash/", "tests/crashtest/", "tests/examples/", "tests/mutants/", "tests/jobfile/test_at_work.py",
-    "tests/adopt/test_processes.py", "tests/cli/test_cli_run.py", "tests/cli/test_cli_resolve.py",
-    "tests/cli/test_cli_supervise.py",
+    "tests/adopt/test_processes.py",
 )  # fmt: skip
-#: Tests with workers, or loops, in threads.
-WHOLE = ("tests/worker/", "tests/adopt/")
+#: Tests of commands and of handlers: all that those ask of a database is tested on both in tests/engine.
+ABOVE = (
+    "tests/cli/", "tests/worker/test_alerting.py", "tests/worker/test_context.py", "tests/worker/test_guarding.py",
+    "tests/worker/test_handlers.py", "tests/worker/test_hostile_handlers.py", "tests/worker/test_interpreter.py",
+    "tests/worker/test_secrets.py",
+)  # fmt: skip
+ONE_BY_ONE = SLOW + ABOVE
+#: Tests with workers, or loops, in threads, and tests of many cases.
+WHOLE = (
+    "tests/worker/", "tests/adopt/", "tests/engine/test_admit.py", "tests/engine/test_legacy.py",
+    "tests/engine/test_pages.py", "tests/engine/test_settle.py", "tests/engine/test_tune.py",
+)  # fmt: skip
 DATABASES = ("sqlite", "postgres")
 VARIABLE = "HOLDFAST_TURN"
 
@@ -39,17 +48,18 @@ def waiting(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     if effort(0, 1):
         return set()
     found = set()
+    both = Counter(_elsewhere(item, database) for item in items if (database := _database(item)[1]))
     others: dict[str, dict[str, int]] = defaultdict(dict)
     for item in items:
         _, database = _database(item)
-        if database and item.nodeid.startswith(WHOLE) and not item.nodeid.startswith(SLOW):
+        if database and item.nodeid.startswith(WHOLE) and not item.nodeid.startswith(ONE_BY_ONE):
             numbers = others[item.nodeid.partition("[")[0]]
             numbers.setdefault(_elsewhere(item, database), len(numbers))
     for item in items:
         name, database = _database(item)
-        if not database:
+        if both[_elsewhere(item, database)] < 2:
             continue
-        if item.nodeid.startswith(SLOW):
+        if item.nodeid.startswith(ONE_BY_ONE):
             # What several tests share is made for all of them, or not at all.
             same = _elsewhere(item, database) if name == "database" else item.nodeid.partition("::")[0]
             number = zlib.crc32(same.encode())

@@ -97,8 +97,7 @@ def test_so_much_of_the_disk_must_be_free(run: LimitedBench):
 def test_a_function_that_says_no_or_raises_blocks_and_it_is_told_why(run: LimitedBench, says_no, text):
     says["quiet"] = says_no
     with run.serving(guarded(handler=QUIET), keys(3), lease_seconds=LEASE) as (_, ran):
-        why = wait_for(lambda: refused(ran))
-        assert text in why["text"]
+        wait_for(lambda: (why := refused(ran)) and text in why["text"])
         assert ran.states("work-p") == {"pending": 3}
         says["quiet"] = True
         wait_for(lambda: done(ran, 3))
@@ -154,8 +153,8 @@ def test_a_guard_that_hangs_can_be_tuned_away(run: LimitedBench, tmp_path: Path)
 
 def test_a_guard_that_is_not_there_blocks_and_says_so(run: LimitedBench):
     with run.serving(guarded(handler="nowhere.at_all"), keys(1), lease_seconds=LEASE) as (_, ran):
-        why = wait_for(lambda: refused(ran))
-        assert "the guard nowhere.at_all raised ModuleNotFoundError" in why["text"]
+        told = "the guard nowhere.at_all raised ModuleNotFoundError"
+        wait_for(lambda: (why := refused(ran)) and told in why["text"])
         ran.app.tune("p", {"handler": QUIET})
         says["quiet"] = True
         wait_for(lambda: done(ran, 1))

@@ -145,7 +145,7 @@ def test_slots_are_for_all_workers_together_and_follow_the_tuning(run: LimitedBe
 
 @pytest.mark.req("J17")
 def test_many_changes_of_the_tuning_under_load_lose_nothing_and_the_last_is_in_force(run: LimitedBench):
-    count, changes = effort(2000, 20_000), effort(200, 1000)
+    count, changes = effort(1000, 20_000), effort(100, 1000)
     starts = Starts()
     pipeline = Pipeline("p", resources={"api": {"rate": "100000/s"}}, tuning={"concurrency": 40})
 

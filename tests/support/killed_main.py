@@ -1,0 +1,63 @@
+"""One piece of work in a process that is killed where HOLDFAST_CRASH_AT says, or that ends by itself.
+
+ended, errors = killed("prune", url, at="commit.before")
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from holdfast.app import Holdfast
+from holdfast.engine.legacy import import_legacy
+from holdfast.model.stage import PipelineSpec, StageSpec
+from holdfast.store import open_store
+from holdfast.store.legacy import OldTable
+from holdfast.testing import CRASH_VARIABLE, crash_from_environment
+from tests.sources.finder import Finder
+from tests.support.harness import App, handler
+from tests.support.mother import Piped
+
+STUCK_SECONDS = 60.0
+
+
+def killed(work: str, *arguments: str, at: str = "") -> tuple[int, str]:
+    """How the process ended, and what it said of errors."""
+    process = Piped("tests.support.killed_main", [work, *arguments], {**os.environ, CRASH_VARIABLE: at})
+    _, errors = process.communicate(timeout=STUCK_SECONDS)
+    return process.wait(), errors
+
+
+def prune(url: str) -> None:
+    """Forget every item that has ended."""
+    crash_from_environment()
+    with Holdfast(url) as app:
+        app.prune(items_older_than=0)
+
+
+def import_(url: str, old: str, shape: str) -> None:
+    """Import an old database as the pipeline `books`, whose stages come with those they follow."""
+    stages = [StageSpec(stage, handler, after=tuple(before)) for stage, before in json.loads(shape).items()]
+    crash_from_environment()
+    with OldTable(old) as table:
+        import_legacy(open_store(url), table, {"books": PipelineSpec.build("books", stages)}, most=50)
+
+
+def look(url: str, folder: str, source: str) -> None:
+    """Look into a source once, three things at a time."""
+    app = App(open_store(url), None)
+    find = Finder(app, Path(folder), batch=3)
+    find.discoverer = find.discoverer_of({"s": json.loads(source)})
+    find.discoverer.register()
+    app.worker("w")
+    crash_from_environment()
+    find.discoverer.one_pass()
+
+
+WORK = {"prune": prune, "import": import_, "look": look}
+
+
+def main() -> None:
+    WORK[sys.argv[1]](*sys.argv[2:])

@@ -59,7 +59,7 @@ def test_a_worker_frozen_inside_the_write_lock_is_named_and_killing_it_lets_all_
     wait_for(lambda: _is_stopped(frozen.pid))
     other = crew.start("other", lease=LEASE, ready=False)
     asked = _in_time(lambda: Holdfast(crew.url, create=False).status(), seconds=2.0)
-    wait_for(lambda: f"process {frozen.pid} holds the lock" in other.said, timeout=10)
+    wait_for(lambda: f"process {frozen.pid} holds the lock" in other.said)
     assert other.is_alive
     frozen.kill()
     assert asked, "a question had to wait for the frozen worker"
@@ -80,7 +80,7 @@ def test_a_worker_at_work_waits_out_another_that_froze_inside_the_write_lock(cre
     crew.add(pages(20, 0.01))
     frozen = crew.start("frozen", lease=LEASE, far=True, freeze_at="store.claim commit.before 2", ready=False)
     wait_for(lambda: _is_stopped(frozen.pid))
-    wait_for(lambda: f"process {frozen.pid} holds the lock" in other.said, timeout=10)
+    wait_for(lambda: f"process {frozen.pid} holds the lock" in other.said)
     frozen.kill()
     gate.touch()
     crew.wait_until_done()

@@ -8,13 +8,10 @@ still says is not heard.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.adopt.beat import ThreadBeater
@@ -29,6 +26,7 @@ from holdfast.adopt.running import completed_at_once, handing_back, is_usual, sa
 from holdfast.adopt.steps import Steps, drive
 from holdfast.adopt.taking import claiming
 from holdfast.adopt.tending import Tending
+from holdfast.signals import caught
 
 if TYPE_CHECKING:
     from holdfast.adopt.loop import Loop
@@ -45,7 +43,7 @@ QUICK_SECONDS = 0.001
 def run(loop: Loop, *, drain: bool, signals: bool) -> Counters:
     """Work until stopped, or until nothing is left."""
     loop.mapping.check(loop.engine)
-    with _stopping_on_signals(loop, signals):
+    with caught(lambda _: loop.stop(), signals):
         _Crew(loop).work(drain)
     return loop.counters
 
@@ -255,16 +253,3 @@ class _Crew:
             if mine:
                 rows.append(self._beater.take(job.held))
         self._drive(handing_back(self._loop, rows))
-
-
-@contextlib.contextmanager
-def _stopping_on_signals(loop: Loop, signals: bool) -> Iterator[None]:
-    if not signals or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, lambda *_: loop.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -4,10 +4,11 @@ async engine, whose connections belong to an event loop. One signal stops them a
 from __future__ import annotations
 
 import asyncio
-import signal
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from holdfast.signals import caught
 
 if TYPE_CHECKING:
     from holdfast.adopt.loop import Loop
@@ -47,25 +48,19 @@ def run_together(loops: Sequence[Loop], *, drain: bool = False) -> None:
 
         asyncio.run(run_all())
 
-    def stop(*_: object) -> None:
+    def stop(number: int) -> None:
         for loop in loops:
             loop.stop()
 
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     threads = [threading.Thread(target=run, args=(loop,), name=loop.name) for loop in loops if not loop.needs_event_loop]
     if len(threads) < len(loops):
         threads.append(threading.Thread(target=run_events, name="holdfast-events"))
-    try:
+    with caught(stop):
         for thread in threads:
             thread.start()
         for thread in threads:
             # In short waits, so that a signal is heard.
             while thread.is_alive():
                 thread.join(LOOK_SECONDS)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if broken:
         raise broken[0]

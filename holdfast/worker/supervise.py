@@ -17,10 +17,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol
 
 from holdfast.errors import UsageError
+from holdfast.signals import caught
 
 log = logging.getLogger("holdfast.worker")
 
@@ -99,15 +99,13 @@ class Supervisor:
 
     def run(self, *, signals: bool = True) -> int:
         """Supervise until stopped; return the exit code."""
-        restore = self._catch_signals() if signals and threading.current_thread() is threading.main_thread() else {}
         try:
-            while (code := self.one_pass()) is None:
-                self._bell.wait(LOOK_SECONDS)
-                self._bell.clear()
-            return code
+            with caught(self.stop, signals):
+                while (code := self.one_pass()) is None:
+                    self._bell.wait(LOOK_SECONDS)
+                    self._bell.clear()
+                return code
         finally:
-            for number, handler in restore.items():
-                signal.signal(number, handler)
             for child in self._living():
                 child.signal(signal.SIGKILL)
 
@@ -194,12 +192,6 @@ class Supervisor:
         self._code = self._code or code
         for child in self._living():
             child.signal(number)
-
-    def _catch_signals(self) -> dict[int, Any]:
-        def asked(number: int, frame: FrameType | None) -> None:
-            self.stop(number)
-
-        return {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
 class Process:

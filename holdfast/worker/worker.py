@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 from holdfast.engine.daytime import clock_behind
@@ -26,6 +24,7 @@ from holdfast.model.guards import Guards
 from holdfast.model.layout import Layout
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import Alone
+from holdfast.signals import caught
 from holdfast.store import Limits, Store
 from holdfast.store.store import new_identity
 from holdfast.worker import machine
@@ -158,16 +157,20 @@ class Worker:
         `on_tick` is called now and then from this thread, `on_signal` when the first signal asks for a stop. Raises
         StoreBroken if the database cannot be used any more.
         """
-        restore = (
-            self._catch_signals(on_signal) if signals and threading.current_thread() is threading.main_thread() else {}
-        )
-        with set_for_work():
+
+        def asked(number: int) -> None:
+            # Only counted: the code this interrupts may hold the lock of the bell.
+            self._stop_requests += 1
+            if self.stopped_by is None:
+                self.stopped_by = number
+                if on_signal is not None:
+                    on_signal()
+
+        with caught(asked, signals), set_for_work():
             try:
                 self._live(until_drained, on_tick, tick_seconds)
             finally:
                 self._finish()
-                for number, handler in restore.items():
-                    signal.signal(number, handler)
         if self._committer.broken is not None:
             raise self._committer.broken
         if self._unfit:
@@ -391,21 +394,3 @@ class Worker:
         if unknown:
             raise UsageError(f"no pipeline here has the stage {', '.join(sorted(unknown))}")
         return offer
-
-    def _catch_signals(self, on_signal: Callable[[], None] | None) -> dict[int, Any]:
-        owner = os.getpid()
-
-        def asked(number: int, frame: FrameType | None) -> None:
-            if os.getpid() != owner:
-                # A process that a handler forked: it is not the worker, and ends as any other.
-                signal.signal(number, signal.SIG_DFL)
-                os.kill(os.getpid(), number)
-                return
-            # Only counted: the code this interrupts may hold the lock of the bell.
-            self._stop_requests += 1
-            if self.stopped_by is None:
-                self.stopped_by = number
-                if on_signal is not None:
-                    on_signal()
-
-        return {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}

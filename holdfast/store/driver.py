@@ -38,6 +38,11 @@ class Mark(NamedTuple):
     seq: int
 
 
+#: Leaves a mark, and answers with a row unless it was there.
+MARKING = """INSERT INTO holdfast_commits AS c (writer, seq, at) VALUES (:writer, :seq, {clock})
+ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE c.seq < excluded.seq RETURNING seq"""
+
+
 class Limits(NamedTuple):
     """How long a connection over a network may keep others waiting."""
 
@@ -52,22 +57,18 @@ class Driver(Protocol):
 
     #: Which steady clock judges leases here.
     clock_name: str
-    #: Whether a round trip is worth saving.
-    is_far: bool
 
     @property
     def dialect(self) -> Dialect: ...
 
+    @property
+    def far(self) -> FarDriver | None:
+        """This driver, if a round trip is worth saving."""
+        ...
+
     def begin(self, mark: Mark, *, exclusive: bool, in_doubt: bool) -> Begun:
         """Begin a write that leaves this mark; `exclusive` keeps every other write out until it ends. One that is in doubt
         may have been committed before: it is not begun before that is known."""
-        ...
-
-    def at_once(
-        self, mark: Mark, statement: Statement, params: dict[str, Any], stages: Collection[int]
-    ) -> tuple[list[Row], int]:
-        """A whole write in one round trip, with news for these stages: the rows of its statement, and the time. Only where
-        it is far."""
         ...
 
     def ready(self) -> None:
@@ -148,6 +149,16 @@ class Driver(Protocol):
 
     def integrity(self) -> str:
         """What is wrong with the file of the database, which is read as a whole; `ok` if nothing is."""
+        ...
+
+
+class FarDriver(Driver, Protocol):
+    """A connection over a line."""
+
+    def at_once(
+        self, mark: Mark, statement: Statement, params: dict[str, Any], stages: Collection[int]
+    ) -> tuple[list[Row], int]:
+        """A whole write in one round trip, with news for these stages: the rows of its statement, and the time."""
         ...
 
 

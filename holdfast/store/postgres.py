@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreBroken, StoreConflict, StoreError, StoreUnavailable, UsageError
-from holdfast.store.driver import Begun, Forkable, Limits, Mark, Row, quietly
+from holdfast.store.driver import MARKING, Begun, Forkable, Limits, Mark, Row, quietly
 from holdfast.store.postgres_address import UNREADABLE, lock_key, read_url
 from holdfast.store.postgres_dialect import NOW, PostgresDialect
 from holdfast.store.statements import Statement
@@ -70,7 +70,6 @@ class Postgres(Forkable):
     ) -> None:
         super().__init__()
         self.dialect = dialect
-        self.is_far = True
         self.clock_name = clock.name if clock else "database"
         self._clock = clock
         self._conninfo = conninfo
@@ -78,6 +77,7 @@ class Postgres(Forkable):
         self._limits = limits
         self._busy_since = 0.0
         self._lock_key = lock_key(dialect.schema)
+        self._marking = dialect.render("marking", MARKING).text
         self._conn: psycopg.Connection[Row] | None = None
         self._line: Line | None = None
         #: Whether the server may keep statements for this connection.
@@ -102,17 +102,21 @@ class Postgres(Forkable):
     def begin(self, mark: Mark, *, exclusive: bool, in_doubt: bool) -> Begun:
         # Each statement sees what was committed before it: the generation is read after the lock is had.
         lock = "pg_advisory_xact_lock" if exclusive else "pg_advisory_xact_lock_shared"
-        asked: list[Asked] = [*self._begin_text(_PINNED, f"{lock}({self._lock_key})")]
+        asked = self._begin_text(_PINNED, f"{lock}({self._lock_key})")
         if in_doubt:
-            asked.append(self._marking(mark))
+            asked.append((self._marking, self._to_mark(mark)))
         self._mark = None if in_doubt else mark
         [*_, [(now, generation)]] = answers = self._together([*asked, (f"SELECT {NOW}, {self._generation}", {})])
         return self._begun(now, generation, not in_doubt or bool(answers[2]))
 
+    @property
+    def far(self) -> Postgres:
+        return self
+
     def at_once(
         self, mark: Mark, statement: Statement, params: dict[str, Any], stages: Collection[int]
     ) -> tuple[list[Row], int]:
-        params |= {**mark._asdict(), "now": None if self._clock is None else self._clock.now()}
+        params |= self._to_mark(mark)
         news: list[Asked] = [(telling(self.dialect.schema, stages), None)] if stages else []
         asked = [
             *self._begin_text(_PINNED, f"pg_advisory_xact_lock_shared({self._lock_key})", NOW),
@@ -201,7 +205,8 @@ class Postgres(Forkable):
     def commit(self) -> None:
         asked: list[Asked] = []
         if self._mark is not None:
-            asked.append(self._marking(self._mark, or_fail=True))
+            # It must not be there, or this write is one that was given up, still under way, and done again by its owner.
+            asked.append((f"WITH mark AS ({self._marking}) SELECT 1 / COUNT(*) FROM mark", self._to_mark(self._mark)))
         if self._news is not None:
             # Last of all: it queues behind every other commit that notifies.
             asked.append((self._news, None))
@@ -339,20 +344,8 @@ class Postgres(Forkable):
         idle = f"set_config('idle_in_transaction_session_timeout', '{round(self._limits.idle_seconds * 1000)}', true)"
         return [("BEGIN ISOLATION LEVEL READ COMMITTED", None), (f"SELECT {', '.join([idle, *more])}", {})]
 
-    def _marking(self, mark: Mark, *, or_fail: bool = False) -> Asked:
-        """Leave the mark of a write; it answers with a row if it was not there. At the end of a write it must not be there,
-        or this write is one that was given up, still under way, and done again by its owner: then it fails."""
-        commits, params = f"{self.dialect.schema}.commits", {**mark._asdict()}
-        text = (
-            f"INSERT INTO {commits} AS c (writer, seq, at) VALUES (%(writer)s, %(seq)s, {{at}}) "
-            f"ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE c.seq < excluded.seq "
-            f"RETURNING seq"
-        )
-        if self._clock is not None:
-            text, params["at"] = text.format(at="%(at)s"), self._clock.now()
-        else:
-            text = text.format(at=NOW)
-        return (f"WITH mark AS ({text}) SELECT 1 / COUNT(*) FROM mark" if or_fail else text), params
+    def _to_mark(self, mark: Mark) -> dict[str, Any]:
+        return {**mark._asdict(), "now": None if self._clock is None else self._clock.now()}
 
     @contextmanager
     def _marked_once(self) -> Iterator[None]:

@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast.clock import Clock, HostClock
 from holdfast.errors import StoreBroken, StoreConflict, StoreError, UsageError
-from holdfast.store.driver import Begun, Forkable, Mark, Row, quietly
+from holdfast.store.driver import MARKING, Begun, Forkable, Mark, Row, quietly
 from holdfast.store.sqlite_dialect import SQLiteDialect
 from holdfast.store.sqlite_files import (
     check_place,
@@ -62,7 +62,7 @@ class SQLite(Forkable):
         super().__init__()
         self.path = path
         self.dialect = SQLiteDialect()
-        self.is_far = False
+        self._marking = self.dialect.render("marking", MARKING)
         self.clock_name = clock.name
         self._clock = clock
         self._steps: dict[str, list[str]] = {}
@@ -101,14 +101,13 @@ class SQLite(Forkable):
 
     def begin(self, mark: Mark, *, exclusive: bool, in_doubt: bool) -> Begun:
         self._begin_immediate()
-        fresh = bool(self._run(_MARK, {**mark._asdict(), "now": self._clock.now()})) if in_doubt else True
+        fresh = bool(self._leave(mark)) if in_doubt else True
         self._mark = None if in_doubt else mark
         return Begun(self._clock.now(), self._clock.steady(), self._generation(), fresh, self._clock.elapsed())
 
-    def at_once(
-        self, mark: Mark, statement: Statement, params: dict[str, Any], stages: Collection[int]
-    ) -> tuple[list[Row], int]:
-        raise NotImplementedError("there is no round trip to save")
+    @property
+    def far(self) -> None:
+        """There is no round trip to save."""
 
     def ready(self) -> None:
         self._check()
@@ -187,7 +186,7 @@ class SQLite(Forkable):
 
     def commit(self) -> None:
         if self._mark is not None:
-            self._run(_MARK, {**self._mark._asdict(), "now": self._clock.now()})
+            self._leave(self._mark)
             self._mark = None
         self._run("COMMIT", {})
         if self._queue >= 0:
@@ -315,6 +314,9 @@ class SQLite(Forkable):
             self._leave_queue()
             raise
 
+    def _leave(self, mark: Mark) -> list[Row]:
+        return self.run(self._marking, {**mark._asdict(), "now": self._clock.now()})
+
     def _run(self, text: str, params: dict[str, Any] | list[Any]) -> list[Row]:
         assert self._conn is not None
         try:
@@ -367,11 +369,6 @@ class SQLite(Forkable):
 @cache
 def _written_often(statement: Statement, rows: int) -> str:
     return statement.text.replace(statement.row, ", ".join([statement.row] * rows))
-
-
-_MARK = """INSERT INTO holdfast_commits (writer, seq, at) VALUES (:writer, :seq, :now)
-ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE holdfast_commits.seq < excluded.seq
-RETURNING seq"""
 
 
 def _refuse_inherited(path: Path) -> None:

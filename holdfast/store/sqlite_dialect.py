@@ -17,6 +17,7 @@ class SQLiteDialect(Dialect):
     name = "sqlite"
     words: Mapping[str, str] = MappingProxyType(
         {
+            "clock": ":now",
             "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
             "bytewise": "COLLATE BINARY",
             "keyed": "WITHOUT ROWID",

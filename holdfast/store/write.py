@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from holdfast import points
 from holdfast.errors import StoreConflict, UsageError
-from holdfast.store.driver import Driver, Mark, Row
+from holdfast.store.driver import Driver, FarDriver, Mark, Row
 from holdfast.store.transaction import Transaction, user_code
 
 if TYPE_CHECKING:
@@ -76,13 +76,13 @@ class Write(Generic[T]):
             )
         driver = self._store.connect()
         at_once, self._at_once = self._at_once, None
-        if at_once is not None and driver.is_far:
-            done = self._try_at_once(driver, at_once)
+        if at_once is not None and driver.far is not None:
+            done = self._try_at_once(driver.far, at_once)
             if done:
                 return done[0]
         return self._in_steps(driver)
 
-    def _try_at_once(self, driver: Driver, quick: AtOnce[T]) -> list[T]:
+    def _try_at_once(self, driver: FarDriver, quick: AtOnce[T]) -> list[T]:
         """What it came to, if it could be done."""
         statement = self._store.statements[quick.statement]
         points.reach(f"store.{quick.like}", (), quick.params)

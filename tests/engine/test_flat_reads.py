@@ -240,7 +240,10 @@ def test_who_asks_for_the_first_in_a_queue_does_not_look_at_those_behind_it(crow
     app = crowd.app
     app.join("somebody")
     first = crowd.key(TWENTY.index(("pending", None)))
-    ask = lambda tx: reads.Why(tx, first, None).answer()  # noqa: E731
+
+    def ask(tx: Transaction) -> object:
+        return reads.Why(tx, first, None).answer()
+
     is_sqlite = app.store.connect().dialect.name == "sqlite"
     costs_of = {}
     for size in (FEW, MANY):

@@ -109,7 +109,8 @@ class Write(Generic[T]):
                 return self._in_doubt[-1]()
             tx = Transaction(self._store, begun, self._slot)
             result = self._work(tx)
-            if tx.is_for_nothing:
+            if tx.is_for_nothing and not self._in_doubt:
+                # One in doubt commits all the same: without its mark, what was given up could still take place.
                 driver.rollback()
                 return result
             tx.flush()

@@ -169,6 +169,30 @@ def test_a_write_that_was_given_up_and_done_again_cannot_commit_after_all(app):
 
 
 @pytest.mark.fault(26)
+def test_a_write_in_doubt_that_comes_to_nothing_leaves_its_mark(app, monkeypatch):
+    """What was given up may be under way still: it finds the mark, and does not take place behind its owner's back."""
+    app.pipeline({"a": []})
+    app.add(["x"])
+    app.complete(*app.claim())
+    driver = app.store.connect()
+    given: list[tuple] = []
+
+    def lost(*params):
+        monkeypatch.undo()
+        given.append(params)
+        raise StoreUnavailable("the line went dead")
+
+    monkeypatch.setattr(driver, "at_once", lost)
+    assert taken(app) == []
+    with connected(app) as other:
+        other.add(["y"])
+    with pytest.raises(StoreConflict, match="done again"):
+        driver.at_once(*given[0])
+    driver.rollback()
+    assert app.counts() == app.recount() == {"a": {"done": 1, "pending": 1}}
+
+
+@pytest.mark.fault(26)
 @pytest.mark.parametrize("name", ["add_at_once", "claim_at_once"])
 def test_a_write_at_once_that_arrives_after_it_was_done_again_does_nothing(app, name):
     app.pipeline({"a": []})

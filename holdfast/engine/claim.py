@@ -63,6 +63,11 @@ class Lease(msgspec.Struct, eq=False, gc=False):
         assert self._data_hash is not None
         return self._data_hash
 
+    @property
+    def is_first(self) -> bool:
+        """Whether this life of the stage is the first, and nothing of it is remembered yet."""
+        return not (self.rerun or self.memos)
+
     def remember(self, name: str, memo: Memo) -> None:
         """A sub-step of this life of the stage has come to this."""
         self.memos = {**self.memos, name: memo}

@@ -37,9 +37,10 @@ def complete(tx: Transaction, finished: Sequence[Finished], onward: Collection[i
     Attempts whose lease was lost change nothing and leave an event.
     """
     moved: list[Lease] = []
-    finished, failed = run_effects(tx, finished)
-    fail(tx, [one for one in failed if one.state is State.RETRY_LATER])
-    finished += [one for one in failed if one.state is not State.RETRY_LATER]
+    if any(not one.routine for one in finished):
+        finished, failed = run_effects(tx, finished)
+        fail(tx, [one for one in failed if one.state is State.RETRY_LATER])
+        finished += [one for one in failed if one.state is not State.RETRY_LATER]
     by_stage: dict[int, list[Finished]] = {}
     for one in finished:
         by_stage.setdefault(one.lease.stage, []).append(one)
@@ -52,18 +53,19 @@ def complete(tx: Transaction, finished: Sequence[Finished], onward: Collection[i
 def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onward: Collection[int]) -> list[Lease]:
     following = layout(tx).successors(stage)
     straight = next((after for after in following.simple if after in onward), None)
-    going = [one for one in finished if one.state in PASSED and not one.lease.rerun] if straight is not None else []
-    ending = [one for one in finished if one.state not in PASSED or one.lease.rerun] if going else finished
+    going = [one for one in finished if one.routine or _goes_on(one)] if straight is not None else []
+    ending = finished if not going else [one for one in finished if not (one.routine or _goes_on(one))]
 
     gone = move_leases(tx, stage, straight, going) if going and straight is not None else []
     ended = end_leases(tx, stage, ending) if ending else []
     stood = gone + ended
     if not stood:
         return []
-    again = [one for one in stood if one.lease.rerun and one.state in PASSED]
+    odd = [one for one in stood if not one.routine]
+    again = [one for one in odd if one.lease.rerun and one.state in PASSED]
     changed = changed_outputs(tx, stage, again)
     save_outcomes(tx, stage, stood)
-    record_costs(tx, stage, stood)
+    record_costs(tx, stage, odd)
     settle(tx, stage, stood)
     for one in again:
         # Not routine, unlike the first time: without it, nobody could tell from the log that the stage came back.
@@ -72,22 +74,27 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
             item=one.lease.item, stage=stage, attempt=one.lease.attempt, version=one.version,
             changed=one.lease.item in changed,
         )  # fmt: skip
-    for one in stood:
+    for one in odd:
         if one.state is State.FAILED:
             pipeline = layout(tx).stages[stage].pipeline
             facts: dict[str, Any] = {"attempt": one.lease.attempt, "error": one.error, "traceback": one.traceback}
             tx.record("failed", pipeline=pipeline, item=one.lease.item, stage=stage, **facts)
-    follow(tx, stood)
+    follow(tx, odd)
 
-    passed = [one.lease.item for one in stood if one.state in PASSED and not one.lease.rerun]
-    moved_items = {one.lease.item for one in gone}
+    left = [one.lease.item for one in ended if one.routine or _goes_on(one)] if following else []
+    passed = [one.lease.item for one in gone] + left if len(following.simple) > 1 or following.checked else left
     for after in following.simple:
-        _enter(tx, after, [item for item in passed if after != straight or item not in moved_items])
+        _enter(tx, after, left if after == straight else passed)
     for after in following.checked:
         let_meet(tx, after, passed)
     go_on(tx, stage, again, changed)
-    parents_may_go_on(tx, stage, [one.lease.item for one in ended])
+    parents_may_go_on(tx, stage, (one.lease.item for one in ended))
     return [one.lease.moved_on(straight, tx.now, one.result, one.output_hash) for one in gone if straight is not None]
+
+
+def _goes_on(one: Finished) -> bool:
+    """Whether what follows may begin, for the first time."""
+    return one.state in PASSED and not one.lease.rerun
 
 
 def _enter(tx: Transaction, stage: int, items: Sequence[int]) -> None:

@@ -6,7 +6,6 @@ the stage before cannot finish the next one. No row, no right: the attempt was l
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -17,6 +16,7 @@ import msgspec
 from holdfast.engine.claim import NOTHING_YET, Lease
 from holdfast.engine.register import layout
 from holdfast.engine.spend import spend
+from holdfast.model import codec
 from holdfast.model.states import PASSED, WORDS, State
 from holdfast.store import Transaction
 
@@ -62,10 +62,11 @@ class Finished(msgspec.Struct, eq=False, gc=False):
     snooze: bool = False
     #: Until the next attempt if it turns out, at the very end, that this one failed.
     backoff_us: int = 0
-    #: How long the handler ran, and how long after the lease was granted it started.
+    #: How long the handler ran, for how many items at once, and how long after the lease was granted it started.
     took_us: int = 0
+    share: int = 1
     waited_us: int = 0
-    #: How many items shared the call.
+    #: How many items may be to blame.
     company: int = 1
     #: What else belongs to this attempt: row writes of the user's own, items that follow, money spent.
     effects: Sequence[Effect] = ()
@@ -76,6 +77,8 @@ class Finished(msgspec.Struct, eq=False, gc=False):
     #: A provider asked for a pause of this length, which is for everyone; or has no more credit.
     cool_us: int | None = None
     out_of_credit: bool = False
+    #: Like most: it passed, for the first time, and has nothing to tell but its result.
+    routine: bool = False
     #: Set when the lease no longer stood: nothing of this attempt was saved.
     lost: bool = False
 
@@ -104,31 +107,21 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished], *, 
 
     `timed` if it is known how long they took.
     """
-    paid = _settle_memos(tx, stage, finished)
-    fresh: list[tuple[Any, ...]] = []
-    again: list[tuple[Any, ...]] = []
-    times: dict[tuple[State, int], list[int]] = {}
-    for one in finished:
-        lease, state, took_us = one.lease, one.state, one.took_us
-        started_at = lease.since + one.waited_us
-        cost = paid.get(lease.item, 0) if paid else 0
-        if one.costs:
-            cost += sum(cost.amount for cost in one.costs)
-        row = (
-            lease.item, stage, WORDS[state], lease.attempt, lease.id, started_at, started_at + took_us, one.version,
-            input_hash(lease.data_hash, lease.inputs) if state in PASSED else None, one.output_hash, cost, lease.life,
-            one.error, one.result,
-        )  # fmt: skip
-        (again if lease.rerun else fresh).append(row)
-        alike = (state, bucket(took_us) if timed else -1)
-        if alike in times:
-            times[alike].append(took_us)
+    odd = [one for one in finished if not one.routine]
+    routine = [one for one in finished if one.routine] if len(odd) < len(finished) else []
+    for version in {one.version for one in routine}:
+        rows = _routine_rows([one for one in routine if one.version == version])
+        tx.run_rows("insert_routine", rows, stage=stage, version=version, state=WORDS[State.DONE], cost=0, life=1)
+    if odd:
+        paid = _settle_memos(tx, stage, odd)
+        tx.run_rows("insert_outcomes", [_row(stage, one, paid) for one in odd if not one.lease.rerun])
+        tx.run_rows("replace_outcomes", [_row(stage, one, paid) for one in odd if one.lease.rerun])
+    for state in {one.state for one in finished}:
+        times = [one.took_us for one in finished if one.state == state]
+        if timed:
+            _count_times(tx, stage, state, times)
         else:
-            times[alike] = [took_us]
-    tx.run_rows("insert_outcomes", fresh)
-    tx.run_rows("replace_outcomes", again)
-    for (state, number), took in times.items():
-        tx.count(stage, state, len(took), bucket=number, took_us=sum(took) * timed, most_us=max(took) * timed)
+            tx.count(stage, state, len(times))
 
 
 def record_costs(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
@@ -147,17 +140,52 @@ def input_hash(data_hash: str, inputs: Mapping[int, str]) -> str:
     if not inputs:
         return data_hash
     outputs = " ".join([f"{stage}:{output}" for stage, output in sorted(inputs.items())])
-    return hashlib.blake2b(f"{data_hash} {outputs}".encode(), digest_size=16).hexdigest()
+    return codec.digest_of(f"{data_hash} {outputs}".encode())
 
 
 def _settle_memos(tx: Transaction, stage: int, finished: Sequence[Finished]) -> dict[int, int]:
     """Memos of stages that have passed have done their duty; return what they had cost, by item."""
-    remembered = [one.lease for one in finished if one.lease.memos]
-    paid = {lease.item: sum(memo.cost or 0 for memo in lease.memos.values()) for lease in remembered}
-    passed = [one.lease.item for one in finished if one.lease.memos and one.state in PASSED]
+    remembered = [one for one in finished if one.lease.memos]
+    passed = [one.lease.item for one in remembered if one.state in PASSED]
     if passed:
         tx.run("forget_memos", stage=stage, items=passed)
-    return paid
+    return {one.lease.item: sum(memo.cost or 0 for memo in one.lease.memos.values()) for one in remembered}
+
+
+def _row(stage: int, one: Finished, paid: Mapping[int, int]) -> tuple[Any, ...]:
+    lease, state = one.lease, one.state
+    cost = paid.get(lease.item, 0) + sum(cost.amount for cost in one.costs)
+    return (
+        lease.item, stage, WORDS[state], lease.attempt, lease.id, one.started_at, one.started_at + one.took_us,
+        one.version, input_hash(lease.data_hash, lease.inputs) if state in PASSED else None, one.output_hash, cost,
+        lease.life, one.error, one.result,
+    )  # fmt: skip
+
+
+def _routine_rows(finished: Sequence[Finished]) -> list[tuple[Any, ...]]:
+    """What differs between the outcomes of routine attempts."""
+    rows: list[tuple[Any, ...]] = []
+    for one in finished:
+        lease = one.lease
+        started_at = lease.since + one.waited_us
+        made_from = input_hash(lease.data_hash, lease.inputs) if lease.inputs else lease.data_hash
+        rows.append(
+            (lease.item, lease.attempt, lease.id, started_at, started_at + one.took_us, made_from, one.output_hash, one.result)
+        )  # fmt: skip
+    return rows
+
+
+def _count_times(tx: Transaction, stage: int, state: State, times: Sequence[int]) -> None:
+    """So many attempts ended in this state, and took so long: counted in buckets."""
+    buckets: dict[int, list[int]] = {}
+    for took_us in times:
+        number = bucket(took_us)
+        if number in buckets:
+            buckets[number].append(took_us)
+        else:
+            buckets[number] = [took_us]
+    for number, took in buckets.items():
+        tx.count(stage, state, len(took), bucket=number, took_us=sum(took), most_us=max(took))
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,7 @@ the parent locked, by whoever ends the last child, so that it begins once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -63,16 +63,16 @@ def _run_anew(tx: Transaction, pipeline: str, items: list[int]) -> None:
     tx.tell_idle_workers()
 
 
-def parents_may_go_on(tx: Transaction, stage: int, items: Sequence[int]) -> None:
+def parents_may_go_on(tx: Transaction, stage: int, items: Iterable[int]) -> None:
     """Items came to an end at a stage, perhaps for good: a stage of their parents may have waited for that."""
     row = layout(tx).stages[stage]
     waiting_stages = layout(tx).awaiting_children_of(row.pipeline_name)
-    if not waiting_stages or not items:
+    if not waiting_stages or not (ended := list(items)):
         return
     # Whoever makes one of them a child of another holds it until the commit: either that one sees that the child has
     # ended, or this one sees the parent.
-    tx.run("lock_items", items=list(items))
-    parents = tx.run("parents_of", items=list(items))
+    tx.run("lock_items", items=ended)
+    parents = tx.run("parents_of", items=ended)
     for waiting in waiting_stages:
         let_meet(tx, waiting.id, sorted(parent for parent, pipeline in parents if pipeline == waiting.pipeline))
 

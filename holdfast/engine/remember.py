@@ -7,7 +7,6 @@ whether it was made. Memos go when their stage has passed.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from holdfast.engine.claim import Lease
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.register import layout
 from holdfast.engine.spend import spend
+from holdfast.model import codec
 from holdfast.store import Transaction
 
 
@@ -73,4 +73,4 @@ def idempotency_key(lease: Lease, name: str, version: str) -> str:
     the stages before it put out something else: a provider would answer with what it said before."""
     inputs = " ".join(output for _, output in sorted(lease.inputs.items()))
     text = f"{lease.item} {lease.stage} {lease.life} {version} {inputs} {lease.key} {name}"
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return codec.digest_of(text.encode())

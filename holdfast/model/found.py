@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -84,7 +83,7 @@ def label(part: str) -> str:
 
 def short_hash(text: str) -> str:
     """Thirty-two characters that stand for a text."""
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return codec.digest_of(text.encode("utf-8", "surrogatepass"))
 
 
 @dataclass(slots=True)

@@ -86,6 +86,9 @@ class Successors:
     #: These meet other stages, or were there first: decided with the item locked.
     checked: tuple[int, ...]
 
+    def __bool__(self) -> bool:
+        return bool(self.simple or self.checked)
+
 
 @dataclass(frozen=True)
 class Layout:

@@ -184,7 +184,8 @@ class Postgres(Forkable):
 
     def run_rows(self, statement: Statement, rows: Sequence[Sequence[Any]], params: dict[str, Any]) -> list[Row]:
         if len(rows) >= COPY_FROM and (text := self.dialect.copy_text(statement)) is not None:
-            lines = self.dialect.pack_copy(rows)
+            shared = [params[name] for name in statement.shared]
+            lines = self.dialect.pack_copy([[*shared, *row] for row in rows] if shared else rows)
             if lines is not None:
                 self._copy(text, lines)
                 return []

@@ -61,8 +61,9 @@ class PostgresDialect(Dialect):
     def rows(self, columns: Sequence[tuple[str, str]]) -> str:
         return f"json_to_recordset(%(rows)s::json) AS r({', '.join(f'{name} {kind}' for name, kind in columns)})"
 
-    def values(self, columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
-        selected = f"SELECT {', '.join(f'r.{name}' for name, _ in columns)} FROM {self.rows(columns)}"
+    def values(self, shared: Sequence[tuple[str, str]], columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        wanted = [f"{self.parameter(name)}::{kind}" for name, kind in shared] + [f"r.{name}" for name, _ in columns]
+        selected = f"SELECT {', '.join(wanted)} FROM {self.rows(columns)}"
         return selected, selected
 
     def table(self, name: str) -> str:

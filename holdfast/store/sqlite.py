@@ -172,9 +172,10 @@ class SQLite(Forkable):
             params["rows"] = self.dialect.pack_rows(statement.columns, rows)
             return self.run(statement, params)
         begin = 0
+        shared = [params[name] for name in statement.shared]
         for size in ROWS_AT_ONCE:
             while len(rows) - begin >= size:
-                self._run(_written_often(statement, size), [*chain.from_iterable(rows[begin : begin + size])])
+                self._run(_written_often(statement, size), [*shared, *chain.from_iterable(rows[begin : begin + size])])
                 begin += size
         return []
 

@@ -43,9 +43,10 @@ class SQLiteDialect(Dialect):
         picked = ", ".join(f"value ->> {place} AS {column}" for place, (column, _) in enumerate(columns))
         return f"(SELECT {picked} FROM json_each(:rows)) AS r"
 
-    def values(self, columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    def values(self, shared: Sequence[tuple[str, str]], columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
         # Three times as fast as taking each value out of a JSON text.
-        row = f"({', '.join('?' * len(columns))})"
+        marks = [f"?{number}" for number in range(1, len(shared) + 1)] + ["?"] * len(columns)
+        row = f"({', '.join(marks)})"
         return f"VALUES {row}", row
 
     def table(self, name: str) -> str:

@@ -5,7 +5,8 @@ A statement is written once. In its text
     {in name}           compares with every element of a list parameter of numbers ({in name text}: of texts);
     {list name}         stands for a list parameter of numbers as a table with one column, `value`;
     {rows a type, ...}  stands for the rows of the parameter `rows`, as a table with these columns;
-    {values a type, …}  the same as the source of an INSERT, where that is all there is to do;
+    {values a type, …}  the same as the source of an INSERT, where that is all there is to do; what comes first may be
+                        parameters (`:stage bigint`), which are the same in every row;
     {by index}          after a table holds the database to that index, where statistics could lead it elsewhere;
     {word}              is replaced by what the dialect has for that word (`skip_locked`, for one);
     holdfast_xxx        is a table or view of ours, wherever the dialect keeps it.
@@ -33,15 +34,19 @@ Params = dict[str, Any]
 class Statement:
     """One statement in one dialect: its text, and how its list parameters travel."""
 
-    __slots__ = ("columns", "lists", "name", "row", "text")
+    __slots__ = ("columns", "lists", "name", "row", "shared", "text")
 
-    def __init__(self, name: str, text: str, lists: frozenset[str], columns: tuple[str, ...], row: str = "") -> None:
+    def __init__(
+        self, name: str, text: str, lists: frozenset[str], columns: tuple[str, ...], row: str = "", shared: Sequence[str] = ()
+    ) -> None:  # fmt: skip
         self.name = name
         self.text = text
         self.lists = lists
         self.columns = columns
         #: What stands in the text of an INSERT for its rows, for a driver that has a quicker way for many.
         self.row = row
+        #: Parameters that every row begins with.
+        self.shared = shared
 
 
 class Dialect(ABC):
@@ -68,8 +73,9 @@ class Dialect(ABC):
         """The parameter `rows` as a table expression."""
 
     @abstractmethod
-    def values(self, columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
-        """The parameter `rows` as what an INSERT inserts, and that part of it which stands for the rows."""
+    def values(self, shared: Sequence[tuple[str, str]], columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        """The parameter `rows`, each row after the shared parameters, as what an INSERT inserts; and that part of it which
+        stands for the rows."""
 
     @abstractmethod
     def table(self, name: str) -> str:
@@ -104,6 +110,7 @@ class Dialect(ABC):
     def render(self, name: str, text: str) -> Statement:
         lists: set[str] = set()
         columns: builtins.list[tuple[str, str]] = []
+        shared: builtins.list[tuple[str, str]] = []
         row = ""
 
         def macro(found: re.Match[str]) -> str:
@@ -117,10 +124,11 @@ class Dialect(ABC):
                 lists.add(rest)
                 return self.list(rest)
             if word in ("rows", "values"):
-                columns.extend((column, kind) for column, kind in (part.split() for part in rest.split(",")))
+                for column, kind in (part.split() for part in rest.split(",")):
+                    (shared if column.startswith(":") else columns).append((column.lstrip(":"), kind))
                 if word == "rows":
                     return self.rows(columns)
-                text, row = self.values(columns)
+                text, row = self.values(shared, columns)
                 return text
             if word == "by":
                 return self.by(rest)
@@ -130,7 +138,8 @@ class Dialect(ABC):
         text = _MACRO.sub(macro, text)
         text = _PARAMETER.sub(lambda found: self.parameter(found.group(1)), text)
         text = _TABLE.sub(lambda found: self.table(found.group(1)), text)
-        return Statement(name, text, frozenset(lists), tuple(column for column, _ in columns), row)
+        names = tuple(column for column, _ in columns)
+        return Statement(name, text, frozenset(lists), names, row, tuple(name for name, _ in shared))
 
     def statements(self) -> dict[str, Statement]:
         """Every statement in this dialect, by name."""

@@ -43,10 +43,12 @@ log = logging.getLogger("holdfast.worker")
 T = TypeVar("T")
 
 #: Looking up a member of an Enum is worth avoiding where every item passes.
-_RETRY_LATER, _PENDING = State.RETRY_LATER, State.PENDING
+_DONE, _RETRY_LATER, _PENDING = State.DONE, State.RETRY_LATER, State.PENDING
 
 #: Attempts that go into one transaction at most.
 MOST_SETTLED = 2000
+#: How many of them are enough to tell how long handlers take.
+LEARNT_FROM = 100
 COMPLAIN_SECONDS = 60.0
 
 
@@ -74,7 +76,7 @@ class Committer:
         self._promoter = promoter
         self._start_calls = start
         self._poll = poll_seconds
-        self._inbox: deque[tuple[Call, list[Finished]]] = deque()
+        self._inbox: deque[Finished] = deque()
         self._errands = Errands(self._commit)
         self._orders = Orders(offer, hand, pipelines, held_by_guards, poll_seconds)
         self._cycles = Cycles(store, self._orders, hand)
@@ -100,9 +102,9 @@ class Committer:
     def start(self) -> None:
         self._thread.start()
 
-    def report(self, call: Call, finished: list[Finished]) -> None:
+    def report(self, finished: list[Finished]) -> None:
         """Take over what a call came to."""
-        self._inbox.append((call, finished))
+        self._inbox.extend(finished)
         if not self._bell.is_set():
             self._bell.set()
 
@@ -116,7 +118,7 @@ class Committer:
         """Release what these calls hold, unless they have just ended."""
         for call in calls:
             if call.end():
-                self._inbox.append((call, [Finished(lease, State.PENDING, error=reason) for lease in call.leases]))
+                self._inbox.extend([Finished(lease, State.PENDING, error=reason) for lease in call.leases])
         self._bell.set()
 
     def news(self, stages: Collection[int] = ()) -> None:
@@ -206,15 +208,11 @@ class Committer:
         self._rest()
         return True
 
-    def _take_inbox(self) -> list[tuple[Call, list[Finished]]]:
-        batch = []
-        count = 0
-        while self._inbox and count < MOST_SETTLED:
-            batch.append(self._inbox.popleft())
-            count += len(batch[-1][1])
-        return batch
+    def _take_inbox(self) -> list[Finished]:
+        take = self._inbox.popleft
+        return [take() for _ in range(min(len(self._inbox), MOST_SETTLED))]
 
-    def _next_orders(self, batch: Sequence[tuple[Call, list[Finished]]]) -> list[Order]:
+    def _next_orders(self, batch: Sequence[Finished]) -> list[Order]:
         """How many items of which stages to claim, in the transaction that ends these."""
         if not self._claiming:
             return []
@@ -233,7 +231,7 @@ class Committer:
                 self._store.cache["layout"] = replace(self._store.read(layout), generation=generation)
             dry -= set(there)
             self._look_at = time.monotonic() + self._poll * random.uniform(0.8, 1.2)
-        ending = Counter([many[0].lease.stage for _, many in batch for _ in many])
+        ending = Counter([one.lease.stage for one in batch])
         orders = self._orders.next(self._known, time.monotonic(), ending)
         return [self._weighed(order) if self._orders.needs_weighing(order) else order for order in orders]
 
@@ -248,8 +246,7 @@ class Committer:
         known: Layout | None = self._store.cache.get("layout")
         return known
 
-    def _settle(self, batch: list[tuple[Call, list[Finished]]], orders: list[Order]) -> None:
-        finished = [one for _, many in batch for one in many]
+    def _settle(self, finished: list[Finished], orders: list[Order]) -> None:
         points.reach("claim.before")
         try:
             cycle = self._commit(
@@ -260,30 +257,29 @@ class Committer:
         except StoreError as error:
             if isinstance(error, StoreConflict) and any(one.effects for one in finished):
                 # User code may lose every race, and must not hold up the others.
-                self._settle_apart(batch, error)
+                self._settle_apart(finished, error)
                 return
             # Not committed, and nothing lost: it goes out with the next one.
-            self._inbox.extendleft(reversed(batch))
+            self._inbox.extendleft(reversed(finished))
             raise
         except Exception as error:
-            self._settle_apart(batch, error)
+            self._settle_apart(finished, error)
             return
         points.reach("claim.after")
-        self._deliver(batch, finished, cycle)
+        self._deliver(finished, cycle)
 
-    def _settle_apart(self, batch: list[tuple[Call, list[Finished]]], error: Exception) -> None:
+    def _settle_apart(self, finished: list[Finished], error: Exception) -> None:
         """Something in this group cannot be saved: it must not take the rest along."""
-        parts = [(call, [one]) for call, many in batch for one in many]
-        if not parts:
+        if not finished:
             log.error("nothing could be claimed", exc_info=error)
             self._bell.wait(0.5)
             return
-        if len(parts) == 1:
-            self._give_up(parts[0], error)
+        if len(finished) == 1:
+            self._give_up(finished[0], error)
             return
-        log.warning("a group of %d attempts could not be saved together, each is saved alone: %s", len(parts), error)
-        for part in parts:
-            self._settle([part], [])
+        log.warning("a group of %d attempts could not be saved together, each is saved alone: %s", len(finished), error)
+        for one in finished:
+            self._settle([one], [])
 
     def _cycle(self, tx: Transaction, finished: list[Finished], orders: Sequence[Order]) -> Cycle:
         return self._cycles.run(tx, self._pulse.identity.id, finished, orders, goes_on=self._claiming)
@@ -304,22 +300,11 @@ class Committer:
             time.sleep(random.uniform(0, pause))
             pause = min(pause * 2, 1.0)
 
-    def _deliver(self, batch: list[tuple[Call, list[Finished]]], finished: list[Finished], cycle: Cycle) -> None:
+    def _deliver(self, finished: list[Finished], cycle: Cycle) -> None:
         now = time.monotonic()
         self._hand.drop(finished)
-        self._learn(batch)
-        for one in finished:
-            if one.lost:
-                log.warning(
-                    "%s", LeaseLost(
-                        f"item {one.lease.key!r}: the lease of attempt {one.lease.attempt} ended before the attempt did; "
-                        f"its result is not saved, another worker has the item"
-                    ),
-                )  # fmt: skip
-            elif one.state == _RETRY_LATER:
-                self._promoter.expect(one.delay_us)
-        for state, n in Counter([one.state for one in finished if not one.lost]).items():
-            self.done[state] += n
+        self._learn(finished)
+        self._note(finished)
         known: dict[int, list[Lease]] = {}
         for lease in cycle.moved:
             known.setdefault(lease.stage, []).append(lease)
@@ -338,53 +323,68 @@ class Committer:
             self._hand.take(calls)
             self._start_calls(calls)
 
-    def _learn(self, batch: list[tuple[Call, list[Finished]]]) -> None:
+    def _learn(self, finished: Sequence[Finished]) -> None:
         """How long the handlers of a stage take, per item."""
         took: dict[int, list[float]] = {}
-        for _, many in batch:
-            first = many[0]
-            if first.state != _PENDING:
-                took.setdefault(first.lease.stage, []).append(first.took_us / len(many))
+        for one in finished[:: 1 + len(finished) // LEARNT_FROM]:
+            if one.state != _PENDING:
+                took.setdefault(one.lease.stage, []).append(one.took_us / one.share)
         for stage, times in took.items():
             self._hand.learn(stage, sum(times) / len(times) / 1e6, len(times))
+
+    def _note(self, finished: Sequence[Finished]) -> None:
+        """How these ended."""
+        odd = [one for one in finished if one.lost or not one.routine]
+        self.done[_DONE] += len(finished) - len(odd)
+        for one in odd:
+            if one.lost:
+                log.warning(
+                    "%s", LeaseLost(
+                        f"item {one.lease.key!r}: the lease of attempt {one.lease.attempt} ended before the attempt did; "
+                        f"its result is not saved, another worker has the item"
+                    ),
+                )  # fmt: skip
+                continue
+            self.done[one.state] += 1
+            if one.state == _RETRY_LATER:
+                self._promoter.expect(one.delay_us)
 
     def _calls(self, stage: int, leases: list[Lease], now: float, granted: float) -> list[Call]:
         pipeline, spec = self._offer[stage]
         limit = self._known.hand_over_seconds(stage) if self._known is not None else None
         start_by = None if limit is None else granted + limit
         if spec.batch is None:
-            return [Call(pipeline, spec, [lease], now, start_by=start_by) for lease in leases]
+            return [Call(pipeline, spec, [lease], now, 0.0, start_by) for lease in leases]
         size = spec.batch
         together = [lease for lease in leases if not lease.alone]
         groups = [together[at : at + size] for at in range(0, len(together), size)]
         groups += [[lease] for lease in leases if lease.alone]
         return [Call(pipeline, spec, group, now, start_by=start_by) for group in groups]
 
-    def _give_up(self, one: tuple[Call, list[Finished]], error: Exception) -> None:
+    def _give_up(self, one: Finished, error: Exception) -> None:
         """An attempt that cannot be saved as it is fails like one that raised; it must not hold up the others."""
-        call, many = one
         text, trace = describe(error)
-        for finished in many:
-            log.error("item %r, stage %r: could not be saved", finished.lease.key, call.spec.name, exc_info=error)
-            finished.state, finished.result, finished.output_hash = State.RETRY_LATER, None, None
-            finished.error, finished.traceback = f"the attempt could not be saved: {text}", trace
-            finished.delay_us = finished.backoff_us or 1_000_000
-            finished.snooze = False
-            if finished.used or finished.costs:
-                log.error("what it has used is not recorded: %r, %r", finished.used, finished.costs)
-            # It may be these that cannot be saved.
-            finished.used, finished.costs = {}, []
+        stage = self._offer[one.lease.stage][1].name
+        log.error("item %r, stage %r: could not be saved", one.lease.key, stage, exc_info=error)
+        one.state, one.result, one.output_hash, one.routine = State.RETRY_LATER, None, None, False
+        one.error, one.traceback = f"the attempt could not be saved: {text}", trace
+        one.delay_us = one.backoff_us or 1_000_000
+        one.snooze = False
+        if one.used or one.costs:
+            log.error("what it has used is not recorded: %r, %r", one.used, one.costs)
+        # It may be these that cannot be saved.
+        one.used, one.costs = {}, []
         try:
-            cycle = self._commit(lambda tx: self._cycle(tx, many, []))
+            cycle = self._commit(lambda tx: self._cycle(tx, [one], []))
         except StoreError:
             self._inbox.appendleft(one)
             raise
         except Exception:
             # Nobody can say what is wrong with it. Let go, its lease is found by those who look for such.
-            log.exception("item %r, stage %r: given up", many[0].lease.key, call.spec.name)
-            self._hand.drop(many)
+            log.exception("item %r, stage %r: given up", one.lease.key, stage)
+            self._hand.drop([one])
             return
-        self._deliver([one], many, cycle)
+        self._deliver([one], cycle)
 
     def _serve(self) -> bool:
         """Run the services that are due; True if there may be something to claim."""

@@ -57,23 +57,23 @@ class Said(msgspec.Struct, eq=False):
     sub_steps: dict[str, SubStep] = {}
 
 
-class Context:
+class Context(msgspec.Struct, eq=False):
     """One attempt, as its handler sees it. It is of no use once the handler has returned."""
 
-    __slots__ = ("_around", "_forks", "_lease", "_open", "_spec", "attempt", "item", "said")
+    item: Item
+    #: Which attempt this is, counted from 1.
+    attempt: int
+    #: Most handlers say nothing but their answer.
+    said: Said | None
+    _around: Surroundings
+    _lease: Lease
+    _spec: StageSpec
+    #: Tells the process whose attempt this is.
+    _forks: int
+    _open: bool = True
 
-    def __init__(self, around: Surroundings, pipeline: str, spec: StageSpec, lease: Lease, forks: int) -> None:
-        self.item = Item(pipeline, lease.key, lease.read_data())
-        #: Which attempt this is, counted from 1.
-        self.attempt = lease.attempt
-        #: Most handlers say nothing but their answer.
-        self.said: Said | None = None
-        self._around = around
-        self._lease = lease
-        self._spec = spec
-        self._open = True
-        #: Tells the process whose attempt this is.
-        self._forks = forks
+    def __repr__(self) -> str:
+        return f"<Context of item {self.item.key!r}, stage {self._spec.name!r}, attempt {self.attempt}>"
 
     def effect(self, function: Callable[..., Any], *args: Any) -> None:
         """Have `function(connection, *args)` run inside the transaction that completes this stage.

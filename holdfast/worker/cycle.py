@@ -49,8 +49,10 @@ class Cycles:
         """End these attempts and claim these orders; leases go on to the next stage if the worker does."""
         cycle = Cycle(tx.now, time.monotonic(), [], {}, [], {}, [])
         known = layout(tx)
-        hold_resources(tx, {one.lease.stage for one in finished}.union(order.stage for order in orders if order.weight))
-        ended = [one for one in finished if one.state in FINISHED]
+        if known.resources:
+            stages = {one.lease.stage for one in finished}
+            hold_resources(tx, stages.union(order.stage for order in orders if order.weight))
+        ended = [one for one in finished if one.routine or one.state in FINISHED]
         again, back = (
             [one for one in finished if one.state == state] if len(ended) < len(finished) else []
             for state in (State.RETRY_LATER, State.PENDING)

@@ -49,6 +49,7 @@ _TOLD = (
     "delay_us",
     "snooze",
     "took_us",
+    "share",
     "company",
     "backoff_us",
     "used",

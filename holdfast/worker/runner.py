@@ -19,6 +19,7 @@ from holdfast.errors import Permanent, StageTimeout, StoreConflict, StoreUnavail
 from holdfast.model import codec
 from holdfast.model.durations import spoken
 from holdfast.model.faults import describe
+from holdfast.model.item import Item
 from holdfast.model.outcome import NOTHING, OutOfCredit, RateLimited, RetryLater, Skip, reason_of
 from holdfast.model.replies import heard
 from holdfast.model.resource import COOL_MOST_SECONDS, COOL_SECONDS
@@ -118,17 +119,18 @@ class Runner:
         return [self._retry(call, lease, text, trace, len(call.leases)) for lease in call.leases]
 
     def _open(self, call: Call) -> tuple[Any, Context | BatchContext]:
-        leases = call.leases
-        for lease in leases:
+        for lease in call.leases:
             if lease.unsure is not None:
                 raise UsageError(lease.unsure)
+        call.contexts = contexts = [self._context(call, lease) for lease in call.leases]
         if call.spec.batch is None:
-            context = Context(self._around, call.pipeline, call.spec, leases[0], self._forks)
-            call.contexts = (context,)
-            return context.item, context
-        call.contexts = [Context(self._around, call.pipeline, call.spec, lease, self._forks) for lease in leases]
-        batch = BatchContext(call.contexts)
+            return contexts[0].item, contexts[0]
+        batch = BatchContext(contexts)
         return batch.items, batch
+
+    def _context(self, call: Call, lease: Lease) -> Context:
+        item = Item(call.pipeline, lease.key, lease.read_data())
+        return Context(item, lease.attempt, None, self._around, lease, call.spec, self._forks)
 
     def _answered(self, call: Call, answer: Any) -> list[Finished]:
         if call.spec.batch is None:
@@ -154,7 +156,7 @@ class Runner:
             text = f"item {lease.key!r}, stage {call.spec.name!r}: the result cannot be kept: {error}"
             return self._finished(call, lease, State.FAILED, error=text, traceback=text)
         finished = Finished(lease, _DONE, call.spec.version, result, output_hash)
-        self._complete(finished, call)
+        finished.routine = not self._complete(finished, call) and lease.is_first
         return finished
 
     def _outcome(self, call: Call, lease: Lease, answer: BaseException) -> Finished:
@@ -203,14 +205,18 @@ class Runner:
         self._complete(finished, call)
         return finished
 
-    def _complete(self, finished: Finished, call: Call) -> None:
-        """Add what the call knows: how long it took, and what its handler has said on the way."""
+    def _complete(self, finished: Finished, call: Call) -> bool:
+        """Add what the call knows: how long it took, and what its handler has said on the way; True if it said anything."""
         finished.took_us, finished.waited_us = call.took_us, call.waited_us
+        finished.share = len(call.leases)
         contexts = call.contexts
-        if contexts:
-            context = contexts[0] if len(contexts) == 1 else contexts[call.leases.index(finished.lease)]
-            if context.said is not None:
-                self._add_said(finished, context.said, call)
+        if not contexts:
+            return False
+        context = contexts[0] if len(contexts) == 1 else contexts[call.leases.index(finished.lease)]
+        if context.said is None:
+            return False
+        self._add_said(finished, context.said, call)
+        return True
 
     def _add_said(self, finished: Finished, said: Said, call: Call) -> None:
         finished.costs, finished.used = said.costs, said.units_used

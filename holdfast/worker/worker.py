@@ -305,17 +305,13 @@ class Worker:
     # Between the parts --------------------------------------------------------------------------------------------
 
     def _start_calls(self, calls: list[Call]) -> None:
-        isolated: list[Call] = []
-        lanes: list[Call] = []
-        threads: list[Call] = []
-        for call in calls:
-            spec = call.spec
-            if spec.isolate or call.leases[0].alone >= _ISOLATED:
-                isolated.append(call)
-            else:
-                (lanes if spec.is_async else threads).append(call)
+        isolated = [call for call in calls if call.spec.isolate or call.leases[0].alone >= _ISOLATED]
         if isolated:
             self._isolated.submit(isolated)
+            others = set(calls).difference(isolated)
+            calls = [call for call in calls if call in others]
+        lanes = [call for call in calls if call.spec.is_async]
+        threads = [call for call in calls if not call.spec.is_async] if len(lanes) < len(calls) else []
         if lanes:
             self._lanes.submit(lanes)
         if threads:
@@ -346,7 +342,7 @@ class Worker:
         if self._progress:
             for lease in call.leases:
                 self._progress.pop((lease.item, call.spec.name), None)
-        self._committer.report(call, finished)
+        self._committer.report(finished)
 
     def _look(self) -> None:
         now = time.monotonic()

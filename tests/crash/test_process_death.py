@@ -48,7 +48,7 @@ def test_workers_killed_at_random_lose_nothing_and_complete_nothing_twice(hire):
 def test_a_stage_whose_last_transaction_was_cut_off_runs_once_more(crew: Crew):
     """Killed between the outcome's insert and the commit: nothing of it is there, and the attempt counts."""
     crew.add(pages(1))
-    victim = crew.start("victim", crash_at="store.insert_outcomes:1", ready=False)
+    victim = crew.start("victim", crash_at="store.insert_routine:1", ready=False)
     assert victim.wait(10) == -signal.SIGKILL
     assert crew.stage("page-000", "fetch")["state"] == "in_progress"
     crew.start("heir")

@@ -26,9 +26,11 @@ def test_both_dialects_have_the_same_statements_with_the_same_parameters():
     for name, statement in ours.items():
         assert statement.lists == theirs[name].lists, name
         assert statement.columns == theirs[name].columns, name
+        assert statement.shared == theirs[name].shared, name
         named = _parameters(theirs[name].text, r"%\(([a-z_]+)\)s")
         # Rows that are written out have no name of their own.
-        assert _parameters(statement.text, r":([a-z_]+)") == named - ({"rows"} if statement.row else set()), name
+        unnamed = {"rows", *statement.shared} if statement.row else set()
+        assert _parameters(statement.text, r":([a-z_]+)") == named - unnamed, name
 
 
 def _parameters(text, pattern):
@@ -64,7 +66,7 @@ def _plan(store, dialect, statement, value):
     params = dict.fromkeys(re.findall(pattern, statement.text), value)
     params |= {name: dialect.pack_list([1]) for name in statement.lists}
     if statement.row and dialect.name == "sqlite":
-        params = [1] * len(statement.columns)
+        params = [1] * (len(statement.shared) + len(statement.columns))
     elif statement.columns:
         params["rows"] = dialect.pack_rows(statement.columns, [[1] * len(statement.columns)])
     run = store.driver._run if dialect.name == "sqlite" else store.driver._execute
@@ -188,3 +190,17 @@ def test_a_schema_name_is_quoted(schema):
     text = PostgresDialect(schema).render("x", "SELECT 1 FROM holdfast_items").text
     quoted = schema.replace('"', '""')
     assert text == f'SELECT 1 FROM "{quoted}".items'
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 200])
+def test_what_all_rows_share_is_given_once(store, count):
+    def work(tx):
+        statement = tx.store.driver.dialect.render(
+            "insert", "INSERT INTO holdfast_commits (seq, at, writer) {values :seq bigint, :at bigint, writer bigint}"
+        )
+        tx.store.driver.run_rows(statement, [(number,) for number in range(1000, 1000 + count)], {"seq": 3, "at": 5})
+        return tx.store.driver.run_text(
+            f"SELECT writer, seq, at FROM {tx.store.driver.dialect.table('commits')} WHERE writer >= 1000 ORDER BY writer"
+        )
+
+    assert store.write(work) == [(number, 3, 5) for number in range(1000, 1000 + count)]

@@ -168,6 +168,7 @@ class App:
     ) -> list[Lease]:
         """Finish with a result; returns the lease again if it moved on to one of the stages in `onward`."""
         one = self.finished(lease, value, took_seconds=took_seconds, version=version)
+        one.routine = lease.is_first
         stages = [self.stage(name).id for name in onward]
         return self._finish(one, lambda tx: complete(tx, [one], stages))
 

@@ -1,3 +1,7 @@
+-- name: insert_routine
+INSERT INTO holdfast_outcomes (stage, version, state, cost, life, item, attempts, lease, started_at, ended_at, input_hash, output_hash, result)
+{values :stage bigint, :version text, :state text, :cost bigint, :life int, item bigint, attempts int, lease bigint, started_at bigint, ended_at bigint, input_hash text, output_hash text, result text};
+
 -- name: insert_outcomes
 INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, input_hash, output_hash, cost, life, error, result)
 {values item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, input_hash text, output_hash text, cost bigint, life int, error text, result text};

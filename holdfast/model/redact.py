@@ -133,9 +133,10 @@ _KINDS = (
 )  # fmt: skip
 
 #: Names in a JSON object whose value is masked, whatever it is.
-_NAME = (
+_NAME = _Kind(
+    ("passw", "passphrase", "key", "secret", "token", "credential", "pwd", "authorization", "cookie"),
     rf"(?is).*(?:passw(?:or)?d|passphrase|(?:{'|'.join(_KEYS)})[_-]?key(?:[_-]?id)?|client[_-]?secret"
-    rf"|(?:{'|'.join(_TOKENS)})[_-]?token)|(?:.*[^a-z0-9])?(?:token|secret|credentials?|pwd|authorization|cookie)"
+    rf"|(?:{'|'.join(_TOKENS)})[_-]?token)|(?:.*[^a-z0-9])?(?:token|secret|credentials?|pwd|authorization|cookie)",
 )
 
 
@@ -251,7 +252,10 @@ def _masked(found: re.Match[str]) -> str:
 
 
 def _is_secret(name: object) -> bool:
-    return isinstance(name, str) and len(name) <= 200 and re.fullmatch(_NAME, name) is not None
+    if not isinstance(name, str) or len(name) > 200:
+        return False
+    small = name.lower()
+    return any(hint in small for hint in _NAME.hints) and _NAME.pattern.fullmatch(name) is not None
 
 
 def _written(value: str) -> set[str]:

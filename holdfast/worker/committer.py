@@ -83,6 +83,8 @@ class Committer:
         self._bell = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
         self._look_at = 0.0
+        #: What waits is claimed before anything else is seen to; unless nothing does, until this time.
+        self._opening_until = time.monotonic() + poll_seconds
         self._complained_at = -COMPLAIN_SECONDS
         self._news = True
         #: Stages in which somebody has said that something waits.
@@ -203,6 +205,9 @@ class Committer:
             return True
         if stopped:
             return False
+        if self._opening_until and not len(self._hand):
+            self._opening_until = 0.0
+            return True
         if not self._claiming and not len(self._hand):
             self.empty.set()
         self._rest()
@@ -390,12 +395,16 @@ class Committer:
         """Run the services that are due; True if there may be something to claim."""
         now = time.monotonic()
         found = False
-        if now < min(service.due for service in self._services):
+        if now < self._serve_at:
             return False
         for service in self._services:
             if service.due <= now:
                 found = service.one_pass() or found
         return found
+
+    @property
+    def _serve_at(self) -> float:
+        return max(self._opening_until, min([service.due for service in self._services]))
 
     def _rest(self) -> None:
         """Nothing to do: see whether everything is done, then wait for a reason to go on."""
@@ -405,7 +414,7 @@ class Committer:
         if self._inbox or self._errands or self._stopped or ((self._news or self._told) and self._claiming):
             return
         now = time.monotonic()
-        wake = min(self._look_at, self._orders.wake_at(), *(service.due for service in self._services))
+        wake = min(self._look_at, self._orders.wake_at(), self._serve_at)
         if not self._claiming:
             wake = now + 0.1
         self.idle = True

@@ -8,16 +8,17 @@ import sys
 import pytest
 
 from holdfast import Holdfast, Pipeline
-from holdfast.worker.interpreter import SWITCH_SECONDS, set_for_work
+from holdfast.worker.interpreter import SWITCH_SECONDS, YOUNG_OBJECTS, set_for_work
 
 
 @pytest.fixture(autouse=True)
 def as_python_starts():
     gc.unfreeze()
-    before = sys.getswitchinterval()
+    before, threshold = sys.getswitchinterval(), gc.get_threshold()
     yield
     gc.unfreeze()
     sys.setswitchinterval(before)
+    gc.set_threshold(*threshold)
 
 
 def test_it_lasts_as_long_as_the_worker_runs(url):
@@ -26,30 +27,40 @@ def test_it_lasts_as_long_as_the_worker_runs(url):
 
     @pipeline.stage()
     def look(item, ctx):
-        seen.append((gc.get_freeze_count() > 1000, sys.getswitchinterval()))
+        seen.append((gc.get_freeze_count() > 1000, gc.get_threshold()[0], sys.getswitchinterval()))
 
     pipeline.add([{"key": "a"}])
-    before = sys.getswitchinterval()
+    before = gc.get_threshold(), sys.getswitchinterval()
     with Holdfast(url, [pipeline.spec]) as app:
         app.run()
-    assert seen == [(True, pytest.approx(SWITCH_SECONDS, rel=0.05))]
-    assert (gc.get_freeze_count(), sys.getswitchinterval()) == (0, before)
+    assert seen == [(True, YOUNG_OBJECTS, pytest.approx(SWITCH_SECONDS, rel=0.05))]
+    assert gc.get_freeze_count() == 0
+    assert (gc.get_threshold(), sys.getswitchinterval()) == before
 
 
 def test_it_ends_also_with_an_error():
-    before = sys.getswitchinterval()
+    before = gc.get_threshold(), sys.getswitchinterval()
     with pytest.raises(ValueError, match="broken"), set_for_work():
         raise ValueError("broken")
-    assert (gc.get_freeze_count(), sys.getswitchinterval()) == (0, before)
+    assert gc.get_freeze_count() == 0
+    assert (gc.get_threshold(), sys.getswitchinterval()) == before
 
 
 def test_a_program_that_has_set_it_for_itself_keeps_it_so():
     sys.setswitchinterval(0.0001)
+    gc.set_threshold(50_000, 5, 5)
     gc.freeze()
     with set_for_work():
         assert sys.getswitchinterval() == pytest.approx(0.0001, rel=0.05)
+        assert gc.get_threshold() == (50_000, 5, 5)
     assert gc.get_freeze_count() > 1000
     assert sys.getswitchinterval() == pytest.approx(0.0001, rel=0.05)
+
+
+def test_a_collector_that_is_switched_off_stays_so():
+    gc.set_threshold(0)
+    with set_for_work():
+        assert gc.get_threshold()[0] == 0
 
 
 def test_what_becomes_garbage_meanwhile_is_still_found():

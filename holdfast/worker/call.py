@@ -54,3 +54,14 @@ class Call(msgspec.Struct, eq=False, gc=False):
     @property
     def took_us(self) -> int:
         return int((time.monotonic() - self.started) * 1e6)
+
+
+def calls_of(pipeline: str, spec: StageSpec, leases: list[Lease], granted: float, start_by: float | None) -> list[Call]:
+    """The calls that serve these leases of one stage: one for each, or one for each batch."""
+    if spec.batch is None:
+        return [Call(pipeline, spec, [lease], granted, 0.0, start_by) for lease in leases]
+    size = spec.batch
+    together = [lease for lease in leases if not lease.alone]
+    groups = [together[at : at + size] for at in range(0, len(together), size)]
+    groups += [[lease] for lease in leases if lease.alone]
+    return [Call(pipeline, spec, group, granted, 0.0, start_by) for group in groups]

@@ -1,8 +1,11 @@
-"""Group commit: the one thread that talks to the database for all handlers.
+"""Group commit: one at a time talks to the database for all handlers.
 
 Finished attempts queue up while a commit is under way and go out with the next one; the same transaction claims the
 next work. Nothing waits on purpose: batches grow with load. An attempt is finished only when its commit is; until then
 the results are kept and the write is tried again for as long as it takes.
+
+There is a thread for it. A thread that ran quick handlers, and has nothing left to run, takes a turn itself instead of
+waking it: on a SQLite file only, where a commit does not wait for a server. docs/reasons/who-commits.md says why.
 """
 
 from __future__ import annotations
@@ -29,10 +32,11 @@ from holdfast.model.faults import describe
 from holdfast.model.layout import Layout
 from holdfast.model.states import State
 from holdfast.store import AtOnce, Store, Transaction
-from holdfast.worker.call import Call
+from holdfast.worker.call import Call, calls_of
 from holdfast.worker.cycle import Cycle, Cycles
 from holdfast.worker.errands import Errands
 from holdfast.worker.hand import Hand
+from holdfast.worker.inbox import Inbox
 from holdfast.worker.isolated import Offer
 from holdfast.worker.orders import MOST_WEIGHED, Order, Orders
 from holdfast.worker.pulse import Pulse
@@ -43,13 +47,13 @@ log = logging.getLogger("holdfast.worker")
 T = TypeVar("T")
 
 #: Looking up a member of an Enum is worth avoiding where every item passes.
-_DONE, _RETRY_LATER, _PENDING = State.DONE, State.RETRY_LATER, State.PENDING
+_DONE, _RETRY_LATER = State.DONE, State.RETRY_LATER
 
 #: Attempts that go into one transaction at most.
 MOST_SETTLED = 2000
-#: How many of them are enough to tell how long handlers take.
-LEARNT_FROM = 100
 COMPLAIN_SECONDS = 60.0
+#: What took longer, also of a stage that is quick as a rule, is worth waking somebody for.
+HELD_UP_US = 10_000
 
 
 class Committer:
@@ -67,6 +71,8 @@ class Committer:
         poll_seconds: float,
         pipelines: Sequence[str],
         held_by_guards: Callable[[], Collection[str]] = tuple,
+        *,
+        is_near: bool = False,
     ) -> None:
         self._store = store
         self._pulse = pulse
@@ -76,11 +82,14 @@ class Committer:
         self._promoter = promoter
         self._start_calls = start
         self._poll = poll_seconds
-        self._inbox: deque[Finished] = deque()
+        self._is_near = is_near
+        self._inbox = Inbox()
         self._errands = Errands(self._commit)
         self._orders = Orders(offer, hand, pipelines, held_by_guards, poll_seconds)
         self._cycles = Cycles(store, self._orders, hand)
-        self._bell = threading.Event()
+        #: Whoever has it makes rounds, and nobody else does.
+        self._turn = threading.Lock()
+        self._last_turn = 0.0
         self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
         self._look_at = 0.0
         #: What waits is claimed before anything else is seen to; unless nothing does, until this time.
@@ -91,6 +100,8 @@ class Committer:
         self._told: deque[int] = deque()
         self._claiming = True
         self._stopped = False
+        #: Whether the last round has started any calls.
+        self._started = False
         self.idle = False
         #: Set once nothing is left to do in the pipelines, here or anywhere.
         self.drained = threading.Event()
@@ -106,22 +117,51 @@ class Committer:
 
     def report(self, finished: list[Finished]) -> None:
         """Take over what a call came to."""
-        self._inbox.extend(finished)
-        if not self._bell.is_set():
-            self._bell.set()
+        self._inbox.put(finished, quietly=self._is_near and len(finished) == 1 and self._is_quick(finished[0]))
+
+    def out_of_work(self, is_free: Callable[[], bool]) -> bool:
+        """A thread that runs handlers has nothing left to run. If it is free for something else, it commits what was reported
+        quietly, and claims, here and now; else the thread for that is woken. True if there is something to run."""
+        if not self._inbox.is_quiet:
+            return False
+        if not is_free():
+            self._inbox.ring()
+            return False
+        if not self._turn.acquire(blocking=False):
+            return False  # whoever has it looks again
+        started = False
+        try:
+            if self.broken is None and not self._stopped:
+                self._careful_round()
+                started = self._started
+        finally:
+            self._turn.release()
+            if not started:
+                self._inbox.ring()  # what is left to wait for, and whether anything is, the thread sees to
+        return started
+
+    def _is_quick(self, one: Finished) -> bool:
+        """Whether this is nothing to wake anybody for: routine, of a stage that is known to be quick. Also if it was held up a
+        little, as happens where threads share the interpreter."""
+        return one.routine and one.took_us < HELD_UP_US and self._hand.is_quick(one.lease.stage)
+
+    def look(self, now: float) -> None:
+        """Called now and then while handlers run."""
+        if not self._turn.locked():
+            self._inbox.look(now, self._last_turn)
 
     def remember(self, memo: MemoWrite) -> Future[None]:
         """Write a memo with the next commit; the future tells when it is safe, or that the lease was lost."""
         future = self._errands.add(memo)
-        self._bell.set()
+        self._inbox.ring()
         return future
 
     def hand_back(self, calls: Sequence[Call], reason: str | None = None) -> None:
         """Release what these calls hold, unless they have just ended."""
         for call in calls:
             if call.end():
-                self._inbox.extend([Finished(lease, State.PENDING, error=reason) for lease in call.leases])
-        self._bell.set()
+                self._inbox.give([Finished(lease, State.PENDING, error=reason) for lease in call.leases])
+        self._inbox.ring()
 
     def news(self, stages: Collection[int] = ()) -> None:
         """There may be something to claim: in these stages, if any are named."""
@@ -132,16 +172,16 @@ class Committer:
             self._told.extend(stages)
         else:
             self._news = True
-        self._bell.set()
+        self._inbox.ring()
 
     def stop_claiming(self) -> None:
         self._claiming = False
-        self._bell.set()
+        self._inbox.ring()
 
     def stop(self) -> None:
         """End once everything reported so far is committed."""
         self._stopped = True
-        self._bell.set()
+        self._inbox.ring()
 
     def join(self, timeout_seconds: float) -> bool:
         """Wait for the end; False if it has not come by then, or there was no beginning."""
@@ -154,68 +194,80 @@ class Committer:
         """The store cannot be used any more."""
         self.broken = self.broken or error
         self._stopped = True
-        self._bell.set()
+        self._inbox.ring()
 
-    # The thread ---------------------------------------------------------------------------------------------------
+    # Whoever has the turn -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             while self.broken is None:
-                try:
-                    if not self._one_round():
-                        break
-                except StoreBroken as error:
-                    self.broken = error
-                except StoreError as error:
-                    self._complain(error)
-                    self._bell.wait(random.uniform(0.05, 0.5))
-                except Exception:
-                    log.exception("the committer stumbled and goes on")
-                    self._bell.wait(0.5)
-        except BaseException as error:
-            self.broken = HoldfastError(f"the thread that commits ended with {type(error).__name__}: {error}")
-            raise
+                with self._turn:
+                    wait = self._careful_round()
+                if wait is None:
+                    break
+                if self._inbox.is_quiet:
+                    # Whoever runs the rest of what is in hand takes the next turn, unless all of it has ended meanwhile.
+                    wait = self._poll if len(self._inbox) < len(self._hand) else 0.0
+                if wait:
+                    self._inbox.wait(wait)
+                    self.idle = False
+                    if time.monotonic() >= self._look_at:
+                        self._news = True
         finally:
             self.empty.set()
             self.drained.set()
-            self._store.close()
+            with self._turn:
+                self._store.close()
 
-    def _one_round(self) -> bool:
-        """One turn of the loop; False when it is over."""
+    def _careful_round(self) -> float | None:
+        """A round, whatever comes of it."""
+        try:
+            wait = self._one_round()
+            self._last_turn = time.monotonic()
+            return wait
+        except StoreBroken as error:
+            self.broken = error
+        except StoreError as error:
+            self._complain(error)
+            return random.uniform(0.05, 0.5)
+        except Exception:
+            log.exception("the committer stumbled and goes on")
+            return 0.5
+        except BaseException as error:
+            self.broken = HoldfastError(f"the thread that commits ended with {type(error).__name__}: {error}")
+            raise
+        return None
+
+    def _one_round(self) -> float | None:
+        """Commit what is there and claim; then, how long to wait for a reason to go on, or None when it is over."""
         # Asked before the inbox is looked into: what is reported before a stop is committed before the end.
         stopped = self._stopped
+        self._started = False
         if not self._pulse.trusted and not self._stopped:
-            self._bell.wait(0.05)
-            self._bell.clear()
-            return True
+            return 0.05
         if self._claiming and self._serve():
             self._orders.dry.clear()
         # Taken before the errands are run: what an attempt has asked to be remembered goes out before its end does, also
         # if its handler did not wait for it.
-        batch = self._take_inbox()
+        batch = self._inbox.take(MOST_SETTLED)
         try:
             self._errands.run()
             orders = self._next_orders(batch)
         except BaseException:
-            self._inbox.extendleft(reversed(batch))
+            self._inbox.put_back(batch)
             raise
         if batch or orders:
             self.idle = False
             self._settle(batch, orders)
-            return True
+            return 0.0
         if stopped:
-            return False
+            return None
         if self._opening_until and not len(self._hand):
             self._opening_until = 0.0
-            return True
+            return 0.0
         if not self._claiming and not len(self._hand):
             self.empty.set()
-        self._rest()
-        return True
-
-    def _take_inbox(self) -> list[Finished]:
-        take = self._inbox.popleft
-        return [take() for _ in range(min(len(self._inbox), MOST_SETTLED))]
+        return self._rest()
 
     def _next_orders(self, batch: Sequence[Finished]) -> list[Order]:
         """How many items of which stages to claim, in the transaction that ends these."""
@@ -265,7 +317,7 @@ class Committer:
                 self._settle_apart(finished, error)
                 return
             # Not committed, and nothing lost: it goes out with the next one.
-            self._inbox.extendleft(reversed(finished))
+            self._inbox.put_back(finished)
             raise
         except Exception as error:
             self._settle_apart(finished, error)
@@ -277,7 +329,7 @@ class Committer:
         """Something in this group cannot be saved: it must not take the rest along."""
         if not finished:
             log.error("nothing could be claimed", exc_info=error)
-            self._bell.wait(0.5)
+            time.sleep(0.5)
             return
         if len(finished) == 1:
             self._give_up(finished[0], error)
@@ -308,7 +360,7 @@ class Committer:
     def _deliver(self, finished: list[Finished], cycle: Cycle) -> None:
         now = time.monotonic()
         self._hand.drop(finished)
-        self._learn(finished)
+        self._hand.learn_from(finished)
         self._note(finished)
         known: dict[int, list[Lease]] = {}
         for lease in cycle.moved:
@@ -325,17 +377,9 @@ class Committer:
             self._orders.note(stage, blocked, cycle.at, now)
         calls = [call for stage, leases in known.items() for call in self._calls(stage, leases, now, cycle.began)]
         if calls:
+            self._started = True
             self._hand.take(calls)
             self._start_calls(calls)
-
-    def _learn(self, finished: Sequence[Finished]) -> None:
-        """How long the handlers of a stage take, per item."""
-        took: dict[int, list[float]] = {}
-        for one in finished[:: 1 + len(finished) // LEARNT_FROM]:
-            if one.state != _PENDING:
-                took.setdefault(one.lease.stage, []).append(one.took_us / one.share)
-        for stage, times in took.items():
-            self._hand.learn(stage, sum(times) / len(times) / 1e6, len(times))
 
     def _note(self, finished: Sequence[Finished]) -> None:
         """How these ended."""
@@ -358,13 +402,7 @@ class Committer:
         pipeline, spec = self._offer[stage]
         limit = self._known.hand_over_seconds(stage) if self._known is not None else None
         start_by = None if limit is None else granted + limit
-        if spec.batch is None:
-            return [Call(pipeline, spec, [lease], now, 0.0, start_by) for lease in leases]
-        size = spec.batch
-        together = [lease for lease in leases if not lease.alone]
-        groups = [together[at : at + size] for at in range(0, len(together), size)]
-        groups += [[lease] for lease in leases if lease.alone]
-        return [Call(pipeline, spec, group, now, start_by=start_by) for group in groups]
+        return calls_of(pipeline, spec, leases, now, start_by)
 
     def _give_up(self, one: Finished, error: Exception) -> None:
         """An attempt that cannot be saved as it is fails like one that raised; it must not hold up the others."""
@@ -382,7 +420,7 @@ class Committer:
         try:
             cycle = self._commit(lambda tx: self._cycle(tx, [one], []))
         except StoreError:
-            self._inbox.appendleft(one)
+            self._inbox.put_back([one])
             raise
         except Exception:
             # Nobody can say what is wrong with it. Let go, its lease is found by those who look for such.
@@ -406,23 +444,18 @@ class Committer:
     def _serve_at(self) -> float:
         return max(self._opening_until, min([service.due for service in self._services]))
 
-    def _rest(self) -> None:
-        """Nothing to do: see whether everything is done, then wait for a reason to go on."""
+    def _rest(self) -> float:
+        """Nothing to do: see whether everything is done, and how long to wait for a reason to go on."""
         if self._claiming and not len(self._hand) and not self.drained.is_set():
             if not self._store.read(lambda tx: unfinished(tx, list(self._offer))):
                 self.drained.set()
         if self._inbox or self._errands or self._stopped or ((self._news or self._told) and self._claiming):
-            return
+            return 0.0
         now = time.monotonic()
-        wake = min(self._look_at, self._orders.wake_at(), self._serve_at)
-        if not self._claiming:
-            wake = now + 0.1
+        wake = min(self._look_at, self._orders.wake_at(), self._serve_at) if self._claiming else now + 0.1
         self.idle = True
-        self._bell.wait(max(0.0, min(wake - now, self._poll)))
-        self._bell.clear()
-        self.idle = False
-        if time.monotonic() >= self._look_at:
-            self._news = True
+        # Never quite zero: that is to go on at once, and something else may be what is waited for.
+        return max(0.0001, min(wake - now, self._poll))
 
     def _complain(self, error: StoreError) -> None:
         now = time.monotonic()

@@ -6,9 +6,10 @@ could do. How much that is follows from how long the handlers of a stage take.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from holdfast.engine.finish import Finished
+from holdfast.model.states import State
 from holdfast.worker.call import Call
 
 #: Waiting calls should be started within this time.
@@ -18,15 +19,22 @@ MOST_AHEAD = 2000
 MOST_CLAIMED = 1000
 #: How much a new duration moves the average.
 WEIGHT = 0.2
+#: What takes less waits for nothing, and is over before a thread could be woken.
+QUICK_SECONDS = 0.0001
+#: So many of those that end together are enough to learn from.
+LEARNT_FROM = 100
+#: Looking up a member of an Enum is worth avoiding where every item passes.
+_PENDING = State.PENDING
 
 
 class Hand:
-    """The leases of this worker, from claim to commit. Used by the committer's thread; `pace` may be read by others."""
+    """The leases of this worker, from claim to commit. Used by whoever commits; `pace` and `is_quick` by others as well."""
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
         self._calls: dict[int, Call] = {}
         self._pace: dict[int, float] = {}
+        self._quick: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -48,11 +56,30 @@ class Hand:
             # A lease that moved on has this number too; it is taken again afterwards.
             self._calls.pop(one.lease.id, None)
 
-    def learn(self, stage: int, took_seconds: float, calls: int = 1) -> None:
-        """So many calls of this stage took so long per item, on average."""
+    def learn_from(self, finished: Sequence[Finished]) -> None:
+        """How long handlers take, from what they have just done."""
+        took: dict[int, list[float]] = {}
+        for one in finished[:: 1 + len(finished) // LEARNT_FROM]:
+            if one.state != _PENDING:
+                took.setdefault(one.lease.stage, []).append(one.took_us / one.share / 1e6)
+        for stage, times in took.items():
+            self._learn(stage, times)
+
+    def _learn(self, stage: int, times: list[float]) -> None:
+        """Calls of this stage took so many seconds per item."""
         old = self._pace.get(stage)
-        weight = 1 - (1 - WEIGHT) ** calls
-        self._pace[stage] = took_seconds if old is None else old + weight * (took_seconds - old)
+        weight = 1 - (1 - WEIGHT) ** len(times)
+        mean = sum(times) / len(times)
+        self._pace[stage] = mean if old is None else old + weight * (mean - old)
+        # By the middle one: some are always held up, where threads share the interpreter.
+        if sorted(times)[len(times) // 2] < QUICK_SECONDS:
+            self._quick.add(stage)
+        else:
+            self._quick.discard(stage)
+
+    def is_quick(self, stage: int) -> bool:
+        """Whether handlers of this stage are known to be quick, as a rule."""
+        return stage in self._quick
 
     def pace(self, stage: int) -> float | None:
         """Seconds per item at this stage, as far as is known."""

@@ -22,6 +22,9 @@ log = logging.getLogger("holdfast.worker")
 
 Report = Callable[[Call, list[Finished]], None]
 MayStart = Callable[[Call], bool]
+#: Told that there is nothing left to run, and how to learn whether the thread is free for something else; True if it is
+#: worth looking again.
+OutOfWork = Callable[[Callable[[], bool]], bool]
 
 #: How long a cancelled handler may take to clean up before it is given up.
 PATIENCE_SECONDS = 1.0
@@ -29,16 +32,21 @@ PATIENCE_SECONDS = 1.0
 BLOCKED_SECONDS = 1.0
 #: Loops given up on; beyond, the process is not fit to go on.
 MOST_LOST = 8
+#: After so many calls that did not wait for anything, a lane lets the loop turn.
+IN_A_ROW = 500
 
 
 class Lanes:
     """Runs calls of async handlers, at most `width` at a time."""
 
-    def __init__(self, runner: Runner, width: int, report: Report, may_start: MayStart) -> None:
+    def __init__(
+        self, runner: Runner, width: int, report: Report, may_start: MayStart, out_of_work: OutOfWork
+    ) -> None:  # fmt: skip
         self._runner = runner
         self._width = width
         self._report = report
         self._may_start = may_start
+        self._out_of_work = out_of_work
         self._calls: deque[Call] = deque()
         self._loop: _Loop | None = None
         self._lost = 0
@@ -52,7 +60,9 @@ class Lanes:
         """Run these as soon as there is a lane."""
         self._calls.extend(calls)
         if self._loop is None:
-            self._loop = _Loop(self._runner, self._width, self._report, self._may_start, self._calls)
+            self._loop = _Loop(
+                self._runner, self._width, self._report, self._may_start, self._out_of_work, self._calls
+            )  # fmt: skip
         self._loop.wake()
 
     def withdraw(self) -> list[Call]:
@@ -89,11 +99,20 @@ class Lanes:
 class _Loop:
     """One event loop and its lanes. Calls that wait are shared with the loop that may come after it."""
 
-    def __init__(self, runner: Runner, width: int, report: Report, may_start: MayStart, calls: deque[Call]) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        width: int,
+        report: Report,
+        may_start: MayStart,
+        out_of_work: OutOfWork,
+        calls: deque[Call],
+    ) -> None:
         self._runner = runner
         self._width = width
         self._report = report
         self._may_start = may_start
+        self._out_of_work = out_of_work
         self._calls = calls
         self._idle: list[asyncio.Future[None]] = []
         self._lanes: set[asyncio.Task[None]] = set()
@@ -202,10 +221,17 @@ class _Loop:
 
     async def _lane(self) -> None:
         me = asyncio.current_task()
+        left = IN_A_ROW
         while True:
+            left -= 1
+            if not left:
+                left = IN_A_ROW
+                await asyncio.sleep(0)
             try:
                 call = self._calls.popleft()
             except IndexError:
+                if self._out_of_work(self._is_free):
+                    continue
                 waiter = self._loop.create_future()
                 self._idle.append(waiter)
                 await waiter
@@ -222,6 +248,10 @@ class _Loop:
                 self._report(call, finished)
             elif call.abandoned:
                 return  # another lane has this one's place
+
+    def _is_free(self) -> bool:
+        """Whether nothing in this loop waits for anything: no handler, and no task that one has left behind."""
+        return not self._running and len(asyncio.all_tasks(self._loop)) <= len(self._lanes)
 
     def _broken_off(self, call: Call, error: BaseException) -> list[Finished]:
         if self._closing and isinstance(error, asyncio.CancelledError):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast.engine.finish import Finished
 from holdfast.worker.call import Call
+from holdfast.worker.hand import Hand
 from holdfast.worker.runner import Runner
 from holdfast.worker.staff import Staff
 
@@ -23,6 +24,9 @@ log = logging.getLogger("holdfast.worker")
 
 #: A bundle is meant to take about this long.
 BUNDLE_SECONDS = 0.005
+#: Calls that are quick wait for nothing: other threads would only take the interpreter from each other. So many of them
+#: are a bundle.
+QUICK_BUNDLE = 1000
 #: A call that runs longer than this does not keep the rest of its bundle waiting.
 PATIENCE_SECONDS = 0.01
 #: Threads given up on, per thread that works; beyond, the process is not fit to go on.
@@ -30,19 +34,28 @@ MOST_LOST = 4
 
 Report = Callable[[Call, list[Finished]], None]
 MayStart = Callable[[Call], bool]
+#: Told that there is nothing left to run, and how to learn whether the thread is free for something else.
+OutOfWork = Callable[[Callable[[], bool]], bool]
 
 
 class Threads:
     """Runs calls of sync handlers, at most `width` at a time."""
 
     def __init__(
-        self, runner: Runner, width: int, report: Report, may_start: MayStart, pace: Callable[[Call], float | None]
+        self,
+        runner: Runner,
+        width: int,
+        report: Report,
+        may_start: MayStart,
+        out_of_work: OutOfWork,
+        hand: Hand,
     ) -> None:
         self._runner = runner
         self._width = width
         self._report = report
         self._may_start = may_start
-        self._pace = pace
+        self._out_of_work = out_of_work
+        self._hand = hand
         self._bundles: queue.SimpleQueue[deque[Call] | None] = queue.SimpleQueue()
         self._running: dict[int, tuple[Call, deque[Call]]] = {}
         self._staff = Staff("holdfast-handler", width, self._serve)
@@ -102,14 +115,21 @@ class Threads:
         bundles: list[deque[Call]] = []
         room = 0.0
         for call in calls:
-            pace = self._pace(call)
-            cost = BUNDLE_SECONDS if pace is None or call.leases[0].alone else pace * len(call.leases)
+            cost = self._expected(call)
             if cost > room or not bundles:
                 bundles.append(deque())
                 room = BUNDLE_SECONDS
             bundles[-1].append(call)
             room -= cost
         return bundles
+
+    def _expected(self, call: Call) -> float:
+        """How much of a bundle a call takes up, in seconds."""
+        first = call.leases[0]
+        pace = self._hand.pace(first.stage)
+        if pace is None or first.alone:
+            return BUNDLE_SECONDS
+        return BUNDLE_SECONDS / QUICK_BUNDLE if self._hand.is_quick(first.stage) else pace * len(call.leases)
 
     def _give_up(self, thread: int, call: Call) -> None:
         call.close()
@@ -130,6 +150,8 @@ class Threads:
     def _serve(self) -> None:
         me = threading.get_ident()
         while True:
+            if self._bundles.empty():
+                self._out_of_work(self._is_free)
             bundle = self._bundles.get()
             if bundle is None:
                 return
@@ -154,6 +176,10 @@ class Threads:
                     return  # another thread has this one's place
                 else:
                     self._running.pop(me, None)
+
+    def _is_free(self) -> bool:
+        """Whether no other thread is at work, which could go on while one does something else."""
+        return not self._running
 
 
 def _emptied(bundle: deque[Call]) -> list[Call]:

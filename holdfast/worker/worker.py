@@ -202,20 +202,17 @@ class Worker:
                 "the clock of this process is %s behind what is in the store: leases do not depend on it, but times that are "
                 "shown, and retries that others have asked for, do", spoken(behind / 1e6),
             )  # fmt: skip
+        is_near = self._store.driver.far is None
         # A child must not inherit an open SQLite file: it would trust locks it does not have.
         self._store.close()
         self._reader.close()
         runner = Runner(self)
         self._hand = Hand(settings.concurrency)
         self._isolated = Isolated(runner, self, self._offer, settings.concurrency, self._report, self._may_start)
-        self._lanes = Lanes(runner, settings.concurrency, self._report, self._may_start)
+        self._lanes = Lanes(runner, settings.concurrency, self._report, self._may_start, self._out_of_work)
         self._threads = Threads(
-            runner,
-            settings.concurrency,
-            self._report,
-            self._may_start,
-            lambda call: self._hand.pace(call.leases[0].stage),
-        )
+            runner, settings.concurrency, self._report, self._may_start, self._out_of_work, self._hand
+        )  # fmt: skip
         self._pulse = Pulse(
             self._store.another(Limits(ANSWER_SECONDS, self._idle)), self._new_identity, list(self._offer), self._facts,
             wants_news=lambda: self._committer.idle, on_news=lambda stages: self._committer.news(stages),
@@ -236,7 +233,7 @@ class Worker:
         ]
         self._committer = Committer(
             writer, self._pulse, self._offer, self._hand, services, promoter, self._start_calls,
-            settings.poll_seconds, [spec.name for spec in self._pipelines], self._guarding.held,
+            settings.poll_seconds, [spec.name for spec in self._pipelines], self._guarding.held, is_near=is_near,
         )  # fmt: skip
         self._company = Company(
             self._companions,
@@ -344,8 +341,12 @@ class Worker:
                 self._progress.pop((lease.item, call.spec.name), None)
         self._committer.report(finished)
 
+    def _out_of_work(self, is_free: Callable[[], bool]) -> bool:
+        return self._committer.out_of_work(is_free)
+
     def _look(self) -> None:
         now = time.monotonic()
+        self._committer.look(now)
         self._threads.look(now)
         self._lanes.look(now)
         self._isolated.look(now)

@@ -1,0 +1,75 @@
+"""The inbox: what handlers have come to, until it is committed, and the bell for those who do that.
+
+To wake a thread and let it have a thousand small things costs more than what it does with them, and on another core they
+all have to be fetched first. So quick handlers report quietly: nobody is woken, and whoever runs them commits what has
+gathered once there is nothing left to run. What was reported quietly does not wait for long: if the next handler is slow,
+the thread that commits is woken after all.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from holdfast.engine.finish import Finished
+
+#: So long may what was reported quietly lie here.
+QUIET_SECONDS = 0.05
+
+
+class Inbox:
+    """Filled by any thread, emptied by the one whose turn it is to commit."""
+
+    def __init__(self) -> None:
+        self._finished: deque[Finished] = deque()
+        self._bell = threading.Event()
+        #: Since when something has lain here of which nobody was told; and whether somebody was told of something.
+        self._quiet_since = 0.0
+        self._told = False
+
+    def __len__(self) -> int:
+        return len(self._finished)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether something lies here, and nobody was told of any of it."""
+        return self._quiet_since > 0 and not self._told
+
+    def put(self, finished: Sequence[Finished], *, quietly: bool) -> None:
+        """What a call came to. Quietly: whoever reports it will soon say that there is nothing left to run."""
+        self._finished.extend(finished)
+        if quietly:
+            if not self._quiet_since:
+                self._quiet_since = time.monotonic()
+            return
+        self._told = True
+        if not self._bell.is_set():
+            self._bell.set()
+
+    def put_back(self, finished: Sequence[Finished]) -> None:
+        """These could not be committed: they come first again."""
+        self._finished.extendleft(reversed(finished))
+
+    def give(self, finished: Iterable[Finished]) -> None:
+        """Nobody has run these: they go back."""
+        self._finished.extend(finished)
+
+    def take(self, most: int) -> list[Finished]:
+        self._quiet_since, self._told = 0.0, False
+        take = self._finished.popleft
+        return [take() for _ in range(min(len(self._finished), most))]
+
+    def look(self, now: float, since: float) -> None:
+        """Tell the thread that commits of what has been lying here for too long; what came before a time, since then."""
+        if self._quiet_since and now - max(self._quiet_since, since) > QUIET_SECONDS:
+            self.ring()
+
+    def ring(self) -> None:
+        self._bell.set()
+
+    def wait(self, seconds: float) -> None:
+        """Until somebody rings."""
+        self._bell.wait(seconds)
+        self._bell.clear()

@@ -1,0 +1,170 @@
+"""Who commits: a thread of its own or, on a SQLite file, whoever has run quick handlers and has nothing left to run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Context, Item, Pipeline, points
+from holdfast.engine.claim import Lease
+from holdfast.engine.finish import Finished
+from holdfast.model.states import State
+from holdfast.worker.inbox import QUIET_SECONDS, Inbox
+from holdfast.worker.lanes import IN_A_ROW
+from tests.support.bench import Bench
+from tests.support.kinds import keys
+from tests.support.waiting import wait_for
+
+COMMITTER, LOOP, THREAD = "holdfast-committer", "holdfast-loop", "holdfast-handler"
+
+
+def one_stage(work: Callable[..., Any]) -> Pipeline:
+    pipeline = Pipeline("p")
+    pipeline.stage(name="work")(work)
+    return pipeline
+
+
+@pytest.fixture
+def committers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The threads that have committed ended attempts or claims of a worker, one after another."""
+    names: list[str] = []
+    monkeypatch.setattr(
+        points, "listener", lambda point: names.append(threading.current_thread().name) if point == "claim.after" else None
+    )
+    return names
+
+
+async def quick_async(item: Item, ctx: Context) -> None:
+    return None
+
+
+def quick_sync(item: Item, ctx: Context) -> None:
+    return None
+
+
+# The inbox ------------------------------------------------------------------------------------------------------------
+
+
+def ended() -> list[Finished]:
+    return [Finished(Lease(1, 1, 1, 1, 0, 0, "k", "{}", 0), State.DONE)]
+
+
+def test_nothing_is_quiet_once_somebody_was_told_of_something():
+    inbox = Inbox()
+    inbox.put(ended(), quietly=True)
+    assert inbox.is_quiet and not inbox._bell.is_set()
+    inbox.put(ended(), quietly=False)
+    inbox.put(ended(), quietly=True)
+    assert not inbox.is_quiet and inbox._bell.is_set()
+    assert len(inbox.take(2)) == 2 and len(inbox) == 1
+
+
+def test_what_was_reported_quietly_does_not_lie_there_for_long():
+    inbox = Inbox()
+    now = time.monotonic()
+    inbox.look(now + 1, now)
+    inbox.put(ended(), quietly=True)
+    inbox.look(time.monotonic() + QUIET_SECONDS / 2, now)
+    # There was a turn just now: whoever had it leaves time for another.
+    inbox.look(time.monotonic() + 2 * QUIET_SECONDS, time.monotonic() + 2 * QUIET_SECONDS)
+    assert not inbox._bell.is_set()
+    inbox.look(time.monotonic() + 2 * QUIET_SECONDS, now)
+    assert inbox._bell.is_set()
+
+
+# A worker -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("work", "own"), [(quick_async, LOOP), (quick_sync, THREAD)], ids=["async", "sync"])
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_who_runs_quick_handlers_commits_them(run: Bench, committers: list[str], work: Callable[..., Any], own: str):
+    ran = run(one_stage(work), keys(8000), poll_seconds=2.0)
+    assert ran.states("work") == {"done": 8000}
+    # Not every time: it must be known first that they are quick, and the thread that commits wakes by itself as well.
+    assert set(committers) == {COMMITTER, own}
+
+
+@pytest.mark.parametrize("work", [quick_async, quick_sync], ids=["async", "sync"])
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_a_server_is_waited_for_by_the_thread_that_commits(run: Bench, committers: list[str], work: Callable[..., Any]):
+    run(one_stage(work), keys(3000))
+    assert set(committers) == {COMMITTER}
+
+
+@pytest.mark.parametrize("kind", ["sync", "async", "blocks the loop"])
+def test_quick_results_are_saved_while_a_handler_after_them_is_slow(run: Bench, kind: str):
+    """Nobody was woken for them, and whoever would commit them is busy for as long as it likes."""
+    go_on = threading.Event()
+
+    def sync(item: Item, ctx: Context) -> None:
+        if item.key == "slow":
+            go_on.wait(20)
+
+    async def waits(item: Item, ctx: Context) -> None:
+        while item.key == "slow" and not go_on.is_set():
+            await asyncio.sleep(0.01)
+
+    async def blocks(item: Item, ctx: Context) -> None:
+        sync(item, ctx)
+
+    work = {"sync": sync, "async": waits, "blocks the loop": blocks}[kind]
+    with run.serving(one_stage(work), [*keys(500), "slow"], concurrency=1) as (_, ran):
+        wait_for(lambda: ran.states("work") == {"done": 500, "in_progress": 1})
+        go_on.set()
+        wait_for(lambda: ran.states("work") == {"done": 501})
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_task_that_a_handler_left_behind_is_not_held_up_by_commits(run: Bench, committers: list[str]):
+    left: list[asyncio.Task[None]] = []
+    over = threading.Event()
+
+    async def tick() -> None:
+        while not over.is_set():
+            await asyncio.sleep(0.001)
+
+    async def work(item: Item, ctx: Context) -> None:
+        if not left:
+            left.append(asyncio.create_task(tick()))
+
+    ran = run(one_stage(work), keys(3000))
+    over.set()
+    assert ran.states("work") == {"done": 3000}
+    assert set(committers) == {COMMITTER}
+
+
+def test_effects_never_run_in_the_event_loop(run: Bench):
+    """Some items are quick and have none: a commit of theirs must not take the others along in the wrong thread."""
+    seen: list[str] = []
+
+    def effect(connection: Any) -> None:
+        with pytest.raises(RuntimeError):
+            asyncio.get_running_loop()
+        seen.append(threading.current_thread().name)
+
+    async def work(item: Item, ctx: Context) -> None:
+        if int(item.key.rpartition("-")[2]) % 50 == 0:
+            ctx.effect(effect)
+
+    ran = run(one_stage(work), keys(2000))
+    assert ran.states("work") == {"done": 2000}
+    assert set(seen) == {COMMITTER} and len(seen) >= 40
+
+
+def test_the_loop_turns_however_much_there_is_to_do(run: Bench):
+    """A handler asks for something to be done soon; it is, long before the last item."""
+    when: list[int] = []
+    count = [0]
+
+    async def work(item: Item, ctx: Context) -> None:
+        count[0] += 1
+        if count[0] == 100:
+            asyncio.get_running_loop().call_soon(lambda: when.append(count[0]))
+
+    run(one_stage(work), keys(6000), concurrency=4)
+    assert when and when[0] <= 100 + 4 * IN_A_ROW

@@ -2,10 +2,7 @@
 
 Finished attempts queue up while a commit is under way and go out with the next one; the same transaction claims the
 next work. Nothing waits on purpose: batches grow with load. An attempt is finished only when its commit is; until then
-the results are kept and the write is tried again for as long as it takes.
-
-There is a thread for it. A thread that ran quick handlers, and has nothing left to run, takes a turn itself instead of
-waking it: on a SQLite file only, where a commit does not wait for a server. docs/reasons/who-commits.md says why.
+the results are kept and the write is tried again for as long as it takes. Who makes the rounds: `turns.py`.
 """
 
 from __future__ import annotations
@@ -41,6 +38,7 @@ from holdfast.worker.isolated import Offer
 from holdfast.worker.orders import MOST_WEIGHED, Order, Orders
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.services import Promoter, Service
+from holdfast.worker.turns import OVER, Round, Turns
 
 log = logging.getLogger("holdfast.worker")
 
@@ -87,10 +85,7 @@ class Committer:
         self._errands = Errands(self._commit)
         self._orders = Orders(offer, hand, pipelines, held_by_guards, poll_seconds)
         self._cycles = Cycles(store, self._orders, hand)
-        #: Whoever has it makes rounds, and nobody else does.
-        self._turn = threading.Lock()
-        self._last_turn = 0.0
-        self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
+        self._turns = Turns(self._inbox, self._careful_round, hand.__len__, poll_seconds, self._end)
         self._look_at = 0.0
         #: What waits is claimed before anything else is seen to; unless nothing does, until this time.
         self._opening_until = time.monotonic() + poll_seconds
@@ -100,8 +95,8 @@ class Committer:
         self._told: deque[int] = deque()
         self._claiming = True
         self._stopped = False
-        #: Whether the last round has started any calls.
         self._started = False
+        #: There is nothing to do but to wait for news.
         self.idle = False
         #: Set once nothing is left to do in the pipelines, here or anywhere.
         self.drained = threading.Event()
@@ -113,32 +108,16 @@ class Committer:
     # What other threads call --------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._thread.start()
+        self._turns.start()
 
     def report(self, finished: list[Finished]) -> None:
         """Take over what a call came to."""
         self._inbox.put(finished, quietly=self._is_near and len(finished) == 1 and self._is_quick(finished[0]))
 
     def out_of_work(self, is_free: Callable[[], bool]) -> bool:
-        """A thread that runs handlers has nothing left to run. If it is free for something else, it commits what was reported
-        quietly, and claims, here and now; else the thread for that is woken. True if there is something to run."""
-        if not self._inbox.is_quiet:
-            return False
-        if not is_free():
-            self._inbox.ring()
-            return False
-        if not self._turn.acquire(blocking=False):
-            return False  # whoever has it looks again
-        started = False
-        try:
-            if self.broken is None and not self._stopped:
-                self._careful_round()
-                started = self._started
-        finally:
-            self._turn.release()
-            if not started:
-                self._inbox.ring()  # what is left to wait for, and whether anything is, the thread sees to
-        return started
+        """A thread that runs handlers has nothing left to run, and may be free for something else. True if there is something
+        to run now."""
+        return self._turns.out_of_work(is_free)
 
     def _is_quick(self, one: Finished) -> bool:
         """Whether this is nothing to wake anybody for: routine, of a stage that is known to be quick. Also if it was held up a
@@ -147,8 +126,7 @@ class Committer:
 
     def look(self, now: float) -> None:
         """Called now and then while handlers run."""
-        if not self._turn.locked():
-            self._inbox.look(now, self._last_turn)
+        self._turns.look(now)
 
     def remember(self, memo: MemoWrite) -> Future[None]:
         """Write a memo with the next commit; the future tells when it is safe, or that the lease was lost."""
@@ -185,10 +163,7 @@ class Committer:
 
     def join(self, timeout_seconds: float) -> bool:
         """Wait for the end; False if it has not come by then, or there was no beginning."""
-        if self._thread.ident is None:
-            return False
-        self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
+        return self._turns.join(timeout_seconds)
 
     def fail(self, error: Exception) -> None:
         """The store cannot be used any more."""
@@ -198,58 +173,46 @@ class Committer:
 
     # Whoever has the turn -------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        try:
-            while self.broken is None:
-                with self._turn:
-                    wait = self._careful_round()
-                if wait is None:
-                    break
-                if self._inbox.is_quiet:
-                    # Whoever runs the rest of what is in hand takes the next turn, unless all of it has ended meanwhile.
-                    wait = self._poll if len(self._inbox) < len(self._hand) else 0.0
-                if wait:
-                    self._inbox.wait(wait)
-                    self.idle = False
-                    if time.monotonic() >= self._look_at:
-                        self._news = True
-        finally:
-            self.empty.set()
-            self.drained.set()
-            with self._turn:
-                self._store.close()
-
-    def _careful_round(self) -> float | None:
+    def _careful_round(self, by_thread: bool) -> Round:
         """A round, whatever comes of it."""
+        if self.broken is not None:
+            return OVER
         try:
-            wait = self._one_round()
-            self._last_turn = time.monotonic()
-            return wait
+            wait = self._one_round(by_thread)
+            return Round(wait, self._started)
         except StoreBroken as error:
             self.broken = error
+            return OVER
         except StoreError as error:
             self._complain(error)
-            return random.uniform(0.05, 0.5)
+            return Round(random.uniform(0.05, 0.5), failed=True)
         except Exception:
             log.exception("the committer stumbled and goes on")
-            return 0.5
+            return Round(0.5, failed=True)
         except BaseException as error:
             self.broken = HoldfastError(f"the thread that commits ended with {type(error).__name__}: {error}")
             raise
-        return None
 
-    def _one_round(self) -> float | None:
+    def _end(self) -> None:
+        self.empty.set()
+        self.drained.set()
+        self._store.close()
+
+    def _one_round(self, by_thread: bool) -> float | None:
         """Commit what is there and claim; then, how long to wait for a reason to go on, or None when it is over."""
         # Asked before the inbox is looked into: what is reported before a stop is committed before the end.
         stopped = self._stopped
-        self._started = False
+        self._started = self.idle = False
         if not self._pulse.trusted and not self._stopped:
             return 0.05
+        if time.monotonic() >= self._look_at:
+            self._news = True
         if self._claiming and self._serve():
             self._orders.dry.clear()
         # Taken before the errands are run: what an attempt has asked to be remembered goes out before its end does, also
         # if its handler did not wait for it.
-        batch = self._inbox.take(MOST_SETTLED)
+        # Only the thread runs effects.
+        batch = self._inbox.take(MOST_SETTLED, routine=not by_thread)
         try:
             self._errands.run()
             orders = self._next_orders(batch)
@@ -257,7 +220,6 @@ class Committer:
             self._inbox.put_back(batch)
             raise
         if batch or orders:
-            self.idle = False
             self._settle(batch, orders)
             return 0.0
         if stopped:

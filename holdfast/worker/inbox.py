@@ -56,10 +56,16 @@ class Inbox:
         """Nobody has run these: they go back."""
         self._finished.extend(finished)
 
-    def take(self, most: int) -> list[Finished]:
+    def take(self, most: int, *, routine: bool = False) -> list[Finished]:
+        """The first of what lies here; only what is routine, if so wanted."""
         self._quiet_since, self._told = 0.0, False
         take = self._finished.popleft
-        return [take() for _ in range(min(len(self._finished), most))]
+        taken = [take() for _ in range(min(len(self._finished), most))]
+        if routine and (others := [one for one in taken if not one.routine]):
+            self.put_back(others)
+            self._told = True
+            taken = [one for one in taken if one.routine]
+        return taken
 
     def look(self, now: float, since: float) -> None:
         """Tell the thread that commits of what has been lying here for too long; what came before a time, since then."""

@@ -150,7 +150,7 @@ class Threads:
     def _serve(self) -> None:
         me = threading.get_ident()
         while True:
-            if self._bundles.empty():
+            if self._bundles.empty() and not self._others_follow():
                 self._out_of_work(self._is_free)
             bundle = self._bundles.get()
             if bundle is None:
@@ -176,6 +176,11 @@ class Threads:
                     return  # another thread has this one's place
                 else:
                     self._running.pop(me, None)
+
+    def _others_follow(self) -> bool:
+        """Whether other threads run quick calls, and will be out of work in a moment: the last of them says so."""
+        stages = [call.leases[0].stage for call, _ in list(self._running.values())]
+        return bool(stages) and all(self._hand.is_quick(stage) for stage in stages)
 
     def _is_free(self) -> bool:
         """Whether no other thread is at work, which could go on while one does something else."""

@@ -65,7 +65,7 @@ def test_where_the_time_of_a_step_goes_is_shown(sync: list[str], tmp_path: Path)
     command = [sys.executable, "-m", "benchmarks.where", "--items", "200", "--stages", "2", "--only", "sqlite", *sync]
     ended = subprocess.run([*command, "--folder", str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
-    for part in ("the thread that commits", "save outcomes", "move leases on", "handlers", "statement insert_outcomes"):
+    for part in ("the thread that commits", "save outcomes", "move leases on", "handlers", "statement insert_routine"):
         assert part in ended.stdout
     assert list(tmp_path.iterdir()) == []
 

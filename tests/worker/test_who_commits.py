@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from holdfast.engine.finish import Finished
 from holdfast.model.states import State
 from holdfast.worker.inbox import QUIET_SECONDS, Inbox
 from holdfast.worker.lanes import IN_A_ROW
+from holdfast.worker.turns import OVER, Round, Turns
 from tests.support.bench import Bench
 from tests.support.kinds import keys
 from tests.support.waiting import wait_for
@@ -64,6 +65,18 @@ def test_nothing_is_quiet_once_somebody_was_told_of_something():
     assert len(inbox.take(2)) == 2 and len(inbox) == 1
 
 
+def test_who_takes_only_what_is_routine_leaves_the_rest_to_those_who_were_told():
+    inbox = Inbox()
+    [plain], [odd], [late] = ended(), ended(), ended()
+    plain.routine = late.routine = True
+    inbox.put([plain], quietly=True)
+    inbox.put([odd], quietly=False)
+    inbox.put([late], quietly=True)
+    assert inbox.take(10, routine=True) == [plain, late]
+    assert not inbox.is_quiet and inbox._bell.is_set()
+    assert inbox.take(10) == [odd]
+
+
 def test_what_was_reported_quietly_does_not_lie_there_for_long():
     inbox = Inbox()
     now = time.monotonic()
@@ -77,16 +90,119 @@ def test_what_was_reported_quietly_does_not_lie_there_for_long():
     assert inbox._bell.is_set()
 
 
+# Turns ----------------------------------------------------------------------------------------------------------------
+
+
+class Rounds:
+    """Rounds that take what lies in an inbox, and note who made them."""
+
+    def __init__(self) -> None:
+        self.inbox = Inbox()
+        self.made: list[tuple[str, bool, int]] = []
+        self.held = 1
+        self.starts = False
+        self.over = False
+        self.turns = Turns(self.inbox, self.make, lambda: self.held, 60.0, lambda: self.made.append(("end", True, 0)))
+
+    def make(self, by_thread: bool) -> Round:
+        taken = self.inbox.take(100)
+        self.made.append((threading.current_thread().name, by_thread, len(taken)))
+        return OVER if self.over else Round(0.0 if taken else 60.0, started=self.starts)
+
+
+@pytest.fixture
+def rounds() -> Iterator[Rounds]:
+    made = Rounds()
+    yield made
+    made.over = True
+    made.inbox.ring()
+    if made.turns._thread.ident is not None:
+        assert made.turns.join(10)
+        assert made.made[-1] == ("end", True, 0)
+
+
+ME = threading.current_thread().name
+
+
+def test_who_is_out_of_work_makes_the_round_itself(rounds: Rounds):
+    rounds.starts = True
+    rounds.inbox.put(ended(), quietly=True)
+    assert rounds.turns.out_of_work(lambda: True)
+    assert rounds.made == [(ME, False, 1)]
+    assert not rounds.inbox._bell.is_set()
+
+
+def test_a_round_that_started_nothing_wakes_the_thread(rounds: Rounds):
+    rounds.inbox.put(ended(), quietly=True)
+    assert not rounds.turns.out_of_work(lambda: True)
+    assert rounds.made == [(ME, False, 1)] and rounds.inbox._bell.is_set()
+
+
+def test_who_is_not_free_wakes_the_thread(rounds: Rounds):
+    rounds.inbox.put(ended(), quietly=True)
+    assert not rounds.turns.out_of_work(lambda: False)
+    assert rounds.made == [] and rounds.inbox._bell.is_set()
+
+
+def test_nobody_makes_a_round_for_what_somebody_was_told_of(rounds: Rounds):
+    assert not rounds.turns.out_of_work(lambda: True)
+    rounds.inbox.put(ended(), quietly=False)
+    assert not rounds.turns.out_of_work(lambda: True)
+    assert rounds.made == []
+
+
+def test_what_is_reported_while_another_has_the_turn_is_not_forgotten(rounds: Rounds):
+    """The reporter finds the turn taken and leaves. The thread, which has it, looks again before it sleeps."""
+    make, first = rounds.turns._make_round, threading.Event()
+
+    def reported_meanwhile(by_thread: bool) -> Round:
+        done = make(by_thread)
+        if not first.is_set():
+            rounds.inbox.put(ended(), quietly=True)
+            assert not rounds.turns.out_of_work(lambda: True)
+            first.set()
+        return done
+
+    rounds.turns._make_round = reported_meanwhile
+    rounds.turns.start()
+    wait_for(lambda: (COMMITTER, True, 1) in rounds.made)
+
+
+def test_the_thread_leaves_the_next_turn_to_those_who_still_run_something(rounds: Rounds):
+    """It sleeps on what was reported quietly while more is in hand, until somebody looks or rings."""
+    rounds.held = 2
+    rounds.inbox.put(ended(), quietly=True)
+    make = rounds.turns._make_round
+
+    def reported_meanwhile(by_thread: bool) -> Round:
+        done = make(by_thread)
+        if len(rounds.made) == 1:
+            rounds.inbox.put(ended(), quietly=True)
+        return done
+
+    rounds.turns._make_round = reported_meanwhile
+    rounds.turns.start()
+    wait_for(lambda: len(rounds.made) == 1 and not rounds.turns._turn.locked())
+    rounds.turns.look(time.monotonic())
+    assert len(rounds.inbox) == 1 and len(rounds.made) == 1
+    rounds.turns.look(time.monotonic() + 2 * QUIET_SECONDS)
+    wait_for(lambda: (COMMITTER, True, 1) in rounds.made[1:])
+
+
 # A worker -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("work", "own"), [(quick_async, LOOP), (quick_sync, THREAD)], ids=["async", "sync"])
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_who_runs_quick_handlers_commits_them(run: Bench, committers: list[str], work: Callable[..., Any], own: str):
-    ran = run(one_stage(work), keys(8000), poll_seconds=2.0)
-    assert ran.states("work") == {"done": 8000}
-    # Not every time: it must be known first that they are quick, and the thread that commits wakes by itself as well.
-    assert set(committers) == {COMMITTER, own}
+    # On a busy machine some calls are held up, and the thread that commits is woken for them.
+    for number in range(1, 11):
+        ran = run(one_stage(work), [f"{number}-{key}" for key in keys(4000)], poll_seconds=2.0)
+        assert ran.states("work") == {"done": number * 4000}
+        assert set(committers) <= {COMMITTER, own}
+        if own in committers:
+            return
+    raise AssertionError("nobody but the thread that commits has committed anything")
 
 
 @pytest.mark.parametrize("work", [quick_async, quick_sync], ids=["async", "sync"])
@@ -103,7 +219,7 @@ def test_quick_results_are_saved_while_a_handler_after_them_is_slow(run: Bench, 
 
     def sync(item: Item, ctx: Context) -> None:
         if item.key == "slow":
-            go_on.wait(20)
+            go_on.wait(90)
 
     async def waits(item: Item, ctx: Context) -> None:
         while item.key == "slow" and not go_on.is_set():
@@ -114,7 +230,7 @@ def test_quick_results_are_saved_while_a_handler_after_them_is_slow(run: Bench, 
 
     work = {"sync": sync, "async": waits, "blocks the loop": blocks}[kind]
     with run.serving(one_stage(work), [*keys(500), "slow"], concurrency=1) as (_, ran):
-        wait_for(lambda: ran.states("work") == {"done": 500, "in_progress": 1})
+        wait_for(lambda: ran.states("work") == {"done": 500, "in_progress": 1}, timeout=60)
         go_on.set()
         wait_for(lambda: ran.states("work") == {"done": 501})
 

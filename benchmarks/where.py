@@ -4,7 +4,7 @@
 
 One worker, handlers that do nothing. A line is CPU of its thread per step, and, for what waits for the database, the time
 from call to answer; lines below another are part of it. On SQLite such handlers are committed by the thread that ran them:
-its line has transactions in it. Measuring costs about a microsecond per step itself.
+its line has rounds in it. Measuring costs about a microsecond per step itself.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ from holdfast.worker.committer import Committer
 from holdfast.worker.cycle import Cycles
 from holdfast.worker.lanes import _Loop
 from holdfast.worker.threads import Threads
+from holdfast.worker.turns import Turns
 
 #: Who is measured, under which name, and how far in it stands.
 PARTS: tuple[tuple[Any, str, str, int], ...] = (
-    (Committer, "_run", "the thread that commits", 0),
+    (Turns, "_run", "the thread that commits", 0),
+    (_Loop, "_serve", "the event loop with its handlers", 0),
+    (Threads, "_serve", "threads with handlers", 0),
+    (Committer, "_one_round", "a round, in any of these", 0),
     (Write, "run", "a transaction", 1),
     (Committer, "_cycle", "what it does", 2),
     (complete, "end_leases", "end leases", 3),
@@ -37,8 +41,6 @@ PARTS: tuple[tuple[Any, str, str, int], ...] = (
     (Cycles, "_claim", "claim", 3),
     (Transaction, "flush", "counts and events", 2),
     (Committer, "_deliver", "hand out calls", 1),
-    (_Loop, "_serve", "the event loop with its handlers", 0),
-    (Threads, "_serve", "threads with handlers", 0),
 )
 
 

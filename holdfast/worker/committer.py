@@ -50,6 +50,8 @@ _DONE, _RETRY_LATER = State.DONE, State.RETRY_LATER
 #: Attempts that go into one transaction at most.
 MOST_SETTLED = 2000
 COMPLAIN_SECONDS = 60.0
+#: With fewer in hand there is no crowd to spare, and nobody waits for a commit in the wrong thread.
+MANY = 100
 #: What took longer, also of a stage that is quick as a rule, is worth waking somebody for.
 HELD_UP_US = 10_000
 
@@ -112,7 +114,8 @@ class Committer:
 
     def report(self, finished: list[Finished]) -> None:
         """Take over what a call came to."""
-        self._inbox.put(finished, quietly=self._is_near and len(finished) == 1 and self._is_quick(finished[0]))
+        many = self._is_near and len(self._hand) >= MANY
+        self._inbox.put(finished, quietly=many and len(finished) == 1 and self._is_quick(finished[0]))
 
     def out_of_work(self, is_free: Callable[[], bool]) -> bool:
         """A thread that runs handlers has nothing left to run, and may be free for something else. True if there is something
@@ -177,6 +180,9 @@ class Committer:
         """A round, whatever comes of it."""
         if self.broken is not None:
             return OVER
+        self.idle = False
+        if not self._pulse.trusted and not self._stopped:
+            return Round(0.05, failed=True)
         try:
             wait = self._one_round(by_thread)
             return Round(wait, self._started)
@@ -202,9 +208,7 @@ class Committer:
         """Commit what is there and claim; then, how long to wait for a reason to go on, or None when it is over."""
         # Asked before the inbox is looked into: what is reported before a stop is committed before the end.
         stopped = self._stopped
-        self._started = self.idle = False
-        if not self._pulse.trusted and not self._stopped:
-            return 0.05
+        self._started = False
         if time.monotonic() >= self._look_at:
             self._news = True
         if self._claiming and self._serve():
@@ -215,7 +219,7 @@ class Committer:
         batch = self._inbox.take(MOST_SETTLED, routine=not by_thread)
         try:
             self._errands.run()
-            orders = self._next_orders(batch)
+            orders = self._next_orders(batch, by_thread)
         except BaseException:
             self._inbox.put_back(batch)
             raise
@@ -231,7 +235,7 @@ class Committer:
             self.empty.set()
         return self._rest()
 
-    def _next_orders(self, batch: Sequence[Finished]) -> list[Order]:
+    def _next_orders(self, batch: Sequence[Finished], by_thread: bool) -> list[Order]:
         """How many items of which stages to claim, in the transaction that ends these."""
         if not self._claiming:
             return []
@@ -252,7 +256,12 @@ class Committer:
             self._look_at = time.monotonic() + self._poll * random.uniform(0.8, 1.2)
         ending = Counter([one.lease.stage for one in batch])
         orders = self._orders.next(self._known, time.monotonic(), ending)
-        return [self._weighed(order) if self._orders.needs_weighing(order) else order for order in orders]
+        weighty = [order for order in orders if self._orders.needs_weighing(order)]
+        if weighty and not by_thread:
+            # To weigh is to wait for functions of the user's.
+            self._inbox.ring()
+            return [order for order in orders if order not in weighty]
+        return [self._weighed(order) if order in weighty else order for order in orders]
 
     def _weighed(self, order: Order) -> Order:
         """Where items differ in what they use, the next ones are looked at before they are claimed."""
@@ -297,8 +306,13 @@ class Committer:
             self._give_up(finished[0], error)
             return
         log.warning("a group of %d attempts could not be saved together, each is saved alone: %s", len(finished), error)
-        for one in finished:
-            self._settle([one], [])
+        for place, one in enumerate(finished):
+            try:
+                self._settle([one], [])
+            except StoreError:
+                # It has gone back itself; those after it must not be forgotten.
+                self._inbox.give(finished[place + 1 :])
+                raise
 
     def _cycle(self, tx: Transaction, finished: list[Finished], orders: Sequence[Order]) -> Cycle:
         return self._cycles.run(tx, self._pulse.identity.id, finished, orders, goes_on=self._claiming)
@@ -339,7 +353,7 @@ class Committer:
             self._orders.note(stage, blocked, cycle.at, now)
         calls = [call for stage, leases in known.items() for call in self._calls(stage, leases, now, cycle.began)]
         if calls:
-            self._started = True
+            self._started = all(self._hand.is_quick(stage) for stage in known)
             self._hand.take(calls)
             self._start_calls(calls)
 

@@ -231,6 +231,8 @@ class _Loop:
                 call = self._calls.popleft()
             except IndexError:
                 if self._out_of_work(self._is_free):
+                    left = IN_A_ROW
+                    await asyncio.sleep(0)
                     continue
                 waiter = self._loop.create_future()
                 self._idle.append(waiter)

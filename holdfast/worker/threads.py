@@ -114,8 +114,12 @@ class Threads:
     def _bundled(self, calls: Sequence[Call]) -> list[deque[Call]]:
         bundles: list[deque[Call]] = []
         room = 0.0
+        stage, usual = 0, BUNDLE_SECONDS
         for call in calls:
-            cost = self._expected(call)
+            first = call.leases[0]
+            if first.stage != stage:
+                stage, usual = first.stage, self._usual(first.stage)
+            cost = BUNDLE_SECONDS if first.alone else usual * len(call.leases)
             if cost > room or not bundles:
                 bundles.append(deque())
                 room = BUNDLE_SECONDS
@@ -123,13 +127,12 @@ class Threads:
             room -= cost
         return bundles
 
-    def _expected(self, call: Call) -> float:
-        """How much of a bundle a call takes up, in seconds."""
-        first = call.leases[0]
-        pace = self._hand.pace(first.stage)
-        if pace is None or first.alone:
-            return BUNDLE_SECONDS
-        return BUNDLE_SECONDS / QUICK_BUNDLE if self._hand.is_quick(first.stage) else pace * len(call.leases)
+    def _usual(self, stage: int) -> float:
+        """How much of a bundle an item of this stage takes up, in seconds."""
+        if self._hand.is_quick(stage):
+            return BUNDLE_SECONDS / QUICK_BUNDLE
+        pace = self._hand.pace(stage)
+        return BUNDLE_SECONDS if pace is None else pace
 
     def _give_up(self, thread: int, call: Call) -> None:
         call.close()
@@ -179,7 +182,7 @@ class Threads:
 
     def _others_follow(self) -> bool:
         """Whether other threads run quick calls, and will be out of work in a moment: the last of them says so."""
-        stages = [call.leases[0].stage for call, _ in list(self._running.values())]
+        stages = [call.leases[0].stage for call, _ in list(self._running.values()) if not call.is_over]
         return bool(stages) and all(self._hand.is_quick(stage) for stage in stages)
 
     def _is_free(self) -> bool:

@@ -11,7 +11,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from holdfast.worker.inbox import Inbox
+from holdfast.worker.inbox import QUIET_SECONDS, Inbox
+
+#: The thread looks for itself after this time, whoever should have come.
+MOST_SECONDS = 1.0
 
 
 class Round(NamedTuple):
@@ -19,7 +22,7 @@ class Round(NamedTuple):
 
     #: How long to sleep until somebody rings; None when it is over.
     wait_seconds: float | None
-    #: Whether it has started any calls.
+    #: It has started calls, all of them quick: whoever runs them will soon be out of work again.
     started: bool = False
     #: It went wrong, and is not to be repeated before that time.
     failed: bool = False
@@ -46,7 +49,8 @@ class Turns:
         self._end = end
         #: Whoever has it makes a round, and nobody else does.
         self._turn = threading.Lock()
-        self._last = 0.0
+        #: When the last round ended, and whether it was not the thread that made it.
+        self._last, self._lent = 0.0, False
         self._over = False
         self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
 
@@ -81,8 +85,13 @@ class Turns:
         return started
 
     def look(self, now: float) -> None:
-        """Wake the thread for what was reported quietly, if nobody has come for it."""
-        if not self._turn.locked():
+        """Wake the thread for what was reported quietly, if nobody has come for it; and after a round that another made, if no
+        other followed: it may know of more to do."""
+        if self._turn.locked():
+            return
+        if self._lent and now - self._last > QUIET_SECONDS:
+            self._inbox.ring()
+        else:
             self._inbox.look(now, self._last)
 
     def _run(self) -> None:
@@ -95,7 +104,7 @@ class Turns:
                 wait = done.wait_seconds
                 if self._inbox.is_quiet and not done.failed:
                     # Whoever runs the rest of what is in hand takes the next turn, unless all of it has ended meanwhile.
-                    wait = self._poll if len(self._inbox) < self._held() else 0.0
+                    wait = min(self._poll, MOST_SECONDS) if len(self._inbox) < self._held() else 0.0
                 if wait:
                     self._inbox.wait(wait)
         finally:
@@ -105,5 +114,5 @@ class Turns:
 
     def _one(self, by_thread: bool) -> Round:
         done = self._make_round(by_thread)
-        self._last = time.monotonic()
+        self._last, self._lent = time.monotonic(), not by_thread
         return done

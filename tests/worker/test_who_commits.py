@@ -13,7 +13,9 @@ import pytest
 from holdfast import Context, Item, Pipeline, points
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished
+from holdfast.errors import StoreConflict
 from holdfast.model.states import State
+from holdfast.worker.committer import Committer
 from holdfast.worker.inbox import QUIET_SECONDS, Inbox
 from holdfast.worker.lanes import IN_A_ROW
 from holdfast.worker.turns import OVER, Round, Turns
@@ -132,6 +134,17 @@ def test_who_is_out_of_work_makes_the_round_itself(rounds: Rounds):
     assert not rounds.inbox._bell.is_set()
 
 
+def test_after_a_round_of_another_the_thread_is_woken_if_none_follows(rounds: Rounds):
+    """What was started may turn out to be slow, and the round may have known of more to do."""
+    rounds.starts = True
+    rounds.inbox.put(ended(), quietly=True)
+    assert rounds.turns.out_of_work(lambda: True)
+    rounds.turns.look(time.monotonic())
+    assert not rounds.inbox._bell.is_set()
+    rounds.turns.look(time.monotonic() + 2 * QUIET_SECONDS)
+    assert rounds.inbox._bell.is_set()
+
+
 def test_a_round_that_started_nothing_wakes_the_thread(rounds: Rounds):
     rounds.inbox.put(ended(), quietly=True)
     assert not rounds.turns.out_of_work(lambda: True)
@@ -210,6 +223,24 @@ def test_who_runs_quick_handlers_commits_them(run: Bench, committers: list[str],
 def test_a_server_is_waited_for_by_the_thread_that_commits(run: Bench, committers: list[str], work: Callable[..., Any]):
     run(one_stage(work), keys(3000))
     assert set(committers) == {COMMITTER}
+
+
+def test_while_a_group_is_saved_one_by_one_trouble_with_one_loses_none_of_the_others(monkeypatch: pytest.MonkeyPatch):
+    committer = Committer.__new__(Committer)
+    committer._inbox = Inbox()
+    group = [one for _ in range(4) for one in ended()]
+    saved: list[Finished] = []
+
+    def settle(self: Committer, finished: list[Finished], orders: list[Any]) -> None:
+        if finished[0] is group[1]:
+            self._inbox.put_back(finished)
+            raise StoreConflict("another was first")
+        saved.extend(finished)
+
+    monkeypatch.setattr(Committer, "_settle", settle)
+    with pytest.raises(StoreConflict):
+        committer._settle_apart(group, ValueError("no"))
+    assert saved == group[:1] and committer._inbox.take(10) == group[1:]
 
 
 @pytest.mark.parametrize("kind", ["sync", "async", "blocks the loop"])

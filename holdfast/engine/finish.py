@@ -139,6 +139,9 @@ def input_hash(data_hash: str, inputs: Mapping[int, str]) -> str:
     """What a stage was given: the item's data, and what the stages before it had put out."""
     if not inputs:
         return data_hash
+    if len(inputs) == 1:
+        [(stage, output)] = inputs.items()
+        return codec.digest_of(f"{data_hash} {stage}:{output}".encode())
     outputs = " ".join([f"{stage}:{output}" for stage, output in sorted(inputs.items())])
     return codec.digest_of(f"{data_hash} {outputs}".encode())
 

@@ -123,9 +123,9 @@ class Committer:
         return self._turns.out_of_work(is_free)
 
     def _is_quick(self, one: Finished) -> bool:
-        """Whether this is nothing to wake anybody for: routine, of a stage that is known to be quick. Also if it was held up a
-        little, as happens where threads share the interpreter."""
-        return one.routine and one.took_us < HELD_UP_US and self._hand.is_quick(one.lease.stage)
+        """Whether this is nothing to wake anybody for: routine, of a stage that is not known to be slow. Also if it was held up
+        a little, as happens where threads share the interpreter."""
+        return one.routine and one.took_us < HELD_UP_US and self._hand.may_be_quick(one.lease.stage)
 
     def look(self, now: float) -> None:
         """Called now and then while handlers run."""
@@ -217,6 +217,7 @@ class Committer:
         # if its handler did not wait for it.
         # Only the thread runs effects.
         batch = self._inbox.take(MOST_SETTLED, routine=not by_thread)
+        self._hand.learn_from(batch)
         try:
             self._errands.run()
             orders = self._next_orders(batch, by_thread)
@@ -336,7 +337,6 @@ class Committer:
     def _deliver(self, finished: list[Finished], cycle: Cycle) -> None:
         now = time.monotonic()
         self._hand.drop(finished)
-        self._hand.learn_from(finished)
         self._note(finished)
         known: dict[int, list[Lease]] = {}
         for lease in cycle.moved:
@@ -353,7 +353,7 @@ class Committer:
             self._orders.note(stage, blocked, cycle.at, now)
         calls = [call for stage, leases in known.items() for call in self._calls(stage, leases, now, cycle.began)]
         if calls:
-            self._started = all(self._hand.is_quick(stage) for stage in known)
+            self._started = all(self._hand.may_be_quick(stage) for stage in known)
             self._hand.take(calls)
             self._start_calls(calls)
 

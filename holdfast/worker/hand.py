@@ -77,6 +77,10 @@ class Hand:
         else:
             self._quick.discard(stage)
 
+    def may_be_quick(self, stage: int) -> bool:
+        """Whether handlers of this stage are not known to be slow."""
+        return stage in self._quick or stage not in self._pace
+
     def is_quick(self, stage: int) -> bool:
         """Whether handlers of this stage are known to be quick, as a rule."""
         return stage in self._quick

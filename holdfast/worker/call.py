@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from holdfast.engine.claim import Lease
+from holdfast.engine.finish import Finished
 from holdfast.model.stage import StageSpec
 from holdfast.worker.context import Context
 
@@ -65,3 +66,14 @@ def calls_of(pipeline: str, spec: StageSpec, leases: list[Lease], granted: float
     groups = [together[at : at + size] for at in range(0, len(together), size)]
     groups += [[lease] for lease in leases if lease.alone]
     return [Call(pipeline, spec, group, granted, 0.0, start_by) for group in groups]
+
+
+# What whoever runs calls is given, be it an event loop, threads or processes.
+
+#: What a call came to.
+Report = Callable[[Call, list[Finished]], None]
+#: Whether a call that waited may begin now.
+MayStart = Callable[[Call], bool]
+#: Told that there is nothing left to run, and how to learn whether the thread is free for something else; True if it is
+#: worth looking again.
+OutOfWork = Callable[[Callable[[], bool]], bool]

@@ -53,7 +53,7 @@ class Inbox:
         self._finished.extendleft(reversed(finished))
 
     def give(self, finished: Iterable[Finished]) -> None:
-        """Nobody has run these: they go back."""
+        """More of what is to be written; whoever has it sees to the bell."""
         self._finished.extend(finished)
 
     def take(self, most: int, *, routine: bool = False) -> list[Finished]:

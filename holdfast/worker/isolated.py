@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -24,7 +24,7 @@ from holdfast.model import codec
 from holdfast.model.stage import StageSpec
 from holdfast.model.states import Alone, State
 from holdfast.worker import wire
-from holdfast.worker.call import Call
+from holdfast.worker.call import Call, MayStart, Report
 from holdfast.worker.context import Surroundings
 from holdfast.worker.nursery import Nursery, NurseryFailed, kill_all_of
 from holdfast.worker.runner import Runner
@@ -32,8 +32,6 @@ from holdfast.worker.staff import Staff
 
 log = logging.getLogger("holdfast.worker")
 
-Report = Callable[[Call, list[Finished]], None]
-MayStart = Callable[[Call], bool]
 #: Pipeline and stage by stage number.
 Offer = Mapping[int, tuple[str, StageSpec]]
 

@@ -12,19 +12,13 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from holdfast.engine.finish import Finished
-from holdfast.worker.call import Call
+from holdfast.worker.call import Call, MayStart, OutOfWork, Report
 from holdfast.worker.runner import Runner
 
 log = logging.getLogger("holdfast.worker")
-
-Report = Callable[[Call, list[Finished]], None]
-MayStart = Callable[[Call], bool]
-#: Told that there is nothing left to run, and how to learn whether the thread is free for something else; True if it is
-#: worth looking again.
-OutOfWork = Callable[[Callable[[], bool]], bool]
 
 #: How long a cancelled handler may take to clean up before it is given up.
 PATIENCE_SECONDS = 1.0

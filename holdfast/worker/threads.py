@@ -12,10 +12,9 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from holdfast.engine.finish import Finished
-from holdfast.worker.call import Call
+from holdfast.worker.call import Call, MayStart, OutOfWork, Report
 from holdfast.worker.hand import Hand
 from holdfast.worker.runner import Runner
 from holdfast.worker.staff import Staff
@@ -31,11 +30,6 @@ QUICK_BUNDLE = 1000
 PATIENCE_SECONDS = 0.01
 #: Threads given up on, per thread that works; beyond, the process is not fit to go on.
 MOST_LOST = 4
-
-Report = Callable[[Call, list[Finished]], None]
-MayStart = Callable[[Call], bool]
-#: Told that there is nothing left to run, and how to learn whether the thread is free for something else.
-OutOfWork = Callable[[Callable[[], bool]], bool]
 
 
 class Threads:

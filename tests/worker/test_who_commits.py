@@ -253,8 +253,8 @@ def test_quick_results_are_saved_while_a_handler_after_them_is_slow(run: Bench, 
             go_on.wait(90)
 
     async def waits(item: Item, ctx: Context) -> None:
-        while item.key == "slow" and not go_on.is_set():
-            await asyncio.sleep(0.01)
+        if item.key == "slow":
+            await asyncio.to_thread(go_on.wait, 90)
 
     async def blocks(item: Item, ctx: Context) -> None:
         sync(item, ctx)
@@ -268,19 +268,13 @@ def test_quick_results_are_saved_while_a_handler_after_them_is_slow(run: Bench, 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_task_that_a_handler_left_behind_is_not_held_up_by_commits(run: Bench, committers: list[str]):
-    left: list[asyncio.Task[None]] = []
-    over = threading.Event()
-
-    async def tick() -> None:
-        while not over.is_set():
-            await asyncio.sleep(0.001)
+    left: list[asyncio.Task[bool]] = []
 
     async def work(item: Item, ctx: Context) -> None:
         if not left:
-            left.append(asyncio.create_task(tick()))
+            left.append(asyncio.create_task(asyncio.Event().wait()))
 
     ran = run(one_stage(work), keys(3000))
-    over.set()
     assert ran.states("work") == {"done": 3000}
     assert set(committers) == {COMMITTER}
 

@@ -15,6 +15,7 @@ from benchmarks.child import Facts, Order, cpu_seconds, main, most_memory_mb
 from benchmarks.sending import send_each
 from benchmarks.steady import steady_rate
 from holdfast import Holdfast, Pipeline
+from holdfast.model.states import State
 from holdfast.worker import Settings
 
 NAME = "bench"
@@ -64,42 +65,42 @@ def drain(order: Order) -> Facts:
     """Take every item through; the time runs from the worker's start until the last of them is committed."""
     with app_of(order, _paced(order) if order.rate else None) as app:
         worker = app.worker(settings_of(order))
-        over = threading.Event()
-        watcher = _Watcher(lambda: sum(worker.committer.done.values()), over)
+        done = _Noted()
+
+        def note_from_here() -> None:
+            worker.committer.done = done.after(worker.committer.done)
+
         order.ready()
         spent, began = cpu_seconds(), now()
         # The first tick comes when the parts of the worker are made; there is no second one.
-        worker.run(until_drained=True, on_tick=watcher.start, tick_seconds=1e6)
-        over.set()
-        watcher.join()
+        worker.run(until_drained=True, on_tick=note_from_here, tick_seconds=1e6)
         states = [stage["states"] for stage in app.status()[0]["stages"]]
         if states != [{"done": order.items}] * order.stages:
             raise SystemExit(f"not every item is done: {states}")
     return {
         "began": began,
-        "ended": max(watcher.changed_at, began),
-        "cpu_seconds": watcher.cpu_then - spent,
+        "ended": max(done.changed_at, began),
+        "cpu_seconds": max(done.cpu_then - spent, 0.0),
         "memory_mb": most_memory_mb(),
     }
 
 
-class _Watcher(threading.Thread):
-    """Notes when a count has last changed. That a worker knows of an end which another process made takes it a poll."""
+class _Noted(dict[State, int]):
+    """Counts of a worker, and when one of them has last changed: right after a commit. That a worker knows of an end which
+    another process made takes it a poll."""
 
-    def __init__(self, count: Callable[[], int], over: threading.Event) -> None:
-        super().__init__(daemon=True)
-        self._count = count
-        self._over = over
-        self.changed_at = 0.0
+    changed_at = 0.0
+    cpu_then = 0.0
+
+    def after(self, counts: dict[State, int]) -> _Noted:
+        """The same counts, noted from here on."""
+        self.update(counts)
         self.cpu_then = cpu_seconds()
+        return self
 
-    def run(self) -> None:
-        seen, going = 0, True
-        while going:
-            going = not self._over.wait(0.005)
-            count = self._count()
-            if count != seen:
-                seen, self.changed_at, self.cpu_then = count, now(), cpu_seconds()
+    def __setitem__(self, state: State, count: int) -> None:
+        super().__setitem__(state, count)
+        self.changed_at, self.cpu_then = now(), cpu_seconds()
 
 
 def drain_some(order: Order) -> Facts:

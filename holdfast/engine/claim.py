@@ -74,10 +74,13 @@ class Lease(msgspec.Struct, eq=False, gc=False):
 
     def moved_on(self, stage: int, now: int, result: str | None, output_hash: str | None) -> Lease:
         """The same lease at the next stage, which knows what this one put out."""
-        results = self.results if result is None else {**self.results, self.stage: result}
+        if result is None:
+            results = self.results
+        else:
+            results = {**self.results, self.stage: result} if self.results else {self.stage: result}
         return Lease(
             self.id, self.item, stage, 1, 0, 0, self.key, self.data, now, results,
-            {self.stage: output_hash or ""}, 1, self.data_hash,
+            {self.stage: output_hash or ""}, 1, self._data_hash,
         )  # fmt: skip
 
 

@@ -83,6 +83,8 @@ class Committer:
         self._start_calls = start
         self._poll = poll_seconds
         self._is_near = is_near
+        #: Whether so much is in hand that quick results may wait for whoever ran their handlers.
+        self._crowded = False
         self._inbox = Inbox()
         self._errands = Errands(self._commit)
         self._orders = Orders(offer, hand, pipelines, held_by_guards, poll_seconds)
@@ -114,8 +116,7 @@ class Committer:
 
     def report(self, finished: list[Finished]) -> None:
         """Take over what a call came to."""
-        many = self._is_near and len(self._hand) >= MANY
-        self._inbox.put(finished, quietly=many and len(finished) == 1 and self._is_quick(finished[0]))
+        self._inbox.put(finished, quietly=self._crowded and len(finished) == 1 and self._is_quick(finished[0]))
 
     def out_of_work(self, is_free: Callable[[], bool]) -> bool:
         """A thread that runs handlers has nothing left to run, and may be free for something else. True if there is something
@@ -355,6 +356,8 @@ class Committer:
         if calls:
             self._started = all(self._hand.may_be_quick(stage) for stage in known)
             self._hand.take(calls)
+        self._crowded = self._is_near and len(self._hand) >= MANY
+        if calls:
             self._start_calls(calls)
 
     def _note(self, finished: Sequence[Finished]) -> None:

@@ -311,7 +311,7 @@ def _received(call: Call, lease: Lease, told: dict[str, Any]) -> Finished:
     effects = [Effect(_at(module, name), tuple(args)) for module, name, args in told.pop("effects")]
     return Finished(
         lease,
-        waited_us=call.waited_us,
+        waited_us=call.times_us()[1],
         **{
             **told,
             "state": State(told["state"]),

@@ -119,16 +119,18 @@ class Runner:
         return [self._retry(call, lease, text, trace, len(call.leases)) for lease in call.leases]
 
     def _open(self, call: Call) -> tuple[Any, Context | BatchContext]:
-        for lease in call.leases:
-            if lease.unsure is not None:
-                raise UsageError(lease.unsure)
-        call.contexts = contexts = [self._context(call, lease) for lease in call.leases]
+        """What the handler is called with."""
         if call.spec.batch is None:
-            return contexts[0].item, contexts[0]
+            context = self._context(call, call.leases[0])
+            call.contexts = (context,)
+            return context.item, context
+        call.contexts = contexts = [self._context(call, lease) for lease in call.leases]
         batch = BatchContext(contexts)
         return batch.items, batch
 
     def _context(self, call: Call, lease: Lease) -> Context:
+        if lease.unsure is not None:
+            raise UsageError(lease.unsure)
         item = Item(call.pipeline, lease.key, lease.read_data())
         return Context(item, lease.attempt, None, self._around, lease, call.spec, self._forks)
 
@@ -207,9 +209,10 @@ class Runner:
 
     def _complete(self, finished: Finished, call: Call) -> bool:
         """Add what the call knows: how long it took, and what its handler has said on the way; True if it said anything."""
-        finished.took_us, finished.waited_us = call.took_us, call.waited_us
-        finished.share = len(call.leases)
+        finished.took_us, finished.waited_us = call.times_us()
         contexts = call.contexts
+        if len(call.leases) > 1:
+            finished.share = len(call.leases)
         if not contexts:
             return False
         context = contexts[0] if len(contexts) == 1 else contexts[call.leases.index(finished.lease)]

@@ -339,6 +339,8 @@ class Worker:
         if self._progress:
             for lease in call.leases:
                 self._progress.pop((lease.item, call.spec.name), None)
+        # Whatever was said in them is in the report: what a handler was given goes at once, not with the commit.
+        call.contexts = ()
         self._committer.report(finished)
 
     def _out_of_work(self, is_free: Callable[[], bool]) -> bool:

@@ -154,7 +154,9 @@ class Committer:
             self._told.extend(stages)
         else:
             self._news = True
-        self._inbox.ring()
+        if self.idle:
+            # Else there will be another round in a moment, which sees to it: most news of a busy worker is its own.
+            self._inbox.ring()
 
     def stop_claiming(self) -> None:
         self._claiming = False
@@ -428,11 +430,12 @@ class Committer:
         if self._claiming and not len(self._hand) and not self.drained.is_set():
             if not self._store.read(lambda tx: unfinished(tx, list(self._offer))):
                 self.drained.set()
+        # Before a last look: what comes after it rings.
+        self.idle = True
         if self._inbox or self._errands or self._stopped or ((self._news or self._told) and self._claiming):
             return 0.0
         now = time.monotonic()
         wake = min(self._look_at, self._orders.wake_at(), self._serve_at) if self._claiming else now + 0.1
-        self.idle = True
         # Never quite zero: that is to go on at once, and something else may be what is waited for.
         return max(0.0001, min(wake - now, self._poll))
 

@@ -76,6 +76,9 @@ class Inbox:
         self._bell.set()
 
     def wait(self, seconds: float) -> None:
-        """Until somebody rings."""
+        """Until somebody rings, or has rung since the last time that was heard."""
         self._bell.wait(seconds)
+
+    def hear(self) -> None:
+        """Whatever anybody has rung for up to now is about to be looked at."""
         self._bell.clear()

@@ -98,6 +98,7 @@ class Turns:
         try:
             while True:
                 with self._turn:
+                    self._inbox.hear()
                     done = self._one(True)
                 if done.wait_seconds is None:
                     break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,8 +17,11 @@ from holdfast.engine.finish import Finished
 from holdfast.errors import StoreConflict
 from holdfast.model.states import State
 from holdfast.worker.committer import Committer
+from holdfast.worker.errands import Errands
+from holdfast.worker.hand import Hand
 from holdfast.worker.inbox import QUIET_SECONDS, Inbox
 from holdfast.worker.lanes import IN_A_ROW
+from holdfast.worker.orders import Orders
 from holdfast.worker.turns import OVER, Round, Turns
 from tests.support.bench import Bench
 from tests.support.kinds import keys
@@ -200,6 +204,89 @@ def test_the_thread_leaves_the_next_turn_to_those_who_still_run_something(rounds
     assert len(rounds.inbox) == 1 and len(rounds.made) == 1
     rounds.turns.look(time.monotonic() + 2 * QUIET_SECONDS)
     wait_for(lambda: (COMMITTER, True, 1) in rounds.made[1:])
+
+
+def test_what_has_been_heard_does_not_wake_the_thread_again(rounds: Rounds, monkeypatch: pytest.MonkeyPatch):
+    """It was told of the first result, and has taken it. Of the next one, reported meanwhile, nobody was to be told."""
+    rounds.held = 2
+    rounds.inbox.put(ended(), quietly=False)
+    make, wait = rounds.turns._make_round, Inbox.wait
+    woken_by: list[bool] = []
+
+    def reported_meanwhile(by_thread: bool) -> Round:
+        done = make(by_thread)
+        if len(rounds.made) == 1:
+            rounds.inbox.put(ended(), quietly=True)
+        return done
+
+    def watched(inbox: Inbox, seconds: float) -> None:
+        woken_by.append(inbox._bell.is_set())
+        wait(inbox, seconds)
+
+    rounds.turns._make_round = reported_meanwhile
+    monkeypatch.setattr(Inbox, "wait", watched)
+    rounds.turns.start()
+    wait_for(lambda: bool(woken_by))
+    assert woken_by == [False] and len(rounds.inbox) == 1
+
+
+# News -----------------------------------------------------------------------------------------------------------------
+
+
+class AtTheLastMoment(deque[int]):
+    """Nothing, and whoever makes sure of it is told of news at that very moment."""
+
+    def __init__(self, committer: Committer) -> None:
+        super().__init__()
+        self._committer = committer
+
+    def __len__(self) -> int:
+        self._committer.news()
+        return 0
+
+
+def resting() -> Committer:
+    """A committer that has nothing to do, as far as rest and news go."""
+    committer = Committer.__new__(Committer)
+    committer._inbox, committer._errands, committer._told = Inbox(), Errands(lambda work: None), deque()
+    committer._news = committer._stopped = committer.idle = False
+    committer._claiming, committer._hand, committer.drained = True, Hand(1), threading.Event()
+    committer.drained.set()
+    return committer
+
+
+def test_a_busy_worker_is_not_woken_by_news_and_does_not_rest_on_it():
+    """Most of it is its own: every commit is news on SQLite."""
+    committer = resting()
+    committer.news()
+    assert not committer._inbox._bell.is_set()
+    assert committer._rest() == 0.0
+
+
+def test_an_idle_worker_is_woken_by_news():
+    committer = resting()
+    committer.idle = True
+    committer.news()
+    assert committer._inbox._bell.is_set()
+
+
+def test_news_between_the_last_look_and_the_rest_wakes_the_worker():
+    committer = resting()
+    committer._told = AtTheLastMoment(committer)
+    committer._look_at = committer._opening_until = time.monotonic() + 60
+    committer._services, committer._poll = [Idle()], 60.0
+    committer._orders = Orders({}, committer._hand, [], tuple, 60.0)
+    assert committer._rest() > 0
+    assert committer._inbox._bell.is_set()
+
+
+class Idle:
+    """A service that is never due."""
+
+    due = float("inf")
+
+    def one_pass(self) -> bool:
+        raise AssertionError("not due")
 
 
 # A worker -------------------------------------------------------------------------------------------------------------

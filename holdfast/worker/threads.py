@@ -1,8 +1,8 @@
 """Sync handlers: threads that take calls from one queue.
 
-Waking a thread costs more than most short handlers, so calls of a stage known to be quick travel in bundles. A bundle
-whose call turns out to be slow is broken up, and a call that outruns its timeout is given up: its thread gets no more
-work, another takes its place, and whatever it still says is too late.
+Waking a thread costs more than most short handlers, so calls of a stage known to be quick travel in bundles, and one
+thread runs them. A bundle whose call turns out to be slow is broken up, and there are more threads. A call that outruns
+its timeout is given up: its thread gets no more work, another takes its place, and whatever it still says is too late.
 """
 
 from __future__ import annotations
@@ -63,11 +63,12 @@ class Threads:
 
     def submit(self, calls: Sequence[Call]) -> None:
         """Run these as soon as there is a thread."""
-        bundles = self._bundled(calls)
-        for bundle in bundles:
+        for bundle in self._bundled(calls):
             self._bundles.put(bundle)
+        # What may be quick is over before another thread has begun. If it is not, `look` sees that it waits.
+        quick = all(self._hand.may_be_quick(stage) for stage in {call.leases[0].stage for call in calls})
         with self._lock:
-            self._staff.grow(self._bundles.qsize())
+            self._staff.grow(1 - self._staff.count if quick else self._bundles.qsize())
 
     def withdraw(self) -> list[Call]:
         """Take back what has not started."""
@@ -84,14 +85,13 @@ class Threads:
         return calls
 
     def look(self, now: float) -> None:
-        """Break up bundles that a slow call holds up; give up calls that outran their timeout."""
+        """Let nothing wait behind a slow call; give up calls that outran their timeout."""
         for thread, (call, bundle) in list(self._running.items()):
-            if bundle and call.started and now - call.started > PATIENCE_SECONDS:
-                left = _emptied(bundle)
-                for one in left:
+            if call.started and now - call.started > PATIENCE_SECONDS and (bundle or not self._bundles.empty()):
+                for one in _emptied(bundle):
                     self._bundles.put(deque((one,)))
                 with self._lock:
-                    self._staff.grow(len(left))
+                    self._staff.grow(self._bundles.qsize())
             limit = call.spec.timeout_seconds
             if limit is not None and call.started and now - call.started > limit:
                 # Marked first: a thread that finds its call ended by somebody else must see why.

@@ -95,12 +95,13 @@ class _Noted(dict[State, int]):
     def after(self, counts: dict[State, int]) -> _Noted:
         """The same counts, noted from here on."""
         self.update(counts)
-        self.cpu_then = cpu_seconds()
+        self.changed_at, self.cpu_then = now(), cpu_seconds()
         return self
 
     def __setitem__(self, state: State, count: int) -> None:
-        super().__setitem__(state, count)
-        self.changed_at, self.cpu_then = now(), cpu_seconds()
+        if count != self.get(state):
+            super().__setitem__(state, count)
+            self.changed_at, self.cpu_then = now(), cpu_seconds()
 
 
 def drain_some(order: Order) -> Facts:

@@ -19,8 +19,10 @@ MOST_AHEAD = 2000
 MOST_CLAIMED = 1000
 #: How much a new duration moves the average.
 WEIGHT = 0.2
-#: What takes less waits for nothing, and is over before a thread could be woken.
+#: What takes less waits for nothing, and is over before a thread could be woken. Half of the calls of a quick stage take
+#: less; some are always held up, where threads share the interpreter, but not so that all take this long on average.
 QUICK_SECONDS = 0.0001
+HELD_UP_SECONDS = 0.0005
 #: So many of those that end together are enough to learn from.
 LEARNT_FROM = 100
 #: Looking up a member of an Enum is worth avoiding where every item passes.
@@ -71,8 +73,7 @@ class Hand:
         weight = 1 - (1 - WEIGHT) ** len(times)
         mean = sum(times) / len(times)
         self._pace[stage] = mean if old is None else old + weight * (mean - old)
-        # By the middle one: some are always held up, where threads share the interpreter.
-        if sorted(times)[len(times) // 2] < QUICK_SECONDS:
+        if sorted(times)[len(times) // 2] < QUICK_SECONDS and mean < HELD_UP_SECONDS:
             self._quick.add(stage)
         else:
             self._quick.discard(stage)

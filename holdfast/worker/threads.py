@@ -28,6 +28,8 @@ BUNDLE_SECONDS = 0.005
 QUICK_BUNDLE = 1000
 #: A call that runs longer than this does not keep the rest of its bundle waiting.
 PATIENCE_SECONDS = 0.01
+#: One that took longer, at a stage of which nothing is known yet, says that other threads are worth having.
+SLOW_SECONDS = 0.002
 #: Threads given up on, per thread that works; beyond, the process is not fit to go on.
 MOST_LOST = 4
 
@@ -65,8 +67,9 @@ class Threads:
         """Run these as soon as there is a thread."""
         for bundle in self._bundled(calls):
             self._bundles.put(bundle)
-        # What may be quick is over before another thread has begun. If it is not, `look` sees that it waits.
-        quick = all(self._hand.may_be_quick(stage) for stage in {call.leases[0].stage for call in calls})
+        # What may be quick is over before another thread has begun. If it is not, `look` sees that something waits.
+        one_of_each = {call.leases[0].stage: call for call in calls}.values()
+        quick = all(self._may_be_quick(call) for call in one_of_each)
         with self._lock:
             self._staff.grow(1 - self._staff.count if quick else self._bundles.qsize())
 
@@ -87,13 +90,17 @@ class Threads:
     def look(self, now: float) -> None:
         """Let nothing wait behind a slow call; give up calls that outran their timeout."""
         for thread, (call, bundle) in list(self._running.items()):
-            if call.started and now - call.started > PATIENCE_SECONDS and (bundle or not self._bundles.empty()):
+            took = now - call.started if call.started else 0.0
+            limit = call.spec.timeout_seconds
+            overdue = limit is not None and took > limit
+            slow = took > PATIENCE_SECONDS or overdue
+            if slow:
                 for one in _emptied(bundle):
                     self._bundles.put(deque((one,)))
+            if not self._bundles.empty() and (slow or not self._may_be_quick(call)):
                 with self._lock:
                     self._staff.grow(self._bundles.qsize())
-            limit = call.spec.timeout_seconds
-            if limit is not None and call.started and now - call.started > limit:
+            if overdue:
                 # Marked first: a thread that finds its call ended by somebody else must see why.
                 call.abandoned = True
                 if call.end():
@@ -112,7 +119,7 @@ class Threads:
         for call in calls:
             first = call.leases[0]
             if first.stage != stage:
-                stage, usual = first.stage, self._usual(first.stage)
+                stage, usual = first.stage, self._usual(call)
             cost = BUNDLE_SECONDS if first.alone else usual * len(call.leases)
             if cost > room or not bundles:
                 bundles.append(deque())
@@ -121,9 +128,14 @@ class Threads:
             room -= cost
         return bundles
 
-    def _usual(self, stage: int) -> float:
-        """How much of a bundle an item of this stage takes up, in seconds."""
-        if self._hand.is_quick(stage):
+    def _may_be_quick(self, call: Call) -> bool:
+        """Whether calls like this one are not known to be slow. A batch may be, however quick its items are."""
+        return call.spec.batch is None and self._hand.may_be_quick(call.leases[0].stage)
+
+    def _usual(self, call: Call) -> float:
+        """How much of a bundle an item takes up in calls like this one, in seconds."""
+        stage = call.leases[0].stage
+        if call.spec.batch is None and self._hand.is_quick(stage):
             return BUNDLE_SECONDS / QUICK_BUNDLE
         pace = self._hand.pace(stage)
         return BUNDLE_SECONDS if pace is None else pace
@@ -145,6 +157,22 @@ class Threads:
         self._report(call, self._runner.timed_out(call))
 
     def _serve(self) -> None:
+        try:
+            self._run_bundles()
+        except BaseException as error:
+            # Thrown into the thread from outside, and not while a handler ran. There may be no other thread.
+            log.error("a thread for handlers was ended by %s; another takes its place", type(error).__name__)
+            left = self._running.pop(threading.get_ident(), None)
+            with self._lock:
+                self._staff.count -= 1
+                self._staff.grow(1)
+            if left is not None:
+                call, bundle = left
+                self._bundles.put(bundle)
+                if call.end():
+                    self._report(call, self._runner.raised(call, error))
+
+    def _run_bundles(self) -> None:
         me = threading.get_ident()
         while True:
             if self._bundles.empty() and not self._others_follow():
@@ -157,9 +185,10 @@ class Threads:
                     call = bundle.popleft()
                 except IndexError:
                     break
-                if not self._may_start(call):
-                    continue
                 self._running[me] = (call, bundle)
+                if not self._may_start(call):
+                    self._running.pop(me, None)
+                    continue
                 try:
                     finished = self._runner.run(call, time.monotonic)
                 except BaseException as error:
@@ -167,6 +196,8 @@ class Threads:
                 if call.end():
                     self._running.pop(me, None)
                     self._report(call, finished)
+                    if not self._bundles.empty():
+                        self._grow_behind(call)
                 elif call.abandoned:
                     with self._lock:
                         self._lost -= 1
@@ -174,14 +205,20 @@ class Threads:
                 else:
                     self._running.pop(me, None)
 
+    def _grow_behind(self, call: Call) -> None:
+        """Something waits, and this call has just ended: more threads, if it was slow."""
+        if not self._hand.is_quick(call.leases[0].stage) and time.monotonic() - call.started > SLOW_SECONDS:
+            with self._lock:
+                self._staff.grow(self._bundles.qsize())
+
     def _others_follow(self) -> bool:
         """Whether other threads run quick calls, and will be out of work in a moment: the last of them says so."""
         stages = [call.leases[0].stage for call, _ in list(self._running.values()) if not call.is_over]
         return bool(stages) and all(self._hand.is_quick(stage) for stage in stages)
 
     def _is_free(self) -> bool:
-        """Whether no other thread is at work, which could go on while one does something else."""
-        return not self._running
+        """Whether no other thread is at work, which could go on while one does something else, and nothing waits for one."""
+        return not self._running and self._bundles.empty()
 
 
 def _emptied(bundle: deque[Call]) -> list[Call]:

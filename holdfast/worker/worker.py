@@ -185,7 +185,7 @@ class Worker:
             if on_tick is not None and time.monotonic() >= next_tick:
                 on_tick()
                 next_tick = time.monotonic() + tick_seconds
-            self._bell.wait(LOOK_SECONDS if len(self._hand) else 0.05)
+            self._bell.wait(LOOK_SECONDS)
             self._bell.clear()
             self._look()
 

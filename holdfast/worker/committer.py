@@ -183,7 +183,6 @@ class Committer:
         """A round, whatever comes of it."""
         if self.broken is not None:
             return OVER
-        self.idle = False
         if not self._pulse.trusted and not self._stopped:
             return Round(0.05, failed=True)
         try:
@@ -228,12 +227,14 @@ class Committer:
             self._inbox.put_back(batch)
             raise
         if batch or orders:
+            self.idle = False
             self._settle(batch, orders)
             return 0.0
         if stopped:
             return None
         if self._opening_until and not len(self._hand):
             self._opening_until = 0.0
+        if self._claiming and self._serve_at <= time.monotonic():
             return 0.0
         if not self._claiming and not len(self._hand):
             self.empty.set()
@@ -411,15 +412,15 @@ class Committer:
         self._deliver([one], cycle)
 
     def _serve(self) -> bool:
-        """Run the services that are due; True if there may be something to claim."""
+        """Run services that are due, the longest waiting first: all of them, or one if there is something else to do. True if
+        there may be something to claim."""
         now = time.monotonic()
-        found = False
-        if now < self._serve_at:
-            return False
-        for service in self._services:
-            if service.due <= now:
-                found = service.one_pass() or found
-        return found
+        while self._serve_at <= now:
+            if min(self._services, key=lambda service: service.due).one_pass():
+                return True
+            if self._news or self._told or self._inbox:
+                break
+        return False
 
     @property
     def _serve_at(self) -> float:

@@ -37,7 +37,7 @@ from holdfast.worker.inbox import Inbox
 from holdfast.worker.isolated import Offer
 from holdfast.worker.orders import MOST_WEIGHED, Order, Orders
 from holdfast.worker.pulse import Pulse
-from holdfast.worker.services import Promoter, Service
+from holdfast.worker.services import Promoter, Services
 from holdfast.worker.turns import OVER, Round, Turns
 
 log = logging.getLogger("holdfast.worker")
@@ -65,7 +65,7 @@ class Committer:
         pulse: Pulse,
         offer: Offer,
         hand: Hand,
-        services: Sequence[Service],
+        services: Services,
         promoter: Promoter,
         start: Callable[[list[Call]], None],
         poll_seconds: float,
@@ -91,8 +91,6 @@ class Committer:
         self._cycles = Cycles(store, self._orders, hand)
         self._turns = Turns(self._inbox, self._careful_round, hand.__len__, poll_seconds, self._end)
         self._look_at = 0.0
-        #: What waits is claimed before anything else is seen to; unless nothing does, until this time.
-        self._opening_until = time.monotonic() + poll_seconds
         self._complained_at = -COMPLAIN_SECONDS
         self._news = True
         #: Stages in which somebody has said that something waits.
@@ -213,7 +211,7 @@ class Committer:
         self._started = False
         if time.monotonic() >= self._look_at:
             self._news = True
-        if self._claiming and self._serve():
+        if self._claiming and self._services.run(self._is_called):
             self._orders.dry.clear()
         # Taken before the errands are run: what an attempt has asked to be remembered goes out before its end does, also
         # if its handler did not wait for it.
@@ -232,9 +230,9 @@ class Committer:
             return 0.0
         if stopped:
             return None
-        if self._opening_until and not len(self._hand):
-            self._opening_until = 0.0
-        if self._claiming and self._serve_at <= time.monotonic():
+        if not len(self._hand):
+            self._services.begin()
+        if self._claiming and self._services.due <= time.monotonic():
             return 0.0
         if not self._claiming and not len(self._hand):
             self.empty.set()
@@ -411,20 +409,9 @@ class Committer:
             return
         self._deliver([one], cycle)
 
-    def _serve(self) -> bool:
-        """Run services that are due, the longest waiting first: all of them, or one if there is something else to do. True if
-        there may be something to claim."""
-        now = time.monotonic()
-        while self._serve_at <= now:
-            if min(self._services, key=lambda service: service.due).one_pass():
-                return True
-            if self._news or self._told or self._inbox:
-                break
-        return False
-
-    @property
-    def _serve_at(self) -> float:
-        return max(self._opening_until, min([service.due for service in self._services]))
+    def _is_called(self) -> bool:
+        """Whether there is something to claim or to commit, or may be."""
+        return bool(self._news or self._told or self._inbox)
 
     def _rest(self) -> float:
         """Nothing to do: see whether everything is done, and how long to wait for a reason to go on."""
@@ -436,7 +423,7 @@ class Committer:
         if self._inbox or self._errands or self._stopped or ((self._news or self._told) and self._claiming):
             return 0.0
         now = time.monotonic()
-        wake = min(self._look_at, self._orders.wake_at(), self._serve_at) if self._claiming else now + 0.1
+        wake = min(self._look_at, self._orders.wake_at(), self._services.due) if self._claiming else now + 0.1
         # Never quite zero: that is to go on at once, and something else may be what is waited for.
         return max(0.0001, min(wake - now, self._poll))
 

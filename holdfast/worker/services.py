@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from holdfast.engine import backfill, fold, promote, prune, reap
@@ -34,6 +34,35 @@ class Service(Protocol):
     def one_pass(self) -> bool:
         """Do it once; True if there may be something to claim now."""
         ...
+
+
+class Services:
+    """All of them, in the thread of whoever commits: none before the worker has claimed what waited when it began, or found
+    nothing to claim, or a poll has passed."""
+
+    def __init__(self, services: Sequence[Service], poll_seconds: float) -> None:
+        self._services = services
+        self._not_before = time.monotonic() + poll_seconds
+
+    def begin(self) -> None:
+        """There is nothing to claim."""
+        self._not_before = 0.0
+
+    @property
+    def due(self) -> float:
+        """When the next pass is due."""
+        return max(self._not_before, min([service.due for service in self._services]))
+
+    def run(self, is_called: Callable[[], bool]) -> bool:
+        """Those that are due, the longest waiting first: all of them, or one if there is something else to do. True if there
+        may be something to claim."""
+        now = time.monotonic()
+        while self.due <= now:
+            if min(self._services, key=lambda service: service.due).one_pass():
+                return True
+            if is_called():
+                break
+        return False
 
 
 class Reaper:

@@ -27,7 +27,7 @@ from holdfast.model.states import Alone
 from holdfast.signals import caught
 from holdfast.store import Limits, Store
 from holdfast.store.store import new_identity
-from holdfast.worker import machine
+from holdfast.worker import machine, services
 from holdfast.worker.call import Call
 from holdfast.worker.committer import Committer
 from holdfast.worker.companion import Around, Companion, Company
@@ -38,7 +38,6 @@ from holdfast.worker.isolated import Isolated
 from holdfast.worker.lanes import Lanes
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runner import Runner
-from holdfast.worker.services import Auditor, Backfiller, Folder, Gatekeeper, Promoter, Pruner, Reaper, Service
 from holdfast.worker.threads import Threads
 
 log = logging.getLogger("holdfast.worker")
@@ -220,19 +219,21 @@ class Worker:
         )  # fmt: skip
         self._guarding = Guarding(lambda: self._guards(writer), lambda: self._committer.news())
         writer = self._store.another(Limits(max(ANSWER_SECONDS, settings.lease_seconds), self._idle))
-        promoter = Promoter(writer, settings.poll_seconds)
-        reaper = Reaper(writer, self._pulse, self._host, settings.lease_seconds)
-        services: list[Service] = [
-            reaper,
-            promoter,
-            Backfiller(writer, settings.poll_seconds),
-            Gatekeeper(writer, settings.poll_seconds),
-            Auditor(writer, self._pulse, self._hand, settings.lease_seconds),
-            Folder(writer),
-            Pruner(writer, settings.keep_events_days),
-        ]
+        promoter = services.Promoter(writer, settings.poll_seconds)
+        for_all = services.Services(
+            [
+                services.Reaper(writer, self._pulse, self._host, settings.lease_seconds),
+                promoter,
+                services.Backfiller(writer, settings.poll_seconds),
+                services.Gatekeeper(writer, settings.poll_seconds),
+                services.Auditor(writer, self._pulse, self._hand, settings.lease_seconds),
+                services.Folder(writer),
+                services.Pruner(writer, settings.keep_events_days),
+            ],
+            settings.poll_seconds,
+        )
         self._committer = Committer(
-            writer, self._pulse, self._offer, self._hand, services, promoter, self._start_calls,
+            writer, self._pulse, self._offer, self._hand, for_all, promoter, self._start_calls,
             settings.poll_seconds, [spec.name for spec in self._pipelines], self._guarding.held, is_near=is_near,
         )  # fmt: skip
         self._company = Company(

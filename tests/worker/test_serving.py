@@ -6,11 +6,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from holdfast.engine.claim import Lease
-from holdfast.engine.finish import Finished
-from holdfast.model.states import State
+import pytest
+
 from holdfast.worker.committer import Committer
 from holdfast.worker.inbox import Inbox
+from holdfast.worker.services import Services
 
 
 class Service:
@@ -28,47 +28,67 @@ class Service:
         return self._then()
 
 
-def committer_with(*services: Service) -> Committer:
-    """A committer, as far as services go."""
-    committer = Committer.__new__(Committer)
-    committer._services, committer._opening_until = services, 0.0
-    committer._inbox, committer._told, committer._news, committer.idle = Inbox(), deque(), False, True
-    return committer
+def all_of(*services: Service) -> Services:
+    made = Services(services, 60.0)
+    made.begin()
+    return made
+
+
+def nobody_calls() -> bool:
+    return False
+
+
+def somebody_calls() -> bool:
+    return True
 
 
 def test_those_that_are_due_run_the_longest_waiting_first():
     passes: list[str] = []
     later = time.monotonic() + 60
-    committer = committer_with(Service("b", 2, passes), Service("a", 1, passes), Service("not yet", later, passes))
-    assert not committer._serve()
+    services = all_of(Service("b", 2, passes), Service("a", 1, passes), Service("not yet", later, passes))
+    assert services.due == 1
+    assert not services.run(nobody_calls)
     assert passes == ["a", "b"]
-    assert not committer._serve()
-    assert passes == ["a", "b"]
+    assert not services.run(nobody_calls)
+    assert passes == ["a", "b"] and services.due > time.monotonic()
 
 
 def test_work_that_comes_meanwhile_waits_for_one_of_them_at_most():
     passes: list[str] = []
-
-    def news() -> bool:
-        committer.news()
-        return False
-
-    committer = committer_with(Service("a", 1, passes, news), Service("b", 2, passes), Service("c", 3, passes))
-    assert not committer._serve()
+    services = all_of(Service("a", 1, passes), Service("b", 2, passes), Service("c", 3, passes))
+    assert not services.run(lambda: passes == ["a"])
     assert passes == ["a"]
-    assert committer._inbox._bell.is_set()
+    assert services.due == 2
 
 
 def test_what_a_service_has_found_is_claimed_before_the_next_one_runs():
     passes: list[str] = []
-    committer = committer_with(Service("a", 1, passes, lambda: True), Service("b", 2, passes))
-    assert committer._serve()
+    services = all_of(Service("a", 1, passes, lambda: True), Service("b", 2, passes))
+    assert services.run(nobody_calls)
     assert passes == ["a"]
 
 
 def test_a_worker_that_always_has_something_to_do_still_serves_one_after_the_other():
     passes: list[str] = []
-    committer = committer_with(Service("a", 1, passes), Service("b", 2, passes))
-    committer._inbox.put([Finished(Lease(1, 1, 1, 1, 0, 0, "k", "{}", 0), State.DONE)], quietly=False)
-    assert not committer._serve() and passes == ["a"]
-    assert not committer._serve() and passes == ["a", "b"]
+    services = all_of(Service("a", 1, passes), Service("b", 2, passes))
+    assert not services.run(somebody_calls) and passes == ["a"]
+    assert not services.run(somebody_calls) and passes == ["a", "b"]
+
+
+@pytest.mark.parametrize("poll_seconds", [60.0, 0.0])
+def test_none_runs_before_there_was_a_claim_or_a_poll_has_passed(poll_seconds: float):
+    passes: list[str] = []
+    services = Services([Service("a", 1, passes)], poll_seconds)
+    services.run(nobody_calls)
+    assert bool(passes) == (poll_seconds == 0)
+    services.begin()
+    services.run(nobody_calls)
+    assert passes == ["a"]
+
+
+def test_news_calls_for_whoever_serves():
+    committer = Committer.__new__(Committer)
+    committer._inbox, committer._told, committer._news, committer.idle = Inbox(), deque(), False, True
+    assert not committer._is_called()
+    committer.news()
+    assert committer._is_called() and committer._inbox._bell.is_set()

@@ -22,6 +22,7 @@ from holdfast.worker.hand import Hand
 from holdfast.worker.inbox import QUIET_SECONDS, Inbox
 from holdfast.worker.lanes import IN_A_ROW
 from holdfast.worker.orders import Orders
+from holdfast.worker.services import Services
 from holdfast.worker.turns import OVER, Round, Turns
 from tests.support.bench import Bench
 from tests.support.kinds import keys
@@ -273,8 +274,8 @@ def test_an_idle_worker_is_woken_by_news():
 def test_news_between_the_last_look_and_the_rest_wakes_the_worker():
     committer = resting()
     committer._told = AtTheLastMoment(committer)
-    committer._look_at = committer._opening_until = time.monotonic() + 60
-    committer._services, committer._poll = [Idle()], 60.0
+    committer._look_at = time.monotonic() + 60
+    committer._services, committer._poll = Services([Idle()], 60.0), 60.0
     committer._orders = Orders({}, committer._hand, [], tuple, 60.0)
     assert committer._rest() > 0
     assert committer._inbox._bell.is_set()

@@ -82,7 +82,9 @@ def test_a_worker_killed_while_the_model_answers_pays_that_book_again_and_holdfa
     model.page_seconds = 0.0
     assert workers.run(scene.url) == 0
     scene.judge(undisturbed)
-    assert {key for key, n in scene.paid().items() if n > 1} == set(scene.doubts()) == under_way
+    assert {key for key, n in scene.paid().items() if n > 1} == under_way
+    # Others may have been about to call: nobody can tell those from calls that were made.
+    assert under_way <= set(scene.doubts())
 
 
 @pytest.mark.req("D4")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import socket
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -16,9 +15,9 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from holdfast.clock import Clock
-from holdfast.errors import StoreBroken, StoreConflict, StoreError, StoreUnavailable, UsageError
+from holdfast.errors import StoreConflict, StoreError, StoreUnavailable, UsageError
 from holdfast.store.driver import MARKING, Begun, Forkable, Limits, Mark, Row, quietly
-from holdfast.store.postgres_address import UNREADABLE, lock_key, read_url
+from holdfast.store.postgres_address import lock_key, read_url
 from holdfast.store.postgres_dialect import NOW, PostgresDialect
 from holdfast.store.statements import Statement
 from holdfast.store.store import Store
@@ -30,36 +29,17 @@ try:
 
     from holdfast.store.postgres_line import Asked, CursorLine, Line, Wire
     from holdfast.store.postgres_news import Notifications, telling
+    from holdfast.store.postgres_server import SESSION_CHANGED, connect, raise_as_ours, translated
 except ImportError:
     raise UsageError("PostgreSQL needs one more package: pip install 'holdfast[postgres]'") from None
 
 log = logging.getLogger("holdfast.store")
-
-
-#: Refusals at the door come without a code; these do not pass by themselves.
-_WRONG_FOR_GOOD = re.compile(
-    'database ".*" does not exist|role ".*" does not exist|authentication failed|no password supplied|'
-    "unrecognized configuration parameter|invalid value for parameter|no pg_hba.conf entry"
-)
-
-OLDEST_SERVER = 140000
 
 #: So many rows travel faster by COPY, which takes one more round trip.
 COPY_FROM = 16
 
 #: What user code cannot have brought about by a statement alone: a lost race, a full disk, a server that goes away.
 _TROUBLE = ("40001", "40P01", "53100", "53300", "57P")
-
-_CONNECT = {
-    "connect_timeout": 5,
-    "keepalives": 1,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 5000,
-    "application_name": "holdfast",
-    "client_encoding": "utf8",
-}
 
 
 class Postgres(Forkable):
@@ -238,12 +218,7 @@ class Postgres(Forkable):
         raw = error.__cause__ if isinstance(error, StoreError) else getattr(error, "orig", error)
         if not isinstance(raw, psycopg.Error) or not (raw.sqlstate or "").startswith(_TROUBLE):
             return None
-        try:
-            self._raise(raw)
-        except StoreError as trouble:
-            return trouble
-        except psycopg.Error:
-            return None
+        return translated(raw, self._where)
 
     @property
     def _status(self) -> psycopg.pq.TransactionStatus:
@@ -278,7 +253,7 @@ class Postgres(Forkable):
         if self.pid != os.getpid():
             raise StoreError("a forked process must open a store of its own")
         if self._conn is None or self._conn.closed:
-            self._conn = self._connect()
+            self._conn = connect(self._conninfo, self._where)
             self._line = None
         return self._conn
 
@@ -406,22 +381,6 @@ class Postgres(Forkable):
             self._line = Wire(conn, keeps=self._keeps)
         return self._line
 
-    def _connect(self) -> psycopg.Connection[Row]:
-        try:
-            conn = psycopg.connect(self._conninfo, autocommit=True, **_CONNECT)  # type: ignore[arg-type]
-        except psycopg.ProgrammingError:
-            raise UsageError(UNREADABLE) from None  # the driver's own words would show the password
-        except psycopg.Error as error:
-            if _WRONG_FOR_GOOD.search(str(error)):
-                raise StoreBroken(f"{self._where}: {str(error).strip().splitlines()[-1]}") from error
-            self._raise(error)
-        if conn.info.server_version < OLDEST_SERVER:
-            conn.close()
-            raise StoreBroken(f"{self._where} is PostgreSQL {conn.info.server_version // 10000}; 14 or newer is needed")
-        # psycopg drops all statements that the server keeps, ours too, when user code undoes something.
-        conn.prepare_threshold = None
-        return conn
-
     def _drop(self) -> None:
         if self._conn is not None:
             with quietly(psycopg.Error):
@@ -430,27 +389,10 @@ class Postgres(Forkable):
         self._later.clear()
 
     def _raise(self, error: psycopg.Error) -> NoReturn:
-        state = error.sqlstate
-        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        text = f"{self._where}: {said}"
-        if state in ("26000", "42P05"):
-            # A pooler gave this session to somebody else: prepared statements are not ours to keep.
+        if error.sqlstate in SESSION_CHANGED:
             self._keeps = False
             self._drop()
-            raise StoreConflict(text) from error
-        if state in ("40001", "40P01"):
-            raise StoreConflict(text) from error
-        if state in ("XX001", "XX002", "42501", "42P01", "3F000", "3D000") or (state or "").startswith("28"):
-            raise StoreBroken(text) from error
-        if self._passes(error, state):
-            raise StoreUnavailable(text) from error
-        raise error
-
-    def _passes(self, error: psycopg.Error, state: str | None) -> bool:
-        """Is this trouble of the server or the line, which waiting may end? A crash leaves no code at all."""
-        if state is None:
-            return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-        return state[:2] in ("08", "53", "57", "58", "55", "XX") or state in ("25006", "25P03", "25P02")
+        raise_as_ours(error, self._where)
 
 
 #: Our statements are written for their indexes. Statistics taken at a bad moment must not turn their plans.

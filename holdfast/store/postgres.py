@@ -169,7 +169,7 @@ class Postgres(Forkable):
             if lines is not None:
                 self._copy(text, lines)
                 return []
-        params["rows"] = self.dialect.pack_rows(statement.columns, rows)
+        params["rows"] = self.dialect.pack_rows(rows)
         if statement.row and not self._is_guest:
             self._later.append((statement.text, params))
             return []

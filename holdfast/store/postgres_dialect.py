@@ -12,7 +12,6 @@ from psycopg import sql
 
 from holdfast.store.statements import Dialect, Statement
 
-_to_json = msgspec.json.Encoder().encode
 _to_json_lines = msgspec.json.Encoder().encode_lines
 
 #: As JSON writes rows. Both escape a quote, and what escapes, with a backslash; only JSON so writes a line break.
@@ -59,7 +58,12 @@ class PostgresDialect(Dialect):
         return f"unnest(%({name})s::bigint[]) AS value"
 
     def rows(self, columns: Sequence[tuple[str, str]]) -> str:
-        return f"json_to_recordset(%(rows)s::json) AS r({', '.join(f'{name} {kind}' for name, kind in columns)})"
+        # One array with a line for each column. JSON is slower: the server builds a hash table for each of its records.
+        lines = [
+            f"(%(rows)s::text[])[{place}:{place}]" + ("" if kind == "text" else f"::{kind}[]")
+            for place, (_, kind) in enumerate(columns, start=1)
+        ]
+        return f"unnest({', '.join(lines)}) AS r({', '.join(name for name, _ in columns)})"
 
     def values(self, shared: Sequence[tuple[str, str]], columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
         wanted = [f"{self.parameter(name)}::{kind}" for name, kind in shared] + [f"r.{name}" for name, _ in columns]
@@ -77,12 +81,10 @@ class PostgresDialect(Dialect):
         return text.replace("%", "%%")
 
     def pack_list(self, values: Sequence[Any]) -> Any:
-        if values and isinstance(values[0], int):
-            return f"{{{','.join(map(str, values))}}}"
-        return f"{{{','.join(map(_quoted, values))}}}"
+        return f"{{{','.join(map(str if values and isinstance(values[0], int) else _quoted, values))}}}"
 
-    def pack_rows(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
-        return _to_json([dict(zip(columns, row, strict=True)) for row in rows]).decode()
+    def pack_rows(self, rows: Sequence[Sequence[Any]]) -> Any:
+        return f"{{{','.join(['{' + ','.join(map(_element, column)) + '}' for column in zip(*rows, strict=True)])}}}"
 
     def copy_text(self, statement: Statement) -> str | None:
         """A COPY that does what this INSERT does, if there is one."""
@@ -103,7 +105,13 @@ class PostgresDialect(Dialect):
         return escaped.replace("*", "%").replace("?", "_")
 
 
+def _element(value: str | int | None) -> str:
+    """A value as an element of an array."""
+    if isinstance(value, str):
+        return _quoted(value)
+    return "NULL" if value is None else str(value)
+
+
 def _quoted(text: str) -> str:
-    """A text as an element of an array."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -169,7 +169,7 @@ class SQLite(Forkable):
 
     def run_rows(self, statement: Statement, rows: Sequence[Sequence[Any]], params: dict[str, Any]) -> list[Row]:
         if not statement.row:
-            params["rows"] = self.dialect.pack_rows(statement.columns, rows)
+            params["rows"] = self.dialect.pack_rows(rows)
             return self.run(statement, params)
         begin = 0
         shared = [params[name] for name in statement.shared]

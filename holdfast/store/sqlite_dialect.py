@@ -58,7 +58,7 @@ class SQLiteDialect(Dialect):
     def pack_list(self, values: Sequence[Any]) -> Any:
         return _to_json(values).decode()
 
-    def pack_rows(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
+    def pack_rows(self, rows: Sequence[Sequence[Any]]) -> Any:
         return _to_json(rows).decode()
 
     def glob_pattern(self, pattern: str) -> str:

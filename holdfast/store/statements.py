@@ -100,7 +100,7 @@ class Dialect(ABC):
         """A pattern for `{glob}`: `*` and `?` are wild, everything else is itself."""
 
     @abstractmethod
-    def pack_rows(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
+    def pack_rows(self, rows: Sequence[Sequence[Any]]) -> Any:
         """Rows as the parameter that `rows` understands."""
 
     def literal(self, text: str) -> str:

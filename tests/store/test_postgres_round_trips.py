@@ -270,6 +270,15 @@ def test_a_list_of_texts_arrives_whole(store):
     assert driver._execute("SELECT unnest(CAST(%(a)s AS text[]))", {"a": packed}) == [(text,) for text in texts]
 
 
+def test_rows_arrive_whole(store):
+    texts = ["plain", "", "NULL", 'quote"', "back\\slash", "{brace}", "a,b", "new\nline", " space ", None]
+    rows = [(number or None, text, -number) for number, text in enumerate(texts)]
+    driver = store.connect()
+    driver.ready()
+    table = driver.dialect.rows([("a", "bigint"), ("b", "text"), ("c", "smallint")])
+    assert driver._execute(f"SELECT r.a, r.b, r.c FROM {table}", {"rows": driver.dialect.pack_rows(rows)}) == rows
+
+
 def test_what_is_large_passes_in_both_directions(wire):
     large = "x" * 20_000_000
     assert wire.ask("SELECT CAST(%(a)s AS text)", {"a": large}) == [(large,)]

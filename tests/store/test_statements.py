@@ -68,7 +68,7 @@ def _plan(store, dialect, statement, value):
     if statement.row and dialect.name == "sqlite":
         params = [1] * (len(statement.shared) + len(statement.columns))
     elif statement.columns:
-        params["rows"] = dialect.pack_rows(statement.columns, [[1] * len(statement.columns)])
+        params["rows"] = dialect.pack_rows([[1] * len(statement.columns)])
     run = store.driver._run if dialect.name == "sqlite" else store.driver._execute
     store.write(lambda tx: [run(f"EXPLAIN {step}", params) for step in statement.text.split(";\n")])
 
@@ -83,7 +83,7 @@ def test_values_of_an_insert_are_written_out_row_by_row_or_travel_as_one():
     text = "INSERT INTO holdfast_commits (writer, seq, at) {values writer bigint, seq bigint, at bigint}"
     sqlite, postgres = (dialect.render("x", text) for dialect in DIALECTS)
     assert (sqlite.text, sqlite.row) == ("INSERT INTO holdfast_commits (writer, seq, at) VALUES (?, ?, ?)", "(?, ?, ?)")
-    assert "SELECT r.writer, r.seq, r.at FROM json_to_recordset(%(rows)s::json)" in postgres.text
+    assert "SELECT r.writer, r.seq, r.at FROM unnest((%(rows)s::text[])[1:1]::bigint[], " in postgres.text
     assert sqlite.columns == postgres.columns == ("writer", "seq", "at")
 
 

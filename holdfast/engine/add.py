@@ -47,11 +47,11 @@ def read_items(items: Iterable[str | Mapping[str, Any]]) -> list[NewItem]:
     for place, given in enumerate(items, start=1):
         if isinstance(given, str):
             key, data = check_key(given), {}
-        elif isinstance(given, Mapping):
-            if "key" not in given:
-                raise UsageError(f"item {place} has no 'key': {str(dict(given))[:80]}")
-            key = check_key(given["key"])
-            data = {name: value for name, value in given.items() if name != "key"}
+        elif isinstance(given, (dict, Mapping)):
+            data = dict(given)
+            if "key" not in data:
+                raise UsageError(f"item {place} has no 'key': {str(data)[:80]}")
+            key = check_key(data.pop("key"))
         else:
             raise UsageError(f"item {place} is a {type(given).__name__}; give a key or an object with a 'key'")
         if key in ready:

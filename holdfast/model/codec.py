@@ -32,7 +32,8 @@ def encode(value: Any, *, limit: int = MAX_BYTES) -> str:
     """The value as JSON text, or ValueRefused with the type and place of what does not fit."""
     if value is None:
         return "null"
-    _refuse_the_obviously_large(value, limit)
+    if _may_be_large(value, WIDE if limit == MAX_BYTES else min(WIDE, limit // 2)):
+        _refuse_the_obviously_large(value, limit)
     try:
         encoded = _encode(value)
         same = len(encoded) > limit or _decode(encoded) == value
@@ -76,15 +77,17 @@ def plain_text(text: str, limit: int) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
+def _may_be_large(value: Any, edge: int) -> bool:
+    """Whether a value, or one of the parts of an object that has not too many, has more parts or characters than this."""
+    for part in value.values() if type(value) is dict and len(value) <= WIDE else (value,):
+        if isinstance(part, (str, bytes, list, dict)) and len(part) > edge:
+            return True
+    return False
+
+
 def _refuse_the_obviously_large(value: Any, limit: int) -> None:
     """Add up the texts of a value that may be large, and stop at the limit: before it is written out in full."""
-    parts = list(value.values()) if type(value) is dict and len(value) <= WIDE else [value]
-    edge = min(WIDE, limit // 2)
-    for part in parts:
-        if isinstance(part, (str, bytes, list, dict)) and len(part) > edge:
-            break
-    else:
-        return
+    parts = [value]
     size = 0
     while parts:
         part = parts.pop()
@@ -101,7 +104,7 @@ def _refuse_the_obviously_large(value: Any, limit: int) -> None:
 
 
 def _may_be_deep(encoded: bytes) -> bool:
-    return encoded.count(b"[") + encoded.count(b"{") > MAX_DEPTH
+    return len(encoded) > 2 * MAX_DEPTH and encoded.count(b"[") + encoded.count(b"{") > MAX_DEPTH
 
 
 def _explain(value: Any) -> str:

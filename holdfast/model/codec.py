@@ -8,6 +8,7 @@ the form with sorted keys, so that order alone never makes two values differ.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -79,15 +80,19 @@ def plain_text(text: str, limit: int) -> str:
 
 def _may_be_large(value: Any, edge: int) -> bool:
     """Whether a value, or one of the parts of an object that has not too many, has more parts or characters than this."""
-    for part in value.values() if type(value) is dict and len(value) <= WIDE else (value,):
+    for part in _outermost(value):  # noqa: SIM110 - a generator takes as long again
         if isinstance(part, (str, bytes, list, dict)) and len(part) > edge:
             return True
     return False
 
 
+def _outermost(value: Any) -> Iterable[Any]:
+    return value.values() if type(value) is dict and len(value) <= WIDE else (value,)
+
+
 def _refuse_the_obviously_large(value: Any, limit: int) -> None:
     """Add up the texts of a value that may be large, and stop at the limit: before it is written out in full."""
-    parts = [value]
+    parts = list(_outermost(value))
     size = 0
     while parts:
         part = parts.pop()

@@ -170,11 +170,12 @@ class _Loop:
 
     async def _close(self) -> None:
         self._closing = True
-        lanes = list(self._lanes)
-        for lane in lanes:
-            lane.cancel()
-        if lanes:
-            await asyncio.wait(lanes, timeout=0.5)
+        # Also what handlers have left behind, as at the end of any event loop.
+        tasks = asyncio.all_tasks(self._loop) - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=0.5)
         self._loop.stop()
 
     def _answer(self) -> None:

@@ -365,6 +365,7 @@ def test_a_task_that_a_handler_left_behind_is_not_held_up_by_commits(run: Bench,
     ran = run(one_stage(work), keys(3000))
     assert ran.states("work") == {"done": 3000}
     assert set(committers) == {COMMITTER}
+    assert left[0].cancelled(), "it ends with the worker"
 
 
 def test_effects_never_run_in_the_event_loop(run: Bench):

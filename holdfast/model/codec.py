@@ -33,7 +33,7 @@ def encode(value: Any, *, limit: int = MAX_BYTES) -> str:
     """The value as JSON text, or ValueRefused with the type and place of what does not fit."""
     if value is None:
         return "null"
-    if _may_be_large(value, WIDE if limit == MAX_BYTES else min(WIDE, limit // 2)):
+    if _may_be_large(value, min(WIDE, limit // 2)):
         _refuse_the_obviously_large(value, limit)
     try:
         encoded = _encode(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -63,6 +63,9 @@ def calls_of(pipeline: str, spec: StageSpec, leases: list[Lease], granted: float
     groups += [[lease] for lease in leases if lease.alone]
     return [Call(pipeline, spec, group, granted, 0.0, start_by) for group in groups]
 
+
+#: Pipeline and stage by stage number: what a worker claims.
+Offer = Mapping[int, tuple[str, StageSpec]]
 
 # What whoever runs calls is given, be it an event loop, threads or processes.
 

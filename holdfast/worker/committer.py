@@ -29,12 +29,11 @@ from holdfast.model.faults import describe
 from holdfast.model.layout import Layout
 from holdfast.model.states import State
 from holdfast.store import AtOnce, Store, Transaction
-from holdfast.worker.call import Call, calls_of
+from holdfast.worker.call import Call, Offer, calls_of
 from holdfast.worker.cycle import Cycle, Cycles
 from holdfast.worker.errands import Errands
 from holdfast.worker.hand import Hand
 from holdfast.worker.inbox import Inbox
-from holdfast.worker.isolated import Offer
 from holdfast.worker.orders import MOST_WEIGHED, Order, Orders
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.services import Promoter, Services

@@ -22,7 +22,7 @@ WEIGHT = 0.2
 #: What takes less waits for nothing, and is over before a thread could be woken. Half of the calls of a quick stage take
 #: less; some are always held up, where threads share the interpreter, but not so that all take this long on average.
 QUICK_SECONDS = 0.0001
-HELD_UP_SECONDS = 0.0005
+QUICK_ON_AVERAGE_SECONDS = 0.0005
 #: So many of those that end together are enough to learn from.
 LEARNT_FROM = 100
 #: Looking up a member of an Enum is worth avoiding where every item passes.
@@ -73,7 +73,7 @@ class Hand:
         weight = 1 - (1 - WEIGHT) ** len(times)
         mean = sum(times) / len(times)
         self._pace[stage] = mean if old is None else old + weight * (mean - old)
-        if sorted(times)[len(times) // 2] < QUICK_SECONDS and mean < HELD_UP_SECONDS:
+        if sorted(times)[len(times) // 2] < QUICK_SECONDS and mean < QUICK_ON_AVERAGE_SECONDS:
             self._quick.add(stage)
         else:
             self._quick.discard(stage)

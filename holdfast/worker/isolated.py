@@ -21,19 +21,15 @@ from holdfast.engine.finish import Cost, Effect, Finished, FollowOn
 from holdfast.engine.remember import MemoWrite
 from holdfast.errors import HoldfastError, LeaseLost, ProcessDied, StoreUnavailable, UsageError, ValueRefused
 from holdfast.model import codec
-from holdfast.model.stage import StageSpec
 from holdfast.model.states import Alone, State
 from holdfast.worker import wire
-from holdfast.worker.call import Call, MayStart, Report
+from holdfast.worker.call import Call, MayStart, Offer, Report
 from holdfast.worker.context import Surroundings
 from holdfast.worker.nursery import Nursery, NurseryFailed, kill_all_of
 from holdfast.worker.runner import Runner
 from holdfast.worker.staff import Staff
 
 log = logging.getLogger("holdfast.worker")
-
-#: Pipeline and stage by stage number.
-Offer = Mapping[int, tuple[str, StageSpec]]
 
 #: What a child works out about an attempt; the lease stays with the worker.
 _MEMO = ("name", "state", "version", "idempotency_key", "estimate", "cost", "value", "resource", "doubt")

@@ -22,9 +22,8 @@ from holdfast.model.item import Item
 from holdfast.model.layout import Layout
 from holdfast.model.money import micros
 from holdfast.model.stage import StageSpec
+from holdfast.worker.call import Offer
 from holdfast.worker.hand import Hand
-
-Offer = Mapping[int, tuple[str, StageSpec]]
 
 #: Items that are weighed before a claim, at most, and how long that may take.
 MOST_WEIGHED = 100

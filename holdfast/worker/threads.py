@@ -70,8 +70,11 @@ class Threads:
         # What may be quick is over before another thread has begun. If it is not, `look` sees that something waits.
         one_of_each = {call.leases[0].stage: call for call in calls}.values()
         quick = all(self._may_be_quick(call) for call in one_of_each)
-        with self._lock:
-            self._staff.grow(1 - self._staff.count if quick else self._bundles.qsize())
+        if quick:
+            with self._lock:
+                self._staff.grow(1 - self._staff.count)
+        else:
+            self._grow()
 
     def withdraw(self) -> list[Call]:
         """Take back what has not started."""
@@ -98,8 +101,7 @@ class Threads:
                 for one in _emptied(bundle):
                     self._bundles.put(deque((one,)))
             if not self._bundles.empty() and (slow or not self._may_be_quick(call)):
-                with self._lock:
-                    self._staff.grow(self._bundles.qsize())
+                self._grow()
             if overdue:
                 # Marked first: a thread that finds its call ended by somebody else must see why.
                 call.abandoned = True
@@ -208,8 +210,12 @@ class Threads:
     def _grow_behind(self, call: Call) -> None:
         """Something waits, and this call has just ended: more threads, if it was slow."""
         if not self._hand.is_quick(call.leases[0].stage) and time.monotonic() - call.started > SLOW_SECONDS:
-            with self._lock:
-                self._staff.grow(self._bundles.qsize())
+            self._grow()
+
+    def _grow(self) -> None:
+        """A thread for everything that waits, as far as there is room."""
+        with self._lock:
+            self._staff.grow(self._bundles.qsize())
 
     def _others_follow(self) -> bool:
         """Whether other threads run quick calls, and will be out of work in a moment: the last of them says so."""

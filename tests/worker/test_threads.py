@@ -33,7 +33,7 @@ class Blocked:
         self.hand = Hand(WIDTH)
         self.threads = Threads(
             self, WIDTH, self.report, lambda call: not call.is_over, lambda is_free: False, self.hand
-        )  # type: ignore[arg-type]
+        )
 
     def run(self, call: Call, clock: Any) -> list[Finished]:
         call.started = clock()

@@ -7,6 +7,7 @@ in one round trip. Over a connection of the caller's a cursor speaks, which know
 
 from __future__ import annotations
 
+import hashlib
 import re
 import select
 from collections import Counter
@@ -75,7 +76,6 @@ class Wire:
         self._libpq = connection.pgconn
         self._keeps = keeps
         self._kept: dict[Key, bytes] = {}
-        self._names = 0
         self._used: Counter[Key] = Counter()
         self._readable, self._either = select.poll(), select.poll()
         self._readable.register(self._libpq.socket, select.POLLIN)
@@ -136,8 +136,7 @@ class Wire:
         return self._keeps and key not in self._kept and self._used[key] >= KEEP_FROM - 1
 
     def _keep(self, key: Key) -> None:
-        self._names += 1
-        self._kept[key] = b"holdfast_%d" % self._names
+        self._kept[key] = _name(key)
         self._libpq.send_prepare(self._kept[key], *key)
 
     def _send(self, key: Key, values: Sequence[bytes | None]) -> None:
@@ -177,6 +176,13 @@ class Wire:
         transformer = Transformer(self._connection)
         transformer.set_pgresult(answer)
         return transformer.load_rows(0, answer.ntuples, tuple)
+
+
+@lru_cache(1000)
+def _name(key: Key) -> bytes:
+    """The name of a statement follows from the statement: behind a pooler other clients prepare theirs in the same sessions,
+    and a name that meant something else there would run the wrong one, without an error."""
+    return b"holdfast_" + hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest().encode()
 
 
 def _checked(answers: list[pq.abc.PGresult], least: int) -> list[pq.abc.PGresult]:

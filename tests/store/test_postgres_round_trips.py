@@ -311,6 +311,26 @@ def test_the_server_keeps_what_is_asked_often(wire):
     assert kept == [("SELECT CAST($1 AS bigint)",), ("SELECT CAST($1 AS text)",)]
 
 
+@pytest.mark.fault(36)
+def test_a_kept_statement_has_the_same_name_in_every_session_and_shares_it_with_no_other(store):
+    """A pooler hands sessions round: a name that meant another statement there would run that one, without an error."""
+    asked = [
+        ("SELECT CAST(%(a)s AS bigint)", {"a": 1}),
+        ("SELECT CAST(%(a)s AS text)", {"a": "x"}),
+        ("SELECT 1 + %(a)s", {"a": 2}),
+    ]
+    found = []
+    for order in (asked, asked[::-1]):
+        session = store.another()
+        wire = Wire(session.connect().connection, keeps=True)
+        for one in order * KEEP_FROM:
+            wire.ask(*one)
+        found.append(dict(wire.ask("SELECT name, statement FROM pg_prepared_statements", None)))
+        session.close()
+    assert found[0] == found[1]
+    assert sorted(found[0].values()) == ["SELECT 1 + $1", "SELECT CAST($1 AS bigint)", "SELECT CAST($1 AS text)"]
+
+
 def test_a_signal_is_heard_while_an_answer_is_waited_for(store):
     """Ctrl-C ends a call that waits for a lock or a slow server, and leaves a store that can be used."""
     driver = store.connect()

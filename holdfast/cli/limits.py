@@ -13,14 +13,14 @@ from holdfast.errors import UsageError
 from holdfast.model.money import spoken
 
 
-@click.command(short_help="Let nothing more of a pipeline, or of a resource, begin.")
-@click.argument("name", type=options.text)
-@click.option("--resource", is_flag=True, help="NAME is a resource: everyone who uses it waits.")
+@click.command(short_help="Let nothing more of a pipeline, a stage or a resource begin.")
+@click.argument("name", type=options.text, metavar="PIPELINE[/STAGE]")
+@click.option("--resource", is_flag=True, help="The name is that of a resource: everyone who uses it waits.")
 @click.option("--for", "length", type=options.text, metavar="TIME", help="Go on by itself after this time: 90m, 2d.")
 @click.option("--reason", type=options.text, default="", help="Shown to whoever asks why.")
 @options.common()
 def pause(name: str, resource: bool, length: str | None, reason: str, store: str | None, as_json: bool) -> None:
-    """Let nothing more of the pipeline NAME begin. What is in hand comes to its end."""
+    """Let nothing more of a pipeline, or of one of its stages, begin. What is in hand comes to its end."""
     with options.open_to_ask(store) as app:
         app.pause(name, until=length, reason=reason, by=options.user(), resource=resource)
     if as_json:
@@ -30,13 +30,13 @@ def pause(name: str, resource: bool, length: str | None, reason: str, store: str
     click.echo(f"{printable(name)} is paused{f' for {length}' if length else ''}; to let it go on: {command}")
 
 
-@click.command(short_help="Let a paused pipeline, or resource, go on.")
-@click.argument("name", type=options.text)
-@click.option("--resource", is_flag=True, help="NAME is a resource. Ends a cool-down and closes its breaker, too.")
+@click.command(short_help="Let a paused pipeline, stage or resource go on.")
+@click.argument("name", type=options.text, metavar="PIPELINE[/STAGE]")
+@click.option("--resource", is_flag=True, help="The name is that of a resource. Ends a cool-down and closes its breaker, too.")
 @click.option("--reason", type=options.text, default="", help="Goes into the events.")
 @options.common()
 def resume(name: str, resource: bool, reason: str, store: str | None, as_json: bool) -> None:
-    """Let the pipeline NAME go on."""
+    """Let a pipeline, or one of its stages, go on."""
     with options.open_to_ask(store) as app:
         resumed = app.resume(name, reason=reason, by=options.user(), resource=resource)
     if as_json:

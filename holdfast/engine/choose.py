@@ -60,15 +60,21 @@ Counts = dict[str, int]
 
 
 def retry(store: Store, which: Which, who: Who, *, dry_run: bool = False) -> Counts:
-    """Send finished or delayed stages back to pending with all their attempts; return how many came from which state."""
+    """Send finished, delayed or held stages back to pending with all their attempts; return how many came from which
+    state."""
     states = which.states or RETRIED
     if states & {State.PENDING, State.IN_PROGRESS}:
-        raise UsageError("retry takes finished stages and retry_later; what is pending or in progress runs anyway")
+        raise UsageError(
+            "retry takes finished stages, retry_later and on_hold; what is pending or in progress runs anyway"
+        )
     count: Counter[str] = Counter()
     if states & FINISHED:
         count += _walk(store, which, "choose_outcomes", states & FINISHED, _reopen, who, dry_run)
-    if State.RETRY_LATER in states:
-        count += _walk(store, which, "choose_delayed", {State.RETRY_LATER}, _hasten, who, dry_run)
+    for state, choose, take in (
+        (State.RETRY_LATER, "choose_delayed", "take_delayed"), (State.ON_HOLD, "choose_held", "take_held"),
+    ):  # fmt: skip
+        if state in states:
+            count += _walk(store, which, choose, {state}, _let_run(state, take), who, dry_run)
     return dict(count)
 
 
@@ -76,11 +82,12 @@ def cancel(store: Store, which: Which, who: Who, *, dry_run: bool = False) -> Co
     """Set open stages aside; whoever works on one of them loses the lease. A stage that was done before stays done."""
     states = which.states or OPEN
     if states - OPEN:
-        raise UsageError("cancel takes what is pending, retry_later or in_progress; the rest is finished already")
+        raise UsageError(f"cancel takes what is {', '.join(sorted(OPEN))}; the rest is finished already")
     count: Counter[str] = Counter()
     ways = {
         State.PENDING: ("choose_waiting", "take_waiting"),
         State.RETRY_LATER: ("choose_delayed", "take_delayed"),
+        State.ON_HOLD: ("choose_held", "take_held"),
         State.IN_PROGRESS: ("choose_leased", "revoke_leases"),
     }
     for state, (choose, take) in ways.items():
@@ -163,19 +170,24 @@ def _reopen(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[s
     return count
 
 
-def _hasten(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[str]:
-    count: Counter[str] = Counter()
-    for stage, same in _by_stage(rows):
-        taken = tx.run("take_delayed", stage=stage, items=[row[0] for row in same])
-        tx.run_rows("enter_waiting", [(item, stage, 0, alone, rerun) for item, _, alone, rerun in taken])
-        tx.count(stage, State.RETRY_LATER, -len(taken))
-        tx.count(stage, State.PENDING, len(taken))
-        for item, *_ in taken:
-            _record(tx, "retried", item, stage, State.RETRY_LATER, who)
-        count[State.RETRY_LATER] += len(taken)
-    if count.total():
-        tx.tell_idle_workers()
-    return +count
+def _let_run(state: State, take: str) -> _Act:
+    """What waits for a time, or is on hold, may be claimed now."""
+
+    def act(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[str]:
+        count: Counter[str] = Counter()
+        for stage, same in _by_stage(rows):
+            taken = tx.run(take, stage=stage, items=[row[0] for row in same])
+            tx.run_rows("enter_waiting", [(item, stage, 0, alone, rerun) for item, _, alone, rerun in taken])
+            tx.count(stage, state, -len(taken))
+            tx.count(stage, State.PENDING, len(taken))
+            for item, *_ in taken:
+                _record(tx, "retried", item, stage, state, who)
+            count[state] += len(taken)
+        if count.total():
+            tx.tell_idle_workers()
+        return +count
+
+    return act
 
 
 def _set_aside(state: State, take: str) -> _Act:

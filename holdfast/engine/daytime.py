@@ -31,7 +31,7 @@ def follow_the_clock(tx: Transaction) -> None:
     if known and abs(ahead - known[0][0]) <= JUMP_US:
         return
     if known:
-        for statement in ("shift_delayed", "shift_gates", "shift_buckets", "shift_pauses"):
+        for statement in ("shift_delayed", "shift_gates", "shift_buckets", "shift_pauses", "shift_stage_pauses"):
             tx.run(statement, by=ahead - known[0][0])
         tx.record("clock_set", by_seconds=(ahead - known[0][0]) / SECOND)
     tx.run("forget_clocks", name=name)

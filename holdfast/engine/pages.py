@@ -173,6 +173,8 @@ class _Page:
                 found = self._first(found + self._waiting(stage, place))
             if State.RETRY_LATER in self.states:
                 found = self._first(found + self.tx.records("page_delayed", stage=stage, error=self.error, **place))
+            if State.ON_HOLD in self.states:
+                found = self._first(found + self.tx.records("page_held", stage=stage, error=self.error, **place))
             for state in _BAD:
                 if state in self.states:
                     one = {"stage": stage, "state": str(state), "error": self.error}

@@ -1,9 +1,12 @@
-"""Pause: a pipeline, or a resource, stands still until a person or a time says otherwise. Work in hand comes to its end.
+"""Pause: a pipeline, one of its stages, or a resource stands still until a person or a time says otherwise. Work in hand
+comes to its end. A stage is named `PIPELINE/STAGE`.
 
 A pause is four facts: whether, why, until when, and since when.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from holdfast.engine.choose import Who
 from holdfast.engine.gates import BY_PERSON, lock_gates, save_gates
@@ -26,10 +29,9 @@ def pause(tx: Transaction, name: str, who: Who, until: int | None = None, *, res
         save_gates(tx, gates.values())
         tx.record("paused", resource=name, reason=who.reason, until=until, by=who.name)
         return
-    number = _number(tx, name)
-    tx.run("set_pause", pipeline=number, paused=1, reason=who.reason or None, retry_after=until, now=tx.now)
-    tx.run("raise_generation", pipeline=number, now=tx.now)
-    tx.record("paused", pipeline=number, reason=who.reason, until=until, by=who.name)
+    number, stage = _place(tx, name)
+    _set(tx, number, stage, paused=1, reason=who.reason or None, retry_after=until)
+    tx.record("paused", pipeline=number, stage=stage, reason=who.reason, until=until, by=who.name)
 
 
 def resume(tx: Transaction, name: str, who: Who, *, resource: bool = False) -> bool:
@@ -52,35 +54,50 @@ def resume(tx: Transaction, name: str, who: Who, *, resource: bool = False) -> b
             tx.record("resumed", resource=name, reason=who.reason, by=who.name)
             tx.tell_idle_workers()
         return shut
-    number = _number(tx, name)
-    if not known.pipelines[name].paused:
+    number, stage = _place(tx, name)
+    if not (known.pipelines[name].paused if stage is None else stage in known.paused):
         return False
-    _end(tx, number)
-    tx.record("resumed", pipeline=number, reason=who.reason, by=who.name)
+    _end(tx, number, stage)
+    tx.record("resumed", pipeline=number, stage=stage, reason=who.reason, by=who.name)
     return True
 
 
 def end_pauses(tx: Transaction) -> int:
-    """Let pipelines go on whose pause has a time that has come; return how many."""
+    """Let pipelines and stages go on whose pause has a time that has come; return how many."""
     over = tx.run("pauses_to_end", now=tx.now)
-    for number, _ in over:
-        _end(tx, number)
-        tx.record("resumed", pipeline=number, reason="its time has come", by="")
+    for number, stage in over:
+        _end(tx, number, stage)
+        tx.record("resumed", pipeline=number, stage=stage, reason="its time has come", by="")
     return len(over)
 
 
-def _end(tx: Transaction, number: int) -> None:
-    tx.run("set_pause", pipeline=number, paused=0, reason=None, retry_after=None, now=tx.now)
-    tx.run("raise_generation", pipeline=number, now=tx.now)
+def _end(tx: Transaction, number: int, stage: int | None) -> None:
+    _set(tx, number, stage, paused=0, reason=None, retry_after=None)
     tx.tell_idle_workers()
 
 
-def _number(tx: Transaction, name: str) -> int:
-    row = layout(tx).pipelines.get(name)
-    if row is None:
-        there = ", ".join(sorted(layout(tx).pipelines)) or "none"
-        raise UsageError(f"there is no pipeline {name!r} in this store; there are: {there}")
-    return row.id
+def _set(tx: Transaction, number: int, stage: int | None, **facts: Any) -> None:
+    if stage is None:
+        tx.run("set_pause", pipeline=number, now=tx.now, **facts)
+    else:
+        tx.run("set_stage_pause", stage=stage, now=tx.now, **facts)
+    tx.run("raise_generation", pipeline=number, now=tx.now)
+
+
+def _place(tx: Transaction, name: str) -> tuple[int, int | None]:
+    """The number of the pipeline and, for `PIPELINE/STAGE`, that of the stage."""
+    known = layout(tx)
+    pipeline, _, stage = name.partition("/")
+    if pipeline not in known.pipelines:
+        there = ", ".join(sorted(known.pipelines)) or "none"
+        raise UsageError(f"there is no pipeline {pipeline!r} in this store; there are: {there}")
+    if not stage:
+        return known.pipelines[pipeline].id, None
+    row = known.find(pipeline, stage)
+    if row is None or not row.active:
+        there = ", ".join(one.name for one in known.of_pipeline(pipeline))
+        raise UsageError(f"pipeline {pipeline!r} has no stage {stage!r}; there are: {there}")
+    return row.pipeline, row.id
 
 
 def _resources(tx: Transaction) -> str:

@@ -55,7 +55,9 @@ def prune_items(tx: Transaction, pipeline: int, before: int, most: int = CHUNK) 
 
 def _withdraw(tx: Transaction, stage: int, items: list[int]) -> None:
     """A stage that its pipeline no longer has may hold work of items that have ended: nobody will do it."""
-    for statement, state in (("take_waiting", State.PENDING), ("take_delayed", State.RETRY_LATER)):
+    for statement, state in (
+        ("take_waiting", State.PENDING), ("take_delayed", State.RETRY_LATER), ("take_held", State.ON_HOLD),
+    ):  # fmt: skip
         taken = tx.run(statement, stage=stage, items=items)
         tx.count(stage, state, -len(taken))
         again = [item for item, _, _, rerun in taken if rerun]

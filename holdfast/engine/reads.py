@@ -81,6 +81,9 @@ def _held(tx: Transaction, row: StageRow) -> Facts | None:
     if pipeline.paused:
         reason = f": {pipeline.reason}" if pipeline.reason else ""
         return {"reason": "paused", "text": f"pipeline {pipeline.name!r} is paused{reason}", "until": pipeline.retry_after}
+    if row.paused:
+        reason = f": {row.reason}" if row.reason else ""
+        return {"reason": "paused", "text": f"stage {row.name!r} is paused{reason}", "until": row.retry_after}
     blocked = admit.look(tx, row.id) if known.resources_of(row.id) else None
     if blocked is None or blocked.reason in ("rate", "units", "concurrency"):
         return None
@@ -261,6 +264,7 @@ class Why:
             (State.IN_PROGRESS, self._in_progress),
             (State.PENDING, self._pending),
             (State.RETRY_LATER, self._retry_later),
+            (State.ON_HOLD, self._on_hold),
         ):
             for stage in self._stages:
                 row = self._rows.get(stage.id)
@@ -325,6 +329,11 @@ class Why:
                 "reason": "paused", "text": f"pipeline {pipeline.name!r} is paused: {pipeline.reason or 'by a person'}",
                 "until": pipeline.retry_after, "do": f"to let it go on: holdfast resume {pipeline.name}",
             }  # fmt: skip
+        if stage.paused:
+            return {
+                "reason": "paused", "text": f"stage {stage.name!r} is paused: {stage.reason or 'by a person'}",
+                "until": stage.retry_after, "do": f"to let it go on: holdfast resume {stage.label}",
+            }  # fmt: skip
         there = [w for w in workers(self._tx) if w["alive"] and stage.label in w["stages"]]
         offering = [w["name"] for w in there]
         if not offering:
@@ -352,6 +361,12 @@ class Why:
             "reason": "backoff", "until": row["next_attempt_at"],
             "text": f"{row['attempts']} of {stage.max_attempts} attempts are spent; the next one waits{error}",
             "do": f"to run it now: holdfast retry --state retry_later --key {self._key}",
+        }  # fmt: skip
+
+    def _on_hold(self, stage: StageRow, row: Facts) -> Facts:
+        return {
+            "reason": "on_hold", "text": f"stage {stage.name!r} is on hold: {row['error']}", "since": row["updated_at"],
+            "do": f"to let it run: holdfast retry --state on_hold --pipeline {stage.pipeline_name} --key {self._key}",
         }  # fmt: skip
 
     def _ended_badly(self, stage: StageRow, row: Facts) -> Facts:

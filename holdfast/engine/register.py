@@ -116,7 +116,11 @@ def _withdraw(tx: Transaction, moved: list[StageRow], spec: PipelineSpec) -> Non
     numbers = {row[3]: row[0] for row in tx.run("read_stages") if row[2] == spec.name}
     for row in moved:
         before = [numbers[name] for name in spec.stage(row.name).after]
-        for statement, state in (("withdraw_waiting", State.PENDING), ("withdraw_delayed", State.RETRY_LATER)):
+        for statement, state in (
+            ("withdraw_waiting", State.PENDING),
+            ("withdraw_delayed", State.RETRY_LATER),
+            ("withdraw_held", State.ON_HOLD),
+        ):
             gone = tx.run(statement, stage=row.id, before=before, needed=len(before))
             tx.count(row.id, state, -len(gone))
 
@@ -147,12 +151,13 @@ class _Plan:
 
 
 def _stage_row(row: tuple[Any, ...]) -> StageRow:
-    *front, after, version, max_attempts, active, created, changed, first, last, compatible, children, uses = row
+    *front, after, version, max_attempts, active, created, changed, first, last = row[:13]
+    compatible, children, uses, paused, reason, retry_after, paused_at = row[13:]
     id_, pipeline, pipeline_name, name, position = front
     return StageRow(
         id_, pipeline, pipeline_name, name, position, tuple(msgspec.json.decode(after)), version, max_attempts,
         bool(active), created, changed, first, last, tuple(msgspec.json.decode(compatible)), children,
-        tuple(msgspec.json.decode(uses)),
+        tuple(msgspec.json.decode(uses)), bool(paused), reason, retry_after, paused_at,
     )  # fmt: skip
 
 

@@ -31,6 +31,9 @@ def stands(tx: Transaction, items: Collection[int], stages: Collection[int]) -> 
             elif row["delayed"] is not None:
                 when = {"next_attempt_at": row["due_at"], "error": row["delayed_error"]}
                 found.append(_entry(place, State.RETRY_LATER, row["delayed"], **when))
+            elif row["held"] is not None:
+                why = {"error": row["held_reason"], "updated_at": row["held_since"]}
+                found.append(_entry(place, State.ON_HOLD, row["held"], **why))
             elif row["state"] is not None:
                 found.append(_ended(place, row))
     return found

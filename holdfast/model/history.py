@@ -23,6 +23,7 @@ MEANING: Mapping[str, State] = {
     "children_ended": State.PENDING,
     "lease_expired": State.PENDING,
     "handed_back": State.PENDING,
+    "held": State.ON_HOLD,
     "superseded": State.PENDING,
     "retried": State.PENDING,
     "reopened": State.PENDING,

@@ -39,6 +39,11 @@ class StageRow:
     after_children: str | None = None
     #: The names of the resources that an attempt uses, as its author wrote them.
     uses: tuple[str, ...] = ()
+    #: Whether it stands still by itself, why, until when, and since when.
+    paused: bool = False
+    reason: str | None = None
+    retry_after: int | None = None
+    paused_at: int | None = None
 
     def stands(self, version: str | None) -> bool:
         """Whether a result of this version is as good as one of today's."""
@@ -98,6 +103,8 @@ class Layout:
     stages: dict[int, StageRow]
     resources: dict[int, ResourceRow] = field(default_factory=dict)
     pipelines: dict[str, PipelineRow] = field(default_factory=dict)
+    #: Stages that stand still by themselves.
+    paused: frozenset[int] = frozenset()
     _by_name: dict[tuple[str, str], StageRow] = field(default_factory=dict)
     #: By stage: the resources that an attempt uses, those of its pipeline and its own among them; and the other way round.
     _used: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -113,9 +120,10 @@ class Layout:
         resources: Iterable[ResourceRow] = (),
         pipelines: Iterable[PipelineRow] = (),
     ) -> Layout:
+        stages = {row.id: row for row in rows}
         layout = cls(
-            generation, {row.id: row for row in rows}, {one.id: one for one in resources},
-            {one.name: one for one in pipelines},
+            generation, stages, {one.id: one for one in resources}, {one.name: one for one in pipelines},
+            frozenset(row.id for row in stages.values() if row.paused),
         )  # fmt: skip
         layout._join_resources()
         for row in layout.stages.values():

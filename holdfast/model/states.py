@@ -10,6 +10,7 @@ class State(StrEnum):
     PENDING = "pending"  # may be claimed now
     RETRY_LATER = "retry_later"  # may be claimed once next_attempt_at has passed
     IN_PROGRESS = "in_progress"  # one worker holds the lease
+    ON_HOLD = "on_hold"  # waits for a person, a price or a version of its code
     DONE = "done"
     SKIPPED = "skipped"  # the handler said there is nothing to do; counts as done
     FAILED = "failed"  # the handler said it can never work
@@ -21,7 +22,7 @@ class State(StrEnum):
 WORDS: Mapping[State, str] = {state: state.value for state in State}
 
 #: Work still to do. A row in one of these states lies in the table of that state, and in no other.
-OPEN = frozenset({State.PENDING, State.RETRY_LATER, State.IN_PROGRESS})
+OPEN = frozenset({State.PENDING, State.RETRY_LATER, State.IN_PROGRESS, State.ON_HOLD})
 #: The states of an outcome: only a recorded action of a person moves a stage on from here.
 FINISHED = frozenset(State) - OPEN
 #: Outcomes after which the next stages may run.
@@ -30,8 +31,9 @@ PASSED = frozenset({State.DONE, State.SKIPPED})
 BAD = frozenset({State.FAILED, State.EXHAUSTED})
 
 MOVES: Mapping[State, frozenset[State]] = {
-    State.PENDING: frozenset({State.IN_PROGRESS, State.CANCELLED}),
+    State.PENDING: frozenset({State.IN_PROGRESS, State.ON_HOLD, State.CANCELLED}),
     State.RETRY_LATER: frozenset({State.PENDING, State.CANCELLED}),
+    State.ON_HOLD: frozenset({State.PENDING, State.CANCELLED}),
     State.IN_PROGRESS: FINISHED | {State.PENDING, State.RETRY_LATER},
     State.DONE: frozenset({State.PENDING}),
     State.SKIPPED: frozenset({State.PENDING}),

@@ -67,7 +67,8 @@ class Cycles:
         still = self._orders.standing_still(known) if orders else ()
         for order in orders:
             pipeline = known.stages[order.stage].pipeline_name
-            if pipeline in still or (order.weight is None and known.resources_of(order.stage)):
+            held_back = pipeline in still or order.stage in known.paused
+            if held_back or (order.weight is None and known.resources_of(order.stage)):
                 cycle.undecided.append(order.stage)
             elif order.room > taken:
                 taken += self._claim(tx, worker, order, order.room - taken, cycle)
@@ -82,7 +83,7 @@ class Cycles:
         if finished or len(orders) != 1 or orders[0].weight is not None or known is None:
             return None
         [(stage, most, *_)] = orders
-        if known.parents(stage) or known.resources_of(stage) or self._orders.standing_still(known):
+        if known.parents(stage) or known.resources_of(stage) or known.paused or self._orders.standing_still(known):
             return None
         began = time.monotonic()
 

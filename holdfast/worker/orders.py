@@ -91,7 +91,7 @@ class Orders:
         self._turns.rotate(-1)
         for stages in self._turns:
             for stage in stages:
-                if stage in self._dry or self._rests(stage, now):
+                if stage in self._dry or self._rests(stage, now) or (known is not None and stage in known.paused):
                     continue
                 pipeline, spec = self._offer[stage]
                 if pipeline in still:
@@ -141,11 +141,11 @@ class Orders:
     def onward(self, known: Layout) -> Collection[int]:
         """Stages with which a worker may go straight on: those that ask nobody."""
         still = self.standing_still(known)
-        if not known.resources and not still:
+        if not known.resources and not still and not known.paused:
             return self._offer
         return {
             stage for stage, (pipeline, _) in self._offer.items()
-            if pipeline not in still and not known.resources_of(stage)
+            if pipeline not in still and stage not in known.paused and not known.resources_of(stage)
         }  # fmt: skip
 
     def standing_still(self, known: Layout | None) -> Collection[str]:

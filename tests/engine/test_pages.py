@@ -35,8 +35,15 @@ def view(name: str, until: int) -> str:
 
 
 #: Written plainly, each stage of each item by itself: what all pages are compared with.
-STAGES = view("item_stages", 1)
-STATUS = view("item_status", 2).replace("holdfast_item_stages", f"({STAGES})")
+HELD = """
+UNION ALL SELECT i.pipeline, i.id, i.key, h.stage, 'on_hold', h.attempts, NULL, NULL, NULL, NULL, h.reason, h.since
+FROM holdfast_holds h JOIN holdfast_items i ON i.id = h.item"""
+NOT_HELD = "  AND NOT EXISTS (SELECT 1 FROM holdfast_holds h WHERE h.item = o.item AND h.stage = o.stage)"
+STAGES = view("item_stages", 1) + NOT_HELD + HELD
+ON_HOLD = """THEN 'pending'
+        WHEN EXISTS (SELECT 1 FROM holdfast_item_stages x JOIN holdfast_stages s ON s.id = x.stage AND s.active = 1
+                     WHERE x.item = i.id AND x.state = 'on_hold') THEN 'on_hold'"""
+STATUS = view("item_status", 2).replace("THEN 'pending'", ON_HOLD, 1).replace("holdfast_item_stages", f"({STAGES})")
 
 
 @pytest.fixture(params=["large", "small"])
@@ -72,6 +79,11 @@ def live(app: App, rng: random.Random) -> None:
     again = [lease for lease in app.claim("one", stage="a", most=20) if lease.rerun]
     for how, lease in zip((0, 4, 5, 6), again, strict=False):
         end(app, lease, how)
+    # On hold, for the first time and again.
+    app.add([f"held {how}" for how in range(3)])
+    app.retry(states=["done"], stage="a", key="last ?")
+    assert app.hold("a", "held *", "too dear") == 3
+    assert app.hold("a", "last ?", "an older version is at work") > 0
     # And a stage that is gone, with all that it had.
     app.pipeline({"x": [], "y": []}, name="s")
     app.add([f"gone {how}" for how in range(9)])
@@ -171,7 +183,7 @@ def test_a_page_of_items_is_what_the_view_of_their_status_says(app, ways, seed):
         "JOIN holdfast_pipelines p ON p.id = i.pipeline ORDER BY i.id"
     )
     told = [{**dict(zip(columns, row, strict=True)), "status": statuses[row[0]]} for row in rows]
-    assert set(statuses.values()) == {"pending", "in_progress", "failed", "cancelled", "done"}
+    assert set(statuses.values()) == {"pending", "in_progress", "on_hold", "failed", "cancelled", "done"}
     for pipeline, key, after, most in product((None, "p", "q", "r"), PATTERNS, (0, 6, 99), (1, 3, 100)):
         wanted = [
             row for row in told if row["id"] > after and fits(key, row["key"]) and pipeline in (None, row["pipeline"])

@@ -31,6 +31,7 @@ from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished
 from holdfast.engine.fold import fold
+from holdfast.engine.hold import hold
 from holdfast.engine.promote import Promoted, promote
 from holdfast.engine.reap import Reaped
 from holdfast.engine.register import Registered, layout, register
@@ -278,6 +279,13 @@ class App:
     ) -> dict[str, int]:
         which = self._which(stage, states, key, error, older_than)
         return _plain(choose.cancel(self.store, which, choose.Who("me", reason), dry_run=dry_run))
+
+    def hold(self, stage: str, key: str, reason: str = "asked") -> int:
+        """Put what waits at a stage on hold; how many."""
+        number = self.stage(stage).id
+        pattern = self.store.connect().dialect.glob_pattern(key)
+        items = self.query("SELECT id FROM holdfast_items WHERE key {glob} :key", key=pattern)
+        return self.store.write(lambda tx: hold(tx, number, [item for (item,) in items], "person", reason))
 
     # What is there ------------------------------------------------------------------------------------------
 

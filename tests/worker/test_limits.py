@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Holdfast, Item, OutOfCredit, Pipeline, RateLimited
+from holdfast import Context, Holdfast, Item, OutOfCredit, Pipeline, RateLimited, UsageError
 from holdfast.testing import ManualClock
 from tests.support.bench import Ran
 from tests.support.effort import effort
@@ -82,6 +82,51 @@ def test_a_worker_that_was_idle_follows_a_pause_and_a_resumption_at_once(run: Li
 
 
 @pytest.mark.req("J11")
+def test_a_paused_stage_begins_nothing_while_the_other_stages_go_on(run: LimitedBench):
+    pipeline = Pipeline("p")
+    begun: list[str] = []
+
+    @pipeline.stage()
+    def first(item, ctx):
+        return 1
+
+    @pipeline.stage(after="first")
+    def second(item, ctx):
+        begun.append(item.key)
+
+    with run.serving(pipeline) as (_, ran):
+        ran.app.pause("p/second", reason="the prompt is wrong")
+        ran.app.add("p", ["page-1", "page-2"])
+        wait_for(lambda: ran.states("first").get("done") == 2)
+        wait_for(lambda: ran.states("second").get("pending") == 2)
+        assert begun == []
+        answer = ran.app.why("page-1")
+        assert (answer["reason"], answer["do"]) == ("paused", "to let it go on: holdfast resume p/second")
+        assert "the prompt is wrong" in answer["text"]
+        assert ran.app.resume("p/second")
+        wait_for(lambda: sorted(begun) == ["page-1", "page-2"])
+        assert not ran.app.resume("p/second")
+
+
+def test_a_paused_stage_with_a_time_goes_on_by_itself(run: LimitedBench):
+    app = run.app(pipeline := one_quick_stage(), ["page-1"])
+    app.pause("p/work", until=0.3)
+    run(pipeline)
+    assert app.status()[0]["stages"][0]["states"] == {"done": 1}
+
+
+def one_quick_stage() -> Pipeline:
+    pipeline = Pipeline("p")
+    pipeline.stage(name="work")(lambda item, ctx: None)
+    return pipeline
+
+
+def test_a_stage_that_does_not_exist_cannot_be_paused(run: LimitedBench):
+    app = run.app(one_quick_stage(), ["page-1"])
+    with pytest.raises(UsageError, match="no stage 'wrok'; there are: work"):
+        app.pause("p/wrok")
+
+
 def test_a_pause_with_a_time_ends_in_running_workers_by_itself(run: LimitedBench):
     pipeline = Pipeline("p")
     stage(pipeline, "thread", lambda item, ctx: None, name="work")

@@ -10,6 +10,7 @@ WHERE o.stage {in stages} AND o.state {in states text} AND (o.item > :item OR (o
   AND NOT EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = o.stage AND w.priority = i.priority AND w.item = o.item)
   AND NOT EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.item = o.item AND d.stage = o.stage)
   AND NOT EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.item = o.item AND l.stage = o.stage)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_holds h WHERE h.stage = o.stage AND h.item = o.item)
 ORDER BY o.item, o.stage LIMIT :most;
 
 -- name: lock_outcomes
@@ -40,6 +41,17 @@ WHERE l.stage {in stages} AND (l.item > :item OR (l.item = :item AND l.stage > :
   AND CAST(:error AS TEXT) IS NULL
   AND (CAST(:before AS BIGINT) IS NULL OR l.since < :before)
 ORDER BY l.item, l.stage LIMIT :most;
+
+-- name: choose_held
+SELECT h.item, h.stage, h.attempts, h.rerun FROM holdfast_holds h JOIN holdfast_items i ON i.id = h.item
+WHERE h.stage {in stages} AND (h.item > :item OR (h.item = :item AND h.stage > :stage))
+  AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key)
+  AND (CAST(:error AS TEXT) IS NULL OR {position}(h.reason, :error) > 0)
+  AND (CAST(:before AS BIGINT) IS NULL OR h.since < :before)
+ORDER BY h.item, h.stage LIMIT :most;
+
+-- name: take_held
+DELETE FROM holdfast_holds WHERE stage = :stage AND item {in items} RETURNING item, attempts, alone, rerun;
 
 -- name: take_delayed
 DELETE FROM holdfast_delayed WHERE stage = :stage AND item {in items} RETURNING item, attempts, alone, rerun;

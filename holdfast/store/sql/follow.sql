@@ -1,12 +1,13 @@
 -- Follow-on items and children.
 
 -- name: open_items
--- Those of the items that still have work: a stage waiting, delayed or in progress.
+-- Those of the items that still have work: a stage waiting, delayed, in progress or on hold.
 SELECT i.id FROM holdfast_items i WHERE i.id {in items} AND (
     EXISTS (SELECT 1 FROM holdfast_stages s JOIN holdfast_waiting w ON w.stage = s.id AND w.priority = i.priority AND w.item = i.id
             WHERE s.pipeline = i.pipeline)
     OR EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.item = i.id)
-    OR EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.item = i.id));
+    OR EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.item = i.id)
+    OR EXISTS (SELECT 1 FROM holdfast_holds h WHERE h.item = i.id));
 
 -- name: between_stages
 -- Those of the items in which a stage has not begun though all before it have passed.

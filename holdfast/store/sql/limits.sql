@@ -112,8 +112,14 @@ UPDATE holdfast_pipelines SET guards = :guards, tuned = :tuned WHERE id = :pipel
 -- name: set_pause
 UPDATE holdfast_pipelines SET paused = :paused, reason = :reason, retry_after = :retry_after, paused_at = :now WHERE id = :pipeline;
 
+-- name: set_stage_pause
+UPDATE holdfast_stages SET paused = :paused, reason = :reason, retry_after = :retry_after, paused_at = :now WHERE id = :stage;
+
 -- name: lock_pipelines
 SELECT id, name, paused, retry_after FROM holdfast_pipelines ORDER BY id {for_update};
 
 -- name: pauses_to_end
-SELECT id, name FROM holdfast_pipelines WHERE paused = 1 AND retry_after IS NOT NULL AND retry_after <= :now;
+-- Pipelines and stages (those of a pipeline have none) whose pause has a time that has come.
+SELECT id, CAST(NULL AS BIGINT) FROM holdfast_pipelines WHERE paused = 1 AND retry_after IS NOT NULL AND retry_after <= :now
+UNION ALL
+SELECT pipeline, id FROM holdfast_stages WHERE paused = 1 AND retry_after IS NOT NULL AND retry_after <= :now;

@@ -43,6 +43,10 @@ ON CONFLICT (stage, priority, item) DO NOTHING;
 INSERT INTO holdfast_delayed (item, stage, due_at, attempts, alone, rerun, error)
 {values item bigint, stage bigint, due_at bigint, attempts int, alone smallint, rerun smallint, error text};
 
+-- name: enter_held
+INSERT INTO holdfast_holds (stage, item, kind, reason, attempts, alone, rerun, since)
+{values stage bigint, item bigint, kind text, reason text, attempts int, alone smallint, rerun smallint, since bigint};
+
 -- name: take_due
 DELETE FROM holdfast_delayed WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast_delayed WHERE due_at <= :now ORDER BY due_at LIMIT :most FOR UPDATE SKIP LOCKED))
@@ -71,6 +75,9 @@ UPDATE holdfast_buckets SET used_until = used_until + 1000 * CAST(:by AS BIGINT)
 
 -- name: shift_pauses
 UPDATE holdfast_pipelines SET retry_after = retry_after + :by WHERE paused = 1 AND retry_after IS NOT NULL;
+
+-- name: shift_stage_pauses
+UPDATE holdfast_stages SET retry_after = retry_after + :by WHERE paused = 1 AND retry_after IS NOT NULL;
 
 -- name: next_due
 SELECT MIN(due_at) FROM holdfast_delayed;
@@ -109,6 +116,7 @@ WHERE i.id {in items}
   AND NOT EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = :stage AND w.priority = i.priority AND w.item = i.id)
   AND NOT EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.item = i.id AND d.stage = :stage)
   AND NOT EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.item = i.id AND l.stage = :stage)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_holds h WHERE h.stage = :stage AND h.item = i.id)
 ON CONFLICT (stage, priority, item) DO NOTHING
 RETURNING item;
 
@@ -120,6 +128,7 @@ FROM {rows item bigint, stage bigint} JOIN holdfast_items i ON i.id = r.item
 WHERE NOT EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = r.stage AND w.priority = i.priority AND w.item = r.item)
   AND NOT EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.item = r.item AND d.stage = r.stage)
   AND NOT EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.item = r.item AND l.stage = r.stage)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_holds h WHERE h.stage = r.stage AND h.item = r.item)
 ON CONFLICT (stage, priority, item) DO NOTHING
 RETURNING item, stage;
 

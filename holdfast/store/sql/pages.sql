@@ -57,6 +57,14 @@ WHERE d.stage = :stage AND d.item > :after AND (CAST(:error AS TEXT) IS NULL OR 
   AND (SELECT i.key FROM holdfast_items i WHERE i.id = d.item) {glob} :key
 ORDER BY d.item LIMIT :most;
 
+-- name: page_held
+SELECT h.item, h.stage, 'on_hold' AS state, h.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, h.reason AS error,
+       h.since AS updated_at
+FROM holdfast_holds h
+WHERE h.stage = :stage AND h.item > :after AND (CAST(:error AS TEXT) IS NULL OR {position}(h.reason, :error) > 0)
+  AND (SELECT i.key FROM holdfast_items i WHERE i.id = h.item) {glob} :key
+ORDER BY h.item LIMIT :most;
+
 -- name: page_leased
 -- Leases are no more than workers have in hand.
 SELECT l.item, l.stage, 'in_progress' AS state, l.attempt AS attempts, CAST(NULL AS BIGINT) AS next_attempt_at,
@@ -75,6 +83,7 @@ WHERE o.item > :after AND o.stage {in stages} AND o.state {in states text}
   AND (SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item
        AND w.priority = (SELECT i.priority FROM holdfast_items i WHERE i.id = o.item)) = 0
   AND (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = o.item AND d.stage = o.stage) = 0
+  AND (SELECT COUNT(*) FROM holdfast_holds h WHERE h.stage = o.stage AND h.item = o.item) = 0
   AND (o.item, o.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
 ORDER BY o.item LIMIT :most;
 
@@ -87,5 +96,6 @@ WHERE o.stage = :stage AND o.state = :state AND o.state NOT IN ('done', 'skipped
   AND (SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item
        AND w.priority = (SELECT i.priority FROM holdfast_items i WHERE i.id = o.item)) = 0
   AND (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = o.item AND d.stage = o.stage) = 0
+  AND (SELECT COUNT(*) FROM holdfast_holds h WHERE h.stage = o.stage AND h.item = o.item) = 0
   AND (o.item, o.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
 ORDER BY o.item LIMIT :most;

@@ -11,7 +11,8 @@ UPDATE holdfast_pipelines SET generation = generation + 1, updated_at = :now WHE
 -- name: read_stages
 -- The whole layout: a few rows, read again only when the generation has grown.
 SELECT s.id, s.pipeline, p.name, s.name, s.position, s.after, s.version, s.max_attempts, s.active,
-       s.created_generation, s.changed_generation, s.backfill_next, s.backfill_until, s.compatible, s.after_children, s.resources
+       s.created_generation, s.changed_generation, s.backfill_next, s.backfill_until, s.compatible, s.after_children, s.resources,
+       s.paused, s.reason, s.retry_after, s.paused_at
 FROM holdfast_stages s JOIN holdfast_pipelines p ON p.id = s.pipeline ORDER BY p.name, s.position, s.id;
 
 -- name: add_stage
@@ -47,6 +48,12 @@ SELECT id FROM holdfast_stages WHERE active = 1 AND backfill_next IS NOT NULL OR
 -- Waiting work of a stage in whose items not all stages before it have passed. Re-runs are a person's wish and stay.
 DELETE FROM holdfast_waiting WHERE stage = :stage AND rerun = 0 AND (
     SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = holdfast_waiting.item AND o.stage {in before}
+    AND o.state IN ('done', 'skipped')) < :needed
+RETURNING item;
+
+-- name: withdraw_held
+DELETE FROM holdfast_holds WHERE stage = :stage AND rerun = 0 AND (
+    SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = holdfast_holds.item AND o.stage {in before}
     AND o.state IN ('done', 'skipped')) < :needed
 RETURNING item;
 

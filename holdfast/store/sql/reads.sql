@@ -15,6 +15,9 @@ SELECT value AS item,
        (SELECT d.attempts FROM holdfast_delayed d WHERE d.item = value AND d.stage = :stage) AS delayed,
        (SELECT d.due_at FROM holdfast_delayed d WHERE d.item = value AND d.stage = :stage) AS due_at,
        (SELECT d.error FROM holdfast_delayed d WHERE d.item = value AND d.stage = :stage) AS delayed_error,
+       (SELECT h.attempts FROM holdfast_holds h WHERE h.stage = :stage AND h.item = value) AS held,
+       (SELECT h.reason FROM holdfast_holds h WHERE h.stage = :stage AND h.item = value) AS held_reason,
+       (SELECT h.since FROM holdfast_holds h WHERE h.stage = :stage AND h.item = value) AS held_since,
        o.state, o.attempts, o.started_at, o.ended_at, o.error
 FROM {list items} LEFT JOIN holdfast_outcomes o ON o.item = value AND o.stage = :stage;
 
@@ -45,11 +48,13 @@ SELECT stage, state, COUNT(*) FROM holdfast_item_stages GROUP BY stage, state;
 SELECT x.item, x.stage, COUNT(*) FROM (
     SELECT item, stage FROM holdfast_waiting UNION ALL
     SELECT item, stage FROM holdfast_delayed UNION ALL
+    SELECT item, stage FROM holdfast_holds UNION ALL
     SELECT item, stage FROM holdfast_leases) AS x
 GROUP BY x.item, x.stage HAVING COUNT(*) > 1 LIMIT 100;
 
 -- name: rows_without_items
 SELECT x.item, x.stage FROM (
     SELECT item, stage FROM holdfast_waiting UNION ALL SELECT item, stage FROM holdfast_delayed UNION ALL
-    SELECT item, stage FROM holdfast_leases UNION ALL SELECT item, stage FROM holdfast_outcomes) AS x
+    SELECT item, stage FROM holdfast_leases UNION ALL SELECT item, stage FROM holdfast_holds UNION ALL
+    SELECT item, stage FROM holdfast_outcomes) AS x
 WHERE NOT EXISTS (SELECT 1 FROM holdfast_items i WHERE i.id = x.item) LIMIT 100;

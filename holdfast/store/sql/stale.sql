@@ -16,6 +16,7 @@ WHERE item {in items} AND stage {in stages};
 SELECT w.item, w.stage FROM holdfast_items i CROSS JOIN holdfast_waiting w
 WHERE i.id {in items} AND w.stage {in stages} AND w.priority = i.priority AND w.item = i.id
 UNION ALL SELECT d.item, d.stage FROM holdfast_delayed d WHERE d.item {in items}
+UNION ALL SELECT h.item, h.stage FROM holdfast_holds h WHERE h.item {in items}
 UNION ALL SELECT l.item, l.stage FROM holdfast_leases l WHERE l.item {in items};
 
 -- name: stage_history

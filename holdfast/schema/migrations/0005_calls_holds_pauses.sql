@@ -1,0 +1,176 @@
+-- Every paid call as a row, work on hold, and stages that can be paused one by one.
+-- Workers of the version before go on beside it: they write none of what is new, and all of it has a default.
+
+-- on_hold: open work that waits for a person, a price or a version of its code, and that no claim sees.
+CREATE TABLE holdfast_holds (
+    stage BIGINT NOT NULL,
+    item BIGINT NOT NULL,
+    -- What releases it: a person's decision, a person who accepts the price, a worker with the right version.
+    kind TEXT NOT NULL CHECK (kind IN ('person', 'price', 'version')),
+    reason TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    alone SMALLINT NOT NULL,
+    rerun SMALLINT NOT NULL,
+    since BIGINT NOT NULL,
+    PRIMARY KEY (stage, item)
+) {keyed};
+CREATE INDEX ix_holdfast_holds_item ON holdfast_holds (item);
+CREATE INDEX ix_holdfast_holds_kind ON holdfast_holds (stage, kind, item);
+
+-- The ledger of money: one row per paid call, and per amount that a handler reports (these have no name).
+-- `amount` is what it cost or, while that is not known, what it was expected to cost.
+CREATE TABLE holdfast_calls (
+    id {identity},
+    stage BIGINT NOT NULL,
+    item BIGINT NOT NULL,
+    name TEXT {bytewise} NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('intended', 'done', 'rejected', 'doubtful', 'not_charged')),
+    lease BIGINT NOT NULL,
+    life INTEGER NOT NULL,
+    amount BIGINT NOT NULL,
+    resource TEXT,
+    facts TEXT NOT NULL DEFAULT '{}',
+    -- The day of the call, in the zone of its resource, counted from 1970.
+    day BIGINT NOT NULL,
+    at BIGINT NOT NULL,
+    -- Why it was rejected, or is in doubt; and the answer that was rejected.
+    reason TEXT,
+    value TEXT
+);
+CREATE INDEX ix_holdfast_calls_item ON holdfast_calls (item, stage, id);
+CREATE INDEX ix_holdfast_calls_at ON holdfast_calls (at);
+CREATE INDEX ix_holdfast_calls_doubtful ON holdfast_calls (stage, item) WHERE state = 'doubtful';
+
+-- Sums of the ledger per day, so that a question about money costs the same however many calls there were. One set of rows per
+-- writer, as in counts; those of writers that are gone are folded into slot 0.
+CREATE TABLE holdfast_money (
+    slot BIGINT NOT NULL,
+    stage BIGINT NOT NULL,
+    resource TEXT NOT NULL,
+    model TEXT NOT NULL,
+    day BIGINT NOT NULL,
+    payments BIGINT NOT NULL,
+    amount BIGINT NOT NULL,
+    doubts BIGINT NOT NULL,
+    in_doubt BIGINT NOT NULL,
+    tokens_in BIGINT NOT NULL,
+    tokens_out BIGINT NOT NULL,
+    PRIMARY KEY (slot, stage, resource, model, day)
+) {keyed} {hot};
+
+-- Money that may have been charged stands apart from what was.
+ALTER TABLE holdfast_spent ADD COLUMN in_doubt BIGINT NOT NULL DEFAULT 0;
+
+-- A stage may stand still by itself.
+ALTER TABLE holdfast_stages ADD COLUMN paused SMALLINT NOT NULL DEFAULT 0;
+ALTER TABLE holdfast_stages ADD COLUMN reason TEXT;
+ALTER TABLE holdfast_stages ADD COLUMN retry_after BIGINT;
+ALTER TABLE holdfast_stages ADD COLUMN paused_at BIGINT;
+
+-- Which version of its code a worker has for each stage it offers; unknown for workers of the version before.
+ALTER TABLE holdfast_workers ADD COLUMN versions TEXT NOT NULL DEFAULT '{}';
+
+-- Counts and memos know one more state each. A CHECK cannot be changed everywhere: the tables are made anew, their rows carried
+-- over. A memo points at the call whose answer, or intent, it holds; a rejected one only counts how often that has happened.
+CREATE TABLE holdfast_memos_before AS SELECT * FROM holdfast_memos;
+DROP TABLE holdfast_memos;
+CREATE TABLE holdfast_memos (
+    stage BIGINT NOT NULL,
+    item BIGINT NOT NULL,
+    name TEXT {bytewise} NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('intended', 'done', 'rejected')),
+    version TEXT NOT NULL,
+    idempotency_key TEXT NOT NULL,
+    lease BIGINT NOT NULL,
+    estimate BIGINT,
+    cost BIGINT,
+    value TEXT,
+    at BIGINT NOT NULL,
+    call BIGINT,
+    rejections INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (stage, item, name)
+) {keyed};
+INSERT INTO holdfast_memos (stage, item, name, state, version, idempotency_key, lease, estimate, cost, value, at)
+SELECT stage, item, name, state, version, idempotency_key, lease, estimate, cost, value, at FROM holdfast_memos_before;
+DROP TABLE holdfast_memos_before;
+DROP VIEW holdfast_stage_stats;
+CREATE TABLE holdfast_counts_before AS SELECT slot, stage, state, bucket, n, total_us, most_us FROM holdfast_counts;
+DROP TABLE holdfast_counts;
+CREATE TABLE holdfast_counts (
+    slot BIGINT NOT NULL,
+    stage BIGINT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN (
+        'pending', 'retry_later', 'in_progress', 'on_hold', 'done', 'skipped', 'failed', 'exhausted', 'cancelled')),
+    bucket SMALLINT NOT NULL,
+    n BIGINT NOT NULL,
+    total_us BIGINT NOT NULL,
+    most_us BIGINT NOT NULL,
+    PRIMARY KEY (slot, stage, state, bucket)
+) {keyed} {hot};
+INSERT INTO holdfast_counts (slot, stage, state, bucket, n, total_us, most_us)
+SELECT slot, stage, state, bucket, n, total_us, most_us FROM holdfast_counts_before;
+DROP TABLE holdfast_counts_before;
+CREATE VIEW holdfast_stage_stats AS
+SELECT s.pipeline, s.id AS stage, s.name, c.state,
+       CAST(SUM(c.n) AS BIGINT) AS n, CAST(SUM(c.total_us) AS BIGINT) AS total_us, MAX(c.most_us) AS most_us
+FROM holdfast_counts c JOIN holdfast_stages s ON s.id = c.stage
+GROUP BY s.pipeline, s.id, s.name, c.state;
+
+DROP VIEW holdfast_item_status;
+DROP VIEW holdfast_item_stages;
+
+-- One row per item and stage with its state, as if it were a table.
+-- Leases have no index but their number. They are few, and gathered once, not looked through for every outcome.
+CREATE VIEW holdfast_item_stages AS
+SELECT i.pipeline, i.id AS item, i.key, w.stage, 'pending' AS state, w.attempts,
+       CAST(NULL AS BIGINT) AS started_at, CAST(NULL AS BIGINT) AS ended_at, CAST(NULL AS BIGINT) AS elapsed_us,
+       CAST(NULL AS BIGINT) AS next_attempt_at, CAST(NULL AS TEXT) AS error, i.updated_at
+FROM holdfast_waiting w JOIN holdfast_items i ON i.id = w.item
+UNION ALL
+SELECT i.pipeline, i.id, i.key, d.stage, 'retry_later', d.attempts,
+       NULL, NULL, NULL, d.due_at, d.error, i.updated_at
+FROM holdfast_delayed d JOIN holdfast_items i ON i.id = d.item
+UNION ALL
+SELECT i.pipeline, i.id, i.key, l.stage, 'in_progress', l.attempt,
+       l.since, NULL, NULL, NULL, NULL, l.since
+FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item
+UNION ALL
+SELECT i.pipeline, i.id, i.key, h.stage, 'on_hold', h.attempts,
+       NULL, NULL, NULL, NULL, h.reason, h.since
+FROM holdfast_holds h JOIN holdfast_items i ON i.id = h.item
+UNION ALL
+SELECT i.pipeline, i.id, i.key, o.stage, o.state, o.attempts,
+       o.started_at, o.ended_at, o.ended_at - o.started_at, NULL, o.error, o.ended_at
+FROM holdfast_outcomes o JOIN holdfast_items i ON i.id = o.item
+WHERE NOT EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = o.stage AND w.priority = i.priority AND w.item = o.item)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.item = o.item AND d.stage = o.stage)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_holds h WHERE h.stage = o.stage AND h.item = o.item)
+  AND (o.item, o.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l);
+
+-- Derived, never stored. The first line that holds decides; a stage that its pipeline no longer has does not count. Each
+-- table is asked by what it is ordered by; counted, because PostgreSQL may gather a whole table to answer EXISTS for a few
+-- items. An outcome whose stage is open again needs no look: something open decides before.
+CREATE VIEW holdfast_item_status AS
+SELECT i.pipeline, i.id AS item, i.key,
+    CASE
+        WHEN i.id IN (SELECT l.item FROM holdfast_leases l JOIN holdfast_stages s ON s.id = l.stage AND s.active = 1)
+            THEN 'in_progress'
+        WHEN (SELECT COUNT(*) FROM holdfast_stages s WHERE s.pipeline = i.pipeline AND s.active = 1
+              AND (SELECT COUNT(*) FROM holdfast_waiting w
+                   WHERE w.stage = s.id AND w.priority = i.priority AND w.item = i.id) > 0) > 0 THEN 'pending'
+        WHEN (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = i.id
+              AND (SELECT s.active FROM holdfast_stages s WHERE s.id = d.stage) = 1) > 0 THEN 'pending'
+        WHEN (SELECT COUNT(*) FROM holdfast_holds h WHERE h.item = i.id
+              AND (SELECT s.active FROM holdfast_stages s WHERE s.id = h.stage) = 1) > 0 THEN 'on_hold'
+        WHEN (SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = i.id AND o.state IN ('failed', 'exhausted')
+              AND (SELECT s.active FROM holdfast_stages s WHERE s.id = o.stage) = 1) > 0 THEN 'failed'
+        WHEN (SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = i.id AND o.state = 'cancelled'
+              AND (SELECT s.active FROM holdfast_stages s WHERE s.id = o.stage) = 1) > 0 THEN 'cancelled'
+        WHEN (SELECT COUNT(*) FROM holdfast_stages s WHERE s.pipeline = i.pipeline AND s.active = 1
+              AND s.backfill_next IS NOT NULL AND i.id >= s.backfill_next AND i.id <= s.backfill_until) > 0 THEN 'pending'
+        WHEN (SELECT COUNT(*) FROM holdfast_stages s WHERE s.pipeline = i.pipeline AND s.active = 1
+              AND s.after_children IS NOT NULL
+              AND (SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = i.id AND o.stage = s.id) = 0) > 0 THEN 'pending'
+        ELSE 'done'
+    END AS status
+FROM holdfast_items i;

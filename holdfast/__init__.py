@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.app import Holdfast, Summary
     from holdfast.engine.provenance import merge_provenance
-    from holdfast.errors import DefinitionError, HoldfastError, LeaseLost, Permanent, StoreError, UsageError
+    from holdfast.errors import DefinitionError, HoldfastError, LeaseLost, Permanent, Rejected, StoreError, UsageError
     from holdfast.model.backoff import Backoff
     from holdfast.model.item import Item
-    from holdfast.model.outcome import OutOfCredit, RateLimited, RetryLater, Skip
+    from holdfast.model.outcome import CredentialRefused, OutOfCredit, RateLimited, RetryLater, Skip
     from holdfast.pipeline import Pipeline
     from holdfast.worker.context import BatchContext, Context
     from holdfast.worker.once import CallAgain
@@ -24,6 +24,7 @@ __all__ = [
     "BatchContext",
     "CallAgain",
     "Context",
+    "CredentialRefused",
     "DefinitionError",
     "Holdfast",
     "HoldfastError",
@@ -33,6 +34,7 @@ __all__ = [
     "Permanent",
     "Pipeline",
     "RateLimited",
+    "Rejected",
     "RetryLater",
     "Skip",
     "StoreError",
@@ -45,10 +47,10 @@ _HOMES = {
     "engine.provenance": ("merge_provenance",),
     "worker.once": ("CallAgain",),
     "app": ("Holdfast", "Summary"),
-    "errors": ("DefinitionError", "HoldfastError", "LeaseLost", "Permanent", "StoreError", "UsageError"),
+    "errors": ("DefinitionError", "HoldfastError", "LeaseLost", "Permanent", "Rejected", "StoreError", "UsageError"),
     "model.backoff": ("Backoff",),
     "model.item": ("Item",),
-    "model.outcome": ("OutOfCredit", "RateLimited", "RetryLater", "Skip"),
+    "model.outcome": ("CredentialRefused", "OutOfCredit", "RateLimited", "RetryLater", "Skip"),
     "pipeline": ("Pipeline",),
     "worker.context": ("BatchContext", "Context"),
 }

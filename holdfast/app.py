@@ -15,10 +15,12 @@ from typing import Any, TypeVar
 from holdfast import schema
 from holdfast.clock import Clock, microseconds
 from holdfast.engine import add, choose, costs, limits, prune, reads, resolve, stale
+from holdfast.engine import forget as forgetting
 from holdfast.engine import pause as pausing
 from holdfast.engine import tune as tuning
 from holdfast.engine.add import Added, Looked, Merge, NewItem, overwrite
 from holdfast.engine.choose import Counts, Which, Who
+from holdfast.engine.ledger import take_up_old_payments
 from holdfast.engine.register import Registered, is_registered, layout, register
 from holdfast.engine.tune import Declared, declare, is_declared
 from holdfast.errors import UsageError
@@ -38,8 +40,8 @@ URL_VARIABLE = "HOLDFAST_URL"
 
 T = TypeVar("T")
 
-#: In place of a value: the call was not made.
-FORGET = object()
+#: In place of a value: nobody knows what the call returned.
+UNKNOWN = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ class Holdfast:
             version = self._store.schema_version()
             behind = version < schema.newest() and self.url.startswith("sqlite:")
             if (version == 0 and self._create) or (version > 0 and behind):
-                self._store.upgrade()
+                self._upgrade()
             self._store.require_schema()
             self._ready = True
         return self._store
@@ -110,7 +112,14 @@ class Holdfast:
     def upgrade(self) -> list[str]:
         """Make or update the tables; return the migrations that were applied."""
         with self._lock:
-            return self._store.upgrade()
+            return self._upgrade()
+
+    def _upgrade(self) -> list[str]:
+        done = self._store.upgrade()
+        # What was paid before there was a ledger.
+        while self._store.write(take_up_old_payments):
+            pass
+        return done
 
     def register(self) -> dict[str, Registered]:
         """Make the pipelines known to the store; return what that changed."""
@@ -282,6 +291,10 @@ class Holdfast:
     def memos(self, key: str, pipeline: str | None = None) -> list[dict[str, Any]]:
         return self._read(lambda tx: resolve.memos(tx, key, pipeline))
 
+    def calls(self, key: str, pipeline: str | None = None) -> list[dict[str, Any]]:
+        """The paid calls of an item, oldest first, with what each has cost or may have cost, in millionths."""
+        return self._read(lambda tx: resolve.calls(tx, key, pipeline))
+
     def plan(self, pipeline: str, *, stage: str | None = None, key: str | None = None) -> list[stale.StageForecast]:
         """What a `reprocess` of all that is stale would do, cost and take, from recorded history."""
         with self._lock:
@@ -299,6 +312,17 @@ class Holdfast:
         """Set open stages aside. The same filters."""
         with self._lock:
             return choose.cancel(self.store, read_filter(**which), Who(by, reason), dry_run=dry_run)
+
+    def forget(
+        self, *, memo: str | None = None, undo: bool = False, by: str = "", reason: str = "", dry_run: bool = False,
+        **which: Any,
+    ) -> Counts:  # fmt: skip
+        """Reject recorded answers of paid calls, so that the next attempt calls again; with `undo`, take that back. Filters:
+        pipeline, stage, key, error, older_than. Returns how many at which stage."""
+        with self._lock:
+            return forgetting.forget(
+                self.store, read_filter(**which), memo, Who(by, reason), undo=undo, dry_run=dry_run
+            )  # fmt: skip
 
     def pause(
         self, name: str, *, until: Duration | None = None, reason: str = "", by: str = "", resource: bool = False
@@ -343,16 +367,25 @@ class Holdfast:
             return stale.accept(self.store, pipeline, **which)
 
     def resolve(
-        self, key: str, memo: str, *, value: Any = FORGET, cost: Amount | None = None, pipeline: str | None = None,
+        self, key: str, memo: str, *, value: Any = UNKNOWN, charged: Amount | None = None, pipeline: str | None = None,
         by: str = "", reason: str = "",
     ) -> str:  # fmt: skip
-        """Say what became of a call in doubt: give its value and cost, or forget it so that it is made again."""
-        text = None if value is FORGET else codec.encode(value)
-        spent = None if cost is None else micros(cost, what="cost")
+        """Say what became of a call in doubt: give its answer; or only what was charged (0 for nothing), and the next attempt
+        makes it anew. An answer without an amount cost what was expected. Returns the stage."""
+        decision = read_decision(value, charged)
         with self._lock:
-            return self.store.write(
-                lambda tx: resolve.resolve(tx, key, pipeline, memo, value=text, cost=spent, by=by, reason=reason)
-            )
+            return self.store.write(lambda tx: resolve.resolve(tx, key, pipeline, memo, decision, Who(by, reason)))
+
+    def resolve_many(
+        self, *, charged: Amount, memo: str | None = None, by: str = "", reason: str = "", dry_run: bool = False, **which: Any
+    ) -> Counts:
+        """Say of every call in doubt that is meant what was charged for it (0 for nothing). Filters: pipeline, stage, key,
+        older_than. Returns how many at which stage."""
+        decision = read_decision(UNKNOWN, charged)
+        with self._lock:
+            return resolve.resolve_many(
+                self.store, read_filter(**which), memo, decision, Who(by, reason), dry_run=dry_run
+            )  # fmt: skip
 
     def prune(
         self, *, events_older_than: Duration | None = None, items_older_than: Duration | None = None
@@ -387,6 +420,14 @@ def read_filter(
         if text is not None and codec.plain_text(text, len(text)) != text:
             raise UsageError(f"{what} {text!r}: nothing that is stored can have such a character in it")
     return Which(pipeline, stage, frozenset(read_state(state) for state in states), key, error, age)
+
+
+def read_decision(value: Any, charged: Amount | None) -> resolve.Decision:
+    """What a person says of a call in doubt."""
+    text = None if value is UNKNOWN else codec.encode(value)
+    if text is None and charged is None:
+        raise UsageError("say what the call returned, or what was charged for it (0 for nothing)")
+    return resolve.Decision(text, None if charged is None else micros(charged, what="charged"))
 
 
 def read_state(state: str) -> State:

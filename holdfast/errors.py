@@ -12,7 +12,10 @@ HoldfastError
 ├── LeaseLost             the work was taken over; nothing of it was saved
 ├── StageTimeout          an attempt ran longer than its stage allows
 ├── ProcessDied           the process that ran an attempt ended before the attempt did
+├── Rejected              raised by `validate`: this answer of a paid call is no good
 └── Permanent             raised by a handler: this item can never work
+    ├── RejectedTooOften  the answers of one call were rejected as often as is allowed
+    └── AnswerNotKept     the answer of a paid call has no JSON form
 
 `Skip` and `RetryLater` are a handler's answers, not errors; they live in `model.outcome`.
 """
@@ -76,5 +79,18 @@ class ProcessDied(HoldfastError):
     """The process that ran an attempt ended before the attempt did; it counts, and is tried again."""
 
 
+class Rejected(HoldfastError):
+    """Raise it in `validate` to reject the answer of a call: it stays paid for and readable, and the next attempt calls
+    again."""
+
+
 class Permanent(HoldfastError):
     """Raise it in a handler to say that this item can never work: it ends `failed`, without another attempt."""
+
+
+class RejectedTooOften(Permanent):
+    """The answers of one call were rejected as often as its `rejections=` allows: the item ends `failed`."""
+
+
+class AnswerNotKept(Permanent):
+    """The answer of a paid call has no JSON form: it is kept as text, and the stage stands still until a person has looked."""

@@ -63,6 +63,7 @@ class Pipeline:
         resource: str | Iterable[str] = (),
         estimate: Amount | Callable[[Any], Any] | None = None,
         units: Mapping[str, Callable[[Any], Any]] | None = None,
+        max_cost: Amount | None = None,
     ) -> Callable[[Function], Function]:
         """Make a function a stage. It is called with the item and a context, in a thread, or on an event loop if async.
 
@@ -72,7 +73,7 @@ class Pipeline:
         is compared with the one it replaces; `after_children` names a pipeline whose items, submitted as children by
         this one's earlier stages, must have ended first; `resource` names what an attempt uses, `estimate` is what it
         is expected to cost (an amount, or a function of the item), and `units` how much of something it is expected to
-        use (tokens, say), by functions of the item.
+        use (tokens, say), by functions of the item; `max_cost` is what one item may cost at this stage.
         """
         expected = estimate if estimate is None or callable(estimate) else micros(estimate, what="estimate")
 
@@ -93,6 +94,7 @@ class Pipeline:
                 resources=_several(resource),
                 estimate=expected,
                 units=dict(units or {}),
+                max_cost=None if max_cost is None else micros(max_cost, what="max_cost"),
             )
             if spec.name in self._stages:
                 raise DefinitionError(f"pipeline {self.name!r} has two stages named {spec.name!r}: rename one of them")

@@ -49,7 +49,7 @@ MOST_POINTS = 600
 #: A run in which nothing has moved for so long is stuck.
 STUCK_SECONDS = 120.0
 #: What may go wrong with an attempt here, beside the death of its worker.
-EXPECTED = ("ConnectionError: the provider said 503", "ProcessDied: ")
+EXPECTED = ("ProviderRefused: the provider said 503", "ProcessDied: ")
 
 
 @dataclass
@@ -234,9 +234,15 @@ def _judge_calls(verdict: Verdict, app: Holdfast, calls: list[Call], killed: set
                 verdict.violations.append(f"{what} was paid for again though nobody was killed who had called before")
         if len(same) - 1 > doubts[key]:
             verdict.violations.append(f"{what} was paid for {len(same)} times and was {doubts[key]} times in doubt")
-    paid = sum(event["amount"] for event in _events(app, "cost"))
-    if paid != len(names) * round(paid_books.PRICE * 1_000_000):
+    price = round(paid_books.PRICE * 1_000_000)
+    books = app.costs(("pipeline",))
+    paid, in_doubt = sum(one["costs"] for one in books), sum(one["in_doubt"] for one in books)
+    if paid != len(names) * price:
         verdict.violations.append(f"{paid} millionths are on the books for {len(names)} paid calls")
+    if paid + in_doubt < len(calls) * price:
+        verdict.violations.append(f"{len(calls)} calls were charged, and {paid} + {in_doubt} in doubt are on the books")
+    if in_doubt != verdict.in_doubt * price:
+        verdict.violations.append(f"{in_doubt} millionths are in doubt for {verdict.in_doubt} calls in doubt")
 
 
 def _judge_items(verdict: Verdict, app: Holdfast, books: list[str]) -> None:

@@ -38,6 +38,7 @@ def _filtered(function: Function) -> Function:
 
 @click.command(short_help="Send failed, exhausted or cancelled stages back.")
 @_filtered
+@click.option("--forget", is_flag=True, help="Reject their recorded answers first: calls are made, and paid, again.")
 @options.common()
 def retry(store: str | None, as_json: bool, **given: Any) -> None:
     """Send stages of items back to pending with all their attempts.
@@ -60,11 +61,17 @@ def cancel(store: str | None, as_json: bool, **given: Any) -> None:
 
 
 def _act(
-    verb: str, store: str | None, as_json: bool, *, everything: bool, dry_run: bool, reason: str, **which: Any
-) -> None:
+    verb: str, store: str | None, as_json: bool, *, everything: bool, dry_run: bool, reason: str, forget: bool = False,
+    **which: Any,
+) -> None:  # fmt: skip
     if not everything and not any(which.values()):
         raise UsageError(f"{verb} would act on everything: give a filter, or --all if that is meant")
     with options.open_to_ask(store) as app:
+        if forget:
+            filters = {name: value for name, value in which.items() if name != "states"}
+            forgotten = app.forget(by=options.user(), reason=reason, dry_run=dry_run, **filters)
+            if not as_json and forgotten:
+                click.echo(f"{'would be ' if dry_run else ''}forgotten: {counted(forgotten)}")
         act = app.retry if verb == "retry" else app.cancel
         counts = act(by=options.user(), reason=reason, dry_run=dry_run, **which)
     total = sum(counts.values())

@@ -13,11 +13,14 @@ from holdfast.cli.output import Facts, print_json, print_table
 from holdfast.errors import UsageError
 from holdfast.model.money import spoken
 
+_MONEY = ("spent", "costs", "in_doubt", "set_aside")
+_NUMBERS = ("payments", "doubts", "tokens_in", "tokens_out")
+
 
 @click.command(short_help="What was spent.")
 @click.option(
     "--by", type=options.text, default="pipeline,stage", show_default=True, metavar="A,B",
-    help="Sums by any of pipeline, stage, item, resource, day (in UTC).",
+    help="Sums by any of pipeline, stage, item, resource, model, day (in the zone of the resource).",
 )  # fmt: skip
 @click.option("--pipeline", type=options.text)
 @click.option("--since", type=options.text, metavar="TIME", help="From then on: 7d (ago), or 2026-02-01T10:00Z.")
@@ -29,20 +32,32 @@ def costs(by: str, pipeline: str | None, since: str | None, store: str | None, a
     with options.open_to_ask(store) as app:
         _check(app, pipeline)
         sums = [_dated(one) for one in app.costs(names, pipeline=pipeline, since=from_us)]
-    total = {"amount": sum(one["amount"] for one in sums), "payments": sum(one["payments"] for one in sums)}
+    total = {name: sum(one[name] for one in sums) for name in (*_MONEY, *_NUMBERS)}
     if as_json:
-        print_json({"costs": [priced(one, "amount") for one in sums], "total": priced(total, "amount")})
+        print_json({"costs": [priced(one, *_MONEY) for one in sums], "total": priced(total, *_MONEY)})
         return
     if not sums:
         click.echo("Nothing was spent.")
         return
-    amounts = aligned([one["amount"] for one in sums])
+    shown = ["costs", *(name for name in ("in_doubt", "set_aside") if total[name])]
+    columns = [aligned([one[name] for one in sums]) for name in shown]
+    counts = ["payments", *(name for name in ("tokens_in", "tokens_out") if total[name])]
     rows = [
-        [*(one[name] for name in names), amount, one["payments"]] for one, amount in zip(sums, amounts, strict=True)
+        [*(one[name] for name in names), *money, *(one[name] for name in counts)]
+        for one, *money in zip(sums, *columns, strict=True)
     ]
-    print_table([*names, "amount", "payments"], rows, right=["amount"])
+    heads = {"in_doubt": "in doubt", "set_aside": "set aside", "tokens_in": "tokens in", "tokens_out": "tokens out"}
+    print_table([heads.get(name, name) for name in (*names, *shown, *counts)], rows, right=[heads.get(n, n) for n in shown])
     payments = total["payments"]
-    click.echo(f"total {spoken(total['amount'])} in {payments:,} payment{'s' if payments != 1 else ''}")
+    click.echo(f"total {spoken(total['costs'])} in {payments:,} payment{'s' if payments != 1 else ''}")
+    if total["in_doubt"]:
+        calls = f"{total['doubts']:,} call{'s' if total['doubts'] != 1 else ''}"
+        click.echo(
+            f"in doubt {spoken(total['in_doubt'])} in {calls} that may have been charged; it counts as spent until somebody "
+            f"says what became of them: holdfast resolve"
+        )
+    if total["set_aside"]:
+        click.echo(f"set aside {spoken(total['set_aside'])} for what is running now")
 
 
 def _check(app: Holdfast, pipeline: str | None) -> None:

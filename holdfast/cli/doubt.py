@@ -47,6 +47,8 @@ def _stands(memo: Facts) -> str:
         return f"in doubt since {memo['at']}, idempotency key {memo['idempotency_key']}"
     if memo["state"] == "intended":
         return f"begun {memo['at']}, idempotency key {memo['idempotency_key']}"
+    if memo["state"] == "rejected":
+        return f"rejected {memo['rejections']} times; the next attempt calls again"
     cost = "" if memo["cost"] is None else f", cost {memo['cost']}"
     return f"recorded {memo['at']}{cost}, value {compact(memo['value'])}"
 
@@ -54,8 +56,9 @@ def _stands(memo: Facts) -> str:
 def _print_ways(key: str, pipeline: str, memo: Facts, *, indent: str) -> None:
     what = f"holdfast resolve --pipeline {word(pipeline)} --memo {word(memo['name'])}"
     end = f"{' --' if key.startswith('-') else ''} {word(key)}"
-    click.echo(f"{indent}if the provider has no such call: {what} --call-again{end}")
-    click.echo(f"{indent}if it has, with what it returned: {what} --value JSON{end}")
+    click.echo(f"{indent}if the provider has no such call: {what} --not-charged{end}")
+    click.echo(f"{indent}if it has, and its answer is lost: {what} --charged AMOUNT{end}")
+    click.echo(f"{indent}if it has, with what it returned: {what} --value JSON --charged AMOUNT{end}")
 
 
 def word(text: str) -> str:

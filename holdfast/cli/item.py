@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from datetime import date, timedelta
+
 import click
 
 from holdfast.cli import options
@@ -23,6 +26,7 @@ def show(key: str, pipeline: str | None, store: str | None, as_json: bool) -> No
     """Tell all about one item: its data, where each stage stands, and what happened to it."""
     with options.open_to_ask(store) as app:
         item = app.show(key, pipeline)
+        item["calls"] = [_call(one) for one in app.calls(key, item["pipeline"])]
         item["memos"] = read_memos(app, key, item["pipeline"], {one["stage"]: one["state"] for one in item["stages"]})
     item["stages"] = [dated(one, *TIMES) for one in item["stages"]]
     item["history"] = [priced(dated(one, *TIMES), "amount") for one in item["history"]]
@@ -36,11 +40,26 @@ def show(key: str, pipeline: str | None, store: str | None, as_json: bool) -> No
     for stage in item["stages"]:
         _print_stage(stage)
     print_memos(key, item["pipeline"], item["memos"])
+    if item["calls"]:
+        click.echo("paid calls")
+    for one in item["calls"]:
+        reason = f": {one['reason']}" if one["reason"] else ""
+        answer = "" if one["value"] is None else f", answer {compact(one['value'])}"
+        name = one["name"] or "reported by the handler"
+        said = printable(f"{name}, {one['amount']} {one['state']}{reason}")
+        click.echo(f"  {one['at']}  {one['stage']}: {said}{answer}")
     click.echo("history")
     for one in item["history"]:
         where = f" ({one['stage']})" if one.get("stage") else ""
         rest = {name: value for name, value in one.items() if name not in _ELSEWHERE}
         click.echo(f"  {one['at']}  {one['event']}{where}{details(rest)}")
+
+
+def _call(one: Facts) -> Facts:
+    """A row of the ledger with times, amounts and values as people, and JSON, get them."""
+    read = {name: None if one[name] is None else json.loads(one[name]) for name in ("facts", "value")}
+    told = {name: value for name, value in one.items() if name not in ("lease", "life")}
+    return priced(dated({**told, **read, "day": str(date(1970, 1, 1) + timedelta(days=one["day"]))}, *TIMES), "amount")
 
 
 def _print_stage(stage: Facts) -> None:

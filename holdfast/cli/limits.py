@@ -86,8 +86,9 @@ def limits(store: str | None, as_json: bool) -> None:
 def _lines(one: dict[str, Any]) -> list[str]:
     lines = [f"used by {', '.join(one['stages']) or 'no stage'}; {one['in_use']} in use"]
     if one["spent"] or one["set_aside"]:
-        aside = f", {spoken(one['set_aside'])} set aside" if one["set_aside"] else ""
-        lines.append(f"{spoken(one['spent_today'])} spent today, {spoken(one['spent'])} in all{aside}")
+        doubt = f" ({spoken(one['in_doubt'])} of it in doubt)" if one["in_doubt"] else ""
+        aside = f", {spoken(one['set_aside'])} set aside for running work" if one["set_aside"] else ""
+        lines.append(f"{spoken(one['spent_today'])} spent today, {spoken(one['spent'])} in all{doubt}{aside}")
     if one["pace"] < 1:
         lines.append(f"slowed down to {one['pace']:.0%} after a rate limit; it grows back")
     if one["cool_until"]:

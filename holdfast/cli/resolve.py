@@ -1,4 +1,4 @@
-"""`holdfast resolve`: a person says what became of a paid call in doubt."""
+"""`holdfast resolve` and `holdfast forget`: what became of paid calls in doubt, and answers that are no good."""
 
 from __future__ import annotations
 
@@ -6,53 +6,115 @@ from typing import Any
 
 import click
 
-from holdfast.app import FORGET
+from holdfast.app import UNKNOWN
 from holdfast.cli import options
 from holdfast.cli.doubt import word
-from holdfast.cli.output import print_json, printable
+from holdfast.cli.output import counted, print_json, printable
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.states import BAD, State
 
 
-@click.command(short_help="Say what became of a paid call in doubt.")
-@click.argument("key", type=options.text)
-@click.option("--memo", type=options.text, required=True, metavar="NAME", help="The name of the call.")
+@click.command(short_help="Say what became of paid calls in doubt.")
+@click.argument("key", type=options.text, required=False)
+@click.option("--memo", type=options.text, metavar="NAME", help="The name of the call; needed with a KEY.")
 @click.option("--value", type=options.text, metavar="JSON", help="It was made, and this is what it returned.")
-@click.option("--cost", type=options.text, metavar="AMOUNT", help="What the call cost, with --value.")
-@click.option("--call-again", is_flag=True, help="It was not made: the next attempt makes it.")
-@click.option("--pipeline", type=options.text, help="Which one, if several have this key.")
+@click.option("--charged", type=options.text, metavar="AMOUNT", help="What was charged. Without --value it is made again.")
+@click.option("--not-charged", is_flag=True, help="Nothing was charged: the next attempt makes it.")
+@click.option("--pipeline", type=options.text)
+@click.option("--stage", type=options.text, help="Without a KEY: all that are in doubt at this stage.")
+@click.option("--key", "pattern", type=options.text, metavar="PATTERN", help="Without a KEY: those of these items.")
+@click.option("--older-than", type=options.text, metavar="TIME", help="Without a KEY: made longer ago than this.")
+@click.option("--all", "everything", is_flag=True, help="Needed where neither a KEY nor a filter is given.")
+@click.option("--dry-run", is_flag=True, help="Without a KEY: only count.")
 @click.option("--reason", type=options.text, default="", help="Goes into the events.")
 @options.common()
 def resolve(
-    key: str, memo: str, value: str | None, cost: str | None, call_again: bool, pipeline: str | None, reason: str,
+    key: str | None, memo: str | None, value: str | None, charged: str | None, not_charged: bool, pipeline: str | None,
+    stage: str | None, pattern: str | None, older_than: str | None, everything: bool, dry_run: bool, reason: str,
     store: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Say what became of a paid call in doubt: its process died after it may have been made.
+    """Say what became of a paid call in doubt: it was begun, and nobody knows whether it was made and charged.
 
-    The item stays where it is; `holdfast retry` sends it on.
+    With a KEY, of one call; without, of all calls in doubt that the filters mean. The items stay where they are;
+    `holdfast retry` sends them on.
     """
-    if (value is None) != call_again:
-        raise UsageError("give --value with what the call returned, or --call-again if it was not made")
-    if cost is not None and value is None:
-        raise UsageError("--cost goes with --value: a call that was not made cost nothing")
-    result = FORGET if value is None else _read(value)
+    if (value is None and charged is None) != not_charged:
+        raise UsageError("give --value with what it returned, --charged with what it cost, or --not-charged")
+    amount = "0" if not_charged else charged
+    who = {"by": options.user(), "reason": reason}
+    if key is None:
+        which: dict[str, Any] = {"pipeline": pipeline, "stage": stage, "key": pattern, "older_than": older_than}
+        if value is not None:
+            raise UsageError("--value is the answer of one call: name its KEY")
+        if not everything and not any([*which.values(), memo]):
+            raise UsageError("resolve would settle everything that is in doubt: give a filter, or --all if that is meant")
+        with options.open_to_ask(store) as app:
+            counts = app.resolve_many(charged=amount or "0", memo=memo, dry_run=dry_run, **who, **which)
+        _print_counts("settled", counts, dry_run, as_json)
+        return
+    if memo is None or stage or pattern or older_than or dry_run:
+        raise UsageError("a KEY goes with --memo NAME, and with none of the filters")
+    result = UNKNOWN if value is None else _read(value)
     with options.open_to_ask(store) as app:
-        stage = app.resolve(key, memo, value=result, cost=cost, pipeline=pipeline, by=options.user(), reason=reason)
+        found = app.resolve(key, memo, value=result, charged=amount, pipeline=pipeline, **who)
         item = app.show(key, pipeline)
-    [state] = [one["state"] for one in item["stages"] if one["stage"] == stage] or [None]
+    [state] = [one["state"] for one in item["stages"] if one["stage"] == found] or [None]
     if as_json:
-        decided = "call again" if value is None else "value"
+        decided = "not charged" if not_charged else "charged" if value is None else "value"
         print_json(
-            {"pipeline": item["pipeline"], "key": key, "stage": stage, "memo": memo, "decided": decided, "state": state}
+            {"pipeline": item["pipeline"], "key": key, "stage": found, "memo": memo, "decided": decided, "state": state}
         )
         return
     said = "will be called again" if value is None else "has its result"
-    click.echo(f"{item['pipeline']} / {printable(key)}, stage {stage}: {printable(memo)} {said}")
+    click.echo(f"{item['pipeline']} / {printable(key)}, stage {found}: {printable(memo)} {said}")
     if state in BAD or state == State.CANCELLED:
-        pattern = "".join("?" if char == "*" else char for char in key)
-        which = f"--pipeline {word(item['pipeline'])} --stage {word(stage)} --key {word(pattern)}"
-        click.echo(f"to send it back: holdfast retry {which}")
+        wild = "".join("?" if char == "*" else char for char in key)
+        filters = f"--pipeline {word(item['pipeline'])} --stage {word(found)} --key {word(wild)}"
+        click.echo(f"to send it back: holdfast retry {filters}")
+
+
+@click.command(short_help="Reject recorded answers of paid calls: the next attempt calls again.")
+@click.argument("keys", nargs=-1, type=options.text, metavar="[KEY]...")
+@click.option("--memo", type=options.text, metavar="NAME", help="Only the call of this name.")
+@click.option("--pipeline", type=options.text)
+@click.option("--stage", type=options.text)
+@click.option("--error", type=options.text, metavar="TEXT", help="A part of the error that the stage ended with.")
+@click.option("--older-than", type=options.text, metavar="TIME", help="Recorded longer ago than this: 90m, 2d.")
+@click.option("--undo", is_flag=True, help="Take back the newest answers that were rejected.")
+@click.option("--all", "everything", is_flag=True, help="Needed where neither a KEY nor a filter is given.")
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--reason", type=options.text, default="", help="Goes into the events.")
+@options.common()
+def forget(
+    keys: tuple[str, ...], undo: bool, everything: bool, dry_run: bool, reason: str, store: str | None, as_json: bool,
+    memo: str | None, **which: Any,
+) -> None:  # fmt: skip
+    """Reject recorded answers of stages that are not done, so that the next attempt calls and pays again.
+
+    An answer that was rejected stays in the ledger and can be read with `holdfast show`. In KEYs * and ? are wild. To send
+    the items back at the same time: holdfast retry --forget.
+    """
+    if not everything and not any([*keys, memo, *which.values()]):
+        raise UsageError("forget would reject every recorded answer: give a KEY or a filter, or --all if that is meant")
+    counts: dict[str, int] = {}
+    with options.open_to_ask(store) as app:
+        for key in keys or (None,):
+            found = app.forget(
+                memo=memo, undo=undo, dry_run=dry_run, by=options.user(), reason=reason, key=key, **which
+            )  # fmt: skip
+            counts = {name: counts.get(name, 0) + found.get(name, 0) for name in {*counts, *found}}
+    _print_counts("restored" if undo else "forgotten", counts, dry_run, as_json)
+
+
+def _print_counts(done: str, counts: dict[str, int], dry_run: bool, as_json: bool) -> None:
+    total = sum(counts.values())
+    if as_json:
+        print_json({"dry_run": dry_run, "total": total, "counts": counts})
+    elif not total:
+        click.echo("Nothing matches.")
+    else:
+        click.echo(f"{'would be ' if dry_run else ''}{done}: {total:,} ({counted(counts)})")
 
 
 def _read(value: str) -> Any:

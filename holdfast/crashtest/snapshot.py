@@ -53,7 +53,7 @@ class Snapshot:
     tables: dict[str, Table]
     #: Rows whose foreign key leads nowhere, by table.
     dangling: Counter[str]
-    #: Of a stage: money by cost events, and how often a call was in doubt.
+    #: Of a stage: what was charged, and how often a call was in doubt.
     costs: Counter[str]
     doubts: Counter[str]
     #: What must never be in holdfast's own tables.
@@ -70,8 +70,8 @@ def take(url: str, tables: Sequence[str] | None) -> Snapshot:
     with Holdfast(url, create=False) as app:
         items, stages = _items(app)
         costs, doubts = Counter[str](), Counter[str]()
-        for event in _events(app, "cost"):
-            costs[f"{event['pipeline']}/{event['stage']}"] += event["amount"]
+        for one in app.costs(("pipeline", "stage")):
+            costs[f"{one['pipeline']}/{one['stage']}"] += one["costs"]
         for kind in ("in_doubt", "resolved"):
             doubts.update(f"{event['pipeline']}/{event['stage']}" for event in _events(app, kind))
         wrong = app.check()

@@ -35,6 +35,26 @@ class Weight:
 LEAST = Weight()
 
 
+class Spent(NamedTuple):
+    """Money of a resource in millionths: what was charged, and what may have been; ever, and today."""
+
+    costs: int = 0
+    in_doubt: int = 0
+    costs_today: int = 0
+    in_doubt_today: int = 0
+
+    @property
+    def in_all(self) -> int:
+        return self.costs + self.in_doubt
+
+    @property
+    def today(self) -> int:
+        return self.costs_today + self.in_doubt_today
+
+
+NOTHING_SPENT = Spent()
+
+
 class Blocked(NamedTuple):
     """Why nothing more may begin now, and when that clears by itself."""
 
@@ -111,7 +131,7 @@ class _Tally:
     """What is left of one resource, counted down while attempts are let in."""
 
     def __init__(
-        self, gate: Gate, now: int, held: int, used: Mapping[str, int], reserved: int, spent: tuple[int, int], probing: bool
+        self, gate: Gate, now: int, held: int, used: Mapping[str, int], reserved: int, spent: Spent, probing: bool
     ) -> None:
         spec = gate.spec
         self.gate = gate
@@ -121,7 +141,7 @@ class _Tally:
         self._now, self._now_ns = now, now * 1000
         self._used = dict(used)
         self._held = held
-        self._spent_in_all, self._spent_today = spent
+        self._spent = spent
         self._reserved = reserved
         self._taken: list[Weight] = []
         self._probe_stands = probing
@@ -210,7 +230,7 @@ class _Tally:
         aside = self._reserved + sum(one.money for one in self._taken)
         lefts = [
             limit - spent - aside
-            for limit, spent in ((spec.budget, self._spent_in_all), (spec.budget_per_day, self._spent_today))
+            for limit, spent in ((spec.budget, self._spent.in_all), (spec.budget_per_day, self._spent.today))
             if limit is not None
         ]
         return min(lefts)
@@ -218,12 +238,19 @@ class _Tally:
     def _no_money(self, weight: Weight) -> Blocked:
         spec = self.gate.spec
         aside = self._reserved + sum(one.money for one in self._taken)
-        in_all = spec.budget is not None and spec.budget - self._spent_in_all - aside < max(weight.money, 1)
-        limit, spent = (spec.budget, self._spent_in_all) if in_all else (spec.budget_per_day, self._spent_today)
-        what = (
-            f"has a budget of {spoken(limit or 0)}{'' if in_all else ' per day'}: {spoken(spent)} are spent, "
-            f"{spoken(aside)} set aside, {spoken(weight.money)} more would not fit"
+        in_all = spec.budget is not None and spec.budget - self._spent.in_all - aside < max(weight.money, 1)
+        limit, spent, in_doubt = (
+            (spec.budget, self._spent.in_all, self._spent.in_doubt)
+            if in_all
+            else (spec.budget_per_day, self._spent.today, self._spent.in_doubt_today)
         )
+        parts = [f"{spoken(spent)} spent"]
+        if in_doubt:
+            parts[0] += f" ({spoken(in_doubt)} of it in doubt)"
+        if aside:
+            parts.append(f"{spoken(aside)} set aside for running work")
+        parts.append(f"{spoken(weight.money)} more would not fit" if weight.money else "nothing is left")
+        what = f"has a budget of {spoken(limit or 0)}{'' if in_all else ' per day'}: {', '.join(parts)}"
         return self._blocked("budget", what, None if in_all else next_day_at(self._now, spec.zone))
 
     def _blocked(self, reason: str, what: str, until: int | None) -> Blocked:
@@ -251,17 +278,17 @@ def _tallies(tx: Transaction, stage: int, *, lock: bool) -> list[_Tally]:
     if users:
         slots = dict(tx.run("count_slots", stages=users))
     reserved: dict[int, int] = {}
-    spent: dict[int, tuple[int, int]] = {}
+    spent: dict[int, Spent] = {}
     if paid := {number: spec for number, spec in specs.items() if spec.has_budget}:
         reserved = dict(tx.run("read_reserved", ids=list(paid)))
         days = [(number, day_of(tx.now, spec.zone)) for number, spec in paid.items()]
-        spent = {resource: (in_all, today) for resource, in_all, today in tx.run_rows("read_spent", days)}
+        spent = {resource: Spent(*sums) for resource, *sums in tx.run_rows("read_spent", days)}
     probes = [gate.breaker.probe for gate in gates.values() if gate.breaker.probe is not None]
     standing = {row[0] for row in tx.run("standing_leases", leases=probes)} if probes else set()
     return [
         _Tally(
             gate, tx.now, sum(slots.get(user, 0) for user in known.users_of(number)), used.get(number, {}),
-            reserved.get(number, 0), spent.get(number, (0, 0)), gate.breaker.probe in standing,
+            reserved.get(number, 0), spent.get(number, NOTHING_SPENT), gate.breaker.probe in standing,
         )
         for number, gate in gates.items()
     ]  # fmt: skip

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from holdfast.engine import ledger
 from holdfast.engine.follow import parents_may_go_on
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.register import layout
-from holdfast.engine.spend import keep_money_in_doubt
 from holdfast.errors import UsageError
 from holdfast.model import codec
 from holdfast.model.faults import ERROR_LENGTH
@@ -112,7 +112,7 @@ def _walk(
         if pattern is not None:
             pattern = store.driver.dialect.glob_pattern(pattern)
         rows = tx.run(
-            choose, stages=_stages(tx, which), item=place[0], stage=place[1], key=pattern, error=which.error,
+            choose, stages=stages_of(tx, which), item=place[0], stage=place[1], key=pattern, error=which.error,
             before=None if which.older_than_us is None else tx.now - which.older_than_us, most=CHUNK, **params,
         )  # fmt: skip
         done = (
@@ -135,7 +135,8 @@ def _seen(rows: list[tuple[Any, ...]], choose: str, states: Iterable[State]) -> 
     return Counter({str(state): len(rows)})
 
 
-def _stages(tx: Transaction, which: Which) -> list[int]:
+def stages_of(tx: Transaction, which: Which) -> list[int]:
+    """The stages that a filter means."""
     known = layout(tx).stages.values()
     # A stage that its pipeline no longer has is meant only if it is named: nobody would run what is sent back to it.
     found = [
@@ -200,7 +201,7 @@ def _set_aside(state: State, take: str) -> _Act:
             taken = tx.run(take, stage=stage, items=[row[0] for row in same])
             tx.count(stage, state, -len(taken))
             if state is State.IN_PROGRESS:
-                keep_money_in_doubt(tx, [(lease, item, stage) for item, *_, lease in taken])
+                ledger.doubt(tx, [(lease, item, stage) for item, *_, lease in taken], "it was cancelled during the call")
             earlier = {
                 item: State(old)
                 for item, old, *_ in tx.run("read_outcome_states", stage=stage, items=[row[0] for row in taken])

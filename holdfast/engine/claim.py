@@ -68,9 +68,20 @@ class Lease(msgspec.Struct, eq=False, gc=False):
         """Whether this life of the stage is the first, and nothing of it is remembered yet."""
         return not (self.rerun or self.memos)
 
-    def remember(self, name: str, memo: Memo) -> None:
-        """A sub-step of this life of the stage has come to this."""
-        self.memos = {**self.memos, name: memo}
+    def remember(self, name: str, memo: Memo | None) -> None:
+        """What is known of a sub-step of this life of the stage; None for nothing."""
+        others = {other: kept for other, kept in self.memos.items() if other != name}
+        self.memos = others if memo is None else {**others, name: memo}
+
+    @property
+    def has_paid(self) -> bool:
+        """Whether a paid call of this life of the stage is recorded."""
+        return any(memo.call is not None for memo in self.memos.values())
+
+    @property
+    def has_open_call(self) -> bool:
+        """Whether a paid call was begun and its end is not recorded."""
+        return any(memo.state == "intended" for memo in self.memos.values())
 
     def moved_on(self, stage: int, now: int, result: str | None, output_hash: str | None) -> Lease:
         """The same lease at the next stage, which knows what this one put out."""
@@ -85,13 +96,18 @@ class Lease(msgspec.Struct, eq=False, gc=False):
 
 
 class Memo(NamedTuple):
-    """What is known of a named sub-step: `done` with its value, or only `intended`."""
+    """What is known of a named sub-step: `done` with its value; only `intended`; or `rejected`, to be called again."""
 
     state: str
     version: str
     idempotency_key: str
     cost: int | None
     value: str | None
+    #: The row of the ledger, for a paid one.
+    call: int | None = None
+    #: How many answers were rejected in this life of the stage.
+    rejections: int = 0
+    estimate: int | None = None
 
 
 def look_for_work(tx: Transaction, stages: Sequence[int]) -> tuple[int, list[int]]:

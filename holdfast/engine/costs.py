@@ -1,6 +1,7 @@
-"""What was spent: sums over the cost events, exact, by whatever one asks for.
+"""What was spent, by whatever one asks for: what was charged, what may have been, and what is set aside for running work.
 
-Every payment since then is read, in stretches of time, so that memory stays that of the answer.
+Without a time it comes from sums per day, and costs the same however many calls there were. Since a time, or by item, the
+ledger itself is read, in stretches of time, so that memory stays that of the answer.
 """
 
 from __future__ import annotations
@@ -11,55 +12,70 @@ from typing import Any
 from holdfast.engine.events import EVER, LAST
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
+from holdfast.model.layout import Layout
 from holdfast.store import Transaction
 
 #: What sums may be taken by.
-BY = ("pipeline", "stage", "item", "resource", "day")
-#: How many payments are added up by one statement.
+BY = ("pipeline", "stage", "item", "resource", "model", "day")
+#: How many calls are added up by one statement.
 CHUNK = 50_000
+
+SUMS = ("costs", "in_doubt", "payments", "doubts", "tokens_in", "tokens_out")
 
 
 def costs(tx: Transaction, by: tuple[str, ...], *, pipeline: str | None, since: int | None) -> list[dict[str, Any]]:
-    """Sums of money in millionths, with the number of payments, largest first."""
+    """Sums of money in millionths, largest first: `spent` is `costs` and what is `in_doubt`; `set_aside` stands apart, and is
+    known by pipeline and stage only. Days are those of the zone of the resource."""
     unknown = [name for name in by if name not in BY]
     if unknown or not by:
         raise UsageError(f"costs by {', '.join(unknown) or 'nothing'}: they are summed by {', '.join(BY)}")
-    sums: dict[tuple[Any, ...], list[int]] = {}
-    for row in _sums(tx, by, pipeline, EVER if since is None else since):
-        group = tuple(row[name] for name in by)
-        entry = sums.setdefault(group, [0, 0])
-        entry[0] += row["amount"]
-        entry[1] += row["payments"]
-    told = [{**dict(zip(by, group, strict=True)), "amount": a, "payments": n} for group, (a, n) in sums.items()]
-    return sorted(told, key=lambda one: (-one["amount"], str(one)))
+    sums: dict[tuple[Any, ...], dict[str, int]] = {}
+    for row in _rows(tx, by, pipeline, since):
+        entry = sums.setdefault(tuple(row[name] for name in by), dict.fromkeys((*SUMS, "set_aside"), 0))
+        for name in entry:
+            entry[name] += row.get(name, 0)
+    told = [
+        {**dict(zip(by, group, strict=True)), "spent": entry["costs"] + entry["in_doubt"], **entry}
+        for group, entry in sums.items() if any(entry.values())
+    ]  # fmt: skip
+    return sorted(told, key=lambda one: (-one["spent"], str(one)))
 
 
-def _sums(tx: Transaction, by: tuple[str, ...], pipeline: str | None, since: int) -> Iterator[dict[str, Any]]:
-    """Sums of one stretch of time after another, with names in place of numbers."""
+def _rows(tx: Transaction, by: tuple[str, ...], pipeline: str | None, since: int | None) -> Iterator[dict[str, Any]]:
+    """Sums with names in place of numbers."""
     known = layout(tx)
     if pipeline is not None and pipeline not in known.pipelines:
         return
-    names = {row.id: row.name for row in known.pipelines.values()}
-    asked = {f"{name}s": int(name in by) for name in ("item", "resource", "day")}
-    number = None if pipeline is None else known.pipelines[pipeline].id
-    until: int | None = since
+    rows = _from_ledger(tx, by, since) if since is not None or "item" in by else iter(tx.records("sum_money"))
+    for row in rows:
+        named = {**row, **_names(known, row["stage"]), "resource": row["resource"] or None, "model": row["model"] or None}
+        if pipeline in (None, named["pipeline"]):
+            yield named
+    if since is None and not {"item", "resource", "model", "day"} & {*by}:
+        for stage, amount in tx.run("set_aside_by_stage"):
+            named = _names(known, stage)
+            if pipeline in (None, named["pipeline"]):
+                yield {**named, "set_aside": amount}
+
+
+def _names(known: Layout, stage: int) -> dict[str, str | None]:
+    row = known.stages.get(stage)
+    return {"pipeline": None, "stage": None} if row is None else {"pipeline": row.pipeline_name, "stage": row.name}
+
+
+def _from_ledger(tx: Transaction, by: tuple[str, ...], since: int | None) -> Iterator[dict[str, Any]]:
+    until: int | None = EVER if since is None else since
     while until is not None:
-        since = until
-        until = _end_of_stretch(tx, since)
-        rows = tx.records("sum_costs", since=since, until=LAST if until is None else until, pipeline=number, **asked)
+        begin = until
+        until = _end_of_stretch(tx, begin)
+        rows = tx.records("sum_calls", since=begin, until=LAST if until is None else until, items=int("item" in by))
         items = sorted({row["item"] for row in rows if row["item"] is not None})
         keys = {row["id"]: row["key"] for row in tx.records("read_items", items=items)} if items else {}
         for row in rows:
-            stage = known.stages.get(row["stage"])
-            yield {
-                **row,
-                "pipeline": names.get(row["pipeline"]),
-                "stage": stage.name if stage else None,
-                "item": keys.get(row["item"]),
-            }
+            yield {**row, "item": keys.get(row["item"])}
 
 
 def _end_of_stretch(tx: Transaction, since: int) -> int | None:
-    """When the next stretch begins; None if this is the last. A stretch has all that was paid at one instant."""
-    found = tx.run("costs_until", since=since, most=CHUNK)
+    """When the next stretch begins; None if this is the last. A stretch has all calls of one instant."""
+    found = tx.run("calls_until", since=since, most=CHUNK)
     return max(found[0][0], since + 1) if found else None

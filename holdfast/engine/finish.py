@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.engine import ledger
 from holdfast.engine.claim import NOTHING_YET, Lease
 from holdfast.engine.register import layout
-from holdfast.engine.spend import spend
 from holdfast.model import codec
+from holdfast.model.paid import NO_FACTS, CallFacts, Paid
 from holdfast.model.states import PASSED, WORDS, State
 from holdfast.store import Transaction
 
@@ -43,7 +44,7 @@ class Cost(NamedTuple):
 
     amount: int
     resource: str | None
-    facts: dict[str, Any]
+    facts: CallFacts = NO_FACTS
 
 
 class Finished(msgspec.Struct, eq=False, gc=False):
@@ -77,6 +78,14 @@ class Finished(msgspec.Struct, eq=False, gc=False):
     #: A provider asked for a pause of this length, which is for everyone; or has no more credit.
     cool_us: int | None = None
     out_of_credit: bool = False
+    #: A provider refused the key of a paid call: not the item's fault, until it is known whose.
+    key_refused: bool = False
+    #: The provider works, and this request was wrong: no vote for the breaker. Or the other way round: an answer that had to be
+    #: rejected too often is one, though it ends the item.
+    item_at_fault: bool = False
+    rejected: bool = False
+    #: Why nothing more of this stage may begin until a person has looked.
+    stop_stage: str | None = None
     #: Like most: it passed, for the first time, and has nothing to tell but its result.
     routine: bool = False
     #: Set when the lease no longer stood: nothing of this attempt was saved.
@@ -126,13 +135,14 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished], *, 
 
 def record_costs(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
     """Money is spent whatever became of the attempt."""
-    spend(tx, stage, [(one.lease.id, cost.amount, cost.resource) for one in finished for cost in one.costs])
-    for one in finished:
-        for cost in one.costs:
-            tx.record(
-                "cost", pipeline=layout(tx).stages[stage].pipeline, item=one.lease.item, stage=stage,
-                amount=cost.amount, resource=cost.resource, **cost.facts,
-            )  # fmt: skip
+    calls = [
+        ledger.NewCall(
+            stage, one.lease.item, "", Paid.DONE, one.lease.id, one.lease.life, cost.amount, cost.resource, cost.facts
+        )
+        for one in finished for cost in one.costs
+    ]  # fmt: skip
+    if calls:
+        ledger.enter(tx, calls)
 
 
 def input_hash(data_hash: str, inputs: Mapping[int, str]) -> str:

@@ -1,8 +1,10 @@
-"""Fold: counts of writers that are gone are added up into one set of rows, so that reading them costs the same for ever."""
+"""Fold: counts and sums of money of writers that are gone are added up into one set of rows, so that reading them always costs
+the same; and what workers of the version before have paid is taken into the ledger."""
 
 from __future__ import annotations
 
 from holdfast.clock import SECOND
+from holdfast.engine.ledger import fold_money, take_up_old_payments
 from holdfast.store import Transaction
 
 CHUNK = 500
@@ -21,4 +23,4 @@ def fold(tx: Transaction, most: int = CHUNK) -> int:
         entry[2] = max(entry[2], most_us)
     tx.run_rows("add_counts", [(0, *key, *entry) for key, entry in sorted(summed.items())])
     tx.run("forget_commits", before=tx.now - COMMITS_KEPT_US)
-    return len(rows)
+    return max(len(rows), fold_money(tx, most), take_up_old_payments(tx, most))

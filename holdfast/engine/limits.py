@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.engine.admit import NOTHING_SPENT, Spent
 from holdfast.engine.gates import read_gates
 from holdfast.engine.register import layout
 from holdfast.model.day import day_of
@@ -19,13 +20,13 @@ def limits(tx: Transaction) -> list[dict[str, Any]]:
         return []
     reserved: dict[int, int] = dict(tx.run("read_reserved", ids=list(gates)))
     days = [(number, day_of(tx.now, gate.spec.zone)) for number, gate in gates.items()]
-    spent = {number: (in_all, today) for number, in_all, today in tx.run_rows("read_spent", days)}
+    spent = {number: Spent(*sums) for number, *sums in tx.run_rows("read_spent", days)}
     users = sorted({user for number in gates for user in known.users_of(number)})
     slots: dict[int, int] = dict(tx.run("count_slots", stages=users)) if users else {}
     told = []
     for number, gate in gates.items():
         row = known.resources[number]
-        in_all, today = spent.get(number, (0, 0))
+        money = spent.get(number, NOTHING_SPENT)
         paused = bool(gate.paused) and (gate.retry_after is None or gate.retry_after > tx.now)
         told.append(
             {
@@ -41,8 +42,10 @@ def limits(tx: Transaction) -> list[dict[str, Any]]:
                 "retry_after": gate.retry_after if paused else None,
                 "breaker": _breaker(gate.breaker.open_until, tx.now),
                 "failures": gate.breaker.failures,
-                "spent": in_all,
-                "spent_today": today,
+                "spent": money.in_all,
+                "costs": money.costs,
+                "in_doubt": money.in_doubt,
+                "spent_today": money.today,
                 "set_aside": reserved.get(number, 0),
             }
         )

@@ -51,6 +51,7 @@ def resume(tx: Transaction, name: str, who: Who, *, resource: bool = False) -> b
             gate.breaker = Breaker(votes_from=gate.breaker.votes_from)
             save_gates(tx, [gate])
             tx.run("empty_buckets", resource=row.id)
+            tx.run("clear_refusals", ids=[row.id])
             tx.record("resumed", resource=name, reason=who.reason, by=who.name)
             tx.tell_idle_workers()
         return shut
@@ -73,6 +74,8 @@ def end_pauses(tx: Transaction) -> int:
 
 def _end(tx: Transaction, number: int, stage: int | None) -> None:
     _set(tx, number, stage, paused=0, reason=None, retry_after=None)
+    if stage is not None:
+        tx.run("clear_stage_refusals", stage=stage)
     tx.tell_idle_workers()
 
 

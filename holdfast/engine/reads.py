@@ -19,6 +19,7 @@ from holdfast.engine.standing import stands
 from holdfast.errors import UsageError
 from holdfast.model.history import MEANING, SENT_BACK
 from holdfast.model.layout import Layout, StageRow
+from holdfast.model.paid import CHARGED
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
@@ -200,6 +201,9 @@ def history(tx: Transaction, item: Facts, known: Layout) -> list[Facts]:
         money = {name: event[name] for name in ("amount", "resource") if event[name] is not None}
         facts = {"at": event["at"], "event": event["event"], "stage": event["stage"], **money}
         told.append({**event["data"], **facts})
+    for call in tx.records("item_calls", item=item["id"]):
+        if call["state"] in CHARGED:
+            _insert_by_time(told, _as_event(call, known))
     said = {(one.get("stage"), one["event"]) for one in told}
     outcomes = tx.records("item_outcomes", item=item["id"])
     # The last first: of those at one instant, each goes before the ones that are in place.
@@ -211,6 +215,22 @@ def history(tx: Transaction, item: Facts, known: Layout) -> list[Facts]:
             place = _place(told, stage, outcome["ended_at"])
             told.insert(place, {"at": outcome["ended_at"], "event": name, "stage": stage, **facts})
     return told
+
+
+def _as_event(call: Facts, known: Layout) -> Facts:
+    """A payment as part of an item's history."""
+    name = {"memo": call["name"]} if call["name"] else {}
+    resource = {"resource": call["resource"]} if call["resource"] else {}
+    stage = known.stages[call["stage"]].name if call["stage"] in known.stages else None
+    facts = msgspec.json.decode(call["facts"])
+    return {**facts, **name, "at": call["at"], "event": "cost", "stage": stage, "amount": call["amount"], **resource}
+
+
+def _insert_by_time(told: list[Facts], one: Facts) -> None:
+    place = len(told)
+    while place > 1 and told[place - 1]["at"] > one["at"]:
+        place -= 1
+    told.insert(place, one)
 
 
 def _place(told: list[Facts], stage: str, ended_at: int) -> int:
@@ -371,7 +391,11 @@ class Why:
 
     def _ended_badly(self, stage: StageRow, row: Facts) -> Facts:
         error = f": {row['error']}" if row["error"] else ""
-        return {
-            "reason": str(row["state"]), "text": f"stage {stage.name!r} ended {row['state']}{error}",
-            "do": f"to send it back: holdfast retry --key {self._key}",
-        }  # fmt: skip
+        memos = self._tx.records("item_memos", item=self._item["id"], stages=[stage.id])
+        names = ", ".join(repr(memo["name"]) for memo in memos if memo["state"] == "done")
+        text = f"stage {stage.name!r} ended {row['state']}{error}"
+        do = f"to send it back: holdfast retry --key {self._key}"
+        if names:
+            text += f"; a retry uses the recorded answer of {names} again"
+            do += f"; to have it called, and paid, again: holdfast retry --forget --key {self._key}"
+        return {"reason": str(row["state"]), "text": text, "do": do}

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from holdfast.engine import ledger
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished, save_outcomes
 from holdfast.engine.follow import parents_may_go_on
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.register import layout
-from holdfast.engine.spend import keep_money_in_doubt
 from holdfast.model.decide import after_death
 from holdfast.model.states import Alone, State
 from holdfast.store import Transaction
@@ -69,7 +69,7 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
         else:
             waiting.append((item, stage, then.attempts, then.alone, rerun))
             tx.count(stage, State.PENDING, 1)
-    keep_money_in_doubt(tx, [(id_, item, stage) for id_, item, stage, *_ in rows])
+    ledger.doubt(tx, [(id_, item, stage) for id_, item, stage, *_ in rows], "the worker died during the call")
     tx.run_rows("enter_waiting", waiting)
     if waiting:
         tx.tell_idle_workers(*{row[1] for row in waiting})

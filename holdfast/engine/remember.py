@@ -1,8 +1,9 @@
 """Remember: what a named sub-step inside a stage returned, so that it is called once however often the stage is tried.
 
-A memo is written under the lease of its attempt; if the lease no longer stands, nothing is written. A paid call leaves
-its intent first: an intent without a result means that the process died somewhere around the call, and nobody knows
-whether it was made. Memos go when their stage has passed.
+A memo is written under the lease of its attempt; if the lease no longer stands, nothing is written. A paid call leaves its
+intent first, and is a row of the ledger from then on: the memo points at it. An intent without a result means that the
+process died somewhere around the call, or that the call failed in a way that does not tell whether it was charged. An answer
+that was rejected leaves a memo that only counts. Memos go when their stage has passed.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.engine.claim import Lease
+from holdfast.engine import ledger
+from holdfast.engine.claim import Lease, Memo
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.register import layout
-from holdfast.engine.spend import spend
 from holdfast.model import codec
+from holdfast.model.paid import NO_FACTS, CallFacts, Paid, PaidCall
 from holdfast.store import Transaction
 
 
@@ -24,7 +26,7 @@ class MemoWrite:
 
     lease: Lease
     name: str
-    #: `intended` before the call, `done` after it.
+    #: `intended` before the call; after it `done`, `rejected`, or `free` if it is known not to have been charged.
     state: str
     version: str
     idempotency_key: str
@@ -32,45 +34,123 @@ class MemoWrite:
     cost: int | None = None
     value: str | None = None
     resource: str | None = None
-    #: An intent of an earlier attempt was found, and this says what was decided.
+    facts: CallFacts = NO_FACTS
+    #: An intent of an earlier attempt was found, and this says what was decided; and whether that call is known to be free.
     doubt: str | None = None
+    was_free: bool = False
+    #: Why the answer was rejected, or the call is known to be free.
+    reason: str | None = None
     #: Set when the lease no longer stood: nothing was written.
     lost: bool = False
+    #: What is there now; None for nothing.
+    kept: Memo | None = None
+
+    def __post_init__(self) -> None:
+        # It may have come from another process.
+        self.facts = CallFacts(*self.facts)
 
 
 def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
     """Write memos whose lease still stands, with the money they cost; mark the others as lost."""
     # Two who pay for several resources take them in the same order.
-    hold_resources(tx, {memo.lease.stage for memo in memos if memo.cost})
+    hold_resources(tx, {memo.lease.stage for memo in memos})
     stood: dict[int, int] = dict(tx.run("hold_leases", leases=sorted({memo.lease.id for memo in memos})))
-    rows: dict[tuple[int, int, str], tuple[object, ...]] = {}
+    standing = []
     for memo in memos:
-        lease = memo.lease
-        memo.lost = stood.get(lease.id) != lease.stage
-        if memo.lost:
-            continue
-        rows[lease.stage, lease.item, memo.name] = (
-            lease.stage, lease.item, memo.name, memo.state, memo.version, memo.idempotency_key, lease.id,
-            memo.estimate, memo.cost, memo.value, tx.now,
-        )  # fmt: skip
-        pipeline = layout(tx).stages[lease.stage].pipeline
+        memo.lost = stood.get(memo.lease.id) != memo.lease.stage
+        if not memo.lost:
+            standing.append(memo)
+    _settle(tx, standing)
+    numbers = ledger.enter(tx, [call for memo in standing if (call := _new_call(memo)) is not None])
+    rows: dict[ledger.Place, tuple[object, ...]] = {}
+    for memo in standing:
+        place = _place(memo)
+        memo.kept = _kept(memo, numbers.get(place))
         if memo.doubt is not None:
             tx.record(
-                "in_doubt", pipeline=pipeline, item=lease.item, stage=lease.stage,
+                "in_doubt", pipeline=layout(tx).stages[memo.lease.stage].pipeline, item=memo.lease.item, stage=memo.lease.stage,
                 memo=memo.name, decided=memo.doubt, idempotency_key=memo.idempotency_key,
             )  # fmt: skip
-        if memo.cost:
-            spend(tx, lease.stage, [(lease.id, memo.cost, memo.resource)])
+        if memo.kept is None:
+            tx.run("forget_memo", stage=place[0], item=place[1], name=place[2])
+            continue
+        kept = memo.kept
+        rows[place] = (
+            *place, kept.state, kept.version, kept.idempotency_key, memo.lease.id, kept.estimate, kept.cost, kept.value,
+            tx.now, kept.call, kept.rejections,
+        )  # fmt: skip
+        if memo.state == "rejected":
             tx.record(
-                "cost", pipeline=pipeline, item=lease.item, stage=lease.stage,
-                amount=memo.cost, resource=memo.resource, memo=memo.name,
+                "answer_rejected", pipeline=layout(tx).stages[memo.lease.stage].pipeline, item=memo.lease.item,
+                stage=memo.lease.stage, memo=memo.name, reason=memo.reason, rejections=kept.rejections,
             )  # fmt: skip
     tx.run_rows("save_memos", list(rows.values()))
 
 
-def idempotency_key(lease: Lease, name: str, version: str) -> str:
-    """The same for every attempt of one life of a stage; another one when the stage is run anew, its code is another, or
-    the stages before it put out something else: a provider would answer with what it said before."""
+def idempotency_key(lease: Lease, name: str, version: str, rejections: int = 0) -> str:
+    """The same for every attempt of one life of a stage; another one when the stage is run anew, its code is another, an
+    answer was rejected, or the stages before it put out something else: a provider would answer with what it said before."""
     inputs = " ".join(output for _, output in sorted(lease.inputs.items()))
-    text = f"{lease.item} {lease.stage} {lease.life} {version} {inputs} {lease.key} {name}"
+    again = f" {rejections}" if rejections else ""
+    text = f"{lease.item} {lease.stage} {lease.life} {version} {inputs} {lease.key} {name}{again}"
     return codec.digest_of(text.encode())
+
+
+def _place(memo: MemoWrite) -> ledger.Place:
+    return memo.lease.stage, memo.lease.item, memo.name
+
+
+def _had(memo: MemoWrite) -> Memo | None:
+    return memo.lease.memos.get(memo.name)
+
+
+def _settle(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
+    """Say what became of the calls that these memos point at so far."""
+    about = {had.call: memo for memo in memos if (had := _had(memo)) is not None and had.call is not None}
+
+    def decide(call: PaidCall) -> PaidCall | None:
+        memo = about[call.id]
+        if memo.state == "done":
+            return ledger.charged(call, memo.cost or 0, memo.facts) if call.state in _OPEN else None
+        if memo.state == "rejected":
+            return call._replace(state=str(Paid.REJECTED), reason=memo.reason, value=memo.value)
+        if memo.state == "free" or memo.was_free:
+            return ledger.free(call, memo.reason) if call.state in _OPEN else None
+        return None
+
+    ledger.settle(tx, sorted(about), decide)
+
+
+_OPEN = (Paid.INTENDED, Paid.DOUBTFUL)
+
+
+def _new_call(memo: MemoWrite) -> ledger.NewCall | None:
+    """The row that the ledger gets: before a paid call, or after one whose price was not known to be paid."""
+    had = _had(memo)
+    if memo.state == "intended":
+        state, amount = Paid.INTENDED, memo.estimate or 0
+    elif memo.state == "done" and memo.cost and (had is None or had.state != "intended" or had.call is None):
+        state, amount = Paid.DONE, memo.cost
+    else:
+        return None
+    lease = memo.lease
+    return ledger.NewCall(
+        lease.stage, lease.item, memo.name, state, lease.id, lease.life, amount, memo.resource, memo.facts
+    )  # fmt: skip
+
+
+def _kept(memo: MemoWrite, entered: int | None) -> Memo | None:
+    had = _had(memo)
+    rejections = 0 if had is None else had.rejections
+    # What rejected answers have cost stays part of the price of this one.
+    earlier = had.cost or 0 if had is not None and had.rejections and had.state != "done" else 0
+    cost = None if memo.cost is None and not earlier else (memo.cost or 0) + earlier
+    call = entered if entered is not None else None if had is None else had.call
+    made = (memo.version, memo.idempotency_key)
+    if memo.state == "intended":
+        return Memo("intended", *made, cost, None, call, rejections, memo.estimate)
+    if memo.state == "done":
+        return Memo("done", *made, cost, memo.value, call, rejections)
+    if memo.state == "rejected":
+        return Memo("rejected", *made, None if had is None else had.cost, None, call, rejections + 1)
+    return Memo("rejected", *made, cost, None, call, rejections) if rejections else None

@@ -6,19 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.engine import ledger
 from holdfast.engine.admit import CALLS
 from holdfast.engine.choose import Who
 from holdfast.engine.finish import Finished
 from holdfast.engine.gates import BY_PERSON, Gate, lock_gates, save_gates
 from holdfast.engine.pause import pause
 from holdfast.engine.register import layout
-from holdfast.engine.spend import keep_money_in_doubt
+from holdfast.model.layout import StageRow
 from holdfast.model.rate import Bucket
 from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction
 
 #: How long nobody tries a provider that has no more credit.
 CREDIT_US = 3_600_000_000
+#: A key that is refused so often in a row is refused for good.
+REFUSALS = 3
 
 
 def settle(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
@@ -26,16 +29,11 @@ def settle(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
     known = layout(tx)
     numbers = known.resources_of(stage)
     row = known.stages[stage]
-    if any(one.out_of_credit for one in finished) and not row.uses and not known.pipelines[row.pipeline_name].paused:
-        error = next(one.error for one in finished if one.out_of_credit)
-        pause(tx, row.pipeline_name, Who("out of credit", _no_credit(error)), tx.now + CREDIT_US)
+    if odd := [one for one in finished if not one.routine]:
+        _settle_odd(tx, row, odd)
     if not numbers or not finished:
         return
     specs = [known.resources[number].spec for number in numbers]
-    if any(spec.has_budget for spec in specs):
-        keep_money_in_doubt(
-            tx, [(one.lease.id, one.lease.item, stage) for one in finished if one.state not in PASSED]
-        )  # fmt: skip
     # Also where there is no budget any more: it may come back while the lease goes on to the next stage.
     tx.run("drop_reservations", leases=[one.lease.id for one in finished])
     if any(spec.concurrency is not None for spec in specs):
@@ -49,6 +47,51 @@ def settle(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
         _judge(tx, stage, gates, votes)
         _heed(tx, stage, gates, limited)
         save_gates(tx, gates.values())
+
+
+def _settle_odd(tx: Transaction, row: StageRow, finished: Sequence[Finished]) -> None:
+    """What attempts that are not routine mean for the ledger and for the stage as a whole."""
+    # What an attempt leaves open may have been charged, however the attempt ended.
+    begun = [(one.lease.id, one.lease.item, row.id) for one in finished if one.lease.has_open_call]
+    ledger.doubt(tx, begun, "the attempt ended without an answer")
+    if stop := next((one.stop_stage for one in finished if one.stop_stage and not row.paused), None):
+        pause(tx, row.label, Who("holdfast", stop))
+    if any(one.out_of_credit for one in finished) and not row.uses and not layout(tx).pipelines[row.pipeline_name].paused:
+        error = next(one.error for one in finished if one.out_of_credit)
+        pause(tx, row.pipeline_name, Who("out of credit", _no_credit(error)), tx.now + CREDIT_US)
+    if refused := [one for one in finished if one.key_refused]:
+        _refused(tx, row, refused)
+    elif any(one.state in PASSED and one.lease.has_paid for one in finished):
+        tx.run("clear_refusals", ids=_outside(tx, row))
+        tx.run("clear_stage_refusals", stage=row.id)
+
+
+def _refused(tx: Transaction, row: StageRow, refused: Sequence[Finished]) -> None:
+    """A key that was refused several times in a row, with no success in between, is refused for all: nobody tries it until a
+    person has looked. A stage that uses no resource stands still itself."""
+    error = f"the provider does not accept the key: {refused[-1].error}"
+    outside = _outside(tx, row)
+    if not outside:
+        [(times,)] = tx.run("count_stage_refusals", stage=row.id, n=len(refused))
+        if times >= REFUSALS and not row.paused:
+            pause(tx, row.label, Who("key refused", error))
+        return
+    many = [number for number, times in tx.run("count_refusals", ids=outside, n=len(refused)) if times >= REFUSALS]
+    gates = lock_gates(tx, many) if many else {}
+    for gate in gates.values():
+        if gate.paused != BY_PERSON or gate.retry_after is not None:
+            gate.pause(BY_PERSON, error, None)
+            tx.record(
+                "paused", pipeline=row.pipeline, item=refused[-1].lease.item, stage=row.id, resource=gate.spec.name,
+                reason=error, until=None, by="key refused",
+            )  # fmt: skip
+    save_gates(tx, gates.values())
+
+
+def _outside(tx: Transaction, row: StageRow) -> list[int]:
+    """The resources of a stage that lie outside, without limits of our own."""
+    known = layout(tx)
+    return [number for number in known.resources_of(row.id) if not known.resources[number].spec.name.startswith("@")]
 
 
 def _votes(finished: Sequence[Finished]) -> list[tuple[int, bool]]:
@@ -70,7 +113,9 @@ def _vote(one: Finished) -> bool | None:
     """Whether the attempt worked, for the breaker; None if it tells nothing about what is outside."""
     if one.state in PASSED:
         return True
-    if one.snooze or one.state in (State.FAILED, State.PENDING):
+    if one.rejected:
+        return False
+    if one.snooze or one.item_at_fault or one.state in (State.FAILED, State.PENDING):
         return None
     return False
 

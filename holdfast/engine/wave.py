@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from holdfast.engine import ledger
 from holdfast.engine.checkpoints import ItemPicture, pictures_of
 from holdfast.engine.finish import Finished
 from holdfast.engine.meet import let_meet
 from holdfast.engine.register import layout
-from holdfast.engine.spend import keep_money_in_doubt
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.states import PASSED, Rerun, State
 from holdfast.store import Transaction
@@ -93,7 +93,7 @@ def _take_back(tx: Transaction, stage: StageRow, items: list[int]) -> None:
     if not items:
         return
     revoked = tx.run("revoke_leases", stage=stage.id, items=items)
-    keep_money_in_doubt(tx, [(lease, item, stage.id) for item, *_, lease in revoked])
+    ledger.doubt(tx, [(lease, item, stage.id) for item, *_, lease in revoked], "its input changed during the call")
     rows = [(item, stage.id, attempt - 1, alone, rerun) for item, attempt, alone, rerun, _ in revoked]
     tx.run_rows("enter_waiting", rows)
     tx.count(stage.id, State.IN_PROGRESS, -len(revoked))

@@ -45,7 +45,16 @@ class OutOfCredit(Exception):
         self.reason = reason
 
 
-def reason_of(answer: Skip | RetryLater | RateLimited | OutOfCredit) -> str | None:
+class CredentialRefused(Exception):
+    """The provider does not accept the key. Raise it: no attempt is spent, and after three in a row without a success the
+    resource is paused (the stage, if it uses none) until a person resumes it."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def reason_of(answer: Skip | RetryLater | RateLimited | OutOfCredit | CredentialRefused) -> str | None:
     """The reason as storable text, whatever it is."""
     try:
         return storable(str(answer.reason)) or None

@@ -1,4 +1,5 @@
-"""What an exception of an HTTP client says about the provider: wait, or pay. By its looks, so that no client is imported."""
+"""What an exception of an HTTP client says about the provider: wait, pay, mind your key; and whether the call was charged.
+By its looks, so that no client is imported."""
 
 from __future__ import annotations
 
@@ -10,9 +11,27 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.model.durations import LONGEST_SECONDS, seconds
-from holdfast.model.outcome import OutOfCredit, RateLimited
+from holdfast.model.outcome import CredentialRefused, OutOfCredit, RateLimited
 
-TOO_MANY, UNAVAILABLE, PAY_FIRST = 429, 503, 402
+TOO_MANY, UNAVAILABLE, PAY_FIRST, NO_KEY, FORBIDDEN = 429, 503, 402, 401, 403
+#: Replies of whoever stood in between and gave up waiting: the provider may have gone on, and charged.
+GAVE_UP = frozenset({408, 409, 499, 502, 504, *range(520, 525)})
+#: The request is wrong, and the provider works.
+WRONG_REQUEST = frozenset({400, 404, 405, 406, 410, 411, 413, 414, 415, 422})
+#: Exceptions that say that nothing was ever sent: no connection, or no free place in the pool of connections.
+NEVER_SENT = frozenset({
+    "ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "InvalidURL",  # httpx, requests
+    "ClientConnectorError", "ClientConnectorDNSError", "ClientConnectorSSLError", "ClientConnectorCertificateError",  # aiohttp
+    "ConnectionTimeoutError", "NewConnectionError", "ConnectTimeoutError", "NameResolutionError",  # aiohttp, urllib3
+    "EndpointConnectionError",  # botocore
+    "ConnectionRefusedError", "gaierror", "SSLCertVerificationError",
+})  # fmt: skip
+#: Clients of providers: a reply of theirs is the provider's own word.
+_PROVIDERS = frozenset({"openai", "anthropic", "google", "mistralai", "cohere", "litellm", "botocore"})
+_KEY_ERRORS = frozenset({
+    "authentication_error", "permission_error", "invalid_api_key", "incorrect_api_key", "api_key_invalid",
+    "permission_denied", "unauthenticated", "accessdeniedexception", "unrecognizedclientexception",
+})  # fmt: skip
 #: A number of seconds beyond this is one since 1970.
 _AN_INSTANT = 1e9
 
@@ -36,6 +55,66 @@ def heard(error: BaseException, now: datetime | None = None) -> RateLimited | Ou
     if after is None and status == UNAVAILABLE:
         return None
     return RateLimited(after, f"{type(error).__name__}: the provider answered {status}")
+
+
+def not_charged(error: BaseException) -> str | None:
+    """Why a paid call that raised this is known not to have been charged; None if it may have been.
+
+    An error reply of the provider is free, and so is what was never sent. In doubt are time-outs and broken connections after
+    sending, errors inside of a stream that had begun (whose reply has a good status), replies of gateways that gave up, and
+    everything unknown.
+    """
+    if isinstance(error, (RateLimited, OutOfCredit, CredentialRefused)):
+        return "the provider refused it"
+    try:
+        status = _status(error)
+        if status is not None:
+            refused = status >= 400 and status not in GAVE_UP
+            return f"the provider answered {status}" if refused else None
+        return "it was never sent" if any(type(one).__name__ in NEVER_SENT for one in _causes(error)) else None
+    except Exception:
+        return None
+
+
+def key_refused(error: BaseException) -> str | None:
+    """What the provider says about a key that it does not accept; None if this is something else. A plain 403 may be the
+    page's own: it takes the client of a provider, or the provider's name for it, to tell."""
+    if isinstance(error, CredentialRefused):
+        return str(error.reason)
+    try:
+        status = _status(error)
+        ours = type(error).__module__.partition(".")[0] in _PROVIDERS or _names_the_key(error)
+        if status == NO_KEY or (status == FORBIDDEN and ours):
+            return f"{type(error).__name__}: {error}"
+    except Exception:
+        return None
+    return None
+
+
+def is_wrong_request(error: BaseException) -> bool:
+    """Whether the provider works and this one request was wrong."""
+    try:
+        return _status(error) in WRONG_REQUEST
+    except Exception:
+        return False
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error with what it wraps. Not what it merely followed: an earlier try of the client may have failed otherwise."""
+    found: list[BaseException] = []
+    todo: list[object] = [error]
+    while todo and len(found) < 20:
+        one = todo.pop()
+        if isinstance(one, BaseException) and one not in found:
+            found.append(one)
+            todo += [one.__cause__, getattr(one, "reason", None), *one.args[:1]]
+    return found
+
+
+def _names_the_key(error: BaseException) -> bool:
+    body = getattr(error, "body", None) or getattr(getattr(error, "response", None), "text", "")
+    text = str(body)[:10_000].lower()
+    return any(name in text for name in _KEY_ERRORS)
 
 
 def retry_after(value: object, now: datetime | None = None) -> float | None:
@@ -86,6 +165,9 @@ def _reset(text: str | None, now: datetime) -> float | None:
 
 def _status(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
+    if isinstance(response, Mapping):  # botocore
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return status if isinstance(status, int) else None
     for holder, name in (
         (response, "status_code"), (response, "status"), (error, "status_code"), (error, "status"), (error, "code"),
     ):  # fmt: skip

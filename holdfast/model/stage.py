@@ -42,6 +42,8 @@ class StageSpec:
     resources: tuple[str, ...] = ()
     estimate: int | Callable[[Any], Any] | None = None
     units: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    #: What one item may cost at this stage, in millionths.
+    max_cost: int | None = None
     is_async: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -20,11 +21,21 @@ from holdfast.model import codec
 from holdfast.model.faults import storable
 from holdfast.model.item import Item, check_key
 from holdfast.model.money import Amount, micros
+from holdfast.model.paid import CallFacts
 from holdfast.model.replies import used_up_for
 from holdfast.model.resource import COOL_MOST_SECONDS
 from holdfast.model.stage import StageSpec
 from holdfast.worker.machine import Lineage
-from holdfast.worker.once import OnDoubt, Price, SubStep, check_memo_name, check_resource
+from holdfast.worker.once import (
+    REJECTIONS,
+    Facts,
+    OnDoubt,
+    Price,
+    SubStep,
+    check_memo_name,
+    check_resource,
+    forget,
+)
 
 
 class Surroundings(Protocol):
@@ -55,6 +66,8 @@ class Said(msgspec.Struct, eq=False):
     units_used: dict[str, float] = {}
     cool_us: int | None = None
     sub_steps: dict[str, SubStep] = {}
+    #: Names of sub-steps whose answers this attempt has rejected: they may be called again.
+    forgotten: set[str] = set()
 
 
 class Context(msgspec.Struct, eq=False):
@@ -95,6 +108,9 @@ class Context(msgspec.Struct, eq=False):
         estimate: Amount | None = None,
         on_doubt: OnDoubt = "retry",
         resource: str | None = None,
+        validate: Callable[[Any], Any] | None = None,
+        facts: Facts | None = None,
+        rejections: int = REJECTIONS,
     ) -> Any:
         """Call `function(*args)` once for this stage of this item, whatever crashes: its result is recorded before this
         returns, and a later attempt gets the recorded one. In an async handler: `await ctx.once(...)`.
@@ -102,12 +118,35 @@ class Context(msgspec.Struct, eq=False):
         With a cost (an amount, or a function of the result) the intent is recorded before the call. If a process died
         between the two, the call is in doubt, and `on_doubt` decides: `"retry"` calls again with the same idempotency key,
         `"hold"` fails the item until a person has decided, a function gets the idempotency key and asks the provider.
+
+        `validate` sees the answer, new or recorded, before this returns. If it returns False or raises `Rejected` or a
+        `ValueError`, the answer is rejected: it stays paid for and readable, the attempt fails with the reason, and the next
+        one calls again; the third rejection (`rejections=`) fails the item. `facts` (a mapping, or a function of the answer)
+        go into the ledger: `model`, `tokens_in` and `tokens_out` are summed by `holdfast costs`.
         """
-        sub_steps = self._say().sub_steps
+        said = self._say()
+        if again := name in said.forgotten:
+            said.forgotten.discard(name)
+            said.sub_steps.pop(name, None)
         sub_step = SubStep(
-            self._around, self._lease, self._spec, name, function, args, cost, estimate, on_doubt, resource, sub_steps
-        )
+            self._around, self._lease, self._spec, name, function, args, cost, estimate, on_doubt, resource, said.sub_steps,
+            validate, facts, rejections, sum(one.amount for one in said.costs), again,
+        )  # fmt: skip
         return sub_step.run_async() if self._spec.is_async else sub_step.run()
+
+    def forget(self, name: str, reason: str = "forgotten by the handler") -> Any:
+        """Reject the recorded answer of a sub-step: it stays paid for and readable, and `once` calls again. False if there is
+        none. In an async handler: `await ctx.forget(...)`."""
+        said = self._say()
+        check_memo_name(name, f"{self._where}: forget({name!r})")
+        found, written = forget(self._around, self._lease, self._spec, name, storable(str(reason)))
+        if found:
+            said.forgotten.add(name)
+        if self._spec.is_async:
+            return _waited(written, found)
+        if written is not None:
+            written.result()
+        return found
 
     def submit(
         self,
@@ -138,21 +177,13 @@ class Context(msgspec.Struct, eq=False):
         except (ValueRefused, UsageError) as error:
             raise UsageError(f"{self._where}: submit: {error}") from None
 
-    def cost(self, amount: Amount, resource: str | None = None, **facts: Any) -> None:
-        """Record money this attempt has spent, with facts about it; it counts however the attempt ends."""
+    def cost(self, amount: Amount, resource: str | None = None, facts: Mapping[str, Any] | None = None) -> None:
+        """Record money this attempt has spent, with facts about it (`model`, `tokens_in`, `tokens_out`, and any others); it
+        counts however the attempt ends."""
         said = self._say()
         spent = micros(amount, what=f"{self._where}: cost")
         check_resource(resource, f"{self._where}: cost")
-        taken = sorted(_TOLD_ANYWAY & facts.keys())
-        if taken:
-            raise UsageError(
-                f"{self._where}: cost: the event tells {', '.join(taken)} anyway; give the fact another name"
-            )
-        try:
-            codec.encode(facts)
-        except ValueRefused as error:
-            raise UsageError(f"{self._where}: cost: {error}") from None
-        said.costs.append(Cost(spent, resource, facts))
+        said.costs.append(Cost(spent, resource, CallFacts.read(facts, where=f"{self._where}: cost")))
         points.reach("cost", self.item.pipeline, self._spec.name, spent)
 
     def used(self, **units: float) -> None:
@@ -177,9 +208,9 @@ class Context(msgspec.Struct, eq=False):
         self._check()
         check_memo_name(name, f"{self._where}: idempotency_key({name!r})")
         memo = self._lease.memos.get(name)
-        if memo is not None and self._spec.stands(memo.version):
+        if memo is not None and memo.state != "rejected" and self._spec.stands(memo.version):
             return memo.idempotency_key
-        return idempotency_key(self._lease, name, self._spec.version)
+        return idempotency_key(self._lease, name, self._spec.version, 0 if memo is None else memo.rejections)
 
     def children(self, pipeline: str) -> dict[str, int]:
         """How many of the items submitted as children to a pipeline ended how: `{"done": 9, "failed": 1}`."""
@@ -243,8 +274,10 @@ class Context(msgspec.Struct, eq=False):
             )
 
 
-#: What a cost event says of itself.
-_TOLD_ANYWAY = frozenset({"event", "pipeline", "item", "stage"})
+async def _waited(written: Future[None] | None, answer: bool) -> bool:
+    if written is not None:
+        await asyncio.wrap_future(written)
+    return answer
 
 
 def _is_number(value: object) -> bool:

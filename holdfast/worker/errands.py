@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from holdfast.engine.claim import Memo
 from holdfast.engine.remember import MemoWrite, remember
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.store import Transaction
@@ -71,6 +70,5 @@ class Errands:
                     )
                 )
             else:
-                kept = Memo(memo.state, memo.version, memo.idempotency_key, memo.cost, memo.value)
-                memo.lease.remember(memo.name, kept)
+                memo.lease.remember(memo.name, memo.kept)
                 future.set_result(None)

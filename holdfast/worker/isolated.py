@@ -21,6 +21,7 @@ from holdfast.engine.finish import Cost, Effect, Finished, FollowOn
 from holdfast.engine.remember import MemoWrite
 from holdfast.errors import HoldfastError, LeaseLost, ProcessDied, StoreUnavailable, UsageError, ValueRefused
 from holdfast.model import codec
+from holdfast.model.paid import CallFacts
 from holdfast.model.states import Alone, State
 from holdfast.worker import wire
 from holdfast.worker.call import Call, MayStart, Offer, Report
@@ -32,7 +33,10 @@ from holdfast.worker.staff import Staff
 log = logging.getLogger("holdfast.worker")
 
 #: What a child works out about an attempt; the lease stays with the worker.
-_MEMO = ("name", "state", "version", "idempotency_key", "estimate", "cost", "value", "resource", "doubt")
+_MEMO = (
+    "name", "state", "version", "idempotency_key", "estimate", "cost", "value", "resource", "facts", "doubt", "was_free",
+    "reason",
+)  # fmt: skip
 _TOLD = (
     "state",
     "version",
@@ -49,6 +53,10 @@ _TOLD = (
     "used",
     "cool_us",
     "out_of_credit",
+    "key_refused",
+    "item_at_fault",
+    "rejected",
+    "stop_stage",
 )
 
 
@@ -312,7 +320,7 @@ def _received(call: Call, lease: Lease, told: dict[str, Any]) -> Finished:
             **told,
             "state": State(told["state"]),
             "effects": effects,
-            "costs": [Cost(*cost) for cost in told["costs"]],
+            "costs": [Cost(amount, resource, CallFacts(*facts)) for amount, resource, facts in told["costs"]],
             "follow_ons": [FollowOn(*follow_on) for follow_on in told["follow_ons"]],
         },
     )

@@ -15,13 +15,22 @@ from holdfast.clock import microseconds
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished
 from holdfast.engine.settle import CREDIT_US
-from holdfast.errors import Permanent, StageTimeout, StoreConflict, StoreUnavailable, UsageError, ValueRefused
+from holdfast.errors import (
+    AnswerNotKept,
+    Permanent,
+    RejectedTooOften,
+    StageTimeout,
+    StoreConflict,
+    StoreUnavailable,
+    UsageError,
+    ValueRefused,
+)
 from holdfast.model import codec
 from holdfast.model.durations import spoken
 from holdfast.model.faults import describe
 from holdfast.model.item import Item
-from holdfast.model.outcome import NOTHING, OutOfCredit, RateLimited, RetryLater, Skip, reason_of
-from holdfast.model.replies import heard
+from holdfast.model.outcome import NOTHING, CredentialRefused, OutOfCredit, RateLimited, RetryLater, Skip, reason_of
+from holdfast.model.replies import heard, is_wrong_request
 from holdfast.model.resource import COOL_MOST_SECONDS, COOL_SECONDS
 from holdfast.model.states import PASSED, State
 from holdfast.worker.call import Call
@@ -103,7 +112,7 @@ class Runner:
 
     def raised(self, call: Call, error: BaseException) -> list[Finished]:
         """How a call ended that raised: the same for each of its items."""
-        if isinstance(error, (Skip, RetryLater, RateLimited, OutOfCredit)):
+        if isinstance(error, (Skip, RetryLater, RateLimited, OutOfCredit, CredentialRefused)):
             return [self._verdict(call, lease, error) for lease in call.leases]
         if (told := heard(error)) is not None:
             return [self._verdict(call, lease, told) for lease in call.leases]
@@ -115,8 +124,8 @@ class Runner:
                 for lease in call.leases
             ]
         if isinstance(error, Permanent):
-            return [self._finished(call, lease, State.FAILED, error=text, traceback=trace) for lease in call.leases]
-        return [self._retry(call, lease, text, trace, len(call.leases)) for lease in call.leases]
+            return [self._failed(call, lease, error, text, trace) for lease in call.leases]
+        return [self._retry(call, lease, error, text, trace, len(call.leases)) for lease in call.leases]
 
     def _open(self, call: Call) -> tuple[Any, Context | BatchContext]:
         """What the handler is called with."""
@@ -170,16 +179,23 @@ class Runner:
             return self._finished(
                 call, lease, State.RETRY_LATER, error=reason, delay_us=microseconds(answer.after_seconds), snooze=True
             )
-        if isinstance(answer, (RateLimited, OutOfCredit)):
+        if isinstance(answer, (RateLimited, OutOfCredit, CredentialRefused)):
             return self._limited(call, lease, answer)
         if (told := heard(answer)) is not None:
             return self._limited(call, lease, told)
         text, trace = describe(answer)
         if isinstance(answer, Permanent):
-            return self._finished(call, lease, State.FAILED, error=text, traceback=trace)
-        return self._retry(call, lease, text, trace, 1)
+            return self._failed(call, lease, answer, text, trace)
+        return self._retry(call, lease, answer, text, trace, 1)
 
-    def _limited(self, call: Call, lease: Lease, answer: RateLimited | OutOfCredit) -> Finished:
+    def _failed(self, call: Call, lease: Lease, error: Permanent, text: str, trace: str) -> Finished:
+        stop = text if isinstance(error, AnswerNotKept) else None
+        return self._finished(
+            call, lease, State.FAILED, error=text, traceback=trace, stop_stage=stop,
+            rejected=isinstance(error, RejectedTooOften),
+        )  # fmt: skip
+
+    def _limited(self, call: Call, lease: Lease, answer: RateLimited | OutOfCredit | CredentialRefused) -> Finished:
         """Not the item's fault, and not its attempt. Never earlier than the provider said: what is by chance only adds."""
         # A provider that asks for no pause at all does not mean it.
         asked = (answer.after_seconds or None) if isinstance(answer, RateLimited) else None
@@ -189,18 +205,21 @@ class Runner:
             wait = 0.0  # its resource holds it back
         else:
             wait = CREDIT_US / 1e6 if isinstance(answer, OutOfCredit) else COOL_SECONDS
+            if isinstance(answer, CredentialRefused):
+                wait = AWAY_US / 1e6
         wait *= 1 + self._rng.random() / 10
         return self._finished(
             call, lease, State.RETRY_LATER, error=reason_of(answer), delay_us=microseconds(wait), snooze=True,
-            cool_us=None if isinstance(answer, OutOfCredit) else microseconds(asked) if asked is not None else 0,
-            out_of_credit=isinstance(answer, OutOfCredit),
+            cool_us=(microseconds(asked) if asked is not None else 0) if isinstance(answer, RateLimited) else None,
+            out_of_credit=isinstance(answer, OutOfCredit), key_refused=isinstance(answer, CredentialRefused),
         )  # fmt: skip
 
-    def _retry(self, call: Call, lease: Lease, text: str, trace: str, company: int) -> Finished:
+    def _retry(self, call: Call, lease: Lease, error: BaseException, text: str, trace: str, company: int) -> Finished:
         delay = call.spec.backoff.delay(lease.attempt, self._rng)
         return self._finished(
-            call, lease, State.RETRY_LATER, error=text, traceback=trace, delay_us=microseconds(delay), company=company
-        )
+            call, lease, State.RETRY_LATER, error=text, traceback=trace, delay_us=microseconds(delay), company=company,
+            item_at_fault=is_wrong_request(error),
+        )  # fmt: skip
 
     def _finished(self, call: Call, lease: Lease, state: State, **more: Any) -> Finished:
         finished = Finished(lease, state, call.spec.version, **more)

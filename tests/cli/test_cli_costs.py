@@ -9,19 +9,18 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast
 from holdfast.cli.amounts import about, aligned, exact, priced
 from holdfast.cli.loader import load
 
 SHOP = """
 from holdfast import Pipeline
 
-shop = Pipeline("shop")
+shop = Pipeline("shop", resources={"scales": {}})
 
 
 @shop.stage()
 def weigh(item, ctx):
-    ctx.cost(0.1, resource="scales", note="[red]\\x1b[2J")
+    ctx.cost(0.1, resource="scales", facts={"note": "[red]\\x1b[2J", "model": "s1", "tokens_in": 2})
     return {}
 
 
@@ -37,7 +36,7 @@ def spent(cli: Any, write: Callable[[str, str], str]) -> Any:
     """A store in which three items have cost three times 1000.100001."""
     file = write("shop.py", SHOP)
     cli("add", file, "a", "b", "c\x1b[2J")
-    with Holdfast(cli.url, load(file, None).specs) as app:
+    with load(file, cli.url).open() as app:
         app.run()
     return cli
 
@@ -46,9 +45,9 @@ def spent(cli: Any, write: Callable[[str, str], str]) -> Any:
 def test_sums_are_exact_and_the_largest_comes_first(spent: Any) -> None:
     """Ten cents three times are thirty cents, which floats do not say."""
     assert spent("costs").stdout.splitlines() == [
-        "pipeline  stage         amount  payments",
-        "shop      charge  3,000.000003         3",
-        "shop      weigh       0.300000         3",
+        "pipeline  stage          costs  payments  tokens in",
+        "shop      charge  3,000.000003         3          0",
+        "shop      weigh       0.300000         3          6",
         "total 3,000.300003 in 6 payments",
     ]
 
@@ -56,13 +55,12 @@ def test_sums_are_exact_and_the_largest_comes_first(spent: Any) -> None:
 @pytest.mark.req("J10")
 def test_json_has_amounts_as_texts_and_as_whole_millionths(spent: Any) -> None:
     answer = json.loads(spent("costs", "--json").stdout, parse_float=lambda text: pytest.fail(f"a float: {text}"))
-    assert answer == {
-        "costs": [
-            {"pipeline": "shop", "stage": "charge", "amount": "3000.000003", "amount_micros": 3000000003, "payments": 3},
-            {"pipeline": "shop", "stage": "weigh", "amount": "0.3", "amount_micros": 300000, "payments": 3},
-        ],
-        "total": {"amount": "3000.300003", "amount_micros": 3000300003, "payments": 6},
-    }
+    [charge, weigh], total = answer["costs"], answer["total"]
+    assert (charge["pipeline"], charge["stage"], weigh["stage"]) == ("shop", "charge", "weigh")
+    names = ("spent", "costs", "costs_micros", "in_doubt", "set_aside", "payments", "doubts", "tokens_in", "tokens_out")
+    assert [charge[name] for name in names] == ["3000.000003", "3000.000003", 3000000003, "0", "0", 3, 0, 0, 0]
+    assert [weigh[name] for name in names] == ["0.3", "0.3", 300000, "0", "0", 3, 0, 6, 0]
+    assert [total[name] for name in names] == ["3000.300003", "3000.300003", 3000300003, "0", "0", 6, 0, 6, 0]
 
 
 @pytest.mark.req("J10")
@@ -71,34 +69,40 @@ def test_sums_are_taken_by_what_is_asked_for(spent: Any) -> None:
 
     def sums(by: str) -> list[tuple[Any, ...]]:
         told = spent.json("costs", "--by", by)["costs"]
-        return [tuple(one[name] for name in (*by.split(","), "amount")) for one in told]
+        return [tuple(one[name] for name in (*by.split(","), "costs")) for one in told]
 
     assert sums("resource") == [(None, "3000.000003"), ("scales", "0.3")]
+    assert sums("model") == [(None, "3000.000003"), ("s1", "0.3")]
     assert sums("item") == [(key, "1000.100001") for key in ("a", "b", "c\x1b[2J")]
     assert sums("item,stage")[0] == ("a", "charge", "1000.000001")
     [(day, amount)] = sums("day")
     assert amount == "3000.300003"
     assert day in {str(before), str(datetime.now(UTC).date())}
-    assert spent("costs", "--by", "item , resource").stdout.splitlines()[-2].split() == [r"c\x1b[2J", "scales", "0.100000", "1"]
-    assert "summed by pipeline, stage, item, resource, day" in spent("costs", "--by", "colour", code=2).stderr
+    assert spent("costs", "--by", "item , resource").stdout.splitlines()[-2].split() == [
+        r"c\x1b[2J", "scales", "0.100000", "1", "2",
+    ]  # fmt: skip
+    assert "summed by pipeline, stage, item, resource, model, day" in spent("costs", "--by", "colour", code=2).stderr
     assert "summed by" in spent("costs", "--by", ",", code=2).stderr
 
 
 def test_sums_are_of_one_pipeline_and_since_some_time(spent: Any) -> None:
     assert spent.json("costs", "--pipeline", "shop", "--since", "7d")["total"]["payments"] == 6
     assert spent.json("costs", "--since", "300000d")["total"]["payments"] == 6
-    assert spent.json("costs", "--since", "2999-01-01")["total"] == {"amount": "0", "amount_micros": 0, "payments": 0}
+    assert spent.json("costs", "--since", "2999-01-01")["total"]["spent"] == "0"
     assert spent("costs", "--since", "2999-01-01").stdout == "Nothing was spent.\n"
     assert "--since 'soon'" in spent("costs", "--since", "soon", code=2).stderr
     assert "there is no pipeline 'shp' in this store; there are: shop" in spent("costs", "--pipeline", "shp", code=2).stderr
 
 
 @pytest.mark.req("J9")
-def test_events_tell_amounts_as_people_write_them(spent: Any) -> None:
-    told = [one for one in spent.json("events", "--event", "cost") if one["item"] == "a"]
-    assert sorted((one["amount"], one["amount_micros"]) for one in told) == [("0.1", 100000), ("1000.000001", 1000000001)]
-    said = spent("events", "--event", "cost").stdout
-    assert r"cost  shop/weigh  a  amount=0.1, resource=scales, note=[red]\x1b[2J" in said
+def test_an_item_tells_its_payments_as_people_write_them(spent: Any) -> None:
+    told = spent.json("show", "a")
+    assert sorted((one["amount"], one["amount_micros"]) for one in told["calls"]) == [
+        ("0.1", 100000), ("1000.000001", 1000000001),
+    ]  # fmt: skip
+    assert [one["amount"] for one in told["history"] if one["event"] == "cost"] == ["0.1", "1000.000001"]
+    said = spent("show", "a").stdout
+    assert r"note=[red]\x1b[2J" in said and "weigh: reported by the handler, 0.1 done" in said
     assert "\x1b" not in said
     [registered] = spent.json("events", "--event", "pipeline_registered")
     assert (registered["amount"], registered["amount_micros"]) == (None, None)

@@ -97,8 +97,9 @@ def test_show_tells_what_is_recorded_and_what_is_in_doubt(held: Any) -> None:
 def test_what_why_prints_works_as_printed(held: Any) -> None:
     """From the question to the end: the call is made again, and once."""
     assert [memo["name"] for memo in held.json("why", KEY)["in_doubt"]] == ["pay it"]
-    again, value = printed(held("why", KEY).stdout, "resolve")
-    assert again[-2:] == ["--call-again", KEY] and value[-3:] == ["--value", "JSON", KEY]
+    again, lost, value = printed(held("why", KEY).stdout, "resolve")
+    assert again[-2:] == ["--not-charged", KEY] and lost[-3:] == ["--charged", "AMOUNT", KEY]
+    assert value[-5:] == ["--value", "JSON", "--charged", "AMOUNT", KEY]
     said = held(*again, "--reason", "they never heard of it").stdout
     assert said.startswith(f"shop / {KEY}, stage charge: pay it will be called again\n")
     [one] = held.json("events", "--event", "resolved")
@@ -127,10 +128,10 @@ def test_a_call_that_was_made_is_given_its_result(held: Any) -> None:
 
 def test_what_a_call_cost_is_on_the_books(held: Any) -> None:
     before = held.json("costs")["total"]
-    held("resolve", KEY, "--memo", "pay it", "--value", '"paid"', "--cost", "0.40")
+    held("resolve", KEY, "--memo", "pay it", "--value", '"paid"', "--charged", "0.38")
     after = held.json("costs")["total"]
-    assert after["amount_micros"] - before["amount_micros"] == 400_000
-    assert "--cost goes with --value" in held("resolve", KEY, "--memo", "pay it", "--call-again", "--cost", "1", code=2).stderr
+    assert (before["costs"], before["in_doubt"], before["spent"]) == ("0.001", "0.4", "0.401")
+    assert (after["costs"], after["in_doubt"], after["spent"]) == ("0.381", "0", "0.381")
 
 
 def test_null_is_a_result_too(held: Any) -> None:
@@ -141,21 +142,21 @@ def test_null_is_a_result_too(held: Any) -> None:
 
 def test_what_cannot_be_meant_is_refused(held: Any) -> None:
     wrong = {
-        "give --value with what the call returned, or --call-again": [],
-        "give --value with what the call returned, or --call-again if": ["--value", "1", "--call-again"],
+        "give --value with what it returned, --charged with what it cost, or --not-charged": [],
+        "give --value with what it returned, --charged with what it cost, or": ["--value", "1", "--not-charged"],
         "--value 'paid'": ["--value", "paid"],
         "--value '': ": ["--value", ""],
         "a text with a NUL": ["--value", '"\\u0000"'],
         "--value 'NaN'": ["--value", "NaN"],
         "nested deeper": ["--value", "[" * 200 + "]" * 200],
-        "there is no item": ["--pipeline", "nobody", "--call-again"],
+        "there is no item": ["--pipeline", "nobody", "--not-charged"],
     }
     for said, args in wrong.items():
         result = held("resolve", KEY, "--memo", "pay it", *args, code=2)
         assert said in result.stderr and result.stderr.count("\n") == 1, (said, result.stderr)
-    assert "has no memo 'x'" in held("resolve", KEY, "--memo", "x", "--call-again", code=2).stderr
-    assert "is not in doubt" in held("resolve", KEY, "--memo", "price", "--call-again", code=2).stderr
-    assert "--memo" in held("resolve", KEY, "--call-again", code=2).stderr
+    assert "has no memo 'x'" in held("resolve", KEY, "--memo", "x", "--not-charged", code=2).stderr
+    assert "is not in doubt" in held("resolve", KEY, "--memo", "price", "--not-charged", code=2).stderr
+    assert "--memo" in held("resolve", KEY, "--not-charged", code=2).stderr
     assert held.json("show", KEY)["memos"][1]["in_doubt"]
 
 
@@ -165,7 +166,7 @@ def test_commands_are_printed_so_that_a_shell_takes_any_key(make_doubt: Callable
     cli = make_doubt(key)
     said = cli("why", "--", key).stdout
     assert all(char.isprintable() or char == "\n" for char in said)
-    [again] = re.findall(r"(?m): (holdfast resolve --pipeline .* --call-again .*)$", said)
+    [again] = re.findall(r"(?m): (holdfast resolve --pipeline .* --not-charged .*)$", said)
     script = f'holdfast() {{ "{sys.executable}" -m holdfast "$@"; }}\n{again}'
     environment = {"HOLDFAST_URL": cli.url, "PYTHONPATH": ":".join(sys.path), "LC_ALL": "C.UTF-8"}
     done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False)

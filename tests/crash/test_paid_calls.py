@@ -18,6 +18,7 @@ from holdfast.model.states import OPEN
 from holdfast.store.postgres_address import read_url
 from tests.support.cluster import Cluster
 from tests.support.effort import effort
+from tests.support.money import charged
 from tests.support.paid_books import STEPS, Tables, app_for, tell_of
 from tests.support.paid_server import Call, PaidServer, answer_to
 from tests.support.paid_workers import Herd
@@ -122,7 +123,8 @@ def test_a_call_whose_caller_is_killed_before_the_record_is_made_once_more_and_s
     assert len(paid.server.calls("page-2")) == 1
     assert paid.result("page-1") == answer_to("page-1", "call")
     assert paid.documents() == ["page-1", "page-2"]
-    assert paid.app.costs(["item"]) == [{"item": key, "amount": 400_000, "payments": 1} for key in ("page-1", "page-2")]
+    money = {one["item"]: (one["costs"], one["in_doubt"], one["spent"]) for one in paid.app.costs(["item"])}
+    assert money == {"page-1": (400_000, 400_000, 800_000), "page-2": (400_000, 0, 400_000)}
 
 
 @pytest.mark.fault(2)
@@ -212,7 +214,7 @@ def test_a_call_that_fails_is_made_again_and_paid_once(scene: Callable[[str], Sc
     paid.work_off()
 
     assert [call.paid for call in paid.server.requests()] == [False, False, True]
-    assert paid.app.costs(["item"]) == [{"item": "page-1", "amount": 400_000, "payments": 1}]
+    assert charged(paid.app, ["item"]) == [{"item": "page-1", "amount": 400_000, "payments": 1}]
 
 
 # Around the transaction that completes --------------------------------------------------------------------------------

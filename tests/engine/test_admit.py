@@ -209,7 +209,10 @@ def test_what_is_expected_to_be_spent_is_set_aside_and_no_more_begins_than_fits(
     admitted = app.admit(10, money=40 * CENT)
     assert len(admitted.leases) == 2
     assert admitted.blocked == (
-        "budget", "resource 'api' has a budget of 1.00: 0.00 are spent, 0.80 set aside, 0.40 more would not fit", None, "api",
+        "budget",
+        "resource 'api' has a budget of 1.00: 0.00 spent, 0.80 set aside for running work, 0.40 more would not fit",
+        None,
+        "api",
     )  # fmt: skip
     assert (app.limit()["set_aside"], app.limit()["spent"]) == (80 * CENT, 0)
 
@@ -260,7 +263,7 @@ def test_a_budget_per_day_begins_anew_when_the_day_does_where_its_author_lives(a
     [lease] = app.begin(1, money=40 * CENT)
     app.end(lease, cost=40 * CENT)
     blocked = app.admit(money=40 * CENT).blocked
-    assert blocked.reason == "budget" and "0.50 per day: 0.40 are spent" in blocked.text
+    assert blocked.reason == "budget" and "0.50 per day: 0.40 spent" in blocked.text
     assert blocked.until == app.clock.now() + round(hours * 3600) * SECOND == app.limit()["retry_after"]
     app.clock.advance(hours * 3600 - 0.000_001)
     assert app.begin(money=40 * CENT) == []

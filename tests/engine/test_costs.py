@@ -1,7 +1,8 @@
-"""What was spent: sums over the one event log, exact, by pipeline, stage, item, resource and day."""
+"""What was spent: sums over the ledger, exact, by pipeline, stage, item, resource, model and day."""
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
@@ -18,8 +19,10 @@ from holdfast.engine.finish import Cost, Finished
 from holdfast.engine.remember import MemoWrite, remember
 from holdfast.errors import UsageError
 from holdfast.model.money import micros
+from holdfast.model.paid import CallFacts
 from holdfast.model.states import State
 from holdfast.store import Transaction
+from tests.support.money import charged
 
 pytestmark = pytest.mark.req("J9", "J10")
 
@@ -30,19 +33,20 @@ DAY = 24 * 3600
 def hold(url, app, clock) -> Iterator[Holdfast]:
     """The questions a person asks, on the same store."""
     app.pipeline({"a": [], "b": ["a"]})
-    with Holdfast(url, clock=clock) as hold:
+    with Holdfast(url, resources={"gemini": {}, "mistral": {}}, clock=clock) as hold:
+        hold.register()
         yield hold
 
 
 def pays(app, lease, amount, resource=None, **facts) -> None:
     """Finish an attempt that has spent money."""
     one = app.finished(lease)
-    one.costs = [Cost(micros(amount), resource, facts)]
+    one.costs = [Cost(micros(amount), resource, CallFacts.read(facts, where="test"))]
     app.store.write(lambda tx: complete(tx, [one]))
 
 
 def fails(app, lease, amount, **more) -> None:
-    one = Finished(lease, State.RETRY_LATER, "1", error="boom", costs=[Cost(micros(amount), None, {})], **more)
+    one = Finished(lease, State.RETRY_LATER, "1", error="boom", costs=[Cost(micros(amount), None)], **more)
     app.store.write(lambda tx: fail(tx, [one]))
 
 
@@ -60,10 +64,14 @@ def spent(app, hold, clock) -> list[dict[str, object]]:
     def pay(pipeline: str, stage: str, item: str, resource: str | None, amount: str) -> None:
         [lease] = app.claim(stage=stage)
         assert lease.key == item
-        pays(app, lease, amount, resource)
+        model = "" if resource is None else f"{resource}-1"
+        pays(app, lease, amount, resource, model=model, tokens_in=3)
         day = clock.now() // (DAY * 10**6)
         payments.append(
-            {"pipeline": pipeline, "stage": stage, "item": item, "resource": resource, "day": day, "amount": amount}
+            {
+                "pipeline": pipeline, "stage": stage, "item": item, "resource": resource, "day": day, "amount": amount,
+                "model": model or None,
+            }
         )
 
     app.add(["x", "y"])
@@ -83,14 +91,15 @@ def spent(app, hold, clock) -> list[dict[str, object]]:
 def test_sums_by_anything_are_those_of_the_payments(hold, spent, at_once, monkeypatch):
     """By one, by several, by all: the same money, exactly, also if several were paid at one instant."""
     monkeypatch.setattr(costs, "CHUNK", at_once)
-    for by in [by for many in range(1, 6) for by in combinations(BY, many)]:
+    for by in [by for many in range(1, 7) for by in combinations(BY, many)]:
         sums: dict[tuple[object, ...], Fraction] = defaultdict(Fraction)
         count: dict[tuple[object, ...], int] = defaultdict(int)
         for payment in spent:
             group = tuple(payment[name] for name in by)
             sums[group] += Fraction(str(payment["amount"]))
             count[group] += 1
-        told = hold.costs(by)
+        told = charged(hold, by)
+        assert {one["tokens_in"] for one in hold.costs(by)} <= {3 * n for n in range(1, 7)}
         assert {tuple(one[name] for name in by): Fraction(one["amount"], 10**6) for one in told} == sums
         assert {tuple(one[name] for name in by): one["payments"] for one in told} == count
         assert all(type(one["amount"]) is int for one in told)
@@ -109,24 +118,25 @@ def test_sums_by_stage_are_made_in_the_database_a_stretch_at_a_time(hold, spent,
         return rows
 
     monkeypatch.setattr(Transaction, "run", counted)
-    hold.costs(["stage"])
-    # The two of the first day; the four of the next, which were paid at one instant, of two stages; and no more.
-    assert [n for name, n in sizes if name == "sum_costs"] == [1, 2, 0]
+    hold.costs(["stage"], since=0)
+    # The two of the first day; the four of the next, which were paid at one instant; and no more. Each by stage, resource,
+    # model and day.
+    assert [n for name, n in sizes if name == "sum_calls"] == [2, 3, 0]
     assert not [n for name, n in sizes if name == "read_items"]
 
 
 def test_costs_of_one_pipeline_and_from_a_time_on(hold, spent, clock):
-    assert hold.costs(["stage"], pipeline="q") == [{"stage": "a", "amount": 200_000, "payments": 2}]
+    assert charged(hold, ["stage"], pipeline="q") == [{"stage": "a", "amount": 200_000, "payments": 2}]
     today = clock.now() // (DAY * 10**6)
-    assert hold.costs(["day"], pipeline="p", since=today * DAY * 10**6) == [
+    assert charged(hold, ["day"], pipeline="p", since=today * DAY * 10**6) == [
         {"day": today, "amount": 2_300_001, "payments": 2}
     ]
-    assert hold.costs(["pipeline"], pipeline="nothing of this name") == []
+    assert charged(hold, ["pipeline"], pipeline="nothing of this name") == []
 
 
 def test_sums_by_what_does_not_exist_are_refused(hold):
     for by in ([], ["colour"], ["stage", "colour"]):
-        with pytest.raises(UsageError, match=r"summed by pipeline, stage, item, resource, day"):
+        with pytest.raises(UsageError, match=r"summed by pipeline, stage, item, resource, model, day"):
             hold.costs(by)
 
 
@@ -135,9 +145,9 @@ def test_ten_thousand_tenths_are_a_thousand(hold, app):
     app.add(["x"])
     [lease] = app.claim()
     one = app.finished(lease)
-    one.costs = [Cost(micros(0.1), None, {}) for _ in range(10_000)]
+    one.costs = [Cost(micros(0.1), None) for _ in range(10_000)]
     app.store.write(lambda tx: complete(tx, [one]))
-    assert hold.costs(["pipeline"]) == [{"pipeline": "p", "amount": 1_000_000_000, "payments": 10_000}]
+    assert charged(hold, ["pipeline"]) == [{"pipeline": "p", "amount": 1_000_000_000, "payments": 10_000}]
 
 
 def test_large_sums_stay_exact(hold, app):
@@ -146,9 +156,9 @@ def test_large_sums_stay_exact(hold, app):
     most = 2**53 + 1
     for lease in app.claim(most=3):
         one = app.finished(lease)
-        one.costs = [Cost(most, None, {})]
+        one.costs = [Cost(most, None)]
         app.store.write(lambda tx, one=one: complete(tx, [one]))
-    assert hold.costs(["pipeline"])[0]["amount"] == 3 * most
+    assert charged(hold, ["pipeline"])[0]["amount"] == 3 * most
 
 
 def test_the_money_of_attempts_that_failed_counts(hold, app):
@@ -157,7 +167,7 @@ def test_the_money_of_attempts_that_failed_counts(hold, app):
         fails(app, app.claim()[0], amount)
         app.promote()
     pays(app, app.claim()[0], "0.30")
-    assert hold.costs(["item", "stage"]) == [{"item": "x", "stage": "a", "amount": 600_000, "payments": 3}]
+    assert charged(hold, ["item", "stage"]) == [{"item": "x", "stage": "a", "amount": 600_000, "payments": 3}]
 
 
 def test_the_money_of_an_attempt_that_was_the_last_counts(hold, app):
@@ -165,21 +175,21 @@ def test_the_money_of_an_attempt_that_was_the_last_counts(hold, app):
     app.add(["x"])
     fails(app, app.claim()[0], "0.10")
     assert app.states("x") == {"a": "exhausted"}
-    assert hold.costs(["stage"]) == [{"stage": "a", "amount": 100_000, "payments": 1}]
+    assert charged(hold, ["stage"]) == [{"stage": "a", "amount": 100_000, "payments": 1}]
 
 
 def test_the_money_of_an_attempt_that_can_never_work_counts(hold, app):
     app.add(["x"])
     [lease] = app.claim()
-    one = Finished(lease, State.FAILED, "1", error="no", costs=[Cost(5, None, {})])
+    one = Finished(lease, State.FAILED, "1", error="no", costs=[Cost(5, None)])
     app.store.write(lambda tx: complete(tx, [one]))
-    assert hold.costs(["stage"]) == [{"stage": "a", "amount": 5, "payments": 1}]
+    assert charged(hold, ["stage"]) == [{"stage": "a", "amount": 5, "payments": 1}]
 
 
 def test_the_money_of_a_snooze_counts(hold, app):
     app.add(["x"])
     fails(app, app.claim()[0], "0.10", snooze=True, delay_us=1)
-    assert hold.costs(["stage"])[0]["amount"] == 100_000
+    assert charged(hold, ["stage"])[0]["amount"] == 100_000
 
 
 def test_an_attempt_that_lost_its_lease_records_no_money(hold, app):
@@ -189,7 +199,7 @@ def test_an_attempt_that_lost_its_lease_records_no_money(hold, app):
     app.kill("late")
     pays(app, late, "0.40")
     assert remembers(app, late, "gemini", "0.40").lost
-    assert hold.costs(["stage"]) == []
+    assert charged(hold, ["stage"]) == []
 
 
 def test_a_memo_that_was_paid_counts_once_however_often_its_stage_is_tried(hold, app):
@@ -202,7 +212,7 @@ def test_a_memo_that_was_paid_counts_once_however_often_its_stage_is_tried(hold,
         [lease] = app.claim()
         assert lease.memos["gemini"].cost == 400_000
     app.complete(lease)
-    assert hold.costs(["resource"]) == [{"resource": "gemini", "amount": 400_000, "payments": 1}]
+    assert charged(hold, ["resource"]) == [{"resource": "gemini", "amount": 400_000, "payments": 1}]
 
 
 def test_what_a_call_cost_that_a_person_resolved_counts(hold, app):
@@ -211,8 +221,8 @@ def test_what_a_call_cost_that_a_person_resolved_counts(hold, app):
     intent = MemoWrite(lease, "gemini", "intended", "1", "key", estimate=400_000)
     app.store.write(lambda tx: remember(tx, [intent]))
     app.permanent(lease, "held")
-    assert hold.resolve("x", "gemini", value={"text": "…"}, cost="0.38", by="me", reason="on the invoice") == "a"
-    assert hold.costs(["item"]) == [{"item": "x", "amount": 380_000, "payments": 1}]
+    assert hold.resolve("x", "gemini", value={"text": "…"}, charged="0.38", by="me", reason="on the invoice") == "a"
+    assert charged(hold, ["item"]) == [{"item": "x", "amount": 380_000, "payments": 1}]
     [event] = hold.events(event="resolved")
     assert (event["item"], event["stage"]) == ("x", "a")
     assert event["data"] == {
@@ -228,11 +238,12 @@ def test_a_call_that_was_not_made_is_forgotten_and_has_no_cost(hold, app):
     [lease] = app.claim()
     app.store.write(lambda tx: remember(tx, [MemoWrite(lease, "gemini", "intended", "1", "key")]))
     app.permanent(lease, "held")
-    with pytest.raises(UsageError, match="not made has no cost"):
-        hold.resolve("x", "gemini", cost=1)
+    with pytest.raises(UsageError, match="say what the call returned, or what was charged"):
+        hold.resolve("x", "gemini")
     assert [memo["name"] for memo in hold.memos("x")] == ["gemini"]
-    hold.resolve("x", "gemini", by="me")
+    hold.resolve("x", "gemini", charged=0, by="me")
     assert (hold.memos("x"), hold.costs(["item"])) == ([], [])
+    assert [(call["state"], call["amount"]) for call in hold.calls("x")] == [("not_charged", 0)]
 
 
 def test_a_call_that_may_be_under_way_cannot_be_resolved(hold, app):
@@ -253,7 +264,7 @@ def test_only_what_is_in_doubt_can_be_resolved(hold, app):
         with pytest.raises(UsageError, match=says):
             hold.resolve("x", memo, value=1)
     with pytest.raises(UsageError, match="negative"):
-        hold.resolve("x", "gemini", value=1, cost=-1)
+        hold.resolve("x", "gemini", value=1, charged=-1)
 
 
 def test_the_outcome_carries_what_its_attempt_and_its_memos_cost(hold, app):
@@ -269,11 +280,14 @@ def test_the_outcome_carries_what_its_attempt_and_its_memos_cost(hold, app):
     assert app.query("SELECT cost FROM holdfast_outcomes") == [(450_000,)]
 
 
-def test_facts_about_a_payment_are_in_its_event(hold, app):
+def test_facts_about_a_payment_are_in_the_ledger(hold, app):
     app.add(["x"])
-    pays(app, app.claim()[0], "0.05", "gemini", tokens=812, model="flash")
-    [event] = hold.events(event="cost", key="x")
-    assert (event["amount"], event["resource"], event["data"]) == (50_000, "gemini", {"tokens": 812, "model": "flash"})
+    pays(app, app.claim()[0], "0.05", "gemini", tokens_out=812, model="flash", region="eu")
+    [call] = hold.calls("x")
+    assert (call["amount"], call["resource"], call["model"], call["tokens_out"]) == (50_000, "gemini", "flash", 812)
+    assert json.loads(call["facts"]) == {"tokens_out": 812, "model": "flash", "region": "eu"}
+    [told] = [one for one in hold.history("x") if one["event"] == "cost"]
+    assert (told["amount"], told["region"]) == (50_000, "eu")
 
 
 def test_costs_stay_when_the_events_around_them_are_forgotten(hold, app, clock):
@@ -281,5 +295,5 @@ def test_costs_stay_when_the_events_around_them_are_forgotten(hold, app, clock):
     fails(app, app.claim()[0], "0.10")
     clock.advance(400 * DAY)
     hold.prune(events_older_than="90d")
-    assert {event["event"] for event in hold.events(key="x")} == {"cost"}
-    assert hold.costs(["item"]) == [{"item": "x", "amount": 100_000, "payments": 1}]
+    assert hold.events(key="x") == []
+    assert charged(hold, ["item"]) == [{"item": "x", "amount": 100_000, "payments": 1}]

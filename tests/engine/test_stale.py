@@ -15,6 +15,7 @@ from holdfast.engine.remember import MemoWrite, idempotency_key, remember
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.model.money import micros
 from tests.support.harness import connected
+from tests.support.money import charged
 from tests.support.together import at_once, meeting_at
 
 pytestmark = pytest.mark.req("J13")
@@ -44,7 +45,7 @@ def work(app, answer=lambda stage, key: f"{stage} of {key}", cost=lambda stage, 
         for lease in leases:
             one = app.finished(lease, answer(stage.name, lease.key), version=stage.version, took_seconds=took)
             if price := cost(stage.name, lease.key):
-                one.costs = [Cost(micros(price), None, {})]
+                one.costs = [Cost(micros(price), None)]
             app.store.write(lambda tx, one=one: complete(tx, [one]), exclusive=bool(lease.rerun))
             ran.append(f"{stage.name} {lease.key}")
     assert app.counts() == app.recount()
@@ -366,7 +367,7 @@ def test_what_an_attempt_on_a_replaced_output_remembers_is_not_taken_for_the_new
     assert fresh.memos == {}
     assert idempotency_key(fresh, "gemini", "1") != memo.idempotency_key
     assert [event["data"]["memo"] for event in events(hold, "in_doubt")] == ["mistral"]
-    assert hold.costs(["stage"]) == [{"stage": "analyse", "amount": 400_000, "payments": 1}]
+    assert charged(hold, ["stage"]) == [{"stage": "analyse", "amount": 400_000, "payments": 1}]
 
 
 def test_a_result_waits_readable_until_the_new_one_replaces_it(finished, hold):

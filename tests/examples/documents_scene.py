@@ -124,7 +124,7 @@ class Scene:
         paid, doubts = self.paid(), self.doubts()
         assert len(paid) == len(BOOKS)
         assert all(n <= 1 + doubts[key] for key, n in paid.items()), (paid, doubts)
-        recorded = {row["item"]: (row["amount"], row["payments"]) for row in self.app.costs(["item"])}
+        recorded = {row["item"]: (row["costs"], row["payments"]) for row in self.app.costs(["item"])}
         assert recorded == dict.fromkeys(BOOKS, (400_000, 1))
 
     def close(self) -> None:

@@ -373,5 +373,5 @@ def test_what_the_command_line_answers_is_what_a_library_call_returns(edition: E
     assert scene.json("why", key)["reason"] == app.why(key)["reason"] == "failed"
     told = scene.json("events", "--event", "attempt_failed", "--limit", "1000")
     assert [one["id"] for one in told] == [one["id"] for one in app.events(event="attempt_failed", most=1000)]
-    assert [one["amount_micros"] for one in scene.json("costs")["costs"]] == [one["amount"] for one in app.costs()]
+    assert [one["amount_micros"] for one in scene.json("costs")["costs"]] == [one["costs"] for one in app.costs()]
     assert scene.json("limits") == app.limits()

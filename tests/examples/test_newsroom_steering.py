@@ -199,7 +199,7 @@ def test_a_daily_budget_is_never_passed_and_the_rest_waits_with_a_reason(scene: 
     soon(lambda: any(one["alert"] == "money is spent" for one in scene.server.alerts))
     scene.holdfast("tune", "newsroom", "analyst.budget_per_day=")
     scene.wait_until_done()
-    assert scene.server.bill() * 1_000_000 == sum(one["amount"] for one in scene.app.costs())
+    assert scene.server.bill() * 1_000_000 == sum(one["costs"] for one in scene.app.costs())
     assert reached["at"] < scene.events("tuned")[-1]["at"]
 
 

@@ -148,7 +148,7 @@ class Limited(App):
         """The handler returned, after it had used and paid this."""
         one = Finished(
             lease, State.DONE, "1", result="null", output_hash=codec.digest(None), used=dict(used or {}),
-            costs=[Cost(cost, resource, {})] if cost else [],
+            costs=[Cost(cost, resource)] if cost else [],
         )  # fmt: skip
         self._finish(one, lambda tx: complete(tx, [one]))
 
@@ -211,6 +211,7 @@ class Limited(App):
     def _remember(self, memo: MemoWrite) -> None:
         self.store.write(lambda tx: remember(tx, [memo]))
         assert not memo.lost
+        memo.lease.remember(memo.name, memo.kept)
 
 
 @contextmanager

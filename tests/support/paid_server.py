@@ -149,6 +149,14 @@ def answer_to(key: str, name: str) -> dict[str, Any]:
 # The caller's side ----------------------------------------------------------------------------------------------------
 
 
+class ProviderRefused(ConnectionError):
+    """The provider answered with an error, as HTTP clients tell it."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the provider said {status}")
+        self.status = status
+
+
 def call_provider(key: str, name: str, idempotency: str) -> dict[str, Any]:
     """Make a paid call; raises if the provider fails."""
     asked = {"key": key, "name": name, "pid": os.getpid(), "worker": os.environ.get(WORKER, os.getpid())}
@@ -174,5 +182,5 @@ def _ask(method: str, path: str, headers: dict[str, str]) -> Any:
     finally:
         line.close()
     if reply.status != 200:
-        raise ConnectionError(f"the provider said {reply.status}")
+        raise ProviderRefused(reply.status)
     return json.loads(body)

@@ -18,6 +18,7 @@ from holdfast.engine.finish import Effect, Finished
 from holdfast.errors import LeaseLost, StoreBroken, StoreConflict, StoreUnavailable
 from tests.support.bench import QUICK, Bench
 from tests.support.harness import App
+from tests.support.money import charged
 from tests.support.own_tables import OwnTables
 from tests.support.processes import wait_for
 from tests.support.several import Several
@@ -590,7 +591,7 @@ def test_a_thread_left_behind_can_ask_for_no_effect(run: Bench, own: OwnTables):
     assert len(errors) == 6
     assert all("attempt 1 is over" in error for error in errors)
     assert own.notes() == []
-    assert ran.app.costs() == []
+    assert charged(ran.app) == []
     assert [row["key"] for row in ran.app.items()] == ["page-1"]
 
 
@@ -772,7 +773,7 @@ def test_work_under_suspicion_is_done_though_its_effect_cannot_cross_processes(r
     assert ran.states("work") == {"done": 2}
     assert sorted(own.notes()) == [("page-1", "page-1"), ("page-2", "page-2")]
     assert called == [], "the paid call was made in the child, and not again in the worker"
-    assert ran.app.costs(["pipeline"]) == [{"pipeline": "p", "amount": 2_000_000, "payments": 2}]
+    assert charged(ran.app, ["pipeline"]) == [{"pipeline": "p", "amount": 2_000_000, "payments": 2}]
 
 
 def suspect(app: Holdfast) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import BatchContext, CallAgain, Context, Item, LeaseLost, Pipeline, UsageError
+from holdfast import BatchContext, CallAgain, Context, Holdfast, Item, LeaseLost, Pipeline, UsageError
 from holdfast.engine.remember import MemoWrite, idempotency_key, remember
 from tests.support.bench import QUICK, Bench, Ran
 from tests.support.harness import App
+from tests.support.money import charged
 from tests.support.processes import wait_for
 from tests.support.steps import Trouble, write
 from tests.support.together import held_at
@@ -107,7 +108,7 @@ def test_a_later_attempt_gets_the_recorded_value_and_calls_nobody(run: Bench, pr
     assert got == [{"said": ["page-1"], "n": 1}] * 3
     assert ran.stage("page-1", "work")["attempts"] == 3
     assert ran.events("in_doubt") == []
-    assert ran.app.costs(["item"]) == [{"item": "page-1", "amount": 1_000_000, "payments": 1}]
+    assert charged(ran.app, ["item"]) == [{"item": "page-1", "amount": 1_000_000, "payments": 1}]
 
 
 @pytest.mark.req("V4")
@@ -130,7 +131,7 @@ def test_a_stage_in_a_process_of_its_own_pays_once_too(run: Bench, tmp_path: Any
     assert sorted((tmp_path / "calls").read_text().split()) == ["page-1", "page-2"]
     assert ran.states("work") == {"done": 2}
     assert ran.result("page-1", "work")["pid"] != os.getpid()
-    assert ran.app.costs(["pipeline"]) == [{"pipeline": "p", "amount": 500_000, "payments": 2}]
+    assert charged(ran.app, ["pipeline"]) == [{"pipeline": "p", "amount": 500_000, "payments": 2}]
 
 
 def test_each_name_is_a_sub_step_of_its_own_whatever_the_order(run: Bench, provider: Provider):
@@ -256,7 +257,7 @@ def test_sub_steps_may_be_called_from_many_threads(run: Bench, how: str):
     ran = run(one_stage(work, isolate="process" if how == "process" else None), ["page-1", "page-2"])
 
     assert ran.result("page-1", "work") == ran.result("page-2", "work") == list(range(24))
-    assert ran.app.costs(["item"]) == [
+    assert charged(ran.app, ["item"]) == [
         {"item": key, "amount": 240_000, "payments": 24} for key in ("page-1", "page-2")
     ]  # fmt: skip
 
@@ -379,15 +380,18 @@ def test_a_paid_call_leaves_its_intent_before_it_is_made(run: Bench):
     assert {memo["name"]: memo["cost"] for memo in ran.app.memos("page-1")} == {
         "free": None, "fixed": 400_000, "metered": 400_000, "guessed": None,
     }  # fmt: skip
-    assert ran.app.costs() == [{"pipeline": "p", "stage": "work", "amount": 800_000, "payments": 2}]
+    assert charged(ran.app) == [{"pipeline": "p", "stage": "work", "amount": 800_000, "payments": 2}]
 
 
 def test_a_cost_names_its_resource_and_its_memo(run: Bench, provider: Provider):
-    ran = run(one_stage(lambda item, ctx: ctx.once("call", provider, cost=0.1, resource="gemini")), ["page-1"])
+    pipeline = one_stage(lambda item, ctx: ctx.once("call", provider, cost=0.1, resource="gemini"))
+    with Holdfast(run.url, [pipeline.spec], resources={"gemini": {}}) as app:
+        app.register()
+    ran = run(pipeline, ["page-1"])
 
-    [cost] = ran.events("cost")
-    assert (cost["amount"], cost["resource"], cost["data"]["memo"]) == (100_000, "gemini", "call")
-    assert ran.app.costs(["resource"]) == [{"resource": "gemini", "amount": 100_000, "payments": 1}]
+    [cost] = ran.app.calls("page-1")
+    assert (cost["amount"], cost["resource"], cost["name"], cost["state"]) == (100_000, "gemini", "call", "done")
+    assert charged(ran.app, ["resource"]) == [{"resource": "gemini", "amount": 100_000, "payments": 1}]
 
 
 @pytest.mark.req("V4")
@@ -399,7 +403,7 @@ def test_a_call_whose_cost_cannot_be_told_is_not_made_again(run: Bench, provider
 
     assert ran.state("page-1", "work") == "failed"
     assert "once('call'): the result is recorded, but its cost cannot be told" in ran.stage("page-1", "work")["error"]
-    assert ran.app.costs(["item"]) == [{"item": "page-1", "amount": 500_000, "payments": 1}], "the estimate stands"
+    assert charged(ran.app, ["item"]) == [{"item": "page-1", "amount": 500_000, "payments": 1}], "the estimate stands"
     ran.app.retry()
     ran = run(pipeline)
     assert ran.state("page-1", "work") == "done"
@@ -475,7 +479,7 @@ def test_a_person_gives_a_held_call_its_result(held: Ran, run: Bench, provider: 
 
 
 def test_a_person_has_a_held_call_made_again(held: Ran, run: Bench, provider: Provider):
-    held.app.resolve("page-1", "call")
+    held.app.resolve("page-1", "call", charged=0)
     held.app.retry()
     ran = run(hold(provider))
 
@@ -490,7 +494,7 @@ def test_only_a_call_in_doubt_can_be_resolved(run: Bench, provider: Provider):
 
     app = run(one_stage(work), ["page-1"]).app
     with pytest.raises(UsageError, match="'page-1' has no memo 'other'"):
-        app.resolve("page-1", "other")
+        app.resolve("page-1", "other", charged=0)
     with pytest.raises(UsageError, match="the memo 'call' is not in doubt"):
         app.resolve("page-1", "call", value=1)
 
@@ -525,7 +529,7 @@ def test_a_function_asks_the_provider_what_became_of_a_call_in_doubt(run: Bench,
     assert len(provider.calls) == 1
     [doubt] = ran.events("in_doubt")
     assert doubt["data"]["decided"] == "the provider was asked"
-    assert ran.app.costs(["item"]) == [{"item": "page-1", "amount": 1_000_000, "payments": 1}]
+    assert charged(ran.app, ["item"]) == [{"item": "page-1", "amount": 1_000_000, "payments": 1}]
 
 
 def _raise_call_again(key: str) -> Any:
@@ -727,7 +731,9 @@ def test_a_memo_and_its_cost_are_written_once_though_the_transaction_ran_twice(a
     assert trouble.fired
     assert not memo.lost
     assert app.query("SELECT name, state, cost, value FROM holdfast_memos") == [("call", "done", 5, "1")]
-    assert app.history("page-1") == ["in_doubt", "cost"]
+    assert app.history("page-1") == ["in_doubt"]
+    assert app.query("SELECT name, state, amount FROM holdfast_calls") == [("call", "done", 5)]
+    assert app.query("SELECT SUM(payments), SUM(amount) FROM holdfast_money") == [(1, 5)]
 
 
 @pytest.mark.fault(22)
@@ -776,8 +782,12 @@ BAD_CALLS: dict[str, tuple[Callable[[Context], Any], str]] = {
     "cost() of nothing": (lambda ctx: ctx.cost(None), "cost: None is not an amount"),
     "negative cost()": (lambda ctx: ctx.cost("-0.01"), "cost: '-0.01' is negative"),
     "cost() of a number": (lambda ctx: ctx.cost(1, resource=7), "cost: resource 7 is not a name"),
-    "a fact JSON has not": (lambda ctx: ctx.cost(1, tokens={1, 2}), "cost: a value of type set at tokens"),
-    "a fact that is told": (lambda ctx: ctx.cost(1, item="x", stage="y"), "cost: the event tells item, stage anyway"),
+    "a fact JSON has not": (lambda ctx: ctx.cost(1, facts={"n": {1, 2}}), "cost: facts: a value of type set at n"),
+    "facts that are none": (lambda ctx: ctx.cost(1, facts=["x"]), "cost: facts ['x'] are not a mapping"),
+    "a model that is no text": (lambda ctx: ctx.cost(1, facts={"model": 4}), "facts: model '4' is not a text"),
+    "half a token": (lambda ctx: ctx.once("call", dict, facts={"tokens_in": 0.5}), "tokens_in 0.5 is not a whole number"),
+    "no rejections": (lambda ctx: ctx.once("call", dict, rejections=0), "rejections=0 is not a whole number of 1"),
+    "validate is no function": (lambda ctx: ctx.once("call", dict, validate="yes"), "validate='yes' is not a function"),
 }
 
 
@@ -800,7 +810,7 @@ def test_what_makes_no_sense_is_refused_with_item_stage_and_argument(run: Bench,
         assert ran.app.memos(key) == []
     assert ran.state("good", "work") == "done"
     assert provider.calls == [("good",)]
-    assert ran.app.costs() == []
+    assert charged(ran.app) == []
 
 
 CHANGED_BY_JSON: dict[str, tuple[Any, str]] = {
@@ -820,14 +830,14 @@ CHANGED_BY_JSON: dict[str, tuple[Any, str]] = {
 @pytest.mark.fault(57)
 @pytest.mark.req("V12")
 def test_a_value_that_json_would_change_is_refused_and_the_call_not_repeated(run: Bench):
-    """It is paid for, and paying again would bring the same: the item fails at once."""
+    """Calling again would bring the same: the item fails at once."""
     calls: Counter[str] = Counter()
 
     def call(key: str) -> Any:
         calls[key] += 1
         return CHANGED_BY_JSON[key][0]
 
-    pipeline = one_stage(lambda item, ctx: ctx.once("call", call, item.key, cost=1), max_attempts=5)
+    pipeline = one_stage(lambda item, ctx: ctx.once("call", call, item.key), max_attempts=5)
     ran = run(pipeline, list(CHANGED_BY_JSON))
 
     for key, (_, said) in CHANGED_BY_JSON.items():
@@ -857,7 +867,7 @@ def test_a_value_is_the_same_at_once_and_after_a_resume(run: Bench):
 @pytest.mark.parametrize("how", ["thread", "process"])
 def test_a_huge_value_ends_the_item_with_a_limit_error(run: Bench, how: str):
     def work(item: Item, ctx: Context) -> Any:
-        return ctx.once("call", lambda: {"text": "x" * 200_000_000}, cost=1)["text"][:10]
+        return ctx.once("call", lambda: {"text": "x" * 200_000_000})["text"][:10]
 
     ran = run(one_stage(work, isolate="process" if how == "process" else None), ["page-1"])
 

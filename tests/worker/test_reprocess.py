@@ -14,6 +14,7 @@ import pytest
 from holdfast import Backoff, Context, Holdfast, Item, Pipeline
 from holdfast.model.money import decimal
 from tests.support.bench import QUICK, Bench
+from tests.support.money import charged
 from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.req("J13")
@@ -83,7 +84,7 @@ def reprocess(run: Bench, pipeline: Pipeline, **which: Any) -> dict[str, int]:
 
 
 def spent(app: Holdfast) -> Decimal:
-    return decimal(sum(one["amount"] for one in app.costs(["pipeline"])))
+    return decimal(sum(one["costs"] for one in app.costs(["pipeline"])))
 
 
 # Early cutoff ---------------------------------------------------------------------------------------------------------
@@ -285,7 +286,7 @@ def test_a_retry_resumes_at_the_stage_that_failed_and_what_is_finished_is_neithe
     for _ in range(2):
         run(books, ["emma"])
     assert calls.take() == {}
-    assert ran.app.costs(["stage"]) == [{"stage": "extract", "amount": 400_000, "payments": 1}]
+    assert charged(ran.app, ["stage"]) == [{"stage": "extract", "amount": 400_000, "payments": 1}]
 
 
 @pytest.mark.req("D4")
@@ -312,7 +313,7 @@ def test_a_stage_that_failed_for_good_is_sent_back_alone(run: Bench):
     ran.app.retry(key="emma")
     assert run(books).state("emma", "analyse") == "done"
     assert calls.take() == {"extract": 1, "analyse": 3}
-    assert {one["stage"]: one["amount"] for one in ran.app.costs(["stage"])} == {"extract": 400_000, "analyse": 100_000}
+    assert {one["stage"]: one["costs"] for one in ran.app.costs(["stage"])} == {"extract": 400_000, "analyse": 100_000}
 
 
 # While somebody works -------------------------------------------------------------------------------------------------

@@ -28,8 +28,12 @@ CREATE TABLE holdfast_calls (
     lease BIGINT NOT NULL,
     life INTEGER NOT NULL,
     amount BIGINT NOT NULL,
-    resource TEXT,
-    facts TEXT NOT NULL DEFAULT '{}',
+    -- What it counts for, and with which model; empty if none was named.
+    resource TEXT NOT NULL,
+    model TEXT NOT NULL,
+    tokens_in BIGINT NOT NULL,
+    tokens_out BIGINT NOT NULL,
+    facts TEXT NOT NULL,
     -- The day of the call, in the zone of its resource, counted from 1970.
     day BIGINT NOT NULL,
     at BIGINT NOT NULL,
@@ -66,6 +70,10 @@ ALTER TABLE holdfast_stages ADD COLUMN paused SMALLINT NOT NULL DEFAULT 0;
 ALTER TABLE holdfast_stages ADD COLUMN reason TEXT;
 ALTER TABLE holdfast_stages ADD COLUMN retry_after BIGINT;
 ALTER TABLE holdfast_stages ADD COLUMN paused_at BIGINT;
+
+-- How often in a row a provider has refused the key of a resource's, or a stage's, paid calls.
+ALTER TABLE holdfast_resources ADD COLUMN refusals INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE holdfast_stages ADD COLUMN refusals INTEGER NOT NULL DEFAULT 0;
 
 -- Which version of its code a worker has for each stage it offers; unknown for workers of the version before.
 ALTER TABLE holdfast_workers ADD COLUMN versions TEXT NOT NULL DEFAULT '{}';

@@ -66,19 +66,36 @@ DELETE FROM holdfast_reservations WHERE lease {in leases};
 SELECT lease, MAX(amount) FROM holdfast_reservations WHERE lease {in leases} GROUP BY lease;
 
 -- name: read_spent
-SELECT s.resource, CAST(SUM(s.amount) AS BIGINT), CAST(SUM(CASE WHEN s.day = r.day THEN s.amount ELSE 0 END) AS BIGINT)
+-- Per resource: what was charged and what may have been, in all and on a day.
+SELECT s.resource, CAST(SUM(s.amount) AS BIGINT), CAST(SUM(s.in_doubt) AS BIGINT),
+       CAST(SUM(CASE WHEN s.day = r.day THEN s.amount ELSE 0 END) AS BIGINT),
+       CAST(SUM(CASE WHEN s.day = r.day THEN s.in_doubt ELSE 0 END) AS BIGINT)
 FROM {rows resource bigint, day bigint} JOIN holdfast_spent s ON s.resource = r.resource GROUP BY s.resource;
 
 -- name: add_spent
-INSERT INTO holdfast_spent (resource, day, amount)
-{values resource bigint, day bigint, amount bigint}
-ON CONFLICT (resource, day) DO UPDATE SET amount = holdfast_spent.amount + excluded.amount;
+INSERT INTO holdfast_spent (resource, day, amount, in_doubt)
+{values resource bigint, day bigint, amount bigint, in_doubt bigint}
+ON CONFLICT (resource, day) DO UPDATE SET amount = holdfast_spent.amount + excluded.amount,
+    in_doubt = holdfast_spent.in_doubt + excluded.in_doubt;
 
 -- name: standing_leases
 SELECT id FROM holdfast_leases WHERE id {in leases};
 
 -- name: newest_lease
 SELECT COALESCE(MAX(id), 0) FROM holdfast_leases;
+
+-- name: count_refusals
+-- How often in a row a provider has refused the key of its callers.
+UPDATE holdfast_resources SET refusals = refusals + :n WHERE id {in ids} RETURNING id, refusals;
+
+-- name: count_stage_refusals
+UPDATE holdfast_stages SET refusals = refusals + :n WHERE id = :stage RETURNING refusals;
+
+-- name: clear_refusals
+UPDATE holdfast_resources SET refusals = 0 WHERE id {in ids} AND refusals > 0;
+
+-- name: clear_stage_refusals
+UPDATE holdfast_stages SET refusals = 0 WHERE id = :stage AND refusals > 0;
 
 -- name: peek_waiting
 -- What a claim would take now, for those who must know the items before they claim.
@@ -98,10 +115,6 @@ leased AS (
 SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
 FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;
-
--- name: intents_of
--- Paid calls that were begun under leases and are not known to have ended.
-SELECT m.stage, m.item, m.lease, m.estimate FROM holdfast_memos m WHERE m.state = 'intended' AND m.stage {in stages} AND m.item {in items};
 
 -- name: read_pipeline_states
 SELECT id, name, paused, reason, retry_after, paused_at, guards, tuned FROM holdfast_pipelines ORDER BY name;

@@ -3,14 +3,15 @@
 SELECT id, stage FROM holdfast_leases WHERE id {in leases} {for_update};
 
 -- name: save_memos
-INSERT INTO holdfast_memos (stage, item, name, state, version, idempotency_key, lease, estimate, cost, value, at)
-{values stage bigint, item bigint, name text, state text, version text, idempotency_key text, lease bigint, estimate bigint, cost bigint, value text, at bigint}
+INSERT INTO holdfast_memos (stage, item, name, state, version, idempotency_key, lease, estimate, cost, value, at, call, rejections)
+{values stage bigint, item bigint, name text, state text, version text, idempotency_key text, lease bigint, estimate bigint, cost bigint, value text, at bigint, call bigint, rejections int}
 ON CONFLICT (stage, item, name) DO UPDATE SET state = excluded.state, version = excluded.version,
     idempotency_key = excluded.idempotency_key, lease = excluded.lease, estimate = excluded.estimate,
-    cost = excluded.cost, value = excluded.value, at = excluded.at;
+    cost = excluded.cost, value = excluded.value, at = excluded.at, call = excluded.call, rejections = excluded.rejections;
 
 -- name: read_memos
-SELECT item, name, state, version, idempotency_key, cost, value FROM holdfast_memos WHERE stage = :stage AND item {in items};
+SELECT item, name, state, version, idempotency_key, cost, value, call, rejections, estimate FROM holdfast_memos
+WHERE stage = :stage AND item {in items};
 
 -- name: forget_memos
 DELETE FROM holdfast_memos WHERE stage = :stage AND item {in items} RETURNING item, name, state, idempotency_key;
@@ -19,5 +20,19 @@ DELETE FROM holdfast_memos WHERE stage = :stage AND item {in items} RETURNING it
 DELETE FROM holdfast_memos WHERE stage = :stage AND item = :item AND name = :name RETURNING state;
 
 -- name: item_memos
-SELECT stage, name, state, version, idempotency_key, cost, value, at FROM holdfast_memos
+SELECT stage, name, state, version, idempotency_key, cost, value, at, call, rejections FROM holdfast_memos
 WHERE stage {in stages} AND item = :item ORDER BY at;
+
+-- name: choose_memos
+-- The next answers in a state that a filter means, in order of stage and item; not those of work in progress, whose handler
+-- may be using them.
+SELECT m.stage, m.item, m.name, m.version, m.idempotency_key, m.cost, m.value, m.call, m.rejections
+FROM holdfast_memos m JOIN holdfast_items i ON i.id = m.item
+WHERE m.state = :state AND m.stage {in stages} AND (m.stage > :stage OR (m.stage = :stage AND m.item > :item))
+  AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key) AND (CAST(:name AS TEXT) IS NULL OR m.name = :name)
+  AND (CAST(:error AS TEXT) IS NULL
+       OR (SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = m.item AND o.stage = m.stage AND {position}(o.error, :error) > 0) > 0
+       OR (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = m.item AND d.stage = m.stage AND {position}(d.error, :error) > 0) > 0)
+  AND (CAST(:before AS BIGINT) IS NULL OR m.at < :before)
+  AND (m.item, m.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
+ORDER BY m.stage, m.item LIMIT :most;

@@ -1,0 +1,211 @@
+"""The ledger: every paid call is a row, and what was spent is what the rows add up to.
+
+A call is intended before it is made. Then it is done; or rejected: paid for, and its answer refused; or not charged; or
+doubtful: it may have been charged, and counts as spent until somebody says what became of it. Beside the rows are two sums,
+written with them: per day for questions, and per resource for budgets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.engine.gates import hold_resources
+from holdfast.engine.register import layout
+from holdfast.model.day import day_of
+from holdfast.model.layout import Layout, StageRow
+from holdfast.model.paid import NO_FACTS, CallFacts, Paid, PaidCall
+from holdfast.store import Transaction
+
+#: Old payments that are taken into the ledger by one transaction.
+CHUNK = 500
+
+#: Where a call belongs: stage, item and name.
+Place = tuple[int, int, str]
+
+
+class NewCall(NamedTuple):
+    """A call to be entered. The resource is the one it names, if any."""
+
+    stage: int
+    item: int
+    name: str
+    state: Paid
+    lease: int
+    life: int
+    amount: int
+    resource: str | None = None
+    facts: CallFacts = NO_FACTS
+
+
+def enter(tx: Transaction, new: Sequence[NewCall]) -> dict[Place, int]:
+    """Write calls into the ledger; return their numbers by place. Whoever pays for a resource holds it."""
+    known = layout(tx)
+    calls = []
+    for one in new:
+        row = known.stages[one.stage]
+        resource = _resource(known, row, one.resource)
+        if one.resource is not None and resource != one.resource:
+            tx.record(
+                "unknown_resource", pipeline=row.pipeline, item=one.item, stage=row.id,
+                named=one.resource, counted_for=resource or f"stage {row.name}",
+            )  # fmt: skip
+        facts = one.facts
+        calls.append(
+            PaidCall(
+                0, one.stage, one.item, one.name, str(one.state), one.lease, one.life, one.amount, resource, facts.model,
+                facts.tokens_in, facts.tokens_out, facts.text, day_of(tx.now, _zone(known, resource)), tx.now,
+            )
+        )  # fmt: skip
+    numbers = tx.run_rows("add_calls", [call[1:15] for call in calls])
+    _count(tx, (), calls)
+    return {(stage, item, name): id_ for id_, stage, item, name in numbers}
+
+
+def settle(tx: Transaction, calls: Sequence[int], decide: Callable[[PaidCall], PaidCall | None]) -> list[PaidCall]:
+    """Let `decide` say what became of these calls, as they stand now: None leaves one as it is. Returns those that changed, as
+    they were. Money moves on the day of the call, whenever that was."""
+    if not calls:
+        return []
+    old = [PaidCall(*row) for row in tx.run("read_calls", calls=list(calls))]
+    return _change(tx, [(one, new) for one in old if (new := decide(one)) is not None])
+
+
+def doubt(tx: Transaction, ended: Sequence[tuple[int, int, int]], reason: str) -> None:
+    """Attempts under these leases (lease, item, stage) have ended: a call that was begun and not recorded may have been
+    charged. Without an estimate of its own it counts with what was set aside for the attempt. A budget is never
+    under-counted."""
+    if not ended:
+        return
+    known = layout(tx)
+    stages = sorted({stage for _, _, stage in ended})
+    limited = sorted({lease for lease, _, stage in ended if known.resources_of(stage)})
+    aside: dict[int, int] = {}
+    if limited:
+        hold_resources(tx, stages)
+        aside = dict(tx.run("reserved_for", leases=limited))
+    found = [PaidCall(*row) for row in tx.run("intended_calls", items=sorted({item for _, item, _ in ended}), stages=stages)]
+    under = set(ended)
+    pairs = [
+        (one, one._replace(state=str(Paid.DOUBTFUL), amount=one.amount or aside.get(one.lease, 0), reason=reason))
+        for one in found if (one.lease, one.item, one.stage) in under
+    ]  # fmt: skip
+    _change(tx, pairs)
+    for _, one in pairs:
+        tx.record(
+            "money_in_doubt", pipeline=known.stages[one.stage].pipeline, item=one.item, stage=one.stage,
+            memo=one.name, counted=one.amount, reason=reason,
+        )  # fmt: skip
+    if limited:
+        tx.run("drop_reservations", leases=limited)
+
+
+def charged(call: PaidCall, amount: int, facts: CallFacts = NO_FACTS) -> PaidCall:
+    """The call was made and cost this."""
+    return call._replace(
+        state=str(Paid.DONE), amount=amount, reason=None, **({} if facts is NO_FACTS else _columns(facts))
+    )  # fmt: skip
+
+
+def free(call: PaidCall, reason: str | None = None) -> PaidCall:
+    """The call is known not to have been charged."""
+    return call._replace(state=str(Paid.NOT_CHARGED), amount=0, reason=reason)
+
+
+def take_up_old_payments(tx: Transaction, most: int = CHUNK) -> int:
+    """Enter what workers of the version before have paid: they leave events. Budgets know of it already."""
+    known = layout(tx)
+    rows = tx.run("old_payments", most=most)
+    calls = []
+    for _, at, stage, item, amount, name, data in rows:
+        facts = msgspec.json.decode(data)
+        row = known.stages.get(stage or 0)
+        resource = name if row is None and name else "" if row is None else _resource(known, row, name)
+        calls.append(
+            PaidCall(
+                0, stage or 0, item or 0, str(facts.pop("memo", "")), str(Paid.DONE), 0, 1, amount or 0, resource, "", 0, 0,
+                msgspec.json.encode(facts).decode(), day_of(at, _zone(known, resource)), at,
+            )
+        )  # fmt: skip
+    tx.run_rows("add_calls", [call[1:15] for call in calls])
+    _count(tx, (), calls, budgets=False)
+    if rows:
+        tx.run("forget_events", events=[row[0] for row in rows])
+    return len(rows)
+
+
+def fold_money(tx: Transaction, most: int) -> int:
+    """Add up the sums of writers that are gone. The transaction's slot must be 0."""
+    rows = tx.run("take_money_of_the_gone", most=most)
+    summed: dict[tuple[Any, ...], list[int]] = {}
+    for stage, resource, model, day, *sums in rows:
+        _add(summed, (0, stage, resource, model, day), sums)
+    tx.run_rows("add_money", [(*key, *sums) for key, sums in sorted(summed.items())])
+    return len(rows)
+
+
+# The parts ------------------------------------------------------------------------------------------------------------
+
+
+def _change(tx: Transaction, pairs: Sequence[tuple[PaidCall, PaidCall]]) -> list[PaidCall]:
+    rows = [
+        (new.id, new.state, new.amount, new.model, new.tokens_in, new.tokens_out, new.facts, new.reason, new.value)
+        for _, new in pairs
+    ]
+    tx.run_rows("change_calls", rows)
+    _count(tx, [old for old, _ in pairs], [new for _, new in pairs])
+    return [old for old, _ in pairs]
+
+
+def _count(tx: Transaction, gone: Iterable[PaidCall], come: Iterable[PaidCall], *, budgets: bool = True) -> None:
+    """Bring both sums up to date with calls that are no longer as they were."""
+    known = layout(tx)
+    by_day: dict[tuple[Any, ...], list[int]] = {}
+    spent: dict[tuple[int, int], list[int]] = {}
+    lower: Counter[tuple[int, int]] = Counter()
+    for sign, calls in ((-1, gone), (1, come)):
+        for call in calls:
+            key = (tx.slot, call.stage, call.resource, call.model, call.day)
+            _add(by_day, key, [sign * n for n in call.sums()])
+            if budgets and (call.charged or call.in_doubt):
+                for number in _budgets(known, call):
+                    day = day_of(call.at, known.resources[number].spec.zone)
+                    _add(spent, (number, day), [sign * call.charged, sign * call.in_doubt])
+                    lower[call.lease, number] += sign * (call.charged + call.in_doubt)
+    tx.run_rows("add_money", [(*key, *sums) for key, sums in sorted(by_day.items()) if any(sums)])
+    tx.run_rows("add_spent", [(*key, *sums) for key, sums in sorted(spent.items()) if any(sums)])
+    tx.run_rows(
+        "lower_reservations", [(lease, number, n) for (lease, number), n in sorted(lower.items()) if lease and n > 0]
+    )  # fmt: skip
+
+
+def _add(sums: dict[Any, list[int]], key: Any, more: Sequence[int]) -> None:
+    entry = sums.setdefault(key, [0] * len(more))
+    for place, n in enumerate(more):
+        entry[place] += n
+
+
+def _resource(known: Layout, row: StageRow, named: str | None) -> str:
+    """What a payment counts for: the resource it names, if there is such a one; else the stage's first; else nothing."""
+    if named is not None and known.resource(named) is not None:
+        return named
+    return row.uses[0] if row.uses else ""
+
+
+def _budgets(known: Layout, call: PaidCall) -> list[int]:
+    """The resources whose budgets a call counts for: its own, and the limits of its pipeline and stage."""
+    numbers = [n for n in known.resources_of(call.stage) if known.resources[n].spec.name.startswith("@")]
+    named = known.resource(call.resource) if call.resource else None
+    return numbers if named is None else [*numbers, named.id]
+
+
+def _zone(known: Layout, resource: str) -> str:
+    row = known.resource(resource) if resource else None
+    return "UTC" if row is None else row.spec.zone
+
+
+def _columns(facts: CallFacts) -> Mapping[str, Any]:
+    return {"model": facts.model, "tokens_in": facts.tokens_in, "tokens_out": facts.tokens_out, "facts": facts.text}

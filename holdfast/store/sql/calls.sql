@@ -1,0 +1,92 @@
+-- The ledger: one row per paid call, and sums of it per day.
+
+-- name: add_calls
+INSERT INTO holdfast_calls (stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at)
+SELECT r.stage, r.item, r.name, r.state, r.lease, r.life, r.amount, r.resource, r.model, r.tokens_in, r.tokens_out, r.facts, r.day, r.at
+FROM {rows stage bigint, item bigint, name text, state text, lease bigint, life int, amount bigint, resource text, model text, tokens_in bigint, tokens_out bigint, facts text, day bigint, at bigint}
+WHERE true
+RETURNING id, stage, item, name;
+
+-- name: change_calls
+UPDATE holdfast_calls SET state = r.state, amount = r.amount, model = r.model, tokens_in = r.tokens_in, tokens_out = r.tokens_out,
+    facts = r.facts, reason = r.reason, value = r.value
+FROM {rows id bigint, state text, amount bigint, model text, tokens_in bigint, tokens_out bigint, facts text, reason text, value text}
+WHERE holdfast_calls.id = r.id;
+
+-- name: read_calls
+-- Held until the transaction ends: whoever settles one decides from what it is now.
+SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value
+FROM holdfast_calls WHERE id {in calls} ORDER BY id {for_update};
+
+-- name: intended_calls
+-- Calls of these items that were begun and are not known to have ended.
+SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value
+FROM holdfast_calls WHERE item {in items} AND stage {in stages} AND state = 'intended' ORDER BY id {for_update};
+
+-- name: item_calls
+SELECT id, stage, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value
+FROM holdfast_calls WHERE item = :item ORDER BY id;
+
+-- name: doubtful_calls
+-- The next ones in doubt, in order of stage and item, that a filter means.
+SELECT c.id, c.stage, c.item, c.name, i.key FROM holdfast_calls c JOIN holdfast_items i ON i.id = c.item
+WHERE c.state = 'doubtful' AND c.stage {in stages} AND (c.stage > :stage OR (c.stage = :stage AND c.item > :item))
+  AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key) AND (CAST(:name AS TEXT) IS NULL OR c.name = :name)
+  AND (CAST(:before AS BIGINT) IS NULL OR c.at < :before)
+ORDER BY c.stage, c.item LIMIT :most;
+
+-- name: add_money
+INSERT INTO holdfast_money (slot, stage, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out)
+{values slot bigint, stage bigint, resource text, model text, day bigint, payments bigint, amount bigint, doubts bigint, in_doubt bigint, tokens_in bigint, tokens_out bigint}
+ON CONFLICT (slot, stage, resource, model, day) DO UPDATE SET payments = holdfast_money.payments + excluded.payments,
+    amount = holdfast_money.amount + excluded.amount, doubts = holdfast_money.doubts + excluded.doubts,
+    in_doubt = holdfast_money.in_doubt + excluded.in_doubt, tokens_in = holdfast_money.tokens_in + excluded.tokens_in,
+    tokens_out = holdfast_money.tokens_out + excluded.tokens_out;
+
+-- name: take_money_of_the_gone
+-- Sums of writers that are no living worker, for folding into slot 0.
+DELETE FROM holdfast_money WHERE ctid = ANY(ARRAY(
+    SELECT m.ctid FROM holdfast_money m
+    WHERE m.slot <> 0 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = m.slot)
+    ORDER BY m.slot, m.stage, m.resource, m.model, m.day LIMIT :most FOR UPDATE OF m SKIP LOCKED))
+RETURNING stage, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out;
+
+-- name: sum_money
+SELECT stage, resource, model, day, CAST(SUM(payments) AS BIGINT) AS payments, CAST(SUM(amount) AS BIGINT) AS costs,
+       CAST(SUM(doubts) AS BIGINT) AS doubts, CAST(SUM(in_doubt) AS BIGINT) AS in_doubt,
+       CAST(SUM(tokens_in) AS BIGINT) AS tokens_in, CAST(SUM(tokens_out) AS BIGINT) AS tokens_out
+FROM holdfast_money GROUP BY stage, resource, model, day;
+
+-- name: sum_calls
+-- The same from the ledger itself: from one time to another, and by item if asked for.
+SELECT c.stage, CASE WHEN CAST(:items AS INTEGER) = 1 THEN c.item END AS item, c.resource, c.model, c.day,
+       CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') AND c.amount > 0 THEN 1 ELSE 0 END) AS BIGINT) AS payments,
+       CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') THEN c.amount ELSE 0 END) AS BIGINT) AS costs,
+       CAST(SUM(CASE WHEN c.state = 'doubtful' THEN 1 ELSE 0 END) AS BIGINT) AS doubts,
+       CAST(SUM(CASE WHEN c.state = 'doubtful' THEN c.amount ELSE 0 END) AS BIGINT) AS in_doubt,
+       CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') THEN c.tokens_in ELSE 0 END) AS BIGINT) AS tokens_in,
+       CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') THEN c.tokens_out ELSE 0 END) AS BIGINT) AS tokens_out
+FROM holdfast_calls c {by ix_holdfast_calls_at} WHERE c.at >= :since AND c.at < :until GROUP BY 1, 2, 3, 4, 5;
+
+-- name: calls_until
+-- The time of the call that comes after the next :most.
+SELECT c.at FROM holdfast_calls c {by ix_holdfast_calls_at} WHERE c.at >= :since ORDER BY c.at LIMIT 1 OFFSET :most;
+
+-- name: set_aside_by_stage
+-- Money set aside for attempts that run now; an attempt may have set the same money aside for several resources.
+SELECT l.stage, CAST(SUM(x.amount) AS BIGINT) FROM holdfast_leases l
+JOIN (SELECT lease, MAX(amount) AS amount FROM holdfast_reservations GROUP BY lease) AS x ON x.lease = l.id GROUP BY l.stage;
+
+-- name: old_payments
+-- What workers of the version before have paid: they leave events where there is a ledger now.
+SELECT e.id, e.at, e.stage, e.item, e.amount, e.resource, e.data FROM holdfast_events e {by ix_holdfast_events_kind}
+WHERE e.event = 'cost' ORDER BY e.at LIMIT :most {skip_locked};
+
+-- name: forget_events
+DELETE FROM holdfast_events WHERE id {in events};
+
+-- name: empty_money
+DELETE FROM holdfast_money;
+
+-- name: empty_spent
+DELETE FROM holdfast_spent;

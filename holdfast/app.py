@@ -22,13 +22,13 @@ from holdfast.engine.add import Added, Looked, Merge, NewItem, overwrite
 from holdfast.engine.choose import Counts, Which, Who
 from holdfast.engine.ledger import take_up_old_payments
 from holdfast.engine.register import Registered, is_registered, layout, register
-from holdfast.engine.tune import Declared, declare, is_declared
-from holdfast.errors import UsageError
+from holdfast.engine.tune import Declared, declare, defined_resources, is_declared
+from holdfast.errors import StoreBroken, UsageError
 from holdfast.model import codec
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.money import Amount, micros
 from holdfast.model.redact import remember_password_of
-from holdfast.model.stage import PipelineSpec
+from holdfast.model.stage import PipelineSpec, check_resources, named_resources
 from holdfast.model.states import BAD, State
 from holdfast.model.tuning import Tuning
 from holdfast.store import Store, Transaction, open_store
@@ -82,9 +82,16 @@ class Holdfast:
         self.merges = dict(merges or {})
         self._companions = tuple(companions)
         self._said = Declared.of(resources or {}, tunings or {})
-        self._create = create
+        #: Resources that only the store can define. A new one defines nothing, so none is made for these pipelines.
+        self._borrowed = named_resources(self.pipelines) - self._said.limits.keys()
+        self._create = create and not self._borrowed
         self._lock = threading.RLock()
-        self._store = open_store(self.url, create=create, clock=clock)
+        try:
+            self._store = open_store(self.url, create=self._create, clock=clock)
+        except StoreBroken:
+            if create:
+                check_resources(self.pipelines, self._said.limits)
+            raise
         self._ready = False
         self._registered = False
         #: Whether the newest `add` found nothing but new items: then so will the next one.
@@ -122,13 +129,24 @@ class Holdfast:
         return done
 
     def register(self) -> dict[str, Registered]:
-        """Make the pipelines known to the store; return what that changed."""
+        """Make the pipelines, with their limits and guards, known to the store; return what that changed."""
         with self._lock:
+            self.require_resources()
             changed = [spec for spec in self.pipelines if not self.store.read(partial(is_registered, spec=spec))]
-            done = {spec.name: self.store.write(partial(register, spec=spec), exclusive=True) for spec in changed}
-            self.declare(self._said)
+            done: dict[str, Registered] = {}
+            if changed:
+                done = self.store.write(partial(_register, specs=changed, said=self._said), exclusive=True)
+            else:
+                self.declare(self._said)
             self._registered = True
             return done
+
+    def require_resources(self) -> None:
+        """Refuse a stage that uses a resource which neither this program nor the store defines."""
+        with self._lock:
+            if self._borrowed:
+                there = self.store.read(defined_resources) if self.schema_version() else set()
+                check_resources(self.pipelines, self._said.limits.keys() | there)
 
     def declare(self, said: Declared) -> list[str]:
         """Make what the authors of pipelines say about limits and guards known to the store; return what changed."""
@@ -408,6 +426,13 @@ class Holdfast:
     def _read(self, work: Callable[[Transaction], T]) -> T:
         with self._lock:
             return self.store.read(work, patience_seconds=5.0)
+
+
+def _register(tx: Transaction, specs: Sequence[PipelineSpec], said: Declared) -> dict[str, Registered]:
+    """In one transaction: a stage is never there without the limits of its resources."""
+    done = {spec.name: register(tx, spec) for spec in specs}
+    declare(tx, said)
+    return done
 
 
 def read_filter(

@@ -1,4 +1,4 @@
-"""`holdfast check`: whether a file is in order, without opening a store or working."""
+"""`holdfast check`: whether a file is in order, without working."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from holdfast.cli.loader import Loaded, load
 from holdfast.cli.output import Facts, print_json, printable
 from holdfast.errors import DefinitionError
 from holdfast.jobfile import JobFileError
+from holdfast.model.stage import check_resources
 
 
 @click.command(short_help="Say whether a job file, or a file with a pipeline, is in order.")
 @click.argument("file", type=options.text)
+@click.option("--store", metavar="URL", type=options.text, help="Let resources count that this store defines. It is only read.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-def check(file: str, as_json: bool) -> None:
+def check(file: str, store: str | None, as_json: bool) -> None:
     """Say whether FILE is in order, and if not, everything that is wrong with it, as FILE:LINE:COLUMN: what.
 
     FILE is a job file (.yaml), a Python file or a dotted module name. What it names is imported, and nothing of it is
-    started; the store is not touched. Exit code 4 if something is wrong.
+    started; no store is touched, unless --store names one to look into. Exit code 4 if something is wrong.
     """
     try:
-        found = load(file, None)
+        found = load(file, store)
+        _check_resources(file, found, store)
     except DefinitionError as error:
         if as_json:
             print_json({"file": file, "ok": False, "errors": _errors(error), "pipelines": []})
@@ -37,6 +40,18 @@ def check(file: str, as_json: bool) -> None:
         click.echo(f"{printable(file)} is in order.")
         for one in pipelines:
             click.echo(f"  {one['name']}: {', '.join(one['stages'])}")
+
+
+def _check_resources(file: str, found: Loaded, store: str | None) -> None:
+    """A program may use resources that only a store defines, which is known only if that store is looked into."""
+    try:
+        if store is None:
+            check_resources(found.specs, found.resources)
+        else:
+            with options.existing(found.open(create=False)) as app:
+                app.require_resources()
+    except DefinitionError as error:
+        raise DefinitionError(f"{file}: {error}") from None
 
 
 def _errors(error: DefinitionError) -> list[Facts]:

@@ -90,7 +90,8 @@ class Subject:
 
     def _open(self) -> Holdfast:
         # Neither sources nor alerts, and no limits: what a crash test starts is the item it was given, at full speed.
-        return Holdfast(self._found.url, self._specs, merges=self._found.merges)
+        resources: dict[str, dict[str, Any]] = {name: {} for name in self._found.resources}
+        return Holdfast(self._found.url, self._specs, resources=resources, merges=self._found.merges)
 
     def _prepare(self, order: dict[str, Any]) -> Answer:
         """Holdfast's tables, the user's, and the items."""

@@ -59,7 +59,7 @@ def import_legacy(
         if dry_run and not _is_there(loaded.url):
             report = legacy.import_legacy(None, rows, into, dry_run=True, on_batch=progress.draw)
         else:
-            with Holdfast(loaded.url, [] if dry_run else loaded.specs, create=not dry_run) as app:
+            with Holdfast(loaded.url, create=False) if dry_run else loaded.open() as app:
                 app.register()
                 report = legacy.import_legacy(app.store, rows, into, dry_run=dry_run, on_batch=progress.draw)
         progress.close()

@@ -101,9 +101,6 @@ def register(tx: Transaction, spec: PipelineSpec) -> Registered:
             after_children=old.after_children, resources=msgspec.json.encode(old.uses).decode(),
             active=0, changed=generation, next=None, until=None,
         )  # fmt: skip
-    for name in sorted({name for stage in spec.stages for name in stage.resources}):
-        # One that nothing defines has no limits, but it can be cooled down for all.
-        tx.run("add_resource", name=name, spec="{}", now=tx.now)
     _withdraw(tx, [there[name] for name in sorted(plan.moved)], spec)
     done = Registered(sorted(plan.added), sorted(plan.changed), sorted(row.name for row in plan.removed))
     tx.record("pipeline_registered", pipeline=pipeline, **done._asdict())

@@ -37,6 +37,15 @@ class Declared(NamedTuple):
         return cls(limits, {name: tuning.guards for name, tuning in tunings.items()})
 
 
+def defined_resources(tx: Transaction) -> set[str]:
+    """The resources of which somebody has said something: an author or, by tuning, a person.
+
+    A row of which nothing was said is no definition: earlier versions made one for every name that a stage used.
+    """
+    rows = layout(tx).resources.values()
+    return {row.spec.name for row in rows if (row.declared or row.tuned) and not row.spec.name.startswith("@")}
+
+
 def is_declared(tx: Transaction, said: Declared) -> bool:
     """Whether declaring would change nothing; a look that keeps nobody waiting."""
     known = layout(tx)

@@ -9,9 +9,10 @@ from holdfast.errors import HoldfastError
 from holdfast.jobfile.building import Function, build_stage, stand_in, without_stage
 from holdfast.jobfile.handlers import there_may_be
 from holdfast.jobfile.keys import FILE, is_dotted
-from holdfast.jobfile.problems import Problems, below, did_you_mean
+from holdfast.jobfile.problems import Problems, below
 from holdfast.jobfile.reading import Node
 from holdfast.jobfile.shapes import discreet
+from holdfast.model.nearest import did_you_mean
 from holdfast.model.resource import ResourceSpec
 from holdfast.model.tuning import Tuning
 

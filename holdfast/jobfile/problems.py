@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from holdfast.errors import DefinitionError
@@ -13,8 +12,6 @@ from holdfast.errors import DefinitionError
 SHOWN = 50
 #: How long one may be, in characters.
 LONGEST = 400
-#: Among how many names the nearest is looked for: to compare each with each takes long.
-COMPARED = 200
 
 
 class Place(NamedTuple):
@@ -102,15 +99,6 @@ def below(path: str, key: str) -> str:
     shown = key if key.isprintable() and key.strip() == key and key else repr(key)
     shown = shown if len(shown) <= 60 else f"{shown[:59]}…"
     return f"{path}.{shown}" if path else shown
-
-
-def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """What there is, the nearest first where one is near: for the end of a message."""
-    near = get_close_matches(name[:100], known, n=1) if len(known) <= COMPARED else []
-    if near:
-        return f"did you mean {near[0]!r}?"
-    more = ", …" if len(known) > 20 else ""
-    return f"expected one of: {', '.join(known[:20])}{more}" if known else "there is none"
 
 
 def _one_line(text: str) -> str:

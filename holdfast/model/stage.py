@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from holdfast.errors import DefinitionError
 from holdfast.model import codec
 from holdfast.model.backoff import Backoff
 from holdfast.model.functions import is_async
+from holdfast.model.nearest import did_you_mean
 
 Handler = Callable[..., Any]
 
@@ -124,6 +125,26 @@ class PipelineSpec:
             if stage.name == name:
                 return stage
         raise DefinitionError(f"pipeline {self.name!r} has no stage {name!r}")
+
+
+def named_resources(pipelines: Iterable[PipelineSpec]) -> set[str]:
+    """The resources that the stages of these pipelines use."""
+    return {name for pipeline in pipelines for stage in pipeline.stages for name in stage.resources}
+
+
+def check_resources(pipelines: Iterable[PipelineSpec], defined: Collection[str]) -> None:
+    """Refuse a stage that uses a resource nobody defined: nothing would limit a misspelt one."""
+    for pipeline in pipelines:
+        for stage in pipeline.stages:
+            for name in stage.resources:
+                if name not in defined:
+                    # A name with @ is that of a pipeline's or a stage's own limits.
+                    near = did_you_mean(name, sorted(one for one in defined if not one.startswith("@")))
+                    raise DefinitionError(
+                        f"pipeline {pipeline.name!r}, stage {stage.name!r}: resource {name!r} is not defined, "
+                        f"{near}{'' if near.endswith('?') else '.'} "
+                        f"To define it: Pipeline({pipeline.name!r}, resources={{{name!r}: {{…}}}}), with its limits, or none"
+                    )
 
 
 def check_name(name: object, what: str) -> None:

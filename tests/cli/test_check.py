@@ -101,6 +101,51 @@ def test_a_python_file_can_be_checked_too(books: str, write: Write, lite: Any) -
     assert error["what"] == line
 
 
+FILMS = """
+from holdfast import Pipeline
+
+films = Pipeline("films")
+
+
+@films.stage(resource="gemini")
+def watch(item, ctx): ...
+"""
+SHARED = f"""{FILMS}
+
+books = Pipeline("books", resources={{"gemini": {{"budget": "1.00"}}}})
+
+
+@books.stage(resource="gemini")
+def extract(item, ctx): ...
+"""
+UNDEFINED = "pipeline 'films', stage 'watch': resource 'gemni' is not defined, did you mean 'gemini'? To define it: Pipeline("
+
+
+@pytest.mark.req("J14")
+@pytest.mark.parametrize("command", ["check FILE", "run FILE", "worker FILE", "add FILE a --pipeline books"])
+def test_a_resource_that_no_pipeline_of_a_file_defines_is_refused_in_one_line_and_no_store_is_made(
+    command: str, write: Write, lite: Any, tmp_path: Path
+) -> None:
+    right = write("right.py", SHARED)
+    wrong = write("wrong.py", SHARED.replace('films.stage(resource="gemini"', 'films.stage(resource="gemni"'))
+    assert lite("check", right).stdout.startswith("right.py is in order.")
+    result = lite(*(wrong if word == "FILE" else word for word in command.split()), code=4)
+    [line] = (result.stdout or result.stderr).splitlines()
+    assert UNDEFINED in line
+    assert [one.name for one in tmp_path.iterdir()] == ["here"]
+
+
+@pytest.mark.req("J14")
+def test_a_check_with_a_store_counts_the_resources_that_the_store_defines(write: Write, lite: Any) -> None:
+    lite("add", write("books.py", SHARED), "a", "--pipeline", "books")
+    film = write("film.py", FILMS)
+    assert "resource 'gemini' is not defined, there is none." in lite("check", film, code=4).stdout
+    assert lite("check", film, "--store", lite.url).stdout == "film.py is in order.\n  films: watch\n"
+    typo = write("typo.py", Path(film).read_text().replace("gemini", "gemni"))
+    assert "did you mean 'gemini'?" in lite("check", typo, "--store", lite.url, code=4).stdout
+    lite("add", film, "b")
+
+
 COMMANDS = ["check FILE", "run FILE", "worker FILE", "add FILE a", "plan FILE", "reprocess FILE --stale", "accept FILE"]
 
 

@@ -198,8 +198,8 @@ def starts(crew: Crew) -> int:
 def test_slots_and_reservations_of_a_killed_worker_are_free_within_two_leases(crew: Crew, url: str, far: bool):
     with app_for(url, "held", concurrency=2, budget="0.80") as app:
         gate = crew.gate()
-        crew.add([{"key": f"k{n}", "until": str(gate)} for n in range(6)])
         app.register()
+        crew.add([{"key": f"k{n}", "until": str(gate)} for n in range(6)])
         first = crew.start("first", lease=LEASE, far=far)
         wait_for(lambda: starts(crew) == 2)
         assert limit(app)["in_use"] == 2 and limit(app)["set_aside"] == 800_000
@@ -222,8 +222,8 @@ def test_slots_and_reservations_of_a_killed_worker_are_free_within_two_leases(cr
 def test_a_probe_whose_worker_is_gone_is_replaced_within_two_leases(crew: Crew, url: str, far: bool, how: str):
     with app_for(url, "held", breaker={"failures": 1, "probe_after": "0.5s"}) as app:
         gate = crew.gate()
-        crew.add([{"key": "bad", "fail": True}])
         app.register()
+        crew.add([{"key": "bad", "fail": True}])
         first = crew.start("first", lease=LEASE, far=far)
         wait_for(lambda: limit(app)["breaker"] != "closed")
         wait_for(lambda: app.cancel(key="bad"))

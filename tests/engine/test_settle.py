@@ -107,8 +107,8 @@ def test_a_rate_limit_means_what_lies_outside_and_not_limits_of_our_own(app):
     assert app.limits()["@p"]["cool_until"] is None
 
 
-def test_a_resource_that_nothing_defines_can_be_cooled_down(app):
-    app.limited(None)
+def test_a_resource_without_limits_can_be_cooled_down(app):
+    app.limited({})
     app.rate_limited(app.begin()[0], after=60)
     assert app.admit().blocked.reason == "cool_down"
 
@@ -518,7 +518,7 @@ def test_out_of_credit_without_a_resource_pauses_the_pipeline(app):
 @pytest.mark.req("J11")
 @pytest.mark.parametrize("uses", [("api",), ()])
 def test_out_of_credit_does_not_shorten_the_pause_of_a_person(app, uses):
-    app.limited(None, uses=uses)
+    app.limited({} if uses else None, uses=uses)
     [lease] = app.begin()
     app.pause("api", resource=True, reason="stop") if uses else app.pause("p", reason="stop")
     app.out_of_credit(lease)

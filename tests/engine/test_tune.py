@@ -254,8 +254,9 @@ def test_a_declaration_that_cannot_be_read_changes_nothing(app):
     assert "gpu" not in app.limits()
 
 
-def test_resources_that_stages_use_and_nobody_declares_have_no_limits(app):
-    app.limited(None, uses=("api", "gpu"))
+def test_resources_that_are_declared_without_limits_have_none(app):
+    app.limited({}, uses=("api", "gpu"))
+    app.declare({"gpu": {}})
     assert {name: one["allowed"] for name, one in app.limits().items()} == {"api": {}, "gpu": {}}
     assert app.limit("gpu")["stages"] == ["p/work"]
     assert len(app.begin(10)) == 10

@@ -56,7 +56,7 @@ class Bench:
         self._stack = ExitStack()
 
     def app(self, pipeline: Pipeline, items: Items = ()) -> Holdfast:
-        app = self._stack.enter_context(Holdfast(self.url, [pipeline.spec]))
+        app = self._stack.enter_context(Holdfast(self.url, [pipeline.spec], resources=pipeline.resources))
         if items:
             app.add(pipeline.name, items)
         return app

@@ -33,7 +33,7 @@ def app(store: Any, clock: Any) -> App:
 
 
 def one_stage(handler: Callable[..., Any], **settings: Any) -> Pipeline:
-    pipeline = Pipeline("p")
+    pipeline = Pipeline("p", resources={"gemini": {}})
     pipeline.stage(**{"name": "work", "max_attempts": 2, "backoff": QUICK, **settings})(handler)
     return pipeline
 

@@ -60,7 +60,7 @@ def library(
     **settings: Any,
 ) -> Pipeline:
     """The pipeline as deployed with these versions; `settings` are those of `extract`."""
-    books = Pipeline("books")
+    books = Pipeline("books", resources={"gemini": {}, "mistral": {}})
 
     @books.stage(name="extract", version=extract, **{"backoff": QUICK, **settings})
     def extracting(item: Item, ctx: Context) -> Any:

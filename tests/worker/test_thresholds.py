@@ -14,7 +14,7 @@ from tests.support.bench import QUICK, Bench
 @pytest.mark.req("D10")
 def test_each_stage_keeps_to_its_own_thresholds_and_the_cost_is_known_per_document(run: Bench):
     """The quick stage is cut off and gives up after two attempts; the slow one, which takes as long, is left alone."""
-    books = Pipeline("books")
+    books = Pipeline("books", resources={"model": {}})
     notes: list[str] = []
 
     @books.stage(name="extract", timeout="30s", max_attempts=2, backoff=QUICK)

@@ -17,7 +17,7 @@ TEXTS = ["one", "two", "three"]
 outside = Pipeline("outside")
 halves = Pipeline("halves")
 paying = Pipeline("paying")
-telling = Pipeline("telling")
+telling = Pipeline("telling", resources={"model": {}})
 keys = Pipeline("keys")
 names = Pipeline("names")
 unique = Pipeline("unique")

@@ -5,6 +5,7 @@ Everything the command line does is a call of this class, so a test or a noteboo
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +35,10 @@ from holdfast.model.tuning import Tuning
 from holdfast.store import Store, Transaction, open_store
 from holdfast.worker import Settings, Worker
 from holdfast.worker.companion import Companion
+
+log = logging.getLogger("holdfast.app")
+#: A logger of its own: the command line shows this whatever else it shows.
+created_log = logging.getLogger("holdfast.app.created")
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 URL_VARIABLE = "HOLDFAST_URL"
@@ -93,6 +98,8 @@ class Holdfast:
                 check_resources(self.pipelines, self._said.limits)
             raise
         self._ready = False
+        #: Whether the tables are this program's own doing.
+        self._is_new = False
         self._registered = False
         #: Whether the newest `add` found nothing but new items: then so will the next one.
         self._last_was_new = False
@@ -105,7 +112,12 @@ class Holdfast:
         if not self._ready:
             version = self._store.schema_version()
             behind = version < schema.newest() and self.url.startswith("sqlite:")
-            if (version == 0 and self._create) or (version > 0 and behind):
+            if version == 0 and self._create:
+                # Of several programs that begin together, one makes the tables.
+                self._is_new = bool(self._store.upgrade())
+                if self._is_new:
+                    created_log.info("made a new store: %s", self._store.where)
+            elif version > 0 and behind:
                 self._upgrade()
             self._store.require_schema()
             self._ready = True
@@ -234,6 +246,11 @@ class Holdfast:
     def worker(self, settings: Settings | None = None) -> Worker:
         """A worker for the pipelines of this app."""
         self.register()
+        if self._is_new and self._read(reads.is_empty):
+            log.warning(
+                "%s is a new store without items; if yours are in another one, name it with --store, Pipeline(store=…) or %s "
+                "(a relative path begins in the current folder)", self._store.where, URL_VARIABLE,
+            )  # fmt: skip
         return Worker(self.store, self.pipelines, settings, self._companions)
 
     def run(

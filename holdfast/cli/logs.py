@@ -7,6 +7,7 @@ import sys
 import time
 from typing import TextIO
 
+from holdfast.app import created_log
 from holdfast.cli.output import printable
 from holdfast.model.redact import RedactingFilter
 
@@ -37,7 +38,7 @@ class _Safe(logging.Formatter):
 
 
 def set_up(verbosity: int) -> None:
-    """Log to stderr: warnings, with 1 what happens, with 2 everything."""
+    """Log to stderr: warnings and new stores, with 1 what happens, with 2 everything."""
     root = logging.getLogger()
     for handler in [one for one in root.handlers if isinstance(one, _ToStderr)]:
         root.removeHandler(handler)
@@ -47,4 +48,5 @@ def set_up(verbosity: int) -> None:
     root.addHandler(handler)
     level = _LEVELS[min(verbosity, 2)]
     logging.getLogger("holdfast").setLevel(level)
+    created_log.setLevel(min(level, logging.INFO))
     root.setLevel(max(level, logging.INFO) if verbosity else logging.WARNING)

@@ -34,6 +34,11 @@ def unfinished(tx: Transaction, stages: Sequence[int]) -> bool:
     return bool(tx.run("any_open", stages=list(stages)))
 
 
+def is_empty(tx: Transaction) -> bool:
+    """Whether no pipeline has items."""
+    return not any(tx.run("newest_item", pipeline=row.id)[0][0] for row in layout(tx).pipelines.values())
+
+
 def status(tx: Transaction) -> list[Facts]:
     """Every pipeline with its stages: how many items are in which state, and how long attempts took."""
     known = layout(tx)

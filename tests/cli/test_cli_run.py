@@ -16,6 +16,9 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import StoreError
+from holdfast.store.postgres_address import read_url
+from holdfast.store.sqlite_files import file_of
+from tests.cli.conftest import Commands
 from tests.support.together import wait_for
 
 Write = Callable[[str, str], str]
@@ -80,6 +83,46 @@ def test_a_run_without_items_says_how_to_add_some(lite: Any, books: str) -> None
     done = lite.process("run", books)
     assert done.returncode == 0
     assert "holdfast add books.py KEY" in done.stdout
+
+
+def where(url: str) -> str:
+    return str(file_of(url)) if url.startswith("sqlite:") else read_url(url)[2]
+
+
+def test_adding_says_the_address_of_the_store_that_it_makes_and_says_it_once(bare: Commands, books: str) -> None:
+    first, second = (bare.process("add", books, key, "--json") for key in "ab")
+    [line] = first.stderr.splitlines()
+    assert line.endswith(f"made a new store: {where(bare.url)}")
+    assert second.stderr == ""
+    assert [json.loads(one.stdout)["new"] for one in (first, second)] == [1, 1]
+
+
+def test_a_run_says_that_its_store_is_new_and_empty(bare: Commands, books: str) -> None:
+    done = bare.process("run", books, "--json")
+    said = [line.partition(" holdfast.app")[2] for line in done.stderr.splitlines() if " holdfast.app" in line]
+    assert said[0] == f".created: made a new store: {where(bare.url)}"
+    assert said[1].startswith(f": {where(bare.url)} is a new store without items; if yours are in another one, name it")
+    assert json.loads(done.stdout)["failed"] == 0
+    assert "new store" not in bare.process("run", books).stderr
+
+
+def test_a_worker_says_that_its_store_is_new_and_empty(bare: Commands, books: str) -> None:
+    process = bare.start("worker", books)
+    assert process.stderr is not None
+    said: list[str] = []
+    while "without items" not in (line := process.stderr.readline()):
+        assert line, said
+        said.append(line)
+    assert any(f"made a new store: {where(bare.url)}" in line for line in said)
+
+
+def test_a_run_whose_sources_fill_a_new_store_says_its_address_alone(lite: Commands, books: str, write: Write) -> None:
+    write("moby-dick.epub", "")
+    with Path(books).open("a") as file:
+        file.write('\nbooks.source("inbox", files="*.epub")\n')
+    said = lite.process("run", books).stderr
+    assert f"made a new store: {where(lite.url)}" in said
+    assert "without items" not in said
 
 
 def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(cli: Any, held: str) -> None:
@@ -211,6 +254,7 @@ def test_only_named_stages_are_offered(cli: Any, books: str) -> None:
 )
 @pytest.mark.parametrize("command", ["run", "worker"])
 def test_a_wrong_setting_is_wrong_usage(lite: Any, books: str, command: str, args: list[str], said: str) -> None:
+    lite("add", books, "a")
     result = lite(command, books, *args, code=2)
     assert said in result.stderr and result.stderr.count("\n") == 1
 

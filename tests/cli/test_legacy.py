@@ -190,7 +190,8 @@ def test_several_pipelines_and_no_column_that_tells_them_apart_need_a_choice(
 def test_a_long_import_tells_how_far_it_is(lite: Commands, file: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("holdfast.cli.legacy.LINE_SECONDS", 0.0)
     write_old_database(Path("old.db"), 3000)
-    lines = lite("import-legacy", file, "old.db").stderr.splitlines()
+    made, *lines = lite("import-legacy", file, "old.db").stderr.splitlines()
+    assert "made a new store" in made
     assert lines[0].startswith("1,000 of 3,000 rows read, ")
     assert len(lines) == 3
 

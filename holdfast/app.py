@@ -423,19 +423,28 @@ class Holdfast:
             )  # fmt: skip
 
     def prune(
-        self, *, events_older_than: Duration | None = None, items_older_than: Duration | None = None
+        self, *, events_older_than: Duration | None = None, items_older_than: Duration | None = None, dry_run: bool = False
     ) -> dict[str, int]:
-        """Forget old events, and items that ended long ago, with everything that belongs to them."""
+        """Forget old events, and items that ended long ago, with everything that belongs to them.
+
+        A dry run only counts, and reads through all events and items for it. Children of items that would go are not
+        counted: they go after their parents.
+        """
         count = {"events": 0, "items": 0}
         with self._lock:
             if events_older_than is not None:
                 age = microseconds(seconds(events_older_than, what="events_older_than"))
-                while done := self.store.write(lambda tx: prune.prune_events(tx, tx.now - age)):
+                if dry_run:
+                    count["events"] = self._read(lambda tx: prune.count_events(tx, tx.now - age))
+                while not dry_run and (done := self.store.write(lambda tx: prune.prune_events(tx, tx.now - age))):
                     count["events"] += done
             if items_older_than is not None:
                 age = microseconds(seconds(items_older_than, what="items_older_than"))
                 numbers = sorted({row.pipeline for row in self._read(layout).stages.values()})
                 for number in numbers:
+                    if dry_run:
+                        count["items"] += self._read(lambda tx, n=number: prune.count_items(tx, n, tx.now - age))  # type: ignore[misc]
+                        continue
                     while done := self.store.write(lambda tx, n=number: prune.prune_items(tx, n, tx.now - age)):  # type: ignore[misc]
                         count["items"] += done
         return count

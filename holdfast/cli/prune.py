@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
+from holdfast.app import Holdfast
 from holdfast.cli import options, times
 from holdfast.cli.output import print_json
 from holdfast.errors import UsageError
@@ -14,22 +17,45 @@ from holdfast.errors import UsageError
 @click.option(
     "--items-older-than", type=options.text, metavar="TIME", help="Items that ended before that, with all of theirs: 365d."
 )
+@click.option("--dry-run", is_flag=True, help="Only count, which reads through all events and items.")
+@click.option("--yes", is_flag=True, envvar="HOLDFAST_YES", help="Forget everything without a question. [env: HOLDFAST_YES]")
 @options.common()
-def prune(events_older_than: str | None, items_older_than: str | None, store: str | None, as_json: bool) -> None:
+def prune(
+    events_older_than: str | None, items_older_than: str | None, dry_run: bool, yes: bool, store: str | None, as_json: bool
+) -> None:  # fmt: skip
     """Forget old events, and items all of whose stages ended long ago, with everything that belongs to them.
 
     What was spent stays known. An item whose key is added again begins anew. Works in small steps: stopped half-way,
-    the next one goes on.
+    the next one goes on. An age of 0 forgets everything that has ended, and asks first. A dry run does not count children
+    of items that would go: they go after their parents.
     """
     if events_older_than is None and items_older_than is None:
         raise UsageError("nothing to forget: give --events-older-than, --items-older-than or both")
     events = None if events_older_than is None else times.age(events_older_than, what="--events-older-than")
     items = None if items_older_than is None else times.age(items_older_than, what="--items-older-than")
+    everything = [name for name, age in (("all events", events), ("all items that have ended", items)) if age == 0]
     with options.open_to_ask(store) as app:
-        counts = app.prune(events_older_than=events, items_older_than=items)
+        if everything and not (dry_run or yes):
+            _ask(app, events, items, " and ".join(everything))
+        counts = app.prune(events_older_than=events, items_older_than=items, dry_run=dry_run)
     if as_json:
-        print_json(counts)
+        print_json({"dry_run": dry_run, **counts})
     else:
-        asked = {"events": events, "items": items}
-        told = [f"{counts[name]:,} {name}" for name in asked if asked[name] is not None]
-        click.echo(f"forgotten: {', '.join(told)}")
+        click.echo(f"{'would be forgotten' if dry_run else 'forgotten'}: {_told(counts, events, items)}")
+
+
+def _ask(app: Holdfast, events: float | None, items: float | None, everything: str) -> None:
+    """Ask a person at a terminal; anybody else has to say it in the command."""
+    if not _at_a_terminal():
+        raise UsageError(f"this forgets {everything}: add --yes to do so, or --dry-run to count them")
+    counts = app.prune(events_older_than=events, items_older_than=items, dry_run=True)
+    click.confirm(f"Forget {_told(counts, events, items)}? It cannot be undone", abort=True, err=True)
+
+
+def _at_a_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _told(counts: dict[str, int], events: float | None, items: float | None) -> str:
+    asked = {"events": events, "items": items}
+    return ", ".join(f"{counts[name]:,} {name}" for name in asked if asked[name] is not None)

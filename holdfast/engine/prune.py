@@ -19,6 +19,16 @@ def prune_events(tx: Transaction, before: int, most: int = CHUNK) -> int:
     return len(tx.run("delete_events", before=before, most=most))
 
 
+def count_events(tx: Transaction, before: int) -> int:
+    """How many events would be forgotten. Reads through all that are there."""
+    return int(tx.run("count_old_events", before=before)[0][0])
+
+
+def count_items(tx: Transaction, pipeline: int, before: int) -> int:
+    """How many items would be forgotten, without their children, which go after them. Reads through all that are there."""
+    return int(tx.run("count_ended_items", pipeline=pipeline, before=before)[0][0])
+
+
 def prune_items(tx: Transaction, pipeline: int, before: int, most: int = CHUNK) -> int:
     """Forget items that came to an end, all of them, before that time."""
     chosen = {"pipeline": pipeline, "before": before, "most": most}

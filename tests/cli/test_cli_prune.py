@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.cli.loader import load
+from holdfast.engine.prune import CHUNK
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def done(cli: Any, books: str) -> Any:
 
 @pytest.mark.req("J9")
 def test_items_that_ended_are_forgotten_with_all_of_theirs(done: Any) -> None:
-    assert done("prune", "--items-older-than", "0s").stdout == "forgotten: 2 items\n"
+    assert done("prune", "--items-older-than", "0s", "--yes").stdout == "forgotten: 2 items\n"
     assert [one["key"] for one in done.json("items")] == ["new"]
     assert done.states() == {"extract": {"pending": 1}, "chunk": {}}
     assert done.json("db", "check") == {"wrong": []}
@@ -32,17 +33,64 @@ def test_items_that_ended_are_forgotten_with_all_of_theirs(done: Any) -> None:
 @pytest.mark.req("J9")
 def test_old_events_are_forgotten(done: Any) -> None:
     before = len(done.json("events"))
-    assert done.json("prune", "--events-older-than", "0s") == {"events": before, "items": 0}
+    answer = done.json("prune", "--events-older-than", "0s", "--yes")
+    assert answer == {"dry_run": False, "events": before, "items": 0}
     assert done.json("events") == []
     assert len(done.json("items")) == 3
 
 
 def test_what_is_young_stays(done: Any) -> None:
-    assert done.json("prune", "--events-older-than", "90d", "--items-older-than", "365d") == {"events": 0, "items": 0}
+    answer = done.json("prune", "--events-older-than", "90d", "--items-older-than", "365d")
+    assert answer == {"dry_run": False, "events": 0, "items": 0}
     assert done("prune", "--events-older-than", "300000d", "--items-older-than", "1h").stdout == (
         "forgotten: 0 events, 0 items\n"
     )
     assert len(done.json("items")) == 3
+
+
+@pytest.mark.req("J9")
+def test_a_dry_run_counts_and_forgets_nothing(done: Any) -> None:
+    events = len(done.json("events"))
+    both = ("--items-older-than", "0s", "--events-older-than", "0s", "--dry-run")
+    assert done("prune", *both).stdout == f"would be forgotten: {events} events, 2 items\n"
+    assert done.json("prune", *both) == {"dry_run": True, "events": events, "items": 2}
+    assert done.json("prune", "--items-older-than", "1h", "--dry-run") == {"dry_run": True, "events": 0, "items": 0}
+    assert (len(done.json("items")), len(done.json("events"))) == (3, events)
+
+
+@pytest.mark.req("J9")
+@pytest.mark.parametrize(
+    ("args", "what"),
+    [
+        (["--items-older-than", "0s"], "all items that have ended"),
+        (["--items-older-than", "1h", "--events-older-than", "0"], "all events"),
+        (["--items-older-than", "0", "--events-older-than", "0"], "all events and all items that have ended"),
+    ],
+)
+def test_to_forget_everything_without_a_terminal_needs_to_be_said_in_the_command(done: Any, args: list[str], what: str) -> None:
+    before = len(done.json("events"))
+    assert f"this forgets {what}: add --yes" in done("prune", *args, code=2).stderr
+    assert (len(done.json("items")), len(done.json("events"))) == (3, before)
+
+
+@pytest.mark.req("J9")
+def test_a_person_at_a_terminal_is_asked_before_everything_is_forgotten(
+    done: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.cli.prune._at_a_terminal", lambda: True)
+    no = done("prune", "--items-older-than", "0s", input="n\n", code=1)
+    assert "Forget 2 items? It cannot be undone [y/N]" in no.stderr
+    assert len(done.json("items")) == 3
+    assert done("prune", "--items-older-than", "0s", input="y\n").stdout.endswith("forgotten: 2 items\n")
+    assert [one["key"] for one in done.json("items")] == ["new"]
+
+
+@pytest.mark.req("J9")
+def test_a_dry_run_counts_items_beyond_the_first_step(cli: Any, books: str) -> None:
+    cli("add", books, *(f"bad-{n}" for n in range(CHUNK + 10)))
+    cli("cancel", "--pipeline", "books")
+    assert cli.json("prune", "--items-older-than", "0", "--dry-run")["items"] == CHUNK + 10
+    assert cli.json("prune", "--items-older-than", "0", "--yes")["items"] == CHUNK + 10
 
 
 @pytest.mark.parametrize(

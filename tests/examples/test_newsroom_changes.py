@@ -194,7 +194,7 @@ def test_old_events_are_forgotten_and_money_is_not(scene: Scene):
     assert scene.events("attempt_failed")
     scene.holdfast("prune", "--events-older-than", "1h")
     assert scene.events("attempt_failed")
-    scene.holdfast("prune", "--events-older-than", "0s")
+    scene.holdfast("prune", "--events-older-than", "0s", "--yes")
     assert scene.events("attempt_failed") == [] and scene.events("discovered") == []
     assert charged(scene.app) == spent and scene.events("cost")
 

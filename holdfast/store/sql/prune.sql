@@ -2,12 +2,22 @@
 DELETE FROM holdfast_events WHERE id IN (
     SELECT id FROM holdfast_events WHERE at < :before AND event <> 'cost' ORDER BY id LIMIT :most) RETURNING id;
 
+-- name: count_old_events
+SELECT COUNT(*) FROM holdfast_events WHERE at < :before AND event <> 'cost';
+
 -- name: ended_items
 SELECT i.id FROM holdfast_items i JOIN holdfast_item_status x ON x.item = i.id
 WHERE i.pipeline = :pipeline AND i.updated_at < :before AND x.status IN ('done', 'failed', 'cancelled')
   AND NOT EXISTS (SELECT 1 FROM holdfast_outcomes o WHERE o.item = i.id AND o.ended_at >= :before)
   AND NOT EXISTS (SELECT 1 FROM holdfast_children c WHERE c.child = i.id)
 ORDER BY i.id LIMIT :most;
+
+-- name: count_ended_items
+-- In one go, not in steps: each step of ended_items looks through all items of the pipeline again.
+SELECT COUNT(*) FROM holdfast_items i JOIN holdfast_item_status x ON x.item = i.id
+WHERE i.pipeline = :pipeline AND i.updated_at < :before AND x.status IN ('done', 'failed', 'cancelled')
+  AND NOT EXISTS (SELECT 1 FROM holdfast_outcomes o WHERE o.item = i.id AND o.ended_at >= :before)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_children c WHERE c.child = i.id);
 
 -- name: outcome_counts_of
 SELECT stage, state, COUNT(*) FROM holdfast_outcomes WHERE item {in items} GROUP BY stage, state;

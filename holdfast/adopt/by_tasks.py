@@ -49,7 +49,7 @@ async def run_tasks(loop: Loop, *, drain: bool, signals: bool) -> Counters:
             await connection.run_sync(loop.mapping.check)
     else:
         await asyncio.to_thread(loop.mapping.check, loop.engine)
-    with _stopping_on_signals(loop, signals):
+    with _stopping_on_signals(loop, signals), loop.summed_up():
         await _Crew(loop).work(drain)
     return loop.counters
 

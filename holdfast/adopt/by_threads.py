@@ -43,7 +43,7 @@ QUICK_SECONDS = 0.001
 def run(loop: Loop, *, drain: bool, signals: bool) -> Counters:
     """Work until stopped, or until nothing is left."""
     loop.mapping.check(loop.engine)
-    with caught(lambda _: loop.stop(), signals):
+    with caught(lambda _: loop.stop(), signals), loop.summed_up():
         _Crew(loop).work(drain)
     return loop.counters
 

@@ -1,13 +1,17 @@
-"""Counters: what a loop has done since it began."""
+"""Counters: what a loop has done since it began, and which errors were the most frequent."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+#: Different errors that are counted at a time, and how many of them are shown, each with so many characters.
+MOST_ERRORS, SHOWN_ERRORS, ERROR_CHARACTERS = 100, 5, 200
 
-@dataclass
+
+@dataclass(repr=False)
 class Counters:
     """Numbers that only grow, and how far the loop lags."""
 
@@ -31,19 +35,48 @@ class Counters:
     #: Rows that could be claimed, and for how long the oldest has waited, when last looked at; None: not known.
     waiting: int | None = None
     lag_seconds: float | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    _errors: dict[str, int] = field(default_factory=dict, compare=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
 
     def add(self, **numbers: int) -> None:
         with self._lock:
             for name, number in numbers.items():
                 setattr(self, name, getattr(self, name) + number)
 
+    def add_error(self, text: str) -> None:
+        """Count an error by the first line of its text. Of too many different ones the rarest is forgotten."""
+        text = text.strip().partition("\n")[0][:ERROR_CHARACTERS]
+        with self._lock:
+            if text not in self._errors and len(self._errors) >= MOST_ERRORS:
+                del self._errors[min(self._errors, key=self._errors.__getitem__)]
+            self._errors[text] = self._errors.get(text, 0) + 1
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """The most frequent errors of attempts, and how often each was seen."""
+        with self._lock:
+            found = sorted(self._errors.items(), key=lambda one: -one[1])
+        return dict(found[:SHOWN_ERRORS])
+
+    @property
+    def troubles(self) -> int:
+        """How often something went wrong with a row."""
+        return self.failed + self.retried + self.exhausted + self.lost + self.refused
+
     def as_dict(self) -> dict[str, Any]:
-        return {one.name: getattr(self, one.name) for one in fields(self) if not one.name.startswith("_")}
+        numbers = {one.name: getattr(self, one.name) for one in fields(self) if not one.name.startswith("_")}
+        return {**numbers, "errors": self.errors}
 
     def __str__(self) -> str:
-        shown = {name: value for name, value in self.as_dict().items() if value}
-        return ", ".join(
-            f"{name.replace('_', ' ')} {value:.1f}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
-            for name, value in shown.items()
-        ) or "nothing yet"  # fmt: skip
+        return ", ".join(self._words()) or "nothing yet"
+
+    def __repr__(self) -> str:
+        return f"<Counters: {self}>"
+
+    def _words(self) -> Iterator[str]:
+        for name, value in self.as_dict().items():
+            if isinstance(value, (int, float)) and value:
+                shown = f"{value:.1f}" if isinstance(value, float) else value
+                yield f"{name.replace('_', ' ')} {shown}"
+        if errors := self.errors:
+            yield "errors: " + "; ".join(f"{count} × {text}" for text, count in errors.items())

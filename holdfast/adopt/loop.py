@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import sqlalchemy as sa
@@ -185,6 +186,15 @@ class Loop:
     def may_wait_to_begin(self, error: BaseException) -> bool:
         """The same for what is not begun yet: until it is told to stop."""
         return self.may_wait(error) and not self.stopping
+
+    @contextmanager
+    def summed_up(self) -> Iterator[None]:
+        """Around a run: log its counters when it ends, as a warning if something went wrong with rows."""
+        counters = self.counters
+        before = counters.troubles
+        yield
+        level = logging.WARNING if counters.troubles > before else logging.INFO
+        log.log(level, "%s: %s", self.name, counters)
 
     def set_aside(self, key: tuple[Any, ...], for_seconds: float = ASIDE_SECONDS) -> None:
         """Leave a row alone for a while, here in this process."""

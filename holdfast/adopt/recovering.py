@@ -91,6 +91,7 @@ def _bring_back_one_by_one(loop: Loop, back: Back) -> Steps[int]:
                 raise
             loop.set_aside(key)
             loop.counters.add(refused=1)
+            loop.counters.add_error(error_text(error))
             log.warning("%s: stale row %r cannot be brought back: %s", loop.name, key, error_text(error))
             continue
         loop.counters.add(exhausted=len(found.failed))

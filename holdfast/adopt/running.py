@@ -39,6 +39,7 @@ def saving(loop: Loop, job: Job, held: Held, returned: Any, error: BaseException
     except Exception as worse:
         loop.set_aside(held.key_values)
         loop.counters.add(refused=1)
+        loop.counters.add_error(error_text(worse))
         log.error("%s: row %r: its outcome (%s) cannot be saved, it is left to recovery: %s",
                   loop.name, held.key, outcome.kind, error_text(worse))  # fmt: skip
         return None
@@ -120,7 +121,9 @@ def _tell(loop: Loop, held: Held, outcome: Outcome) -> None:
     if outcome.kind in ("retried", "released") and "next_attempt" not in held.mapping.columns and waits:
         loop.set_aside(held.key_values, waits)
     if outcome.error is not None and outcome.kind in ("failed", "retried"):
+        said = error_text(outcome.error)
+        loop.counters.add_error(said)
         log.warning("%s: row %r, attempt %d %s%s: %s", loop.name, held.key, held.attempt, outcome.kind,
-                    f", again in {waits:.1f} s" if outcome.kind == "retried" else "", error_text(outcome.error))  # fmt: skip
+                    f", again in {waits:.1f} s" if outcome.kind == "retried" else "", said)  # fmt: skip
     else:
         log.debug("%s: row %r, attempt %d %s", loop.name, held.key, held.attempt, outcome.kind)

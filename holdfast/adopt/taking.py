@@ -120,10 +120,12 @@ def _refused(loop: Loop, key: tuple[Any, ...], error: sa.exc.DBAPIError, saying:
     try:
         if (yield from patiently(Transact(saying), loop.may_wait_to_begin)):
             loop.counters.add(failed=1)
+            loop.counters.add_error(error_text(error))
             log.warning("%s: row %r failed, the database refused it: %s", loop.name, shown, error_text(error))
     except sa.exc.DBAPIError as worse:
         if kind_of(worse) not in ("refused", "conflict"):
             raise
         loop.set_aside(key)
         loop.counters.add(refused=1)
+        loop.counters.add_error(error_text(worse))
         log.warning("%s: row %r cannot be changed at all, and is set aside: %s", loop.name, shown, error_text(worse))

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 from holdfast import Backoff, Permanent, RetryLater, Skip
-from holdfast.adopt import Job, Loop, claim, run_job_loop, with_session
+from holdfast.adopt import Counters, Job, Loop, claim, run_job_loop, with_session
 from holdfast.errors import UsageError
 from tests.adopt.tables import Jobs
 from tests.support.processes import wait_for
@@ -609,3 +609,39 @@ def test_a_loop_logs_what_it_does_and_how_far_it_lags(jobs: Jobs, caplog: pytest
     assert "pages: claimed 1" in caplog.text
     assert "waiting 1, lag seconds 30" in caplog.text
     assert loop.counters.as_dict()["claimed"] == 2
+
+
+@pytest.mark.req("S7")
+def test_a_run_of_which_every_row_failed_ends_with_a_warning_that_has_counts_and_the_most_frequent_errors(
+    jobs: Jobs, caplog: pytest.LogCaptureFixture
+):
+    jobs.add(7)
+
+    def handler(job: Job) -> None:
+        raise ValueError("no title\nsecond line") if job.key < 6 else Permanent("gone")
+
+    caplog.set_level(logging.WARNING, "holdfast.adopt")
+    counters = Loop(jobs.engine, jobs.mapping, handler, retry=None, name="pages").run(drain=True)
+    said = "claimed 7, failed 7, errors: 5 × ValueError: no title; 2 × Permanent: gone"
+    assert (caplog.records[-1].levelname, caplog.records[-1].message) == ("WARNING", f"pages: {said}")
+    assert (str(counters), repr(counters)) == (said, f"<Counters: {said}>")
+    assert counters.errors == counters.as_dict()["errors"] == {"ValueError: no title": 5, "Permanent: gone": 2}
+
+
+@pytest.mark.req("S7")
+def test_a_run_without_trouble_ends_without_a_warning(jobs: Jobs, caplog: pytest.LogCaptureFixture):
+    jobs.add(3)
+    caplog.set_level(logging.INFO, "holdfast.adopt")
+    assert str(Loop(jobs.engine, jobs.mapping, nothing).run(drain=True)) == "claimed 3, completed 3"
+    assert (caplog.records[-1].levelname, caplog.records[-1].message) == ("INFO", "loop jobs: claimed 3, completed 3")
+
+
+def test_errors_that_all_differ_take_no_more_room_and_hide_no_frequent_one():
+    counters = Counters()
+    for number in range(10_000):
+        counters.add_error(f"row {number}: {'x' * 1000}")
+        if number % 50 == 7:
+            counters.add_error("no title")
+    assert next(iter(counters.errors.items())) == ("no title", 200)
+    assert len(counters.errors) == 5
+    assert len(counters._errors) <= 100 and max(map(len, counters._errors)) <= 200

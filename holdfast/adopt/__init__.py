@@ -10,7 +10,7 @@ Below the loop are its parts, for whoever has a loop already: `claim`, `complete
 """
 
 from holdfast.adopt.claim import claim
-from holdfast.adopt.counters import Counters
+from holdfast.adopt.counters import Counters, Left
 from holdfast.adopt.finish import complete, fail, release, where_is
 from holdfast.adopt.heartbeat import heartbeat
 from holdfast.adopt.held import Unit, held
@@ -27,6 +27,7 @@ __all__ = [
     "Finished",
     "Held",
     "Job",
+    "Left",
     "Loop",
     "Requeued",
     "TableMapping",

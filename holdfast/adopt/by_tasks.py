@@ -21,6 +21,7 @@ from holdfast.adopt.beat import TaskBeater, ThreadBeater
 from holdfast.adopt.beside import Beside
 from holdfast.adopt.counters import Counters
 from holdfast.adopt.direct import Line, is_plain
+from holdfast.adopt.draining import Rest, resting
 from holdfast.adopt.holding import Held
 from holdfast.adopt.job import Job
 from holdfast.adopt.picking import Picking
@@ -75,21 +76,31 @@ class _Crew:
 
     async def work(self, drain: bool) -> None:
         loop, tending, picking = self._loop, Tending(self._loop), Picking(self._loop)
+        rest: Rest | None = None
         try:
-            while not loop.stopping:
+            while not loop.stopping and self._broken is None:
                 for piece in tending.due():
                     if await self._drive(unless_stopping(loop, PIECES[piece](loop))) and piece == "suspect":
                         picking.want_alone()
                 kind = picking.next(len(self._queue), len(self._tasks))
                 if kind is not None:
                     picking.took(kind, await self._claim(kind))
-                if drain and not self._queue and not self._tasks and picking.is_exhausted(0):
-                    break
-                await self._pause(picking, min(loop.poll_seconds, tending.seconds_left()), drain)
-                if self._broken is not None:
-                    raise self._broken
+                pause, is_done = loop.poll_seconds, drain and self._is_done(picking)
+                if is_done:
+                    rest = await self._drive(unless_stopping(loop, resting(loop, rest)))
+                    if rest is not None and rest.is_drained:
+                        loop.counters.left = rest.left
+                        break
+                    pause = pause if rest is None else rest.pause_seconds(pause)
+                await self._pause(picking, min(pause, tending.seconds_left()), drain and not is_done)
         finally:
             await self._shut_down()
+        if self._broken is not None:
+            raise self._broken
+
+    def _is_done(self, picking: Picking) -> bool:
+        """Nothing is in hand, and the last claims brought nothing."""
+        return not (self._queue or self._tasks) and picking.is_exhausted(0)
 
     async def _claim(self, kind: str) -> int:
         """Rows that were claimed while this was being cancelled are in hand, too, to be handed back."""
@@ -117,16 +128,16 @@ class _Crew:
             job = self._queue.popleft()
             self._tasks[asyncio.create_task(self._run_one(job), name="holdfast-handler")] = job
 
-    async def _pause(self, picking: Picking, length: float, drain: bool) -> None:
-        """With nothing to claim: a poll, or until all is done if that is the end. With everybody busy: until somebody is
-        not. What waits is started as others end."""
+    async def _pause(self, picking: Picking, length: float, until_done: bool) -> None:
+        """With nothing to claim: so long, or until nothing is in hand. With everybody busy: until somebody is not. What waits
+        is started as others end."""
         until = time.monotonic() + length
         while not self._loop.stopping and self._broken is None:
             self._reap()
             self._start()
             waiting, running = len(self._queue), len(self._tasks)
             if picking.is_exhausted(waiting + running):
-                if drain and not waiting and not running:
+                if until_done and not waiting and not running:
                     return
             elif picking.next(waiting, running) is not None:
                 return

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from holdfast.adopt.beat import ThreadBeater
 from holdfast.adopt.counters import Counters
 from holdfast.adopt.direct import Line
+from holdfast.adopt.draining import Rest, resting
 from holdfast.adopt.holding import Held
 from holdfast.adopt.job import Job
 from holdfast.adopt.outcome import BROKEN_OFF
@@ -69,6 +70,9 @@ class _Crew:
         self._is_claiming = False
         #: When to look again after a claim that brought nothing.
         self._claim_at = 0.0
+        #: What a drain found left when it last looked, and whether that was after the last claim.
+        self._rest: Rest | None = None
+        self._has_looked = False
         self._ended = False
         self._broken: BaseException | None = None
         self._beater = ThreadBeater(loop.engine, loop.beat_seconds, self._lost)
@@ -84,17 +88,35 @@ class _Crew:
                 with self._lock:
                     if self._threads == 0:
                         self._start_thread()
-                    elif drain and self._is_done():
-                        break
-                    self._settled.wait(min(LOOK_SECONDS, tending.seconds_left()))
+                    is_done = drain and self._is_done()
+                    if not is_done:
+                        self._settled.wait(min(LOOK_SECONDS, tending.seconds_left()))
+                if is_done and self._is_drained():
+                    break
         finally:
             self._shut_down()
         if self._broken is not None:
             raise self._broken
 
     def _is_done(self) -> bool:
+        """Nothing is in hand, and the last claims brought nothing; true once for each of them."""
         in_hand = len(self._queue) + len(self._running)
-        return not in_hand and not self._is_claiming and self._picking.is_exhausted(0)
+        return not (in_hand or self._is_claiming or self._has_looked) and self._picking.is_exhausted(0)
+
+    def _is_drained(self) -> bool:
+        """Look what is left; if it is to be waited for, claim again when it may be there."""
+        loop = self._loop
+        rest: Rest | None = self._drive(unless_stopping(loop, resting(loop, self._rest)))
+        with self._lock:
+            if rest is None or not self._is_done():
+                return False
+            self._rest = rest
+            if rest.is_drained:
+                loop.counters.left = rest.left
+                return True
+            self._has_looked = True
+            self._claim_at = time.monotonic() + rest.pause_seconds(loop.poll_seconds)
+            return False
 
     def _tell_if_settled(self) -> None:
         if self._is_ending or self._is_done():
@@ -178,6 +200,7 @@ class _Crew:
             self._beater.add(job.held)
         with self._lock:
             self._picking.took(kind, len(rows))
+            self._has_looked = False
             self._claim_at = time.monotonic() + self._loop.poll_seconds
             self._queue.extend(jobs)
             # This thread takes one itself.

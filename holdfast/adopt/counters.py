@@ -1,19 +1,42 @@
-"""Counters: what a loop has done since it began, and which errors were the most frequent."""
+"""Counters: what a loop has done since it began, which errors were the most frequent, and what a drain has left."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 #: Different errors that are counted at a time, and how many of them are shown, each with so many characters.
 MOST_ERRORS, SHOWN_ERRORS, ERROR_CHARACTERS = 100, 5, 200
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Rows that a drain did not wait for, by reason; false if there are none."""
+
+    #: Held by others, while nothing tells whether they are alive: no time column, no time in it, or `stale_after=None`.
+    held: int = 0
+    #: Queued, but not due within the next minute.
+    later: int = 0
+    #: The database would not let them be changed.
+    refused: int = 0
+
+    @property
+    def rows(self) -> int:
+        return self.held + self.later + self.refused
+
+    def __bool__(self) -> bool:
+        return self.rows > 0
+
+    def __str__(self) -> str:
+        reasons = {"held by others": self.held, "due later": self.later, "refused by the database": self.refused}
+        return ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count) or "none"
+
+
 @dataclass(repr=False)
 class Counters:
-    """Numbers that only grow, and how far the loop lags."""
+    """Numbers that only grow, how far the loop lags, and what the last drain left."""
 
     #: Rows taken.
     claimed: int = 0
@@ -35,6 +58,8 @@ class Counters:
     #: Rows that could be claimed, and for how long the oldest has waited, when last looked at; None: not known.
     waiting: int | None = None
     lag_seconds: float | None = None
+    #: What a drain left when it ended; None if the last run was no drain, or was stopped before it was through.
+    left: Left | None = None
     _errors: dict[str, int] = field(default_factory=dict, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
 
@@ -65,7 +90,7 @@ class Counters:
 
     def as_dict(self) -> dict[str, Any]:
         numbers = {one.name: getattr(self, one.name) for one in fields(self) if not one.name.startswith("_")}
-        return {**numbers, "errors": self.errors}
+        return {**numbers, "left": None if self.left is None else asdict(self.left), "errors": self.errors}
 
     def __str__(self) -> str:
         return ", ".join(self._words()) or "nothing yet"
@@ -78,5 +103,7 @@ class Counters:
             if isinstance(value, (int, float)) and value:
                 shown = f"{value:.1f}" if isinstance(value, float) else value
                 yield f"{name.replace('_', ' ')} {shown}"
+        if self.left:
+            yield f"left {self.left.rows} ({self.left})"
         if errors := self.errors:
             yield "errors: " + "; ".join(f"{count} × {text}" for text, count in errors.items())

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement
@@ -45,6 +45,14 @@ ASIDE_SECONDS = 60.0
 MOST_ASIDE = 500
 
 Handler = Callable[[Job], Any]
+Key = tuple[Any, ...]
+
+
+class Aside(NamedTuple):
+    """Why a row is left alone, and until when by the process's clock."""
+
+    until: float
+    is_refused: bool
 
 
 class _AsUsual:
@@ -124,15 +132,17 @@ class Loop:
         # Plain truths, not events: a signal may set them in the middle of anything.
         self.stopping = False
         self.hurrying = False
-        self._aside: dict[tuple[Any, ...], float] = {}
+        self._aside: dict[Key, Aside] = {}
         self._complained = 0.0
 
     # Running ----------------------------------------------------------------------------------------------------------
 
     def run(self, *, drain: bool = False, signals: bool = True) -> Counters:
-        """Work until stopped, or with `drain` until no row is left to claim. Returns the counters.
+        """Work until stopped, or with `drain` until nothing is left to do. Returns the counters.
 
-        The mapping is checked against the table first. SIGTERM and SIGINT stop it, if this is the main thread.
+        A drain waits for rows that others hold, until they end or are stale, and for rows due within a minute. What it
+        does not wait for is in `Counters.left`. The mapping is checked against the table first. SIGTERM and SIGINT stop
+        the loop, if this is the main thread.
         """
         if self.needs_event_loop:
             import asyncio
@@ -189,29 +199,42 @@ class Loop:
 
     @contextmanager
     def summed_up(self) -> Iterator[None]:
-        """Around a run: log its counters when it ends, as a warning if something went wrong with rows."""
+        """Around a run: log its counters when it ends, as a warning if something went wrong with rows or some were left."""
         counters = self.counters
+        counters.left = None
         before = counters.troubles
         yield
-        level = logging.WARNING if counters.troubles > before else logging.INFO
+        level = logging.WARNING if counters.left or counters.troubles > before else logging.INFO
         log.log(level, "%s: %s", self.name, counters)
 
-    def set_aside(self, key: tuple[Any, ...], for_seconds: float = ASIDE_SECONDS) -> None:
-        """Leave a row alone for a while, here in this process."""
+    def set_aside(self, key: Key, for_seconds: float | None = None) -> None:
+        """Leave a row alone for a while, here in this process: one to be retried, or one that cannot be changed."""
         while len(self._aside) >= MOST_ASIDE:
             self._aside.pop(next(iter(self._aside)), None)
-        self._aside[key] = time.monotonic() + for_seconds
+        length = ASIDE_SECONDS if for_seconds is None else for_seconds
+        self._aside[key] = Aside(time.monotonic() + length, is_refused=for_seconds is None)
+
+    def aside(self) -> dict[Key, Aside]:
+        """What is set aside now."""
+        now = time.monotonic()
+        for key in [key for key, one in list(self._aside.items()) if one.until <= now]:
+            self._aside.pop(key, None)
+        return dict(self._aside)
+
+    def is_aside_full(self) -> bool:
+        """Whether no more rows that cannot be changed can be set aside without forgetting some of them."""
+        return sum(one.is_refused for one in self.aside().values()) >= MOST_ASIDE
 
     def not_aside(self) -> list[ColumnElement[bool]]:
         """The condition that leaves out what is set aside."""
-        now = time.monotonic()
-        self._aside = {key: until for key, until in list(self._aside.items()) if until > now}
-        if not self._aside:
-            return []
+        aside = self.aside()
+        return [sa.not_(self.is_among(aside))] if aside else []
+
+    def is_among(self, keys: Iterable[Key]) -> ColumnElement[bool]:
         own = self.mapping.key
         if len(own) == 1:
-            return [own[0].not_in([key[0] for key in self._aside])]
-        return [sa.tuple_(*own).not_in(list(self._aside))]
+            return own[0].in_([key[0] for key in keys])
+        return sa.tuple_(*own).in_(list(keys))
 
     # Settings ---------------------------------------------------------------------------------------------------------
 

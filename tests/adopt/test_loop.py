@@ -183,7 +183,7 @@ def test_an_effect_commits_with_the_completion_or_not_at_all(jobs: Jobs):
         if job.key == 4:
             jobs.set(jobs.table.c.id == 4, holder="somebody else")
 
-    counters = Loop(jobs.engine, jobs.mapping, handler, retry=None).run(drain=True)
+    counters = Loop(jobs.engine, jobs.mapping, handler, retry=None, stale_after=None).run(drain=True)
     assert jobs.marks() == {"1": 1}
     assert [row.status for row in jobs.rows()] == ["completed", "failed", "failed", "processing"]
     assert jobs.row(2).error.startswith("ZeroDivisionError")
@@ -205,7 +205,7 @@ def test_rows_that_others_edit_delete_or_re_key_meanwhile_are_theirs(jobs: Jobs)
             elif job.key == 3:
                 connection.execute(sa.update(jobs.table).where(own).values(id=33))
 
-    counters = Loop(jobs.engine, jobs.mapping, handler).run(drain=True)
+    counters = Loop(jobs.engine, jobs.mapping, handler, stale_after=None).run(drain=True)
     assert (counters.completed, counters.lost, counters.failed) == (2, 2, 0)
     assert [(row.id, row.status) for row in jobs.rows()] == [(1, "completed"), (4, "completed"), (33, "processing")]
     assert (jobs.row(1).title, jobs.row(1).note) == ("edited", "by hand")

@@ -1,5 +1,5 @@
-"""Several loops in one process, each in a thread of its own, but all that need an event loop on one: they may share an
-async engine, whose connections belong to an event loop. One signal stops them all."""
+"""Several loops in one process, on one event loop: they may share an async engine, whose connections belong to an event
+loop. Those that need none have threads of their own. One signal stops them all."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.1
 
 
-def run_together(loops: Sequence[Loop], *, drain: bool = False) -> None:
-    """Run these until they are stopped, or with `drain` until none has anything to claim. If one breaks, the others are
-    stopped, and its error is raised."""
-    if len(loops) == 1:
-        loops[0].run(drain=drain)
-        return
-    broken: list[BaseException] = []
-
-    def note(error: BaseException) -> None:
-        broken.append(error)
-        for other in loops:
-            if not other.stopping:
-                other.stop()
-
-    def run(loop: Loop) -> None:
-        try:
-            loop.run(drain=drain, signals=False)
-        except BaseException as error:
-            note(error)
-
-    async def run_async(loop: Loop) -> None:
-        try:
-            await loop.run_async(drain=drain)
-        except BaseException as error:
-            note(error)
-
-    def run_events() -> None:
-        async def run_all() -> None:
-            await asyncio.gather(*(run_async(loop) for loop in loops if loop.needs_event_loop))
-
-        asyncio.run(run_all())
+def run_together(loops: Sequence[Loop], *, drain: bool = False) -> int | None:
+    """Run these until they are stopped, or with `drain` until none has anything left to do. If one breaks, the others are
+    stopped, and its error is raised. Returns the number of the signal that stopped them, if one did."""
+    stopped_by: list[int] = []
 
     def stop(number: int) -> None:
+        stopped_by.append(number)
         for loop in loops:
             loop.stop()
 
-    threads = [threading.Thread(target=run, args=(loop,), name=loop.name) for loop in loops if not loop.needs_event_loop]
-    if len(threads) < len(loops):
-        threads.append(threading.Thread(target=run_events, name="holdfast-events"))
     with caught(stop):
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            # In short waits, so that a signal is heard.
-            while thread.is_alive():
-                thread.join(LOOK_SECONDS)
+        if len(loops) == 1:
+            loops[0].run(drain=drain, signals=False)
+        else:
+            _run_several(loops, drain)
+    return stopped_by[0] if stopped_by else None
+
+
+def _run_several(loops: Sequence[Loop], drain: bool) -> None:
+    broken: list[BaseException] = []
+
+    async def run_one(loop: Loop) -> None:
+        try:
+            await loop.run_async(drain=drain)
+        except BaseException as error:
+            broken.append(error)
+            for other in loops:
+                if not other.stopping:
+                    other.stop()
+
+    def claimed() -> int:
+        return sum(loop.counters.claimed for loop in loops)
+
+    async def run_all() -> None:
+        while True:
+            before = claimed()
+            await asyncio.gather(*(run_one(loop) for loop in loops))
+            # A loop may have made rows for one that had ended by then: only a round without any work is the last one.
+            if not drain or claimed() == before or any(loop.stopping for loop in loops):
+                return
+
+    thread = threading.Thread(target=lambda: asyncio.run(run_all()), name="holdfast-events")
+    thread.start()
+    # In short waits, so that a signal is heard.
+    while thread.is_alive():
+        thread.join(LOOK_SECONDS)
     if broken:
         raise broken[0]

@@ -17,6 +17,7 @@ from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from holdfast.adopt import Counters, Job, Left, Loop, claim, complete
+from holdfast.adopt.together import run_together
 from tests.adopt.places import async_url
 from tests.adopt.racers import Race
 from tests.adopt.tables import EVERY, Jobs
@@ -269,3 +270,36 @@ def test_a_drain_ends_among_more_refused_rows_than_it_can_remember(jobs: Jobs, m
     refuse(jobs, "true" if jobs.engine.dialect.name == "postgresql" else "1")
     counters = Loop(jobs.engine, jobs.mapping, nothing, batch=4, poll=0.01).run(drain=True)
     assert counters.left == Left(refused=many)
+
+
+# Several loops --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S6")
+@pytest.mark.parametrize("how", ["threads", "tasks"])
+def test_a_drain_of_several_loops_does_what_one_of_them_makes_for_another(engine: Engine, how: str):
+    jobs, links = Jobs(engine), Jobs(engine, name="links")
+    jobs.add(1)
+    ended = threading.Event()
+
+    def make(job: Job) -> None:
+        assert ended.wait(30)
+        job.effect(lambda connection: connection.execute(links.table.insert().values(status="queued")))
+
+    async def follow(job: Job) -> None:
+        """On an event loop of the same process."""
+
+    class Follower(Loop):
+        async def run_async(self, **given: Any) -> Counters:
+            counters = await super().run_async(**given)
+            ended.set()
+            return counters
+
+        def run(self, **given: Any) -> Counters:
+            counters = super().run(**given)
+            ended.set()
+            return counters
+
+    follower = Follower(engine, links.mapping, follow if how == "tasks" else nothing)
+    assert run_together([Loop(engine, jobs.mapping, make), follower], drain=True) is None
+    assert links.statuses() == {"completed": 1}

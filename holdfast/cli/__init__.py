@@ -52,6 +52,8 @@ COMMANDS = {
     "doctor": ("database", "Facts about the database and its workers."),
 }
 
+#: Exit codes of commands that end when nothing is left to do: something failed; rows of a user's own table were left.
+SOME_FAILED, SOME_LEFT = 3, 6
 #: Said by the shell of a program that wrote to a closed pipe, and of one that was interrupted.
 BROKEN_PIPE, INTERRUPTED = 141, 130
 

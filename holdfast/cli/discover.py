@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli import options
+from holdfast.cli import SOME_FAILED, options
 from holdfast.cli.loader import load
 from holdfast.cli.output import dated, print_json, printable
 from holdfast.companions import discover_now
 from holdfast.errors import UsageError
-
-SOME_FAILED = 3
 
 
 @click.command(short_help="Look for items in sources, now.")

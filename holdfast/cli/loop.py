@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import note_verbose, options
+from holdfast.cli import SOME_FAILED, SOME_LEFT, note_verbose, options
 from holdfast.cli.loader import _load_module
 from holdfast.cli.logs import set_up
 from holdfast.errors import DefinitionError, StoreBroken, StoreUnavailable
 
 if TYPE_CHECKING:
+    from holdfast.adopt.counters import Counters
     from holdfast.adopt.loop import Loop
 
 
@@ -23,7 +24,7 @@ def _start_logging(ctx: click.Context, param: click.Parameter, value: int) -> in
 
 @click.command("loop", short_help="Run a loop over your own table.")
 @click.argument("loop", metavar="MODULE:OBJECT", type=options.text)
-@click.option("--drain", is_flag=True, help="End when there is nothing left to claim.")
+@click.option("--drain", is_flag=True, help="End when nothing is left to do.")
 @click.option("-v", "--verbose", count=True, expose_value=False, callback=_start_logging, is_eager=True,
               help="Log more, to stderr.")  # fmt: skip
 def loop(loop: str, drain: bool) -> None:
@@ -32,6 +33,10 @@ def loop(loop: str, drain: bool) -> None:
     MODULE is a Python file or a dotted module name; OBJECT a Loop, a list of them, or a function that returns either.
     Without :OBJECT, every Loop of the module is run. SIGTERM or Ctrl-C ends it once running handlers are done, within
     their grace; a second one hands their rows back at once.
+
+    With --drain it waits for rows that others hold, until they end or are stale, and for rows due within a minute. Exit
+    code 6: rows were left, because they are due later, nothing tells whether their holder is alive, or the database
+    refused them. Exit code 3: rows failed.
     """
     import sqlalchemy.exc
 
@@ -40,11 +45,18 @@ def loop(loop: str, drain: bool) -> None:
 
     loops = find_loops(loop)
     try:
-        run_together(loops, drain=drain)
+        stopped_by = run_together(loops, drain=drain)
     except sqlalchemy.exc.DBAPIError as error:
         raise (StoreUnavailable if passes(error) else StoreBroken)(str(error.orig)) from error
-    for one in loops:
-        click.echo(f"{one.name}: {one.counters}", err=True)
+    if drain and stopped_by is not None:
+        options.finish(128 + stopped_by)
+    options.finish(_exit_code([one.counters for one in loops]) if drain else 0)
+
+
+def _exit_code(counters: list[Counters]) -> int:
+    if any(one.left for one in counters):
+        return SOME_LEFT
+    return SOME_FAILED if any(one.failed or one.exhausted for one in counters) else 0
 
 
 def find_loops(named: str) -> list[Loop]:

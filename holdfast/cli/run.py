@@ -9,15 +9,13 @@ from typing import Any
 import click
 
 from holdfast.app import Summary
-from holdfast.cli import options
+from holdfast.cli import SOME_FAILED, options
 from holdfast.cli.loader import load
 from holdfast.cli.output import Facts, dated, print_json
 from holdfast.cli.progress import Watched
 from holdfast.cli.stopping import exit_code, say_stopping
 from holdfast.cli.summary import print_summary, read_failures
 from holdfast.model.durations import seconds
-
-SOME_FAILED = 3
 
 
 @click.command(short_help="Take every item through every stage, and end.")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from holdfast.adopt import claim
 from holdfast.cli.loop import find_loops, loop
 from holdfast.errors import DefinitionError
 from tests.adopt.tables import Jobs
+from tests.support.mother import Forked
+from tests.support.processes import STUCK_SECONDS, wait_for
 
 PROGRAM = """
 from holdfast.adopt import Loop
@@ -47,6 +52,61 @@ def test_a_loop_a_list_or_a_function_that_returns_them_is_run(program: str, jobs
     assert jobs.statuses() == {"completed": 3}
     assert links.statuses() == ({"queued": 2} if name == "pages" else {"completed": 2})
     assert "pages: claimed 3, completed 3" in done.output
+
+
+HANDLERS = """
+from holdfast import Permanent, RetryLater
+
+def handle(job):
+    if job.row["title"] == "broken":
+        raise Permanent("never")
+    return RetryLater("2h") if job.row["title"] == "later" else None
+
+pages.handler = links.handler = handle
+"""
+
+
+@pytest.mark.req("S7")
+@pytest.mark.parametrize(
+    ("titles", "code", "said"),
+    [
+        (["fine", "later"], 6, "pages: claimed 2, completed 1, released 1, left 1 (1 due later)"),
+        (["fine", "broken"], 3, "pages: claimed 2, completed 1, failed 1, errors: 1 × Permanent: never"),
+        (["broken", "later"], 6, "left 1 (1 due later), errors: 1 × Permanent: never"),
+    ],
+)
+@pytest.mark.parametrize("name", ["pages", "both"])
+def test_a_drain_that_leaves_rows_or_fails_some_says_so_with_its_exit_code(
+    program: str, jobs: Jobs, name: str, titles: list[str], code: int, said: str
+):
+    with Path(program).open("a") as more:
+        more.write(HANDLERS)
+    jobs.add(0, *({"title": title} for title in titles))
+    done = CliRunner().invoke(loop, [f"{program}:{name}", "--drain"], catch_exceptions=False)
+    assert done.exit_code == code
+    assert said in done.output
+
+
+@pytest.mark.fault(9)
+@pytest.mark.parametrize("name", ["pages", "both"])
+@pytest.mark.parametrize(("words", "code"), [(["--drain"], 128 + signal.SIGTERM), ([], 0)])
+def test_a_signal_is_the_end_of_a_loop_and_the_interruption_of_a_drain(
+    program: str, jobs: Jobs, name: str, words: list[str], code: int, tmp_path: Path
+):
+    jobs.add(1)
+    claim(jobs.engine, jobs.mapping)  # by somebody who is alive: a drain waits
+    said = tmp_path / "said"
+    with said.open("wb") as file:
+        process = Forked("holdfast.cli", ["loop", f"{program}:{name}", *words], os.environ, stdout=file)
+    try:
+        if words:
+            wait_for(lambda: "waiting for rows: 1 held by others" in said.read_text())
+        jobs.add(1)
+        wait_for(lambda: jobs.row(2).status == "completed")
+        process.terminate()
+        assert process.wait(STUCK_SECONDS) == code
+    finally:
+        process.kill()
 
 
 @pytest.mark.parametrize(

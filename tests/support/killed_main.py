@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from holdfast.app import Holdfast
 from holdfast.engine.legacy import import_legacy
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.store import open_store
+from holdfast.store.driver import Row
 from holdfast.store.legacy import OldTable
+from holdfast.store.statements import Statement
 from holdfast.testing import CRASH_VARIABLE, crash_from_environment
 from tests.sources.finder import Finder
 from tests.support.harness import App, handler
@@ -56,7 +60,36 @@ def look(url: str, folder: str, source: str) -> None:
     find.discoverer.one_pass()
 
 
-WORK = {"prune": prune, "import": import_, "look": look}
+def upgrade(url: str, nth: str) -> None:
+    """Bring the tables up to date, and be killed before the nth statement, or before the commit for 0. If there are fewer
+    statements, be killed right after the commit, and say so."""
+    store = open_store(url)
+    driver = store.connect()
+    run, commit, left = driver.run, driver.commit, int(nth)
+
+    def counted(statement: Statement, params: dict[str, Any]) -> list[Row]:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            _die()
+        return run(statement, params)
+
+    def committed() -> None:
+        if not int(nth):
+            _die()
+        commit()
+        print("committed", file=sys.stderr, flush=True)
+        _die()
+
+    driver.run, driver.commit = counted, committed  # type: ignore[method-assign]
+    store.upgrade()
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+WORK = {"prune": prune, "import": import_, "look": look, "upgrade": upgrade}
 
 
 def main() -> None:

@@ -1,0 +1,323 @@
+"""Today's code brings up to date a store that an earlier version has made, while a worker of that version goes on working.
+
+The earlier version is real: its code comes out of the history (`tools/old_version.py`), and runs in processes of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, schema
+from holdfast.store import Store, open_store
+from tests.support.killed_main import killed
+from tests.support.ledger import Ledger, Line
+from tests.support.population import (
+    ENDED,
+    HELD,
+    PRICE_MICROS,
+    REPORTED_MICROS,
+    UNTOUCHED,
+    is_open,
+    open_app,
+    seen,
+)
+from tests.support.processes import WorkerProcess
+from tests.support.schemas import Schemas, address
+from tests.support.waiting import wait_for
+from tools import old_version
+
+pytestmark = [pytest.mark.fault(70), pytest.mark.req("D8")]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Start = Callable[..., WorkerProcess]
+
+
+@pytest.fixture(scope="session")
+def old_code() -> Path:
+    try:
+        return old_version.old_code()
+    except old_version.NoHistory as error:
+        pytest.skip(f"NO TEST OF UPGRADES BESIDE AN OLD WORKER: {error}")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger")
+
+
+@pytest.fixture
+def run(url: str, ledger: Ledger) -> Callable[[str, Path], subprocess.CompletedProcess[str]]:
+    """Run the program of `tests/support/population.py` to its end, by the code in a folder."""
+
+    def run(what: str, code: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            old_version.command(what, url, ledger.path, code), env=old_version.environment(code), capture_output=True,
+            text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
+def before(run: Any, old_code: Path) -> dict[str, Any]:
+    """The old code has filled the store: what it sees in there."""
+    filled = run("fill", old_code)
+    assert filled.returncode == 0, filled.stderr
+    found: dict[str, Any] = json.loads(filled.stdout)
+    states = {state for item in found["items"].values() for _, state, _, _ in item["stages"]}
+    assert states == {
+        None, "pending", "retry_later", "in_progress", "done", "skipped", "failed", "exhausted", "cancelled",
+    }  # fmt: skip
+    assert found["items"].keys() >= {*ENDED, *HELD, *UNTOUCHED, "parent/first", "parent/slow", "shelf-1"}
+    assert found["items"]["die"]["memos"] == [["extract", "answer", "intended"]]
+    assert found["items"]["later"]["memos"] == [["extract", "answer", "done"]]
+    assert found["counts"]["books/proofread"] == {"done": 6, "pending": 1}, "a stage that was removed"
+    assert (found["paused"], found["wrong"]) == (["pages"], [])
+    return found
+
+
+@pytest.fixture
+def start(url: str, ledger: Ledger, tmp_path: Path) -> Iterator[Start]:
+    """Start a worker by the code in a folder, which first adds books."""
+    started: list[WorkerProcess] = []
+
+    def start(code: Path, books: list[dict[str, Any]]) -> WorkerProcess:
+        said = tmp_path / f"said-{len(started)}"
+        command = [*old_version.command("work", url, ledger.path, code), "--books", json.dumps(books)]
+        started.append(WorkerProcess.spawned(command, old_version.environment(code), said, url))
+        return started[-1]
+
+    yield start
+    for worker in started:
+        worker.kill()
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    """The tables as they are: opening them brings nothing up to date."""
+    store = open_store(url)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def up_to_date(database: str, request: pytest.FixtureRequest) -> Iterator[Store]:
+    """Another store, of today's schema, that was never anything else."""
+    if database == "sqlite":
+        store = open_store(f"sqlite:///{request.getfixturevalue('empty_file')}")
+        yield store
+        store.close()
+        return
+    schemas: Schemas = request.getfixturevalue("schemas")
+    name = schemas.take()
+    store = open_store(address(schemas.base, name))
+    yield store
+    store.close()
+    schemas.give_back(name)
+
+
+def ask(store: Store, text: str) -> list[tuple[Any, ...]]:
+    driver = store.connect()
+    driver.begin_read()
+    try:
+        return sorted((tuple(row) for row in driver.run(driver.dialect.render(text, text), {})), key=str)
+    finally:
+        driver.rollback()
+
+
+def execute(store: Store, text: str) -> None:
+    driver = store.connect()
+    driver.begin_bare()
+    driver.run(driver.dialect.render(text, text), {})
+    driver.commit()
+
+
+def shape(store: Store) -> list[tuple[Any, ...]]:
+    """Every table with its columns, and every index, constraint and view, as text."""
+    dialect = store.connect().dialect
+    if dialect.name == "sqlite":
+        return ask(store, "SELECT type, name, sql FROM sqlite_master")
+    name = dialect.schema_name
+    found = ask(store, "SELECT table_name, column_name, data_type, is_nullable, column_default "
+                       f"FROM information_schema.columns WHERE table_schema = '{name}'")  # fmt: skip
+    found += ask(store, f"SELECT indexdef FROM pg_indexes WHERE schemaname = '{name}'")
+    found += ask(store, f"SELECT viewname, definition FROM pg_views WHERE schemaname = '{name}'")
+    found += ask(store, "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint "
+                        f"WHERE connamespace = to_regnamespace('{name}')")  # fmt: skip
+    return [tuple(str(part).replace(name, "schema") for part in row) for row in found]
+
+
+def columns(store: Store) -> dict[str, list[str]]:
+    """Of every table."""
+    dialect = store.connect().dialect
+    text = (
+        "SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c "
+        "WHERE m.type = 'table' AND m.name LIKE 'holdfast!_%' ESCAPE '!'"
+        if dialect.name == "sqlite"
+        else f"SELECT 'holdfast_' || c.table_name, c.column_name FROM information_schema.columns c "
+        f"JOIN information_schema.tables t USING (table_schema, table_name) "
+        f"WHERE table_schema = '{dialect.schema_name}' AND table_type = 'BASE TABLE'"
+    )
+    found: dict[str, list[str]] = {}
+    for table, column in ask(store, text):
+        found.setdefault(table, []).append(column)
+    return found
+
+
+def rows(store: Store, tables: dict[str, list[str]]) -> dict[str, list[tuple[Any, ...]]]:
+    """What is in these columns."""
+    return {
+        table: ask(store, f"SELECT {', '.join(names)} FROM {table}")
+        for table, names in tables.items() if table != "holdfast_schema_version"
+    }  # fmt: skip
+
+
+def paid(store: Store) -> int:
+    [(amount,)] = ask(store, "SELECT CAST(SUM(amount) AS BIGINT) FROM holdfast_events WHERE event = 'cost'")
+    return int(amount)
+
+
+def kill_upgrades(store: Store, url: str) -> None:
+    """Have an upgrade killed before its commit, before its first statement, its second, its fourth and so on, and at last
+    right after its commit. Until then nothing has changed; after it, nothing that was there."""
+    kept, was = columns(store), shape(store)
+    there = rows(store, kept)
+    nth, said = 0, ""
+    while not said:
+        code, said = killed("upgrade", url, str(nth))
+        assert (code, said) in [(-signal.SIGKILL, ""), (-signal.SIGKILL, "committed\n")]
+        if not said:
+            assert shape(store) == was, f"killed before statement {nth}"
+        assert rows(store, kept) == there
+        nth = 2 * nth or 1
+
+
+def test_tables_that_are_made_by_a_killed_process_are_all_there_or_none(store, url, up_to_date):
+    kill_upgrades(store, url)
+    assert shape(store) == shape(up_to_date)
+    assert store.upgrade() == []
+
+
+def test_an_upgrade_that_is_killed_and_done_again_keeps_everything_that_was_there(
+    before, store, url, up_to_date, ledger
+):
+    assert store.schema_version() == old_version.SCHEMA
+    empty = {table for table, found in rows(store, columns(store)).items() if not found}
+    assert empty <= {"holdfast_clock"}, "a server has a clock of its own; every other table has something to lose"
+    spent = paid(store)
+    kill_upgrades(store, url)
+    assert shape(store) == shape(up_to_date)
+    with open_app(url, ledger) as app:
+        assert app.upgrade() == []
+        assert json.loads(json.dumps(seen(app))) == before
+        assert sum(row["amount"] for row in app.costs(["resource"])) == spent
+        assert app.check() == []
+
+
+def test_old_code_that_starts_on_a_newer_store_refuses_it_with_the_reason(run, old_code, store):
+    store.upgrade()
+    if schema.newest() == old_version.SCHEMA:
+        execute(store, "INSERT INTO holdfast_schema_version VALUES (5, 'newer', 0)")
+    refused = run("work", old_code)
+    assert refused.returncode != 0
+    assert f"has schema {store.schema_version()}, this holdfast knows {old_version.SCHEMA}: it " in refused.stderr
+    assert "it belongs to a newer holdfast; upgrade this one with pip" in refused.stderr
+
+
+def test_where_the_history_is_missing_the_script_says_so_and_has_an_exit_code_for_it(tmp_path, capsys):
+    assert (
+        old_version.main(["--store", f"sqlite:///{tmp_path}/store.db", "--commit", "0" * 40]) == old_version.NO_HISTORY
+    )
+    assert "commit 000000000000 is not in the history here" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_versions_work_side_by_side_and_the_new_one_takes_over(
+    before, store, url, ledger, start, old_code, tmp_path
+):
+    """An old worker goes on while the store is brought up to date beneath it and a new worker joins in. Nothing is lost,
+    done twice, or paid twice, also when the old one is killed in the end. What handlers wrote into the ledger decides."""
+    upgraded, dead = tmp_path / "upgraded", tmp_path / "dead"
+    first = [{"key": f"first-{n}"} for n in range(20)]
+    gated = [{"key": f"across-{n}", "until": str(upgraded), "children": {"a": "plain"}} for n in range(2)]
+    old = start(old_code, first + gated)
+    # The old worker has done some work, has more before it, and is in the middle of a paid stage.
+    wait(lambda: len(ends_of(old, ledger)) >= 10 and all(ledger.lines("paid", one["key"]) for one in gated), old)
+
+    store.upgrade()
+    at = max(line.at for line in ledger.lines())
+    upgraded.touch()
+    new = start(ROOT, [])
+    with open_app(url, ledger) as app:
+        app.resume("pages")
+        app.retry(pipeline="books", states=["failed", "exhausted", "cancelled", "retry_later"])
+        app.retry(pipeline="pages", states=["retry_later"])
+        numbers = itertools.count()
+
+        def add_books(n: int, **data: Any) -> None:
+            app.add("books", [{"key": f"more-{next(numbers)}", "children": {"a": "plain"}, **data} for _ in range(n)])
+
+        def both_have_worked() -> bool:
+            if not is_open(app):
+                add_books(10)
+            return all(len(ends_of(worker, ledger, since=at)) >= 10 for worker in (old, new))
+
+        wait(both_have_worked, old, new)
+
+        def old_is_in_the_middle() -> bool:
+            held = {line.key for line in ledger.lines("paid")} - {line.key for line in ledger.ends(stage="extract")}
+            if len(held) < 40:
+                add_books(4, until=str(dead))
+            return any(line.pid == old.pid and line.key in held for line in ledger.lines("paid"))
+
+        wait(old_is_in_the_middle, old, new)
+        assert "Traceback" not in old.said, old.said
+        old.kill()
+        dead.touch()
+        wait(lambda: not is_open(app), new)
+        assert app.check() == []
+        judge(app, ledger)
+    new.terminate()
+    assert new.wait() == 0, new.said
+    assert "Traceback" not in new.said, new.said
+
+
+def wait(fact: Callable[[], bool], *workers: WorkerProcess) -> None:
+    """Wait for a fact that takes all of these workers."""
+    try:
+        wait_for(lambda: fact() or not all(worker.is_alive for worker in workers), every=0.05)
+        assert all(worker.is_alive for worker in workers)
+    except AssertionError as error:
+        raise AssertionError("\n---\n".join([str(error), *(worker.said for worker in workers)])) from None
+
+
+def ends_of(worker: WorkerProcess, ledger: Ledger, since: float = 0.0) -> list[Line]:
+    return [line for line in ledger.lines("end") if line.pid == worker.pid and line.at > since]
+
+
+def judge(app: Holdfast, ledger: Ledger) -> None:
+    """Every stage of every item has ended once, and every answer was paid for and booked once. Only what a killed worker held
+    may have begun again, and a call was repeated only where the history says that it was in doubt."""
+    costs = {row["item"]: row["amount"] for row in app.costs(["item"])}
+    for key, item in seen(app)["items"].items():
+        again = Counter(stage for event, stage in item["history"] if event == "lease_expired")
+        doubts = sum(event == "in_doubt" for event, _ in item["history"])
+        assert item["status"] == "done", item
+        for stage, state, _, _ in item["stages"]:
+            ended = len(ledger.lines("end", key, stage))
+            assert state == "done" or (key, stage, state) == ("skip", "extract", "skipped")
+            assert 1 <= ended <= 1 + again[stage], f"{key} ended {stage} {ended} times: {item['history']}"
+        if key != "skip" and "extract" in (one[0] for one in item["stages"]):
+            assert 1 <= len(ledger.lines("paid", key)) <= 1 + doubts, f"{key}: {item['history']}"
+            # One answer, and what each attempt reports that was not killed; `later` was sent back by its first one.
+            assert costs[key] == PRICE_MICROS + REPORTED_MICROS * (2 if key == "later" else 1), key

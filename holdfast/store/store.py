@@ -23,7 +23,7 @@ from holdfast.store.driver import Begun, Driver, Limits, Listener
 from holdfast.store.enlist import engine_over
 from holdfast.store.statements import Statement, Statements
 from holdfast.store.transaction import Transaction
-from holdfast.store.write import AtOnce, Write
+from holdfast.store.write import CONFLICT_TRIES, AtOnce, Write
 
 T = TypeVar("T")
 
@@ -176,6 +176,16 @@ class Store:
 
     def upgrade(self) -> list[str]:
         """Bring the tables up to date, alone; return what was done."""
+        for again in range(CONFLICT_TRIES):
+            try:
+                return self._upgrade()
+            except StoreConflict:
+                # Writers queue behind an upgrade, readers do not: one that has a table and wants another may deadlock with it.
+                if again == CONFLICT_TRIES - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _upgrade(self) -> list[str]:
         driver = self.connect()
         done: list[str] = []
         try:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import Holdfast, Item, Pipeline, schema
 from holdfast.errors import StoreBroken
 from holdfast.model import codec
 from holdfast.store import Store, open_store
+from holdfast.store.postgres_address import read_url
 from holdfast.worker import Settings
 from tests.support.together import at_once
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.req("D8")
 
@@ -178,6 +182,24 @@ def test_two_who_upgrade_at_once_do_it_once(old, url):
     before = content(old)
     assert sorted(at_once(upgrade, upgrade)) == [[], LATER]
     assert content(old) == before
+
+
+def test_an_upgrade_that_a_reader_is_in_the_way_of_is_done_again(old, url, database):
+    """The reader has one table and waits for another, the upgrade the other way round. PostgreSQL ends the upgrade, which has
+    waited longer."""
+    if database == "sqlite":
+        pytest.skip("readers of a SQLite file are in nobody's way")
+    conninfo, schema_name, _ = read_url(url)
+    other = open_store(url)
+    with psycopg.connect(conninfo) as reader, ThreadPoolExecutor(1) as pool:
+        reader.execute(f"SELECT COUNT(*) FROM {schema_name}.stages")
+        upgrade = pool.submit(other.upgrade)
+        waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = to_regclass(%s)"
+        wait_for(lambda: reader.execute(waits, [f"{schema_name}.stages"]).fetchone())
+        reader.execute(f"SELECT COUNT(*) FROM {schema_name}.outcomes")
+        reader.rollback()
+        assert upgrade.result() == LATER
+    other.close()
 
 
 def test_old_rows_are_read_like_new_ones(app):

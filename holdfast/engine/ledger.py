@@ -51,7 +51,7 @@ def enter(tx: Transaction, new: Sequence[NewCall]) -> dict[Place, int]:
         if one.resource is not None and resource != one.resource:
             tx.record(
                 "unknown_resource", pipeline=row.pipeline, item=one.item, stage=row.id,
-                named=one.resource, counted_for=resource or f"stage {row.name}",
+                resource=one.resource, counted_for=resource or f"stage {row.name}",
             )  # fmt: skip
         facts = one.facts
         calls.append(

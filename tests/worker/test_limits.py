@@ -548,3 +548,50 @@ def test_a_worker_runs_no_statement_of_limits_for_a_stage_without_a_resource(run
     with statements() as count, run.serving(pipeline, stages=("p/a", "p/b")) as (_, ran):
         wait_for(lambda: is_done(ran, 200, "b"))
     assert count["claim"] and not STATEMENTS & count.keys()
+
+
+# A name that nobody defined --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("J14")
+@pytest.mark.parametrize("kind", ["thread", "loop", "process"])
+def test_a_payment_that_names_an_unknown_resource_counts_for_what_its_stage_uses_and_an_event_says_so(run: LimitedBench, kind):
+    """The money is spent: it must not slip past the budget because of a typo."""
+    pipeline = Pipeline("p", resources={"api": {"budget": "10.00"}})
+
+    def work(item: Item, ctx: Context) -> None:
+        ctx.cost("0.10", resource="apy")
+
+    stage(pipeline, kind, work, name="work", resource="api")
+    ran = run(pipeline, ["page"])
+    assert limit(ran.app)["spent"] == 100_000
+    assert [one["name"] for one in ran.app.limits()] == ["api"]
+    [event] = ran.events("unknown_resource", "page")
+    assert (event["stage"], event["resource"]) == ("work", "apy")
+
+
+@pytest.mark.req("J14", "V4")
+def test_a_paid_call_that_names_an_unknown_resource_is_recorded_and_counts_for_what_its_stage_uses(run: LimitedBench):
+    pipeline = Pipeline("p", resources={"api": {"budget": "10.00"}})
+    made: list[str] = []
+
+    def work(item: Item, ctx: Context) -> Any:
+        return ctx.once("call", lambda: made.append(item.key) or "answer", cost="0.40", resource="apy")
+
+    stage(pipeline, "thread", work, name="work", resource="api")
+    ran = run(pipeline, ["page"])
+    assert (ran.result("page", "work"), made) == ("answer", ["page"])
+    assert limit(ran.app)["spent"] == 400_000
+    assert sum(one["costs"] for one in ran.app.costs()) == 400_000
+    [event] = ran.events("unknown_resource", "page")
+    assert (event["stage"], event["resource"]) == ("work", "apy")
+
+
+@pytest.mark.req("J14")
+def test_a_payment_that_names_an_unknown_resource_in_a_stage_without_one_is_kept_under_the_stage(run: LimitedBench):
+    pipeline = Pipeline("p", tuning={"stages": {"work": {"budget": "10.00"}}})
+    stage(pipeline, "thread", lambda item, ctx: ctx.cost("0.10", resource="apy"), name="work")
+    ran = run(pipeline, ["page"])
+    assert [(one["stage"], one["costs"]) for one in ran.app.costs(["stage"])] == [("work", 100_000)]
+    assert [(one["resource"], one["costs"]) for one in ran.app.costs(["resource"])] == [(None, 100_000)]
+    assert len(ran.events("unknown_resource", "page")) == 1

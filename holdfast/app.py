@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -100,6 +101,10 @@ class Holdfast:
         self._ready = False
         #: Whether the tables are this program's own doing.
         self._is_new = False
+        #: Questions have a connection and a lock of their own: they need no right to write, and wait for no act.
+        self._reader = self._store.reader()
+        self._asking = threading.Lock()
+        self._readable = False
         self._registered = False
         #: Whether the newest `add` found nothing but new items: then so will the next one.
         self._last_was_new = False
@@ -125,8 +130,8 @@ class Holdfast:
 
     def schema_version(self) -> int:
         """The version of the tables that are there, 0 for none; makes none."""
-        with self._lock:
-            return self._store.schema_version()
+        with self._asking:
+            return self._reader.schema_version()
 
     def upgrade(self) -> list[str]:
         """Make or update the tables; return the migrations that were applied."""
@@ -169,6 +174,9 @@ class Holdfast:
             return self.store.write(partial(declare, said=said), exclusive=True)
 
     def close(self) -> None:
+        # The writer last: it then leaves one file behind, without a log.
+        with self._asking:
+            self._reader.close()
         with self._lock:
             self._store.close()
 
@@ -307,15 +315,14 @@ class Holdfast:
 
     def check(self) -> list[str]:
         """What must never be, and is; an empty list if all is well."""
-        with self._lock:
-            integrity = self.store.integrity()
-            return self._read(reads.check) if integrity == "ok" else [f"the database is damaged: {integrity}"]
+        with self._scan() as store:
+            integrity = store.integrity()
+            return store.read(reads.check) if integrity == "ok" else [f"the database is damaged: {integrity}"]
 
     def doctor(self) -> dict[str, Any]:
         """Facts about the database and the workers, for a person who looks for trouble."""
-        with self._lock:
-            facts = self.store.facts()
-            return {"store": facts, "schema": self.store.schema_version(), "workers": self.workers()}
+        with self._scan() as store:
+            return {"store": store.facts(), "schema": store.schema_version(), "workers": store.read(reads.workers)}
 
     def costs(
         self, by: Sequence[str] = ("pipeline", "stage"), *, pipeline: str | None = None, since: int | None = None
@@ -332,9 +339,10 @@ class Holdfast:
 
     def plan(self, pipeline: str, *, stage: str | None = None, key: str | None = None) -> list[stale.StageForecast]:
         """What a `reprocess` of all that is stale would do, cost and take, from recorded history."""
-        with self._lock:
-            self.register()
-            return stale.plan(self.store, pipeline, stage=stage, key=key)
+        with self._scan() as store:
+            if not store.read(self._is_known):
+                self.register()
+            return stale.plan(store, pipeline, stage=stage, key=key)
 
     # A person's acts ----------------------------------------------------------------------------------------------
 
@@ -450,8 +458,34 @@ class Holdfast:
         return count
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
-        with self._lock:
-            return self.store.read(work, patience_seconds=5.0)
+        self._require_tables()
+        with self._asking:
+            return self._reader.read(work, patience_seconds=5.0)
+
+    @contextmanager
+    def _scan(self) -> Iterator[Store]:
+        """A connection for a question that reads much: other questions do not wait for it."""
+        self._require_tables()
+        store = self._reader.another()
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def _require_tables(self) -> None:
+        """Refuse tables that do not fit this code. Who opened the store to ask does not bring them up to date."""
+        if self._readable:
+            return
+        if self._create and self.schema_version() < schema.newest():
+            with self._lock:
+                self.store  # noqa: B018 - makes the tables
+        with self._asking:
+            self._reader.require_schema()
+        self._readable = True
+
+    def _is_known(self, tx: Transaction) -> bool:
+        """Whether registering would change nothing."""
+        return all(is_registered(tx, spec) for spec in self.pipelines) and is_declared(tx, self._said)
 
 
 def _register(tx: Transaction, specs: Sequence[PipelineSpec], said: Declared) -> dict[str, Registered]:

@@ -77,6 +77,10 @@ class Driver(Protocol):
 
     def begin_read(self) -> Begun: ...
 
+    def check_read(self) -> None:
+        """Raise StoreConflict if what was read since `begin_read` may not be one consistent view of the database."""
+        ...
+
     def over(self, raw: Any) -> Driver:
         """A driver that speaks over the caller's connection, and leaves its transaction to the caller."""
         ...

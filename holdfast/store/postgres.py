@@ -114,6 +114,9 @@ class Postgres(Forkable):
         [_, [(now, *_)]] = self._together([(begin, None), (f"SELECT {NOW}, {_PINNED_READS}", {})])
         return self._begun(now, -1, True)
 
+    def check_read(self) -> None:
+        """The server's snapshots are consistent."""
+
     @property
     def _generation(self) -> str:
         return f"(SELECT COALESCE(SUM(generation), 0)::bigint FROM {self.dialect.schema}.pipelines)"

@@ -12,7 +12,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast.clock import Clock, HostClock
 from holdfast.errors import StoreBroken, StoreConflict, StoreError, UsageError
-from holdfast.store.driver import MARKING, Begun, Forkable, Mark, Row, quietly
+from holdfast.store.driver import MARKING, Begun, Driver, Forkable, Mark, Row, quietly
 from holdfast.store.sqlite_dialect import SQLiteDialect
 from holdfast.store.sqlite_files import (
     check_place,
@@ -57,9 +57,9 @@ _from_json = msgspec.json.Decoder().decode
 class SQLite(Forkable):
     """A connection to one SQLite file."""
 
-    def __init__(self, path: Path, clock: Clock, *, create: bool) -> None:
-        _refuse_inherited(path)
-        super().__init__()
+    def _set_up(self, path: Path, clock: Clock) -> None:
+        """All but the connection."""
+        Forkable.__init__(self)
         self.path = path
         self.dialect = SQLiteDialect()
         self._marking = self.dialect.render("marking", MARKING)
@@ -73,11 +73,15 @@ class SQLite(Forkable):
         #: Made with the commit, unless it was at the beginning.
         self._mark: Mark | None = None
         self._conn: sqlite3.Connection | None = None
+
+    def __init__(self, path: Path, clock: Clock, *, create: bool) -> None:
+        refuse_inherited(path)
+        self._set_up(path, clock)
         check_place(path)
         watch(self)
         try:
             # Only SQLite ever opens the file: to close any other descriptor of it would drop this process's locks.
-            self._conn = connect(path, create)
+            self._conn = connect(path, "mode=rwc" if create else "mode=rw")
             self._identity = identity_of(path)
             self._mode = self._run("PRAGMA journal_mode", {})[0][0]
             self._queue = open_queue(path)
@@ -88,14 +92,17 @@ class SQLite(Forkable):
             raise
 
     @classmethod
-    def store(cls, url: str, *, create: bool, clock: Clock | None) -> Store:
+    def store(cls, url: str, *, create: bool, clock: Clock | None, reader: Callable[[Path, Clock], Driver]) -> Store:
         path = file_of(url)
         if not create and not path.exists():
             raise StoreBroken(f"{path} does not exist: add items to make it, or name another with --store")
         if create and not path.exists():
             # Made here and nowhere else: a connection that is made anew later must find the file.
             cls(path, clock or HostClock(), create=True).close()
-        return Store(lambda _: cls(path, clock or HostClock(), create=False), str(path))
+        return Store(
+            lambda _: cls(path, clock or HostClock(), create=False), str(path),
+            connect_to_read=lambda _: reader(path, clock or HostClock()),
+        )  # fmt: skip
 
     # Transactions -------------------------------------------------------------------------------------------------
 
@@ -117,6 +124,9 @@ class SQLite(Forkable):
         self._run("BEGIN", {})
         return Begun(self._clock.now(), self._clock.steady(), -1, True, self._clock.elapsed())
 
+    def check_read(self) -> None:
+        """SQLite's own locks keep what is read in place."""
+
     def _generation(self) -> int:
         [(generation,)] = self._run("SELECT COALESCE(SUM(generation), 0) FROM holdfast_pipelines", {})
         return int(generation)
@@ -132,15 +142,8 @@ class SQLite(Forkable):
                 f"the connection to {self.path} commits each statement by itself: begin a transaction first"
             )
         guest = SQLite.__new__(SQLite)
-        Forkable.__init__(guest)
-        guest.path, guest.dialect, guest.clock_name, guest._clock = (
-            self.path,
-            self.dialect,
-            self.clock_name,
-            self._clock,
-        )
-        guest._steps, guest._description, guest._queue, guest._conn = {}, (), -1, raw
-        guest._identity, guest._waiting_since, guest._reported_at = self._identity, 0.0, 0.0
+        guest._set_up(self.path, self._clock)
+        guest._conn, guest._identity = raw, self._identity
         return guest
 
     def begin_within(self) -> Begun:
@@ -267,10 +270,13 @@ class SQLite(Forkable):
             "file_system": file_system(self.path),
             "bytes": size,
             "wal_bytes": wal.stat().st_size if wal.exists() else 0,
-            "journal_mode": self._run("PRAGMA journal_mode", {})[0][0],
+            "journal_mode": self._journal_mode(),
             "synchronous": "full" if self._run("PRAGMA synchronous", {})[0][0] == 2 else "not full",
             "integrity": self.integrity() if size <= LOOKED_THROUGH_BYTES else "unchecked",
         }
+
+    def _journal_mode(self) -> str:
+        return str(self._run("PRAGMA journal_mode", {})[0][0])
 
     def look(self, now: float) -> None:
         since = self._waiting_since
@@ -332,7 +338,7 @@ class SQLite(Forkable):
             raise told from error
 
     def _replaced(self) -> StoreBroken | None:
-        if self._conn is None or identity_of(self.path) == self._identity:
+        if identity_of(self.path) == self._identity:
             return None
         return StoreBroken(f"{self.path} was removed or replaced while it was in use: nothing more is written to it")
 
@@ -372,7 +378,7 @@ def _written_often(statement: Statement, rows: int) -> str:
     return statement.text.replace(statement.row, ", ".join([statement.row] * rows))
 
 
-def _refuse_inherited(path: Path) -> None:
+def refuse_inherited(path: Path) -> None:
     """SQLite keeps its locks per process, and believes what it inherited: a forked child that opens the file its parent
     has open would lose what it writes."""
     for one in Forkable.inherited():

@@ -28,8 +28,11 @@ def file_of(url: str) -> Path:
     if not rest.startswith("/") or "?" in rest or rest in ("/", "/:memory:"):
         raise UsageError(f"store {url!r}: write sqlite:///file.db, or sqlite:////folder/file.db for an absolute path")
     path = Path(os.path.realpath(unquote(rest[1:])))
-    if path.is_dir():
-        raise StoreBroken(f"{path} is a folder, not a database file")
+    try:
+        if path.is_dir():
+            raise StoreBroken(f"{path} is a folder, not a database file")
+    except PermissionError:
+        raise StoreBroken(f"{path} cannot be reached: you need the right to enter its folder") from None
     return path
 
 
@@ -52,11 +55,11 @@ def open_queue(path: Path) -> int:
         ) from None
 
 
-def connect(path: Path, create: bool) -> sqlite3.Connection:
-    mode = "rwc" if create else "rw"
+def connect(path: Path, how: str) -> sqlite3.Connection:
+    """Open the file; `how` is the query of SQLite's URI, such as `mode=rw`."""
     try:
         return sqlite3.connect(
-            f"file:{quote(str(path))}?mode={mode}",
+            f"file:{quote(str(path))}?{how}",
             uri=True,
             isolation_level=None,
             check_same_thread=False,

@@ -29,7 +29,7 @@ class FileNews:
     OFTEN_SECONDS = 0.002
 
     def __init__(self, path: Path) -> None:
-        self._conn = connect(path, create=False)
+        self._conn = connect(path, "mode=rw")
         self._touches = Touches.of(Path(f"{path}-writer"))
         try:
             self._seen = self._read()

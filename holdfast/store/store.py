@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, TypeVar
 
 from holdfast import schema
@@ -29,6 +30,8 @@ T = TypeVar("T")
 
 #: How long a plain call waits for a database that is not there.
 PATIENCE_SECONDS = 30.0
+#: How often a call that loses races is made, however little time it has.
+RACES = 4
 
 
 _NO_TIME = Begun(0, 0, -1, True)
@@ -42,12 +45,16 @@ def new_identity() -> int:
 class Store:
     """A database with holdfast's tables, through one connection that is opened when it is first needed."""
 
-    def __init__(self, connect: Callable[[Limits], Driver], where: str, limits: Limits | None = None) -> None:
+    def __init__(
+        self, connect: Callable[[Limits], Driver], where: str, limits: Limits | None = None,
+        *, connect_to_read: Callable[[Limits], Driver] | None = None,
+    ) -> None:  # fmt: skip
         self.where = where
         self.writer = new_identity()
         #: Free for the engine: what it has read and may keep as long as the generation stands.
         self.cache: dict[str, Any] = {}
         self._connect = connect
+        self._connect_to_read = connect_to_read or connect
         self.limits = limits or Limits()
         self._driver: Driver | None = None
         self._seq = 0
@@ -75,7 +82,11 @@ class Store:
 
     def another(self, limits: Limits | None = None) -> Store:
         """A second connection to the same database, with limits of its own."""
-        return Store(self._connect, self.where, limits)
+        return Store(self._connect, self.where, limits, connect_to_read=self._connect_to_read)
+
+    def reader(self) -> Store:
+        """A connection to the same database that needs no right to write, and is good for reading alone."""
+        return Store(self._connect_to_read, self.where)
 
     def next_seq(self) -> int:
         self._seq += 1
@@ -102,11 +113,19 @@ class Store:
 
     def read(self, work: Callable[[Transaction], T], *, patience_seconds: float = PATIENCE_SECONDS) -> T:
         """Run the work on one unchanging view of the database."""
+        return self._view(lambda driver, begun: work(Transaction(self, begun, 0)), patience_seconds)
 
+    def _view(self, ask: Callable[[Driver, Begun], T], patience_seconds: float = 0.0) -> T:
         def once() -> T:
             driver = self.connect()
             try:
-                return work(Transaction(self, driver.begin_read(), 0))
+                answer = ask(driver, driver.begin_read())
+            except Exception:
+                driver.check_read()  # an error that comes from an inconsistent view is none
+                raise
+            else:
+                driver.check_read()
+                return answer
             finally:
                 driver.rollback()
 
@@ -141,10 +160,10 @@ class Store:
         return self.connect().listener()
 
     def facts(self) -> dict[str, Any]:
-        return self.connect().facts()
+        return self._view(lambda driver, _: driver.facts())
 
     def integrity(self) -> str:
-        return self.connect().integrity()
+        return self._view(lambda driver, _: driver.integrity())
 
     def close(self) -> None:
         if self._driver is not None:
@@ -154,25 +173,22 @@ class Store:
     def _patiently(self, once: Callable[[], T], patience_seconds: float) -> T:
         give_up_at = time.monotonic() + patience_seconds
         pause = 0.01
-        while True:
+        for tries in count(1):
             try:
                 return once()
-            except (StoreUnavailable, StoreConflict):
-                if time.monotonic() + pause > give_up_at:
+            except (StoreUnavailable, StoreConflict) as error:
+                lost_a_race = isinstance(error, StoreConflict) and tries < RACES
+                if time.monotonic() + pause > give_up_at and not lost_a_race:
                     raise
             time.sleep(pause)
             pause = min(pause * 2, 1.0)
+        raise AssertionError("unreachable")
 
     # Schema -------------------------------------------------------------------------------------------------------
 
     def schema_version(self) -> int:
         """The version of the tables that are there; 0 for none."""
-        driver = self.connect()
-        try:
-            driver.begin_read()
-            return _version(driver)
-        finally:
-            driver.rollback()
+        return self._view(lambda driver, _: _version(driver))
 
     def upgrade(self) -> list[str]:
         """Bring the tables up to date, alone; return what was done."""
@@ -229,8 +245,9 @@ def open_store(url: str, *, create: bool = True, clock: Clock | None = None) -> 
     """Open the store that a URL names. `create` may make a new SQLite file; nothing else ever does."""
     if url.startswith("sqlite://"):
         from holdfast.store.sqlite import SQLite
+        from holdfast.store.sqlite_reader import SQLiteReader
 
-        return SQLite.store(url, create=create, clock=clock)
+        return SQLite.store(url, create=create, clock=clock, reader=SQLiteReader)
     if url.startswith(("postgresql://", "postgres://")):
         from holdfast.store.postgres import Postgres
 

@@ -70,7 +70,7 @@ def doctor(store: str | None, as_json: bool) -> None:
         )
     else:
         for name, value in {**here, **facts["store"], "holdfast schema": facts["schema"]}.items():
-            click.echo(f"{name.replace('_', ' ')}: {printable(value)}")
+            click.echo(f"{name.replace('_', ' ')}: {'unknown' if value is None else printable(value)}")
         silent = [one for one in facts["workers"] if not one["alive"]]
         click.echo(f"workers: {len(facts['workers']) - len(silent)} alive, {len(silent)} silent")
         if silent:

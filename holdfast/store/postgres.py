@@ -292,17 +292,20 @@ class Postgres(Forkable):
             "TimeZone",
         ]
         settings = {name.lower(): self.run_text(f"SHOW {name}")[0][0] for name in names}
-        oldest = self.run_text(
-            "SELECT COALESCE(EXTRACT(epoch FROM now() - MIN(xact_start)), 0)::float8 FROM pg_stat_activity "
-            "WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid() AND datname = current_database()"
-        )[0][0]
+        # The server hides what sessions of other roles do from a role that is not a member of pg_read_all_stats.
+        [(oldest, hidden)] = self.run_text(
+            "SELECT EXTRACT(epoch FROM now() - MIN(xact_start))::float8, "
+            "COUNT(*) FILTER (WHERE query = '<insufficient privilege>') "
+            "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
+        )
         return {
             "database": "postgresql",
             "where": self._where,
             "schema": self.dialect.schema,
             "driver": psycopg.__version__,
             **settings,
-            "oldest_transaction_seconds": round(oldest, 1),
+            "oldest_transaction_seconds": None if oldest is None and hidden else round(oldest or 0.0, 1),
+            "hidden_sessions": hidden,
         }
 
     def look(self, now: float) -> None:

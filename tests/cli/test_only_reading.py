@@ -288,6 +288,11 @@ def test_a_role_that_may_only_read_the_tables_gets_every_answer(cli: Any, books:
             answer = reader.json(*question)
             if question != ["doctor"]:
                 assert answer == cli.json(*question), question
+        doctor = reader.json("doctor")["store"]
+        # The connection of this test is another role's: whether it has a transaction open, the reader cannot see.
+        assert doctor["hidden_sessions"] > 0
+        assert doctor["oldest_transaction_seconds"] is None
+        assert "oldest transaction seconds: unknown" in reader("doctor").stdout
     assert "permission denied" in reader("retry", "--all", code=5).stderr
 
 

@@ -233,7 +233,7 @@ def _as_event(call: Facts, known: Layout) -> Facts:
 
 def _insert_by_time(told: list[Facts], one: Facts) -> None:
     place = len(told)
-    while place > 1 and told[place - 1]["at"] > one["at"]:
+    while place > 1 and told[place - 1]["at"] >= one["at"]:
         place -= 1
     told.insert(place, one)
 

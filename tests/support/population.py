@@ -81,8 +81,8 @@ def pipelines(ledger: Ledger, *, acts: bool = False, proofread: bool = False) ->
             ledger.append("end", item.key, "extract", ctx.attempt)
             return Skip("an empty book")
         answer = ctx.once("answer", ask, item.key, act, cost=PRICE, resource="model")
-        ctx.cost("0.01", pages=12)
-        ctx.cost("0.02", resource="model", tokens=500)
+        ctx.cost("0.01")
+        ctx.cost("0.02", resource="model")
         if act == "later":
             # The answer is recorded, the stage is not finished.
             return RetryLater(after=86_400)

@@ -17,7 +17,7 @@ from holdfast.engine.follow import parents_may_go_on
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.register import layout
 from holdfast.model.decide import after_death
-from holdfast.model.states import Alone, State
+from holdfast.model.states import State
 from holdfast.store import Transaction
 
 CHUNK = 100
@@ -42,19 +42,19 @@ def bury_gone(tx: Transaction, host: str, me: int, is_alive: Callable[[str], boo
 
 
 def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
-    """Free leases without a living worker. The lost attempt counts; the last one leaves the stage exhausted."""
+    """Free leases without a living worker, up to `most` of them; those of work in isolation all at once, because whether
+    their worker held other work is seen only until that is freed."""
     known = layout(tx)
     if known.resources:
         # Before the leases, as those who end their work do it.
         hold_resources(tx, [stage for (stage,) in tx.run("free_stages")])
     rows = tx.run("free_leases", most=most)
-    crowded = _crowded(tx, rows)
     waiting: list[tuple[Any, ...]] = []
     exhausted = 0
-    for id_, item, stage, worker, attempt, alone, rerun, since in rows:
+    for id_, item, stage, worker, attempt, alone, rerun, since, company in rows:
         row = known.stages[stage]
         tx.count(stage, State.IN_PROGRESS, -1)
-        then = after_death(attempt, row.max_attempts, alone, company=worker in crowded)
+        then = after_death(attempt, row.max_attempts, alone, bool(company))
         error = f"the worker that ran attempt {attempt} died"
         tx.record(
             "lease_expired", pipeline=row.pipeline, item=item, stage=stage, lease=id_, worker=worker, attempt=attempt
@@ -74,16 +74,6 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
     if waiting:
         tx.tell_idle_workers(*{row[1] for row in waiting})
     return Reaped(len(rows), exhausted)
-
-
-def _crowded(tx: Transaction, rows: list[tuple[Any, ...]]) -> set[int]:
-    """Dead workers that held, beside work in isolation, other work that may have killed them. Isolated work is freed
-    first, so what else its worker held is among these rows or still in the table."""
-    isolated = {worker for _, _, _, worker, _, alone, *_ in rows if alone >= Alone.ISOLATED}
-    if not isolated:
-        return set()
-    here = {worker for _, _, _, worker, _, alone, *_ in rows if alone < Alone.ISOLATED}
-    return (here & isolated) | {row[0] for row in tx.run("workers_with_company", workers=sorted(isolated))}
 
 
 def _recorded(tx: Transaction, rows: list[tuple[Any, ...]], why: str) -> list[tuple[int, str]]:

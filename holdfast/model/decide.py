@@ -25,23 +25,24 @@ def after_failure(attempt: int, most: int, alone: int, company: int) -> Next:
     return Next(State.RETRY_LATER, attempt, alone)
 
 
-#: Workers may die this often over work in a process of its own before that counts as the work's fault: while they held
-#: nothing else that could have killed them, and while they did.
+#: So many workers must die while they hold one item, in a process of its own, and nothing else, before that counts as the
+#: item's fault: a person or the system may kill a worker, too.
 DEATHS_IN_ISOLATION = 3
-DEATHS_IN_COMPANY = 20
 
 
-def after_death(attempt: int, most: int, alone: int, company: bool = False) -> Next:
-    """The worker died. The attempt counts, but it does not use up the last one: what the worker held comes back to run
-    in a process of its own, where only its own death counts to the full, so that a killer cannot exhaust its neighbours.
+def after_death(attempt: int, most: int, alone: int, company: bool) -> Next:
+    """The worker died; `company` says whether it held other work, too.
 
-    Work in isolation does not take its worker along: if the worker held other work too (`company`), the attempt is given
-    back. If workers die over it all the same, again and again (it may exhaust the memory of the machine), it ends too;
-    `alone` counts these deaths.
+    The attempt counts, but it is not the last one: what the worker held comes back to run in a process of its own, where a
+    killer ends only itself. Work that ran there did not take its worker along, as a rule. So if the worker held anything
+    else, the attempt is given back, however often that happens. After many such deaths the item gets a worker to itself
+    for one attempt at a time; only workers that die then can exhaust it (it may use up the memory of the machine).
     """
     if alone < Alone.ISOLATED:
         return Next(State.PENDING, min(attempt, most - 1), Alone.ISOLATED)
-    deaths = alone - Alone.ISOLATED + 1
-    if deaths >= DEATHS_IN_COMPANY or (attempt >= most and deaths >= DEATHS_IN_ISOLATION and not company):
+    if company:
+        return Next(State.PENDING, attempt - 1, alone if alone >= Alone.SOLITARY else alone + 1)
+    deaths = max(alone - Alone.SOLITARY, 0) + 1
+    if attempt >= most and deaths >= DEATHS_IN_ISOLATION:
         return Next(State.EXHAUSTED, attempt, alone)
-    return Next(State.PENDING, attempt - 1 if company else min(attempt, most - 1), alone + 1)
+    return Next(State.PENDING, min(attempt, most - 1), Alone.SOLITARY + deaths)

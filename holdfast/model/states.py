@@ -49,7 +49,9 @@ class Alone(IntEnum):
     TOGETHER = 0  # beside any others
     SINGLE = 1  # in a batch of one: the batch it was part of failed, and nobody knows which item was to blame
     ISOLATED = 2  # in a process of its own: the worker that held it died, and nobody knows which item was to blame
-    # Beyond: in a process of its own, and so many more workers have died over it.
+    # From there, one more for each worker that died while it held this and other work.
+    SOLITARY = 22  # in a process of its own, while the worker holds nothing else: that is how to find out
+    # From there, one more for each worker that died while it held nothing else.
 
 
 class Rerun(IntEnum):

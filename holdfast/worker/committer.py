@@ -142,6 +142,18 @@ class Committer:
                 self._inbox.give([Finished(lease, State.PENDING, error=reason) for lease in call.leases])
         self._inbox.ring()
 
+    def set_aside(self, calls: list[Call]) -> list[Call]:
+        """The calls of these that may start now. One that needs this worker to itself starts later, from here; others of its
+        kind are handed back."""
+        start, back = self._orders.set_aside(calls)
+        if back:
+            self.hand_back(back, "it runs while its worker holds nothing else")
+        return start
+
+    def withdraw(self) -> list[Call]:
+        """What is in hand and waits here to be started."""
+        return self._orders.set_aside_now()
+
     def news(self, stages: Collection[int] = ()) -> None:
         """There may be something to claim: in these stages, if any are named."""
         if stages:
@@ -239,6 +251,8 @@ class Committer:
 
     def _next_orders(self, batch: Sequence[Finished], by_thread: bool) -> list[Order]:
         """How many items of which stages to claim, in the transaction that ends these."""
+        if solitary := self._orders.solitary_now():
+            self._start_calls(solitary)
         if not self._claiming:
             return []
         if self._told:
@@ -317,7 +331,8 @@ class Committer:
                 raise
 
     def _cycle(self, tx: Transaction, finished: list[Finished], orders: Sequence[Order]) -> Cycle:
-        return self._cycles.run(tx, self._pulse.identity.id, finished, orders, goes_on=self._claiming)
+        goes_on = self._claiming and not self._orders.is_solitary
+        return self._cycles.run(tx, self._pulse.identity.id, finished, orders, goes_on=goes_on)
 
     def _commit(
         self, work: Callable[[Transaction], T], exclusive: bool = False, at_once: AtOnce[T] | None = None

@@ -22,7 +22,8 @@ from holdfast.model.item import Item
 from holdfast.model.layout import Layout
 from holdfast.model.money import micros
 from holdfast.model.stage import StageSpec
-from holdfast.worker.call import Offer
+from holdfast.model.states import Alone
+from holdfast.worker.call import Call, Offer
 from holdfast.worker.hand import Hand
 
 #: Items that are weighed before a claim, at most, and how long that may take.
@@ -69,6 +70,11 @@ class Orders:
         self._dry: set[int] = set()
         #: Stages whose resources allow nothing before a time; and whether something else may allow it earlier.
         self._resting: dict[int, tuple[float, bool]] = {}
+        #: A call that needs this worker to itself. Nothing is claimed until it has ended; it starts when all else has.
+        self._solitary: Call | None = None
+        self._waits = False
+        #: What ran last needed the worker to itself, and so may what comes next: claim one item to see.
+        self._one_by_one = False
 
     @property
     def dry(self) -> set[int]:
@@ -79,11 +85,13 @@ class Orders:
         self._resting = {stage: rest for stage, rest in self._resting.items() if not rest[1]}
 
     def wake_at(self) -> float:
+        if self._solitary is not None:
+            return float("inf")
         return min((until for until, _ in self._resting.values()), default=float("inf"))
 
     def next(self, known: Layout | None, now: float, ending: Mapping[int, int]) -> list[Order]:
         """What to claim now, in the transaction that ends so many leases of these stages."""
-        if len(self._dry) == len(self._offer):
+        if self._solitary is not None or len(self._dry) == len(self._offer):
             return []
         orders: list[Order] = []
         freed = sum(n for stage, n in ending.items() if not self._goes_on(stage, known))
@@ -101,7 +109,45 @@ class Orders:
                 if room > 0:
                     estimate = spec.estimate if isinstance(spec.estimate, int) else 0
                     orders.append(Order(stage, room, Weight(estimate) if limited else None))
+        if self._one_by_one and orders:
+            self._one_by_one = False
+            return [orders[0]._replace(room=1)]
         return orders
+
+    # Work that needs the worker to itself ---------------------------------------------------------------------------
+
+    @property
+    def is_solitary(self) -> bool:
+        """Whether such work is in hand: nothing else may be taken, nor go on to its next stage."""
+        return self._solitary is not None
+
+    def set_aside(self, calls: list[Call]) -> tuple[list[Call], list[Call]]:
+        """The calls of these that may start now, and those that must be handed back. Of those that need the worker to
+        itself one is kept until nothing else is in hand; as long as more are held here, it is not alone."""
+        solitary = [call for call in calls if call.leases[0].alone >= Alone.SOLITARY and call is not self._solitary]
+        if not solitary:
+            return calls, []
+        start = [call for call in calls if call not in solitary]
+        if self._solitary is None:
+            self._solitary, self._waits = solitary.pop(0), True
+        return start, solitary
+
+    def set_aside_now(self) -> list[Call]:
+        """The call that waits to have the worker to itself, if there is one."""
+        call = self._solitary
+        return [call] if call is not None and self._waits else []
+
+    def solitary_now(self) -> list[Call]:
+        """The call that may start now, because nothing else is in hand. Once it has ended, claims go on."""
+        call = self._solitary
+        if call is None:
+            return []
+        if not any(lease.id in self._hand for lease in call.leases):
+            self._solitary, self._one_by_one = None, True
+        elif self._waits and len(self._hand) == len(call.leases):
+            self._waits = False
+            return [call]
+        return []
 
     def needs_weighing(self, order: Order) -> bool:
         spec = self._offer[order.stage][1]

@@ -277,7 +277,7 @@ class Worker:
         self._company.stop()
         committer.stop_claiming()
         if not committer.broken:
-            committer.hand_back(self._isolated.withdraw() + self._threads.withdraw() + self._lanes.withdraw())
+            committer.hand_back(self._withdraw())
             give_up_at = time.monotonic() + self.settings.grace_seconds
             while not committer.empty.is_set() and self._stop_requests < 2 and time.monotonic() < give_up_at:
                 self._bell.wait(LOOK_SECONDS)
@@ -305,7 +305,7 @@ class Worker:
     def _start_calls(self, calls: list[Call]) -> None:
         isolated = [call for call in calls if call.spec.isolate or call.leases[0].alone >= _ISOLATED]
         if isolated:
-            self._isolated.submit(isolated)
+            self._isolated.submit(self._committer.set_aside(isolated))
             others = set(calls).difference(isolated)
             calls = [call for call in calls if call in others]
         lanes = [call for call in calls if call.spec.is_async]
@@ -356,8 +356,12 @@ class Worker:
 
     def _lost_identity(self) -> None:
         """Another worker has, or will have, all we hold. What has not started must not start."""
-        dropped = self._isolated.withdraw() + self._threads.withdraw() + self._lanes.withdraw()
-        self._committer.hand_back(dropped)
+        self._committer.hand_back(self._withdraw())
+
+    def _withdraw(self) -> list[Call]:
+        """What is in hand and has not started."""
+        calls = self._isolated.withdraw() + self._threads.withdraw() + self._lanes.withdraw()
+        return calls + self._committer.withdraw()
 
     def _new_identity(self) -> Identity:
         name = self.settings.name or f"{socket.gethostname()}-{os.getpid()}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.model.states import Alone
 from tests.support.processes import Crew, wait_for
 
 KILLERS = {"abort": signal.SIGABRT, "segfault": signal.SIGSEGV}
@@ -61,6 +62,49 @@ def test_a_row_of_killers_does_not_exhaust_the_slow_innocents_between_them(crew:
     }
     for item in killers:
         assert crew.stage(item["key"], "fetch")["state"] == "exhausted"
+    crew.judge()
+
+
+@pytest.mark.req("P6")
+@pytest.mark.fault(11)
+def test_many_kills_of_a_worker_exhaust_only_the_killer_among_those_it_holds(crew: Crew):
+    """From the first kill on all of them are in isolation: what each has for company is sixteen others like it."""
+    gate = crew.gate()
+    innocents = [{"key": f"page-{number}", "fetch": f"until {gate}"} for number in range(15)]
+    crew.add([*innocents[:8], {"key": "killer", "fetch": f"until {gate}; abort"}, *innocents[8:]])
+    for kill in range(1, 8):
+        worker = crew.start(f"w{kill}", concurrency=16)
+        wait_for(lambda: len(crew.ledger.starts(stage="fetch")) == 16 * kill)  # noqa: B023
+        worker.kill()
+    crew.start("last", concurrency=16)
+    gate.touch()
+    crew.wait_until_done()
+    killer = crew.stage("killer", "fetch")
+    assert (killer["state"], killer["attempts"]) == ("exhausted", 3)
+    assert "SIGABRT" in killer["error"]
+    assert {crew.stage(item["key"], "save")["state"] for item in innocents} == {"done"}
+    assert {crew.stage(item["key"], "fetch")["attempts"] for item in innocents} == {2}
+    crew.judge()
+
+
+@pytest.mark.req("P6", "J3")
+@pytest.mark.fault(11, 13)
+def test_an_item_under_strong_suspicion_gets_a_worker_to_itself_and_dies_with_it_alone(crew: Crew):
+    """Not even a process of its own has helped: only what a worker held when it held nothing else is to blame."""
+    crew.add([{"key": "page-0", "fetch": "sleep 0.2"}, {"key": "killer", "fetch": "kill-worker"}, "page-1", "page-2"])
+    crew.app.store.write(
+        lambda tx: tx.connection.execute(
+            f"UPDATE {tx.store.driver.dialect.table('waiting')} SET alone = {Alone.SOLITARY:d}"
+        )
+    )
+    crew.add([{"key": f"fresh-{number}", "fetch": "sleep 0.1"} for number in range(4)])
+    codes = keep_one_alive(crew, concurrency=4)
+    assert codes == [-signal.SIGKILL] * 3
+    killer = crew.stage("killer", "fetch")
+    assert (killer["state"], killer["attempts"]) == ("exhausted", 3)
+    others = [row["key"] for row in crew.app.items() if row["key"] != "killer"]
+    assert {crew.stage(key, "save")["state"] for key in others} == {"done"}
+    assert {crew.stage(key, "fetch")["attempts"] for key in others} == {1}, "none was in hand when a worker died"
     crew.judge()
 
 

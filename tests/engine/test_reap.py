@@ -206,6 +206,66 @@ def test_an_item_over_which_one_worker_after_the_other_dies_ends_exhausted_too(a
     assert app.counts() == {"a": {"exhausted": 1}} == app.recount()
 
 
+@pytest.mark.req("P6")
+@pytest.mark.fault(11)
+@pytest.mark.parametrize("most", [1, 3])
+def test_kills_from_outside_exhaust_nobody_who_had_company(app, most):
+    """Also if all of it is isolated, and however often the plug is pulled."""
+    app.pipeline({"a": []}, max_attempts=most)
+    app.add([f"page-{number}" for number in range(16)])
+    for _ in range(30):
+        assert len(app.claim("w", most=16)) == 16
+        assert app.kill("w") == (16, 0)
+    attempts = {app.row(f"page-{number}", "a")["attempts"] for number in range(16)}
+    assert attempts == {min(1, most - 1)}, "only the first death counts, where all ran side by side"
+    assert app.run_through() == 16
+    assert app.counts() == {"a": {"done": 16}} == app.recount()
+
+
+@pytest.mark.req("P6")
+@pytest.mark.fault(11)
+@pytest.mark.parametrize("chunk", [1, 2, 4, 5])
+@pytest.mark.parametrize("beside", [0, 3])
+def test_who_had_company_is_judged_alike_in_every_chunk(app, chunk, beside):
+    """The last lease of a dead worker to be freed had the same company as the first."""
+    app.pipeline({"a": []}, max_attempts=1)
+    app.add([f"page-{number}" for number in range(5)])
+    app.claim("w", most=5)
+    app.kill("w")
+    for _ in range(DEATHS_IN_ISOLATION + 1):
+        app.claim("w", most=5)
+        app.add([f"new-{number}" for number in range(beside)])
+        app.claim("w", most=beside)
+        app.store.write(lambda tx: bury_gone(tx, "host", 0, lambda process: False))
+        app._workers.clear()
+        assert app.reap(most=chunk).exhausted == 0
+    assert {app.row(f"page-{number}", "a")["attempts"] for number in range(5)} == {0}
+
+
+@pytest.mark.req("P6", "J3")
+@pytest.mark.fault(11, 13)
+def test_an_item_that_kills_its_worker_from_isolation_is_found_and_its_neighbours_are_done(app):
+    """Its neighbours never get far: they are only let off when each of them has had a worker to itself."""
+    app.pipeline({"a": []}, max_attempts=3)
+    app.add([f"page-{number}" for number in range(3)] + ["killer"] + [f"page-{number}" for number in range(3, 6)])
+    deaths = 0
+    while leases := app.claim("w", most=10):
+        solitary = [lease for lease in leases if lease.alone >= Alone.SOLITARY]
+        for lease in leases:
+            if solitary and lease is not solitary[0]:
+                app.release(lease)
+        if "killer" in {lease.key for lease in (solitary[:1] or leases)}:
+            deaths += 1
+            app.kill("w")
+            assert deaths < 40
+        else:
+            for lease in solitary[:1] or leases:
+                app.complete(lease)
+    assert app.states("killer") == {"a": "exhausted"}
+    assert app.row("killer", "a")["attempts"] == 3
+    assert app.counts() == {"a": {"done": 6, "exhausted": 1}} == app.recount()
+
+
 def test_isolation_outlasts_a_failure_and_a_hand_back(app):
     app.pipeline({"a": []})
     app.add(["x"])

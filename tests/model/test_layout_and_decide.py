@@ -101,23 +101,35 @@ def test_a_failure_in_company_never_exhausts_and_the_next_attempt_is_alone(made_
 @given(attempts, st.sampled_from([Alone.TOGETHER, Alone.SINGLE]))
 def test_a_death_beside_others_never_exhausts_and_the_next_attempt_is_isolated(made_and_most, alone):
     attempt, most = made_and_most
-    then = after_death(attempt, most, alone)
-    assert then == (State.PENDING, min(attempt, most - 1), Alone.ISOLATED)
+    for company in (True, False):
+        then = after_death(attempt, most, alone, company)
+        assert then == (State.PENDING, min(attempt, most - 1), Alone.ISOLATED)
+
+
+@pytest.mark.req("P6")
+@pytest.mark.fault(11)
+@at_leisure
+@given(attempts, st.integers(Alone.ISOLATED, Alone.SOLITARY + 5))
+def test_the_death_of_a_worker_that_held_other_work_too_costs_isolated_work_no_attempt(made_and_most, alone):
+    attempt, most = made_and_most
+    then = after_death(attempt, most, alone, company=True)
+    assert (then.state, then.attempts) == (State.PENDING, attempt - 1)
+    assert then.alone == (alone if alone >= Alone.SOLITARY else alone + 1)
 
 
 @pytest.mark.fault(11)
 @at_leisure
-@given(attempts, st.integers(0, 10))
-def test_a_death_of_the_worker_beside_work_in_isolation_is_the_works_fault_only_if_it_happens_again_and_again(
-    made_and_most, deaths_before
+@given(attempts, st.integers(Alone.ISOLATED, Alone.SOLITARY + 5))
+def test_the_death_of_a_worker_that_held_nothing_else_is_the_works_fault_only_if_it_happens_again_and_again(
+    made_and_most, alone
 ):
     attempt, most = made_and_most
-    alone = Alone.ISOLATED + deaths_before
-    then = after_death(attempt, most, alone)
-    if attempt == most and deaths_before + 1 >= DEATHS_IN_ISOLATION:
+    deaths = max(alone - Alone.SOLITARY, 0) + 1
+    then = after_death(attempt, most, alone, company=False)
+    if attempt == most and deaths >= DEATHS_IN_ISOLATION:
         assert then == (State.EXHAUSTED, attempt, alone)
     else:
-        assert then == (State.PENDING, min(attempt, most - 1), alone + 1)
+        assert then == (State.PENDING, min(attempt, most - 1), Alone.SOLITARY + deaths)
 
 
 @at_leisure
@@ -129,7 +141,7 @@ def test_whatever_happens_an_item_is_exhausted_in_the_end_and_never_before_its_a
         attempt = attempts + 1
         assert attempt <= most
         if what == "dies":
-            then = after_death(attempt, most, alone)
+            then = after_death(attempt, most, alone, company=False)
         else:
             in_company = what == "fails in company" and alone < Alone.SINGLE
             then = after_failure(attempt, most, alone, 2 if in_company else 1)

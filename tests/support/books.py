@@ -24,6 +24,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from holdfast import Backoff, BatchContext, Context, Item, Permanent, Pipeline, RetryLater, Skip
 from tests.support.ledger import Ledger
 
@@ -93,6 +95,7 @@ ACTS: dict[str, Callable[[str], Any]] = {
     "segfault": _touch_null,
     "leave": lambda code: os._exit(int(code)),
     "kill-parent": lambda _: os.kill(os.getppid(), signal.SIGKILL),
+    "kill-worker": lambda _: _kill_worker(_),
     "hang": lambda _: threading.Event().wait(),
     "spin": lambda _: _spin(),
     "hold": _hold_the_interpreter,
@@ -103,6 +106,12 @@ ACTS: dict[str, Callable[[str], Any]] = {
     "process": _leave_process,
     "pool": _use_a_pool,
 }
+
+
+def _kill_worker(_: str) -> None:
+    """From a process of its own: the parent is the process that makes such, and its parent is the worker."""
+    os.kill(psutil.Process(os.getppid()).ppid(), signal.SIGKILL)
+    threading.Event().wait()
 
 
 def _spin() -> None:

@@ -13,15 +13,17 @@ yet. An item that was there before its stage is in the stage's backlog, and begi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 OPEN = ("pending", "retry_later", "in_progress")
 PASSED = ("done", "skipped")
 TOGETHER, SINGLE, ISOLATED = 0, 1, 2
-#: So many workers may die over work in a process of its own before that counts as the work's fault: workers that held
-#: nothing else which could have killed them, and any.
-DEATHS_IN_ISOLATION, DEATHS_IN_COMPANY = 3, 20
+#: After twenty deaths of workers that held other work, too, an item in a process of its own gets a worker to itself; three
+#: deaths of workers that held nothing else count as its fault.
+SOLITARY = ISOLATED + 20
+DEATHS_IN_ISOLATION = 3
 
 #: An item's key and a stage's name.
 Place = tuple[str, str]
@@ -261,27 +263,28 @@ class Reference:
     def reap(self, most: int) -> tuple[int, int]:
         """Free leases that no living worker vouches for; how many, and how many of them were the last attempt."""
         orphans = [token for token, lease in self.leases.items() if lease.worker not in self.alive_until]
-        # What is isolated comes first, while it can be seen what else its worker held.
-        free = sorted(orphans, key=lambda token: (-self.leases[token].alone, token))[:most]
-        crowded = {lease.worker for lease in self.leases.values() if lease.alone < ISOLATED}
+        # What is isolated is freed in one go, while it can be seen what else its worker held.
+        isolated = sum(self.leases[token].alone >= ISOLATED for token in orphans)
+        free = sorted(orphans, key=lambda token: (-self.leases[token].alone, token))[: max(most, isolated)]
+        held = Counter(lease.worker for lease in self.leases.values())
         exhausted = 0
         for token in free:
             lease = self.leases.pop(token)
             max_attempts = self.stages[lease.stage].max_attempts
             self._tell("lease_expired", lease.place)
-            deaths_alone = max(0, lease.alone - ISOLATED + 1)
-            company = lease.worker in crowded
-            to_blame = deaths_alone >= DEATHS_IN_ISOLATION and lease.attempt >= max_attempts and not company
-            if to_blame or deaths_alone >= DEATHS_IN_COMPANY:
-                self.outcomes[lease.place] = Outcome("exhausted", lease.attempt, token)
-                self._tell("exhausted", lease.place)
-                exhausted += 1
-            else:
-                # A death beside others counts, but never as the last attempt; one in isolation that others may have
-                # caused does not count at all.
-                refunded = deaths_alone and company
-                spent = lease.attempt - 1 if refunded else min(lease.attempt, max_attempts - 1)
-                self.waiting[lease.place] = Waiting(spent, ISOLATED + deaths_alone, lease.rerun)
+            spent, alone = min(lease.attempt, max_attempts - 1), ISOLATED
+            if lease.alone >= ISOLATED and held[lease.worker] > 1:
+                # Nobody knows who it was, and in a process of its own it was hardly this one: that costs no attempt.
+                spent, alone = lease.attempt - 1, max(lease.alone, min(lease.alone + 1, SOLITARY))
+            elif lease.alone >= ISOLATED:
+                deaths = max(0, lease.alone - SOLITARY) + 1
+                if deaths >= DEATHS_IN_ISOLATION and lease.attempt >= max_attempts:
+                    self.outcomes[lease.place] = Outcome("exhausted", lease.attempt, token)
+                    self._tell("exhausted", lease.place)
+                    exhausted += 1
+                    continue
+                alone = SOLITARY + deaths
+            self.waiting[lease.place] = Waiting(spent, alone, lease.rerun)
         return len(free), exhausted
 
     def promoted(self, places: Collection[Place], most: int) -> None:

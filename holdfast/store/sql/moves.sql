@@ -87,15 +87,20 @@ SELECT DISTINCT stage FROM holdfast_leases l WHERE NOT EXISTS (SELECT 1 FROM hol
 
 -- name: free_leases
 -- Take leases whose worker no row vouches for. Never by age: a handler may run as long as its worker lives.
-DELETE FROM holdfast_leases WHERE ctid = ANY(ARRAY(
-    SELECT l.ctid FROM holdfast_leases l
-    WHERE NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker)
-    ORDER BY l.alone DESC, l.id LIMIT :most FOR UPDATE OF l SKIP LOCKED))
-AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = holdfast_leases.worker)
-RETURNING id, item, stage, worker, attempt, alone, rerun, since;
-
--- name: workers_with_company
-SELECT DISTINCT worker FROM holdfast_leases WHERE worker {in workers} AND alone < 2;
+-- Of work in isolation (alone >= 2) also: whether its worker held other leases. All of it is taken at once, so that none is
+-- judged after its neighbours are gone; asked in the same statement, it sees what another reaper is about to take, too.
+WITH freed AS (
+    DELETE FROM holdfast_leases WHERE ctid = ANY(ARRAY(
+        SELECT l.ctid FROM holdfast_leases l
+        WHERE NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker)
+        ORDER BY l.alone DESC, l.id LIMIT GREATEST(:most, (
+            SELECT COUNT(*) FROM holdfast_leases l
+            WHERE l.alone >= 2 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker)))
+        FOR UPDATE OF l SKIP LOCKED))
+    AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = holdfast_leases.worker)
+    RETURNING id, item, stage, worker, attempt, alone, rerun, since)
+SELECT f.*, f.alone >= 2 AND f.worker IN (SELECT worker FROM holdfast_leases GROUP BY worker HAVING worker <> 0 AND COUNT(*) > 1)
+FROM freed f;
 
 -- name: leases_at
 -- As the claim hands them over.

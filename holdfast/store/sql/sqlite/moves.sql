@@ -28,10 +28,17 @@ DELETE FROM holdfast_delayed WHERE (item, stage) IN (
     SELECT item, stage FROM holdfast_delayed WHERE due_at <= :now ORDER BY due_at, item, stage LIMIT :most);
 
 -- name: free_leases
+SELECT json_group_array(json_array(id, item, stage, worker, attempt, alone, rerun, since,
+    alone >= 2 AND worker IN (SELECT worker FROM holdfast_leases GROUP BY worker HAVING worker <> 0 AND COUNT(*) > 1))) AS packed
+FROM (SELECT * FROM holdfast_leases l
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker) ORDER BY l.alone DESC, l.id
+    LIMIT MAX(:most, (SELECT COUNT(*) FROM holdfast_leases l
+        WHERE l.alone >= 2 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker))));
 DELETE FROM holdfast_leases WHERE id IN (
     SELECT l.id FROM holdfast_leases l
-    WHERE NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker) ORDER BY l.alone DESC, l.id LIMIT :most)
-RETURNING id, item, stage, worker, attempt, alone, rerun, since;
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker) ORDER BY l.alone DESC, l.id
+    LIMIT MAX(:most, (SELECT COUNT(*) FROM holdfast_leases l
+        WHERE l.alone >= 2 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker))));
 
 -- name: claim_these
 INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)

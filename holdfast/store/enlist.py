@@ -1,7 +1,7 @@
 """A SQLAlchemy Connection that takes part in a transaction of ours.
 
 It runs on the store's own driver connection, through a dialect that neither commits nor rolls back: only savepoints.
-SQLAlchemy is loaded when the first effect runs; it takes a while, and most processes never need it.
+SQLAlchemy is loaded before the first transaction with an effect; it takes a while, and most processes never need it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection
 
 #: Statements that end a transaction or begin one, after any comments. Savepoints are the user's to use.
 _ENDS = re.compile(
@@ -24,17 +24,35 @@ _ENDS = re.compile(
 )
 
 
-def engine_over(raw: Any, dialect: str) -> Engine:
-    """An engine whose only connection is this one, and which never ends its transaction."""
-    from sqlalchemy import create_engine, event
-    from sqlalchemy.pool import StaticPool
+class Enlisted:
+    """A connection of ours as SQLAlchemy knows it."""
 
-    url = {"sqlite": "sqlite://", "postgres": "postgresql+psycopg://"}[dialect]
-    engine = create_engine(url, creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None)
-    for method in ("do_commit", "do_rollback", "do_close", "do_terminate"):
-        setattr(engine.dialect, method, _leave_alone)
-    event.listen(engine, "before_cursor_execute", _refuse_ends)
-    return engine
+    def __init__(self, raw: Any, dialect: str) -> None:
+        from sqlalchemy import create_engine, event, literal, select
+        from sqlalchemy.pool import StaticPool
+
+        self.raw = raw
+        url = {"sqlite": "sqlite://", "postgres": "postgresql+psycopg://"}[dialect]
+        self._engine = create_engine(url, creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None)
+        for method in ("do_commit", "do_rollback", "do_close", "do_terminate"):
+            setattr(self._engine.dialect, method, _leave_alone)
+        event.listen(self._engine, "before_cursor_execute", _refuse_ends)
+        # The first connection asks the server what it can do, and the first statement loads the compiler.
+        with self._engine.connect() as connection:
+            connection.execute(select(literal(1)))
+
+    @contextmanager
+    def join(self) -> Iterator[Connection]:
+        """A Connection in the transaction. Whoever gives it away has made a savepoint before, and undoes what was done with
+        it if this raises."""
+        with self._engine.connect() as connection:
+            connection.begin()
+            # So that a Session on it commits and rolls back a savepoint of its own, and nothing else.
+            inner = connection.begin_nested()
+            yield connection
+            if not inner.is_active or connection.get_nested_transaction() is not inner:
+                raise _not_yours()
+            inner.commit()
 
 
 def _leave_alone(connection: Any) -> None:
@@ -44,20 +62,6 @@ def _leave_alone(connection: Any) -> None:
 def _refuse_ends(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
     if _ENDS.match(statement):
         raise _not_yours()
-
-
-@contextmanager
-def joined(engine: Engine) -> Iterator[Connection]:
-    """A Connection in the transaction. Whoever gives it away has made a savepoint before, and undoes what was done with
-    it if this raises."""
-    with engine.connect() as connection:
-        connection.begin()
-        # So that a Session on it commits and rolls back a savepoint of its own, and nothing else.
-        inner = connection.begin_nested()
-        yield connection
-        if not inner.is_active or connection.get_nested_transaction() is not inner:
-            raise _not_yours()
-        inner.commit()
 
 
 def _not_yours() -> UsageError:

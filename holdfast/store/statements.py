@@ -152,10 +152,12 @@ class Statements(dict[str, Statement]):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__()
         self._dialect = dialect
+        # Read now: when a statement is first used, a transaction is open.
+        self._texts = _texts(dialect.name)
 
     def __missing__(self, name: str) -> Statement:
         # Two threads may both render it: to the same.
-        statement = self[name] = self._dialect.render(name, _texts(self._dialect.name)[name])
+        statement = self[name] = self._dialect.render(name, self._texts[name])
         return statement
 
     @classmethod

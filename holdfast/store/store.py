@@ -21,7 +21,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.store.driver import Begun, Driver, Limits, Listener
-from holdfast.store.enlist import engine_over
+from holdfast.store.enlist import Enlisted
 from holdfast.store.statements import Statement, Statements
 from holdfast.store.transaction import Transaction
 from holdfast.store.write import CONFLICT_TRIES, AtOnce, Write
@@ -58,7 +58,9 @@ class Store:
         self.limits = limits or Limits()
         self._driver: Driver | None = None
         self._seq = 0
-        self._engine: tuple[Any, Any] | None = None
+        self._enlisted: Enlisted | None = None
+        #: User code has asked to take part in a transaction, and may do so again.
+        self._lets_in = False
         self.statements: dict[str, Statement] = {}
 
     @property
@@ -73,12 +75,22 @@ class Store:
             self.statements = Statements.of(self._driver.dialect)
         return self._driver
 
-    def engine(self) -> Any:
-        """A SQLAlchemy engine over this store's connection, for user code inside a transaction."""
-        raw = self.driver.connection
-        if self._engine is None or self._engine[0] is not raw:
-            self._engine = (raw, engine_over(raw, self.driver.dialect.name))
-        return self._engine[1]
+    def prepare(self) -> None:
+        """Before a transaction begins: load and build what user code needs to take part in it, if any ever did."""
+        if self._lets_in:
+            self.driver.ready()
+            raw = self.driver.connection
+            if self._enlisted is None or self._enlisted.raw is not raw:
+                self._enlisted = Enlisted(raw, self.driver.dialect.name)
+
+    def enlisted(self) -> Enlisted:
+        """This store's connection as user code inside a transaction gets it. The first time, for each connection, it is not
+        there: to load SQLAlchemy takes a second or more, in which nobody else could write. So the transaction is given up,
+        `prepare` does that, and it is run again."""
+        self._lets_in = True
+        if self._enlisted is None or self._enlisted.raw is not self.driver.connection:
+            raise StoreConflict(f"{self.where}: begun before SQLAlchemy was loaded; it is begun again")
+        return self._enlisted
 
     def another(self, limits: Limits | None = None) -> Store:
         """A second connection to the same database, with limits of its own."""
@@ -204,12 +216,13 @@ class Store:
     def _upgrade(self) -> list[str]:
         driver = self.connect()
         done: list[str] = []
+        migrations = schema.migrations()
         try:
             now = driver.begin_bare()
             version = _version(driver)
-            if version > schema.newest():
+            if version > migrations[-1].number:
                 raise StoreBroken(_too_new(self.where, version))
-            for migration in schema.migrations():
+            for migration in migrations:
                 if migration.number > version:
                     self._migrate(driver, migration, now)
                     done.append(f"{migration.number:04d} {migration.name}")

@@ -15,7 +15,6 @@ from holdfast.errors import EffectStalled, HoldfastError, StoreError
 from holdfast.model.redact import redact_value
 from holdfast.model.states import State
 from holdfast.store.driver import Begun, Row
-from holdfast.store.enlist import joined
 
 if TYPE_CHECKING:
     from holdfast.store.store import Store
@@ -104,6 +103,7 @@ class Transaction:
         """A SQLAlchemy Connection in this transaction, for user code. What was done with it is undone if the block raises,
         whatever it raises. Only trouble of the database itself is raised as ours."""
         driver = self._driver
+        enlisted = self.store.enlisted()
         if not self._let_in:
             self._let_in = True
             driver.before_user_code()
@@ -111,7 +111,7 @@ class Transaction:
         began = time.monotonic()
         user_code.here = True
         try:
-            with joined(self.store.engine()) as connection:
+            with enlisted.join() as connection:
                 yield connection
                 driver.check_user_code()
         except BaseException as error:

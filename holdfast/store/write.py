@@ -102,6 +102,7 @@ class Write(Generic[T]):
 
     def _in_steps(self, driver: Driver) -> T:
         try:
+            self._store.prepare()
             begun = driver.begin(self._mark, exclusive=self._exclusive, in_doubt=bool(self._in_doubt))
             if not begun.fresh:
                 # The commit whose reply was lost took place after all.

@@ -7,11 +7,13 @@ SQLAlchemy is loaded before the first transaction with an effect; it takes a whi
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import UsageError
+from holdfast.store.watch import awake_seconds
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -25,18 +27,21 @@ _ENDS = re.compile(
 
 
 class Enlisted:
-    """A connection of ours as SQLAlchemy knows it."""
+    """A connection of ours as SQLAlchemy knows it, and how long user code has left it idle."""
 
     def __init__(self, raw: Any, dialect: str) -> None:
         from sqlalchemy import create_engine, event, literal, select
         from sqlalchemy.pool import StaticPool
 
         self.raw = raw
+        self._longest, self._since = 0.0, _running()
         url = {"sqlite": "sqlite://", "postgres": "postgresql+psycopg://"}[dialect]
         self._engine = create_engine(url, creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None)
         for method in ("do_commit", "do_rollback", "do_close", "do_terminate"):
             setattr(self._engine.dialect, method, _leave_alone)
-        event.listen(self._engine, "before_cursor_execute", _refuse_ends)
+        event.listen(self._engine, "before_cursor_execute", self._before)
+        event.listen(self._engine, "after_cursor_execute", self._after)
+        event.listen(self._engine, "handle_error", self._after)
         # The first connection asks the server what it can do, and the first statement loads the compiler.
         with self._engine.connect() as connection:
             connection.execute(select(literal(1)))
@@ -45,6 +50,7 @@ class Enlisted:
     def join(self) -> Iterator[Connection]:
         """A Connection in the transaction. Whoever gives it away has made a savepoint before, and undoes what was done with
         it if this raises."""
+        self._longest, self._since = 0.0, _running()
         with self._engine.connect() as connection:
             connection.begin()
             # So that a Session on it commits and rolls back a savepoint of its own, and nothing else.
@@ -54,14 +60,34 @@ class Enlisted:
                 raise _not_yours()
             inner.commit()
 
+    @property
+    def longest_pause(self) -> float:
+        """For how many seconds, at most, user code has kept the database waiting since it joined. Only time in which this
+        process was running counts, and none in which the database had something to do."""
+        self._note_pause()
+        return self._longest
+
+    def _note_pause(self) -> None:
+        awake, busy = _running()
+        self._longest = max(self._longest, awake - self._since[0], busy - self._since[1])
+
+    def _before(self, connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        self._note_pause()
+        if _ENDS.match(statement):
+            raise _not_yours()
+
+    def _after(self, *_: Any) -> None:
+        self._since = _running()
+
+
+def _running() -> tuple[float, float]:
+    """How long this process has been running, and this thread busy: in a call that lets no other thread of the process run,
+    the first stands still."""
+    return awake_seconds(), time.thread_time()
+
 
 def _leave_alone(connection: Any) -> None:
     """The transaction is the store's to end."""
-
-
-def _refuse_ends(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
-    if _ENDS.match(statement):
-        raise _not_yours()
 
 
 def _not_yours() -> UsageError:

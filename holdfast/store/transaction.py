@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import points
-from holdfast.errors import EffectStalled, HoldfastError, StoreError
+from holdfast.errors import EffectStalled, HoldfastError, StoreError, StoreUnavailable
 from holdfast.model.redact import redact_value
 from holdfast.model.states import State
 from holdfast.store.driver import Begun, Row
@@ -108,7 +107,6 @@ class Transaction:
             self._let_in = True
             driver.before_user_code()
         driver.run_text("SAVEPOINT holdfast_effect")
-        began = time.monotonic()
         user_code.here = True
         try:
             with enlisted.join() as connection:
@@ -118,12 +116,8 @@ class Transaction:
             trouble = driver.trouble(error)
             if trouble is not None:
                 raise trouble from error
-            took = time.monotonic() - began
-            if driver.lost and took > self.store.limits.idle_seconds:
-                raise EffectStalled(
-                    f"an effect took {took:.1f} s and left the database waiting, which ended the transaction: "
-                    f"do what is slow in the handler, and only write in the effect"
-                ) from error
+            if driver.lost:
+                raise self._lost_under_user_code(enlisted.longest_pause, error) from error
             driver.run_text("ROLLBACK TO SAVEPOINT holdfast_effect")
             driver.run_text("RELEASE SAVEPOINT holdfast_effect")
             if isinstance(error, StoreError):
@@ -133,6 +127,16 @@ class Transaction:
         finally:
             user_code.here = False
         driver.run_text("RELEASE SAVEPOINT holdfast_effect")
+
+    def _lost_under_user_code(self, pause: float, error: BaseException) -> HoldfastError:
+        """Whose fault it is that the connection was lost: user code's, if it kept the database waiting for too long. A server
+        that stood still, or a process that did, is nobody's: the transaction is run again."""
+        if pause > self.store.limits.idle_seconds:
+            return EffectStalled(
+                f"an effect left the database waiting for {pause:.1f} s, which ended the transaction: "
+                f"do what is slow in the handler, and only write in the effect"
+            )
+        return StoreUnavailable(f"{self.store.where}: the connection was lost while an effect ran: {error}")
 
     def end_user_code(self) -> None:
         """No more user code in this transaction."""

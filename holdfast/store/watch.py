@@ -1,7 +1,7 @@
 """One thread per process that looks after calls into the database that take too long.
 
 SQLite: says who holds the writer lock that everyone waits for. PostgreSQL: cuts a connection that neither answers nor
-closes, so that the call fails and the worker can act.
+closes, so that the call fails and the worker can act. It also knows for how long the process was running at all.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from typing import Protocol
 log = logging.getLogger("holdfast.store")
 
 INTERVAL_SECONDS = 0.5
+#: If the thread is later than this, the process was stopped: by a signal, or with its machine. On a busy machine it is late
+#: as well, but not by so much.
+MOST_SECONDS = 0.75
 
 
 class Watched(Protocol):
@@ -27,6 +30,8 @@ class Watched(Protocol):
 _watched: weakref.WeakSet[Watched] = weakref.WeakSet()
 _lock = threading.Lock()
 _thread: threading.Thread | None = None
+#: How long the process had been running when the thread last came by, and when that was.
+_awake = (0.0, time.monotonic())
 
 
 def _anew() -> None:
@@ -48,12 +53,20 @@ def watch(one: Watched) -> None:
             _thread.start()
 
 
+def awake_seconds() -> float:
+    """A clock that stands still while this process does not run, as far as the watching thread can tell."""
+    seconds, at = _awake
+    return seconds + min(time.monotonic() - at, MOST_SECONDS)
+
+
 def _run() -> None:
+    global _awake
     while True:
         time.sleep(INTERVAL_SECONDS)
         with _lock:
             all_of_them = list(_watched)
         now = time.monotonic()
+        _awake = awake_seconds(), now
         for one in all_of_them:
             try:
                 one.look(now)

@@ -20,11 +20,14 @@ from holdfast.worker.pulse import Pulse
 from holdfast.worker.services import Reaper
 from tests.support.cluster import Cluster
 from tests.support.harness import App
-from tests.support.processes import Crew, wait_for
+from tests.support.own_tables import OwnTables
+from tests.support.processes import Crew, WorkerProcess, crew_on, wait_for
 from tests.support.together import listening
 from tests.support.unharmed import assert_unharmed, begin, pages
 
 LEASE = 1.0
+#: PostgreSQL lets a session be idle inside a transaction for this long. An effect that waits for the test must not be.
+EFFECT_LEASE = 2.0
 
 
 @pytest.mark.fault(53)
@@ -46,6 +49,68 @@ def test_workers_that_slept_together_for_five_leases_go_on_where_they_were(crew:
     gate.touch()
     crew.wait_until_done()
     assert_unharmed(crew)
+
+
+@pytest.fixture
+def stalling(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Iterator[tuple[Crew, WorkerProcess, OwnTables]]:
+    """A worker in the middle of an effect that waits for the gate. If the process or the server stands still for so long, the
+    server ends the session."""
+    cluster = getattr(request, "param", None) and request.getfixturevalue("cluster")
+    url = cluster.database("stalling") if cluster else request.getfixturevalue("url")
+    with crew_on(url, tmp_path, "tests.support.odd_books:stalling") as crew:
+        own = OwnTables(url)
+        crew.add([{"key": "page-1", "table": f"{own.note.fullname}", "gate": str(crew.gate())}])
+        worker = crew.start(lease=EFFECT_LEASE)
+        wait_for(lambda: crew.ledger.lines("effect"))
+        yield crew, worker, own
+        own.close()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.mark.fault(35, 41, 53)
+@pytest.mark.req("P6", "V6")
+def test_a_worker_that_is_frozen_inside_an_effect_writes_again_and_charges_nobody(
+    stalling: tuple[Crew, WorkerProcess, OwnTables],
+):
+    """PostgreSQL ends the session meanwhile; but the effect was never slow, and the handler is not called again."""
+    crew, worker, own = stalling
+    worker.send(signal.SIGSTOP)
+    wait_for(lambda: worker.is_frozen)
+    time.sleep(2 * EFFECT_LEASE)
+    crew.gate().touch()
+    worker.send(signal.SIGCONT)
+    crew.wait_until_done()
+    _assert_written_once_by_one_call(crew, own)
+
+
+@pytest.mark.fault(28)
+@pytest.mark.req("P6", "V6")
+@pytest.mark.parametrize("database", ["postgres"])
+@pytest.mark.parametrize("stalling", ["a server of its own"], indirect=True)
+def test_a_server_that_is_frozen_under_an_effect_is_written_to_again_and_nobody_is_charged(
+    stalling: tuple[Crew, WorkerProcess, OwnTables], cluster: Cluster
+):
+    """When it wakes up, it finds that the session was idle for too long, and ends it."""
+    crew, _, own = stalling
+    with cluster.frozen():
+        crew.gate().touch()
+        time.sleep(2 * EFFECT_LEASE)
+    crew.wait_until_done()
+    assert cluster.said("idle-in-transaction timeout") == 1
+    _assert_written_once_by_one_call(crew, own)
+
+
+def _assert_written_once_by_one_call(crew: Crew, own: OwnTables) -> None:
+    stage = crew.stage("page-1", "write")
+    assert (stage["state"], stage["attempts"], stage["error"]) == ("done", 1, None), crew.all_said()
+    assert len(crew.ledger.starts()) == 1
+    assert own.notes() == [("page-1", "first"), ("page-1", "second")]
+    assert crew.events("attempt_failed") == crew.events("exhausted") == crew.events("lease_expired") == []
 
 
 # The worst moment for a stall -----------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ own_tables   uses the store's own SQLite file (named in the item's data) for a t
 napping      snoozes once, for as long as the item's data says.
 bulky        hands on a result so long that it is read only when the second stage asks for it, which it does once the
              file named in the item's data is there. HOLDFAST_TEST_PATIENCE is how long a read waits for the database.
+stalling     has an effect that writes two rows, the second one once the file named in the item's data is there. The test
+             makes the table: notes (key, text).
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from sqlalchemy import Connection, text
 
 from holdfast import Context, Item, Pipeline, RetryLater
 from holdfast.engine.claim import EAGER_RESULT
@@ -98,6 +102,24 @@ def use(item: Item, ctx: Context) -> Any:
         time.sleep(0.005)
     ledger.append("ask", item.key, "use", ctx.attempt)
     return len(ctx.result("make"))
+
+
+stalling = Pipeline("stalling")
+
+
+def write_two(connection: Connection, table: str, key: str, gate: str) -> None:
+    insert = text(f"INSERT INTO {table} (key, text) VALUES (:key, :text)")
+    connection.execute(insert, {"key": key, "text": "first"})
+    ledger.append("effect", key)
+    while not Path(gate).exists():
+        time.sleep(0.005)
+    connection.execute(insert, {"key": key, "text": "second"})
+
+
+@stalling.stage(name="write", max_attempts=1)
+def write(item: Item, ctx: Context) -> None:
+    ledger.append("start", item.key, "write", ctx.attempt)
+    ctx.effect(write_two, item.data["table"], item.key, item.data["gate"])
 
 
 def _until_somebody_commits(path: str) -> None:

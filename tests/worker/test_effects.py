@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -593,6 +594,35 @@ def test_a_thread_left_behind_can_ask_for_no_effect(run: Bench, own: OwnTables):
     assert own.notes() == []
     assert charged(ran.app) == []
     assert [row["key"] for row in ran.app.items()] == ["page-1"]
+
+
+HOLD_UP: dict[str, Callable[[], Any]] = {
+    "sleeps": lambda: time.sleep(0.05),
+    "computes": lambda: None,
+    "holds the interpreter": lambda: sum(range(50_000_000)),
+}
+
+
+@pytest.mark.req("V7")
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+@pytest.mark.parametrize("how", HOLD_UP)
+def test_an_effect_that_keeps_the_database_waiting_for_too_long_fails_alone(run: Bench, own: OwnTables, how: str):
+    """The database ends the session of a process that says nothing for a lease: for others wait for what it has locked."""
+
+    def effect(connection: Connection, key: str) -> None:
+        own.save(connection, key)
+        if key == "slow":
+            waited, used = time.monotonic() + 1.6, time.thread_time() + 1.6
+            while (time.thread_time() < used) if how == "holds the interpreter" else (time.monotonic() < waited):
+                HOLD_UP[how]()
+        own.save(connection, key)
+
+    work = one_stage(lambda item, ctx: ctx.effect(effect, item.key), max_attempts=1)
+    ran = run(work, ["page-1", "slow", "page-2"], lease_seconds=1.0)
+
+    assert ran.state("slow", "work") == "exhausted"
+    assert "EffectStalled: an effect left the database waiting" in ran.stage("slow", "work")["error"]
+    assert own.keys() == ["page-1", "page-1", "page-2", "page-2"]
 
 
 # Foreign keys ---------------------------------------------------------------------------------------------------------

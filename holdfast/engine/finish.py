@@ -90,6 +90,8 @@ class Finished(msgspec.Struct, eq=False, gc=False):
     routine: bool = False
     #: Set when the lease no longer stood: nothing of this attempt was saved.
     lost: bool = False
+    #: The process that ran it has committed it already: there is nothing left to write.
+    saved: bool = False
 
     @property
     def started_at(self) -> int:

@@ -52,7 +52,7 @@ class Cycles:
         if known.resources:
             stages = {one.lease.stage for one in finished}
             hold_resources(tx, stages.union(order.stage for order in orders if order.weight))
-        ended = [one for one in finished if one.routine or one.state in FINISHED]
+        ended = [one for one in finished if one.routine or (one.state in FINISHED and not one.saved)]
         again, back = (
             [one for one in finished if one.state == state] if len(ended) < len(finished) else []
             for state in (State.RETRY_LATER, State.PENDING)

@@ -6,23 +6,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
+import random
 import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import msgspec
 
 from holdfast.engine.claim import Lease, Memo
+from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.finish import Cost, Effect, Finished, FollowOn
+from holdfast.engine.gates import hold_resources
+from holdfast.engine.register import layout
 from holdfast.engine.remember import MemoWrite
 from holdfast.errors import HoldfastError, LeaseLost, ProcessDied, StoreUnavailable, UsageError, ValueRefused
 from holdfast.model import codec
+from holdfast.model.faults import describe
 from holdfast.model.paid import CallFacts
 from holdfast.model.states import Alone, State
+from holdfast.store import Store, Transaction
 from holdfast.worker import wire
 from holdfast.worker.call import Call, MayStart, Offer, Report
 from holdfast.worker.context import Surroundings
@@ -57,6 +63,7 @@ _TOLD = (
     "item_at_fault",
     "rejected",
     "stop_stage",
+    "lost",
 )
 
 
@@ -64,7 +71,14 @@ class Isolated:
     """Runs calls in child processes, at most `width` at a time."""
 
     def __init__(
-        self, runner: Runner, around: Surroundings, offer: Offer, width: int, report: Report, may_start: MayStart
+        self,
+        runner: Runner,
+        around: Surroundings,
+        offer: Offer,
+        width: int,
+        report: Report,
+        may_start: MayStart,
+        another_store: Callable[[], Store],
     ) -> None:
         self._runner = runner
         self._around = around
@@ -74,7 +88,7 @@ class Isolated:
         self._spare: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
         self._busy: dict[Call, int] = {}
         self._staff = Staff("holdfast-isolated", width, self._serve)
-        self._nursery = Nursery(lambda line: _Child(line, offer).run())
+        self._nursery = Nursery(lambda line: _Child(line, offer, another_store).run())
 
     @property
     def unfit(self) -> bool:
@@ -127,13 +141,6 @@ class Isolated:
         self._busy[call] = pid
         try:
             finished = self._talk(call, line)
-        except _RunHere as wish:
-            line.close()
-            self._end(call, pid)
-            if call.spec.isolate:
-                return self._runner.raised(call, UsageError(str(wish)))
-            # It has shown that it does not kill its process: what it wants written can only be written from here.
-            return self._run_here(call)
         except TimeoutError:
             line.close()
             self._end(call, pid)
@@ -148,11 +155,6 @@ class Isolated:
         elif self._busy.pop(call, None) is not None:
             self._spare.put((pid, line))
         return finished
-
-    def _run_here(self, call: Call) -> list[Finished]:
-        if call.spec.is_async:
-            return asyncio.run(self._runner.run_async(call, time.monotonic))
-        return self._runner.run(call, time.monotonic)
 
     def _end(self, call: Call, pid: int) -> str:
         return "a shutdown" if self._busy.pop(call, None) is None else self._end_child(pid)
@@ -184,11 +186,14 @@ class Isolated:
                 wire.send(line, self._answer(call, message))
             elif "progress" in message:
                 self._around.note_progress(*message["progress"])
-            elif "here" in message:
-                raise _RunHere(message["here"])
+            elif "saving" in message:
+                # The handler is through; a write takes as long as it takes.
+                limit = None
             else:
+                saved = bool(message.get("saved"))
                 return [
-                    _received(call, lease, told) for lease, told in zip(call.leases, message["finished"], strict=True)
+                    _received(call, lease, told, saved)
+                    for lease, told in zip(call.leases, message["finished"], strict=True)
                 ]
 
     def _answer(self, call: Call, message: dict[str, Any]) -> dict[str, Any]:
@@ -209,10 +214,11 @@ class _Child:
 
     stopping = False
 
-    def __init__(self, line: socket.socket, offer: Offer) -> None:
+    def __init__(self, line: socket.socket, offer: Offer, another_store: Callable[[], Store]) -> None:
         self._line = line
         self._lock = threading.Lock()
         self._offer = offer
+        self._another_store = another_store
         self._runner = Runner(self)
 
     def run(self) -> None:
@@ -231,10 +237,36 @@ class _Child:
             # This process may be ended the moment it has answered.
             sys.stdout.flush()
             sys.stderr.flush()
+            self._send(self._answer(call, finished))
+
+    def _answer(self, call: Call, finished: list[Finished]) -> dict[str, Any]:
+        """What the worker is told. Effects that it could not run, because only this process knows them, are run here, in a
+        transaction of this process that completes the stage: to call the handler again, in the worker, could pay again for
+        what it paid, and an item that kills its process would take the worker along."""
+        try:
+            return {"finished": [_told(one, _addresses(one, call.spec.name)) for one in finished]}
+        except UsageError as error:
+            refused: HoldfastError = error
+        if not call.spec.isolate:
+            self._send({"saving": True})
             try:
-                self._send({"finished": [_told(one, spec.name) for one in finished]})
-            except UsageError as error:
-                self._send({"here": str(error)})
+                self._save(finished)
+                return {"finished": [_told(one, []) for one in finished], "saved": True}
+            except Exception as error:
+                refused = HoldfastError(f"{refused}; this process could not save it itself: {describe(error)[0]}")
+        return {"finished": [_told(one, []) for one in self._runner.raised(call, refused)]}
+
+    def _save(self, finished: list[Finished]) -> None:
+        """Complete the stage from here, however long that takes: if the worker gives up, it ends this process."""
+        store = self._another_store()
+        write = store.writing(lambda tx: _complete(tx, finished), exclusive=must_be_alone(finished))
+        while True:
+            try:
+                write.run()
+                return store.close()
+            except StoreUnavailable as error:
+                log.warning("the store is not available, an isolated attempt waits: %s", error)
+            time.sleep(random.uniform(0.05, 0.5))
 
     def read_result(self, pipeline: str, item: int, stage: str, known: Mapping[int, str]) -> str | None:
         for number, text in known.items():
@@ -275,22 +307,32 @@ class _Child:
             wire.send(self._line, message)
 
 
-class _RunHere(Exception):
-    """What a call wants done cannot be sent from one process to another."""
+def _complete(tx: Transaction, finished: list[Finished]) -> None:
+    if layout(tx).resources:
+        hold_resources(tx, {one.lease.stage for one in finished})
+    complete(tx, finished)
 
 
-def _told(one: Finished, stage: str) -> dict[str, Any]:
+def _told(one: Finished, effects: list[Address]) -> dict[str, Any]:
     """What the worker must know of an attempt, as JSON."""
-    where = f"item {one.lease.key!r}, stage {stage!r}"
     return {
         **{name: getattr(one, name) for name in _TOLD},
         "costs": one.costs,
         "follow_ons": one.follow_ons,
-        "effects": [_address(effect, where) for effect in one.effects],
+        "effects": effects,
     }
 
 
-def _address(effect: Effect, where: str) -> tuple[str, str, Any]:
+#: Where both processes find a function, and its arguments.
+Address = tuple[str, str, Any]
+
+
+def _addresses(one: Finished, stage: str) -> list[Address]:
+    where = f"item {one.lease.key!r}, stage {stage!r}"
+    return [_address(effect, where) for effect in one.effects]
+
+
+def _address(effect: Effect, where: str) -> Address:
     """A function by the name under which both processes know it, and its arguments."""
     function, args = effect
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
@@ -311,11 +353,12 @@ def _at(module: str, name: str) -> Any:
     return found
 
 
-def _received(call: Call, lease: Lease, told: dict[str, Any]) -> Finished:
+def _received(call: Call, lease: Lease, told: dict[str, Any], saved: bool) -> Finished:
     effects = [Effect(_at(module, name), tuple(args)) for module, name, args in told.pop("effects")]
     return Finished(
         lease,
         waited_us=call.times_us()[1],
+        saved=saved,
         **{
             **told,
             "state": State(told["state"]),

@@ -207,7 +207,10 @@ class Worker:
         self._reader.close()
         runner = Runner(self)
         self._hand = Hand(settings.concurrency)
-        self._isolated = Isolated(runner, self, self._offer, settings.concurrency, self._report, self._may_start)
+        self._isolated = Isolated(
+            runner, self, self._offer, settings.concurrency, self._report, self._may_start,
+            lambda: self._store.another(self._writer_limits),
+        )  # fmt: skip
         self._lanes = Lanes(runner, settings.concurrency, self._report, self._may_start, self._out_of_work)
         self._threads = Threads(
             runner, settings.concurrency, self._report, self._may_start, self._out_of_work, self._hand
@@ -218,7 +221,7 @@ class Worker:
             on_lost=self._lost_identity, on_broken=lambda error: self._committer.fail(error),
         )  # fmt: skip
         self._guarding = Guarding(lambda: self._guards(writer), lambda: self._committer.news())
-        writer = self._store.another(Limits(max(ANSWER_SECONDS, settings.lease_seconds), self._idle))
+        writer = self._store.another(self._writer_limits)
         promoter = services.Promoter(writer, settings.poll_seconds)
         for_all = services.Services(
             [
@@ -254,6 +257,10 @@ class Worker:
     def _idle(self) -> float:
         """A frozen worker must not hold up the others for longer than its leases last."""
         return max(1.0, self.settings.lease_seconds)
+
+    @property
+    def _writer_limits(self) -> Limits:
+        return Limits(max(ANSWER_SECONDS, self.settings.lease_seconds), self._idle)
 
     @property
     def _unfit(self) -> bool:

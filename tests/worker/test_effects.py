@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +16,13 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session, registry
 
-from holdfast import BatchContext, Context, Holdfast, Item, Permanent, Pipeline, RetryLater, Skip, UsageError
+from holdfast import BatchContext, Context, Holdfast, Item, Permanent, Pipeline, RetryLater, Skip, UsageError, points
 from holdfast.engine.complete import complete
 from holdfast.engine.finish import Effect, Finished
 from holdfast.errors import LeaseLost, StoreBroken, StoreConflict, StoreUnavailable
 from tests.support.bench import QUICK, Bench
 from tests.support.harness import App
+from tests.support.ledger import Ledger
 from tests.support.money import charged
 from tests.support.own_tables import OwnTables
 from tests.support.processes import wait_for
@@ -779,20 +783,30 @@ def test_an_isolated_stage_refuses_an_effect_that_cannot_cross_processes(
     assert "item 'bad', stage 'work'" in ran.stage("bad", "work")["error"]
 
 
-@pytest.mark.req("V6")
+@pytest.mark.req("V4", "V6")
 @pytest.mark.parametrize("how", ["thread", "loop"])
-def test_work_under_suspicion_is_done_though_its_effect_cannot_cross_processes(run: Bench, own: OwnTables, how: str):
-    """A worker died with it: it runs in a process of its own first, and then, found harmless, in the worker."""
-    called: list[str] = []
+def test_work_under_suspicion_is_called_once_though_its_effect_cannot_cross_processes(
+    run: Bench, own: OwnTables, how: str, tmp_path: Path
+):
+    """A worker died with it: it runs in a process of its own, and what only that process knows is written from there."""
+    calls = Ledger(tmp_path / "calls")
 
     def work(item: Item, ctx: Context) -> dict[str, Any]:
-        paid = ctx.once("paid", lambda: called.append(item.key) or {"text": item.key}, cost=1)
+        calls.append("start", item.key, attempt=ctx.attempt)
+        paid = ctx.once("paid", lambda: {"text": item.key}, cost=1)
+        ctx.cost(0.5)
         ctx.effect(lambda connection: own.save(connection, item.key, paid["text"]))
+        ctx.effect(lambda connection: calls.append("effect", item.key))
+        ctx.submit("p", f"{item.key}-more") if "more" not in item.key else None
         return {"seen": paid}
 
     async def on_the_loop(item: Item, ctx: Context) -> dict[str, Any]:
+        calls.append("start", item.key, attempt=ctx.attempt)
         paid = await ctx.once("paid", lambda: {"text": item.key}, cost=1)
+        ctx.cost(0.5)
         ctx.effect(lambda connection: own.save(connection, item.key, paid["text"]))
+        ctx.effect(lambda connection: calls.append("effect", item.key))
+        ctx.submit("p", f"{item.key}-more") if "more" not in item.key else None
         return {"seen": paid}
 
     pipeline = one_stage(on_the_loop if how == "loop" else work)
@@ -800,15 +814,101 @@ def test_work_under_suspicion_is_done_though_its_effect_cannot_cross_processes(r
     suspect(app)
     ran = run(pipeline)
 
-    assert ran.states("work") == {"done": 2}
-    assert sorted(own.notes()) == [("page-1", "page-1"), ("page-2", "page-2")]
-    assert called == [], "the paid call was made in the child, and not again in the worker"
-    assert charged(ran.app, ["pipeline"]) == [{"pipeline": "p", "amount": 2_000_000, "payments": 2}]
+    keys = ["page-1", "page-1-more", "page-2", "page-2-more"]
+    assert ran.states("work") == {"done": 4}, ran.stage("page-1", "work")
+    assert sorted(own.notes()) == [(key, key) for key in keys]
+    assert sorted(line.key for line in calls.starts()) == keys, "each handler was called once"
+    assert os.getpid() not in {line.pid for line in calls.lines(key="page-1")}, "all of it in isolation"
+    assert ran.result("page-1", "work") == {"seen": {"text": "page-1"}}
+    assert charged(ran.app, ["pipeline"]) == [{"pipeline": "p", "amount": 6_000_000, "payments": 8}]
+
+
+@pytest.mark.req("V2", "V6")
+def test_an_effect_that_raises_in_a_process_of_its_own_fails_the_attempt_and_leaves_nothing(run: Bench, own: OwnTables):
+    def work(item: Item, ctx: Context) -> None:
+        ctx.effect(own.save, item.key)
+        if ctx.attempt == 1:
+            ctx.effect(lambda connection: 1 / 0)
+        ctx.effect(own.save, item.key)
+
+    pipeline = one_stage(work)
+    suspect(run.app(pipeline, ["page-1"]))
+    ran = run(pipeline)
+
+    assert (ran.stage("page-1", "work")["state"], ran.stage("page-1", "work")["attempts"]) == ("done", 2)
+    assert own.keys() == ["page-1", "page-1"]
+    [failure] = ran.events("attempt_failed")
+    assert failure["data"]["error"] == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.req("V6")
+@pytest.mark.fault(11)
+def test_an_effect_that_kills_its_process_is_isolated_too(run: Bench, own: OwnTables):
+    def work(item: Item, ctx: Context) -> None:
+        ctx.effect(lambda connection: die() if item.key == "killer" else own.save(connection, item.key))
+
+    pipeline = one_stage(work)
+    suspect(run.app(pipeline, ["page-1", "killer", "page-2"]))
+    ran = run(pipeline)
+
+    assert own.keys() == ["page-1", "page-2"]
+    assert ran.state("killer", "work") == "exhausted"
+    assert "SIGKILL" in ran.stage("killer", "work")["error"]
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.req("V2", "V4")
+@pytest.mark.parametrize("moment", ["commit.before", "commit.after"])
+def test_a_process_that_dies_while_it_saves_its_attempt_saves_it_once(
+    run: Bench, own: OwnTables, moment: str, tmp_path: Path
+):
+    """After its commit nobody hears that it took place; but the lease is gone, and so the worker cannot fail the attempt."""
+    calls = Ledger(tmp_path / "calls")
+
+    def effect(connection: Connection, key: str, attempt: int) -> None:
+        own.save(connection, key)
+        if attempt == 1:
+            points.listen(lambda point: die() if point == moment else None)
+
+    def work(item: Item, ctx: Context) -> None:
+        calls.append("start", item.key, attempt=ctx.attempt)
+        attempt = ctx.attempt
+        ctx.effect(lambda connection: effect(connection, item.key, attempt))
+
+    pipeline = one_stage(work)
+    suspect(run.app(pipeline, ["page-1"]))
+    ran = run(pipeline)
+
+    wanted = 1 if moment == "commit.after" else 2
+    assert (ran.stage("page-1", "work")["state"], ran.stage("page-1", "work")["attempts"]) == ("done", wanted)
+    assert [line.attempt for line in calls.starts()] == list(range(1, wanted + 1))
+    assert own.keys() == ["page-1"]
+
+
+@pytest.mark.req("V7")
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_suspect_whose_effect_can_be_run_nowhere_is_refused_and_says_what_to_do(run: Bench, own: OwnTables):
+    """A forked process must not open a SQLite file that was open before: somebody else in this program has it open."""
+    pipeline = one_stage(lambda item, ctx: ctx.effect(own.save, item.key))
+    app = run.app(pipeline, ["page-1"])
+    suspect(app)
+    app.status()
+    ran = run(pipeline)
+
+    error = ran.stage("page-1", "work")["error"]
+    assert ran.state("page-1", "work") == "exhausted"
+    assert "give a function of a module" in error and "was open in the process this one was forked from" in error
+    assert own.notes() == []
 
 
 def suspect(app: Holdfast) -> None:
     """As if the worker that held everything had died."""
     app.store.write(lambda tx: tx.connection.execute(f"UPDATE {waiting(tx)} SET alone = 2"))
+    # What is open when a worker starts cannot be opened by its children.
+    app.close()
 
 
 def waiting(tx: Any) -> str:

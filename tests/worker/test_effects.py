@@ -895,7 +895,7 @@ def test_a_suspect_whose_effect_can_be_run_nowhere_is_refused_and_says_what_to_d
     pipeline = one_stage(lambda item, ctx: ctx.effect(own.save, item.key))
     app = run.app(pipeline, ["page-1"])
     suspect(app)
-    app.status()
+    app.add("p", ["page-1"])
     ran = run(pipeline)
 
     error = ran.stage("page-1", "work")["error"]

@@ -58,7 +58,20 @@ SOME_FAILED, SOME_LEFT = 3, 6
 BROKEN_PIPE, INTERRUPTED = 141, 130
 
 
-class Commands(click.Group):
+class Group(click.Group):
+    """A group that says of an unknown command which ones there are."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            from holdfast.model.names import there_are
+
+            raise click.UsageError(f"there is no command {args[0]!r}; {there_are(args[0], self.list_commands(ctx))}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class Commands(Group):
     """A group whose commands are imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import UsageError
+from holdfast.model.names import there_are
 from holdfast.model.stage import PipelineSpec
 
 
@@ -12,7 +13,7 @@ def one_pipeline(file: str, specs: list[PipelineSpec], wanted: str | None) -> st
     if wanted is None and len(names) > 1:
         raise UsageError(f"{file} has several pipelines ({', '.join(names)}): say which with --pipeline")
     if wanted is not None and wanted not in names:
-        raise UsageError(f"{file} has no pipeline {wanted!r}; there are: {', '.join(names)}")
+        raise UsageError(f"{file} has no pipeline {wanted!r}; {there_are(wanted, names)}")
     return wanted or names[0]
 
 
@@ -21,6 +22,6 @@ def some_pipelines(file: str, specs: list[PipelineSpec], wanted: str | None, sta
     chosen = [spec for spec in specs if wanted is None or spec.name == one_pipeline(file, specs, wanted)]
     found = [spec.name for spec in chosen if stage is None or stage in {one.name for one in spec.stages}]
     if not found:
-        known = ", ".join(one.name for spec in chosen for one in spec.stages)
-        raise UsageError(f"{wanted or file} has no stage {stage!r}; there are: {known}")
+        known = [one.name for spec in chosen for one in spec.stages]
+        raise UsageError(f"{wanted or file} has no stage {stage!r}; {there_are(stage, known)}")
     return found

@@ -12,6 +12,7 @@ from holdfast.cli.amounts import aligned, priced
 from holdfast.cli.output import Facts, print_json, print_table
 from holdfast.errors import UsageError
 from holdfast.model.money import spoken
+from holdfast.model.names import there_are
 
 _MONEY = ("spent", "costs", "in_doubt", "set_aside")
 _NUMBERS = ("payments", "doubts", "tokens_in", "tokens_out")
@@ -63,7 +64,7 @@ def costs(by: str, pipeline: str | None, since: str | None, store: str | None, a
 def _check(app: Holdfast, pipeline: str | None) -> None:
     known = [one["name"] for one in app.status()] if pipeline is not None else []
     if pipeline is not None and pipeline not in known:
-        raise UsageError(f"there is no pipeline {pipeline!r} in this store; there are: {', '.join(known) or 'none'}")
+        raise UsageError(f"there is no pipeline {pipeline!r} in this store; {there_are(pipeline, known)}")
 
 
 def _dated(one: Facts) -> Facts:

@@ -8,14 +8,14 @@ import click
 
 from holdfast import __version__
 from holdfast.app import Holdfast
-from holdfast.cli import options
+from holdfast.cli import Group, options
 from holdfast.cli.output import dated, instant, print_json, print_table, printable
 
 #: The database holds what must never be.
 WRONG = 5
 
 
-@click.group(short_help="The database itself: upgrade, check.")
+@click.group(cls=Group, short_help="The database itself: upgrade, check.")
 def db() -> None:
     """The database itself."""
 

@@ -9,6 +9,7 @@ from holdfast.cli.loader import load
 from holdfast.cli.output import dated, print_json, printable
 from holdfast.companions import discover_now
 from holdfast.errors import UsageError
+from holdfast.model.names import there_are
 
 
 @click.command(short_help="Look for items in sources, now.")
@@ -22,7 +23,7 @@ def discover(file: str, sources: tuple[str, ...], store: str | None, as_json: bo
     if not there:
         raise UsageError(f"{file} names no sources")
     if unknown := sorted(set(sources) - set(there)):
-        raise UsageError(f"{file} has no source {unknown[0]!r}; there are: {', '.join(there)}")
+        raise UsageError(f"{file} has no source {unknown[0]!r}; {there_are(unknown[0], there)}")
     with found.open() as app:
         told = discover_now(app, found.sources, found.merges, sources or None)
     if as_json:

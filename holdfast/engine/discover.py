@@ -22,6 +22,7 @@ from holdfast.errors import LeaseLost, UsageError
 from holdfast.model import codec
 from holdfast.model.backoff import Backoff
 from holdfast.model.found import Checked, Counts
+from holdfast.model.names import there_are
 from holdfast.model.schedule import NEVER
 from holdfast.store import Transaction
 
@@ -137,8 +138,7 @@ def call_sources(tx: Transaction, pipeline: str, names: Collection[str] | None =
     }
     for name in names or ():
         if name not in there:
-            known = f"there are: {', '.join(sorted(there))}" if there else "it has none"
-            raise UsageError(f"pipeline {pipeline!r} has no source {name!r}; {known}")
+            raise UsageError(f"pipeline {pipeline!r} has no source {name!r}; {there_are(name, sorted(there))}")
     called = [id_ for name, id_ in there.items() if names is None or name in names]
     return len(tx.run("call_sources", sources=called, now=tx.now)) if called else 0
 

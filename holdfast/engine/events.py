@@ -11,6 +11,9 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.register import layout
+from holdfast.errors import UsageError
+from holdfast.model.history import EVENTS
+from holdfast.model.names import there_are
 from holdfast.store import Transaction
 
 Facts = dict[str, Any]
@@ -36,10 +39,12 @@ def events(
     """Events, oldest first: from `after` on, or the newest."""
     number = None
     if pipeline is not None:
-        known = layout(tx).pipelines
-        if pipeline not in known:
-            return []
-        number = known[pipeline].id
+        number = layout(tx).pipeline(pipeline).id
+    if event is not None and event not in EVENTS:
+        # A newer holdfast, or an older one, may have recorded others.
+        there = {*EVENTS, *(kind for (kind,) in tx.run("event_kinds"))}
+        if event not in there:
+            raise UsageError(f"there is no event {event!r}; {there_are(event, sorted(there))}")
     filters = {"event": event, "pipeline": number, "since": EVER if since is None else since, "most": most}
     back = after is None
     if item is not None:

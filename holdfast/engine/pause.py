@@ -13,6 +13,7 @@ from holdfast.engine.gates import BY_PERSON, lock_gates, save_gates
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
 from holdfast.model.breaker import Breaker
+from holdfast.model.names import there_are
 from holdfast.store import Transaction
 
 
@@ -23,7 +24,7 @@ def pause(tx: Transaction, name: str, who: Who, until: int | None = None, *, res
     if resource:
         row = layout(tx).resource(name)
         if row is None:
-            raise UsageError(f"there is no resource {name!r} in this store; there are: {_resources(tx)}")
+            raise UsageError(f"there is no resource {name!r} in this store; {there_are(name, _resources(tx))}")
         for gate in (gates := lock_gates(tx, [row.id])).values():
             gate.pause(BY_PERSON, who.reason or "by a person", until)
         save_gates(tx, gates.values())
@@ -41,7 +42,7 @@ def resume(tx: Transaction, name: str, who: Who, *, resource: bool = False) -> b
     if resource:
         row = known.resource(name)
         if row is None:
-            raise UsageError(f"there is no resource {name!r} in this store; there are: {_resources(tx)}")
+            raise UsageError(f"there is no resource {name!r} in this store; {there_are(name, _resources(tx))}")
         [gate] = lock_gates(tx, [row.id]).values()
         ahead = [until for _, _, until in tx.run("read_buckets", ids=[row.id]) if until > tx.now * 1000]
         shut = bool(gate.paused or ahead) or gate.breaker.is_open or gate.cool_until > tx.now
@@ -91,17 +92,15 @@ def _place(tx: Transaction, name: str) -> tuple[int, int | None]:
     """The number of the pipeline and, for `PIPELINE/STAGE`, that of the stage."""
     known = layout(tx)
     pipeline, _, stage = name.partition("/")
-    if pipeline not in known.pipelines:
-        there = ", ".join(sorted(known.pipelines)) or "none"
-        raise UsageError(f"there is no pipeline {pipeline!r} in this store; there are: {there}")
+    row = known.pipeline(pipeline)
     if not stage:
-        return known.pipelines[pipeline].id, None
-    row = known.find(pipeline, stage)
-    if row is None or not row.active:
-        there = ", ".join(one.name for one in known.of_pipeline(pipeline))
-        raise UsageError(f"pipeline {pipeline!r} has no stage {stage!r}; there are: {there}")
-    return row.pipeline, row.id
+        return row.id, None
+    found = known.find(pipeline, stage)
+    if found is None or not found.active:
+        names = [one.name for one in known.of_pipeline(pipeline)]
+        raise UsageError(f"pipeline {pipeline!r} has no stage {stage!r}; {there_are(stage, names)}")
+    return row.id, found.id
 
 
-def _resources(tx: Transaction) -> str:
-    return ", ".join(sorted(one.spec.name for one in layout(tx).resources.values())) or "none"
+def _resources(tx: Transaction) -> list[str]:
+    return sorted(one.spec.name for one in layout(tx).resources.values())

@@ -18,6 +18,7 @@ from holdfast.model import guards as guarding
 from holdfast.model import resource as limiting
 from holdfast.model.guards import Guards
 from holdfast.model.layout import Layout
+from holdfast.model.names import there_are
 from holdfast.model.resource import ResourceSpec
 from holdfast.model.tuning import Tuning, merged, own_resource
 from holdfast.store import Transaction
@@ -87,9 +88,7 @@ def tune(tx: Transaction, pipeline: str, changes: Mapping[str, Any], who: Who) -
     """Set keys of a pipeline: limits of its own (`rate`), of a stage or a resource (`extract.concurrency`, `gemini.rate`), or
     guards (`hours`). None takes back what was set before. Returns what is in force for these keys."""
     known = layout(tx)
-    row = known.pipelines.get(pipeline)
-    if row is None:
-        raise UsageError(f"there is no pipeline {pipeline!r} in this store; there are: {', '.join(known.pipelines) or 'none'}")
+    row = known.pipeline(pipeline)
     limits: dict[str, dict[str, Any]] = {}
     guards: dict[str, Any] = {}
     places: dict[str, tuple[str, str]] = {}
@@ -127,9 +126,17 @@ def _place(known: Layout, pipeline: str, key: object) -> tuple[str | None, str]:
                 return head, rest
     if key.partition(".")[0] in limiting.KEYS or key in guarding.KEYS:
         return None, key
+    whose, dot, what = key.rpartition(".")
+    if dot and what in limiting.KEYS:
+        stages = [row.name for row in known.of_pipeline(pipeline) if row.active]
+        shared = sorted(row.spec.name for row in known.resources.values() if not row.spec.name.startswith("@"))
+        raise UsageError(
+            f"{key!r}: pipeline {pipeline!r} has no stage {whose!r}, and there is no such resource; "
+            f"{there_are(whose, (*stages, *shared))}"
+        )
     raise UsageError(
-        f"{key!r} is unknown: give a limit or a guard ({', '.join(dict.fromkeys((*limiting.KEYS, *guarding.KEYS)))}), "
-        f"or one of a stage or resource, like 'extract.rate'"
+        f"{key!r} is unknown: give a limit or a guard, or one of a stage or resource, like 'extract.rate'; "
+        f"{there_are(what or key, (*limiting.KEYS, *guarding.KEYS))}"
     )
 
 

@@ -15,6 +15,7 @@ from holdfast.clock import microseconds
 from holdfast.errors import UsageError
 from holdfast.model.durations import seconds
 from holdfast.model.history import MEANING
+from holdfast.model.names import there_are
 from holdfast.model.states import State
 
 #: What `AlertRule.read` understands, with an example each.
@@ -75,7 +76,7 @@ class AlertRule:
             raise UsageError(f"{where}: it is not a mapping; write it like {{'event': 'worker_died', 'log': true}}")
         for key in given:
             if key not in KEYS:
-                raise UsageError(f"{where}: {key!r} is unknown; there are: {', '.join(KEYS)}")
+                raise UsageError(f"{where}: {key!r} is unknown; {there_are(key, KEYS)}")
         said = {key: value for key, value in given.items() if value is not None}
         for key in ("event", "pipeline", "stage", "state", "error"):
             if key in said and not (isinstance(said[key], str) and said[key]):
@@ -131,7 +132,7 @@ def _events(event: str | None, state: str | None, where: str) -> tuple[str, ...]
     try:
         wanted = State(state)
     except ValueError:
-        raise UsageError(f"{where}: state: {state!r} is unknown; there are: {', '.join(State)}") from None
+        raise UsageError(f"{where}: state: {state!r} is unknown; {there_are(state, State)}") from None
     leading = tuple(sorted(name for name, meaning in MEANING.items() if meaning is wanted))
     if event is None:
         if not leading:

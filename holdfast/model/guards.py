@@ -10,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from holdfast.errors import UsageError
+from holdfast.model.names import there_are
 
 #: What `Guards.read` understands, with an example each.
 KEYS: Mapping[str, Any] = {
@@ -89,7 +90,7 @@ class Guards:
             raise UsageError(f"{where}: {given!r} is not a mapping; write it like {{'hours': '22:00-06:00'}}")
         for key in given:
             if key not in KEYS:
-                raise UsageError(f"{where}: {key!r} is unknown; there are: {', '.join(KEYS)}")
+                raise UsageError(f"{where}: {key!r} is unknown; {there_are(key, KEYS)}")
         given = {key: value for key, value in given.items() if value is not None}
         zone = given.get("zone", "UTC")
         if "zone" in given and "hours" not in given:

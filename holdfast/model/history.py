@@ -30,6 +30,37 @@ MEANING: Mapping[str, State] = {
     "reprocessed": State.PENDING,
     "submitted_again": State.PENDING,
 }
+#: Every kind of event that this holdfast records.
+EVENTS = frozenset(MEANING) | {
+    "accepted",
+    "alert_given_up",
+    "alert_told",
+    "breaker_closed",
+    "breaker_opened",
+    "budget_reached",
+    "clock_set",
+    "cooled_down",
+    "cost",
+    "declared",
+    "discovered",
+    "discovery_failed",
+    "import_problem",
+    "in_doubt",
+    "job_file_broken",
+    "job_file_wants_restart",
+    "lease_lost",
+    "legacy_imported",
+    "money_in_doubt",
+    "paused",
+    "pipeline_registered",
+    "pruned",
+    "resolved",
+    "resumed",
+    "tuned",
+    "worker_died",
+    "worker_started",
+    "worker_stopped",
+}
 #: Those that send a finished stage back; each says in `was` from where.
 SENT_BACK = frozenset({"retried", "reopened", "reprocessed", "submitted_again"})
 

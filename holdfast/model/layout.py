@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.errors import UsageError
 from holdfast.model.guards import Guards
+from holdfast.model.names import there_are
 from holdfast.model.resource import ResourceSpec
 from holdfast.model.tuning import own_resource
 
@@ -140,6 +142,23 @@ class Layout:
 
     def find(self, pipeline: str, stage: str) -> StageRow | None:
         return self._by_name.get((pipeline, stage))
+
+    def pipeline(self, name: str) -> PipelineRow:
+        """The pipeline of this name; an error if there is none."""
+        if name not in self.pipelines:
+            raise UsageError(f"there is no pipeline {name!r} in this store; {there_are(name, sorted(self.pipelines))}")
+        return self.pipelines[name]
+
+    def chosen(self, pipeline: str | None, stage: str | None) -> list[StageRow]:
+        """The stages that a filter means, those that were removed among them; an error if there are none."""
+        if pipeline is not None:
+            self.pipeline(pipeline)
+        there = [row for row in self.stages.values() if pipeline in (None, row.pipeline_name)]
+        found = [row for row in there if stage in (None, row.name)]
+        if not found:
+            where = "this store" if pipeline is None else f"pipeline {pipeline!r}"
+            raise UsageError(f"there is no stage {stage!r} in {where}; {there_are(stage, sorted({row.name for row in there}))}")
+        return found
 
     def of_pipeline(self, pipeline: str) -> list[StageRow]:
         """The active stages of a pipeline, in order."""

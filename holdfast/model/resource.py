@@ -15,6 +15,7 @@ from holdfast.errors import UsageError
 from holdfast.model.breaker import BreakerSpec
 from holdfast.model.durations import seconds
 from holdfast.model.money import micros
+from holdfast.model.names import there_are
 from holdfast.model.rate import Rate
 
 #: How long a rate limit without a time cools a resource down, and how long any may.
@@ -67,7 +68,7 @@ class ResourceSpec:
             raise UsageError(f"{where}: {given!r} is not a mapping; write it like {{'rate': '60/min'}}")
         for key in given:
             if key not in KEYS:
-                raise UsageError(f"{where}: {key!r} is unknown; there are: {', '.join(KEYS)}")
+                raise UsageError(f"{where}: {key!r} is unknown; {there_are(key, KEYS)}")
         values: dict[str, Any] = {"name": name}
         for key, value in given.items():
             if value is not None:
@@ -155,7 +156,7 @@ def _breaker(value: object, what: str) -> BreakerSpec | None:
     }
     for key in value:
         if key not in readers:
-            raise UsageError(f"{what}: {key!r} is unknown; there are: {', '.join(readers)}")
+            raise UsageError(f"{what}: {key!r} is unknown; {there_are(key, readers)}")
     read = {readers[key][0]: readers[key][1](one, f"{what}: {key}") for key, one in value.items()}
     return BreakerSpec(**read)
 

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 from holdfast.clock import SECOND, microseconds
 from holdfast.errors import UsageError
 from holdfast.model.durations import seconds
+from holdfast.model.names import there_are
 
 #: What `Schedule.read` understands, with an example each.
 KEYS: Mapping[str, Any] = {"every": "10m", "cron": "0 6 * * *", "zone": "Europe/Berlin"}
@@ -46,7 +47,7 @@ class Schedule:
             raise UsageError(f"{where}: {given!r} is not a mapping; write it like {{'every': '10m'}}")
         for key in given:
             if key not in KEYS:
-                raise UsageError(f"{where}: {key!r} is unknown; there are: {', '.join(KEYS)}")
+                raise UsageError(f"{where}: {key!r} is unknown; {there_are(key, KEYS)}")
         given = {key: value for key, value in given.items() if value is not None}
         if ("every" in given) == ("cron" in given):
             raise UsageError(f"{where}: write either 'every', like '10m', or 'cron', like '0 6 * * *'")

@@ -12,7 +12,7 @@ from holdfast.errors import DefinitionError
 from holdfast.model import codec
 from holdfast.model.backoff import Backoff
 from holdfast.model.functions import is_async
-from holdfast.model.nearest import did_you_mean
+from holdfast.model.names import did_you_mean, there_are
 
 Handler = Callable[..., Any]
 
@@ -113,10 +113,9 @@ class PipelineSpec:
         for stage in given.values():
             for before in stage.after:
                 if before not in given:
-                    known = ", ".join(sorted(given))
                     raise DefinitionError(
                         f"pipeline {name!r}: stage {stage.name!r} comes after {before!r}, which does not exist; "
-                        f"there are: {known}"
+                        f"{there_are(before, sorted(given))}"
                     )
         return cls(name, _in_order(name, given))
 

@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.errors import UsageError
 from holdfast.model import guards as guarding
 from holdfast.model.guards import Guards
+from holdfast.model.names import there_are
 from holdfast.model.resource import KEYS, ResourceSpec
 
 
@@ -50,7 +51,7 @@ class Tuning:
             raise UsageError(f"{where}: {given!r} is not a mapping")
         for key in given:
             if key not in (*KEYS, "guards", "stages"):
-                raise UsageError(f"{where}: {key!r} is unknown; there are: {', '.join((*KEYS, 'guards', 'stages'))}")
+                raise UsageError(f"{where}: {key!r} is unknown; {there_are(key, (*KEYS, 'guards', 'stages'))}")
         limits: dict[str, Mapping[str, Any]] = {}
         own: Mapping[str, Any]
         if own := {key: value for key, value in given.items() if key in KEYS}:
@@ -60,7 +61,7 @@ class Tuning:
             raise UsageError(f"{where}: stages: {of_stages!r} is not a mapping")
         for stage, own in of_stages.items():
             if stage not in stages:
-                raise UsageError(f"{where}: stages: {stage!r} is unknown; there are: {', '.join(stages)}")
+                raise UsageError(f"{where}: stages: {stage!r} is unknown; {there_are(stage, stages)}")
             limits[own_resource(pipeline, stage)] = own
         for name, own in limits.items():
             stage = name.partition("/")[2]

@@ -12,6 +12,7 @@ from holdfast.engine.discover import Wanted
 from holdfast.errors import UsageError
 from holdfast.model import codec, schedule
 from holdfast.model.found import short_hash
+from holdfast.model.names import there_are
 from holdfast.model.schedule import NEVER, Schedule
 from holdfast.sources import readers
 from holdfast.sources.contract import Reader, Source
@@ -101,8 +102,8 @@ def read_source(name: str, given: Mapping[str, Any], *, where: str, folder: Path
     allowed = {**found.options, **COMMON}
     for key in given:
         if key not in allowed and key not in schedule.KEYS:
-            there = ", ".join((*found.options, *COMMON, *schedule.KEYS))
-            raise UsageError(f"{where}: {key!r} is unknown to {kind}; there are: {there}")
+            there = (*found.options, *COMMON, *schedule.KEYS)
+            raise UsageError(f"{where}: {key!r} is unknown to {kind}; {there_are(key, there)}")
     for key in found.needed:
         if key not in given:
             raise UsageError(f"{where}: {kind} needs {key!r}")

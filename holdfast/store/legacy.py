@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from holdfast.errors import UsageError
+from holdfast.model.names import there_are
 
 BATCH = 1000
 #: How long to wait for a program that is writing to it.
@@ -56,7 +57,7 @@ class OldTable:
             columns = self._columns(table)
             if key.lower() not in columns:
                 raise UsageError(
-                    f"{path}: table {table!r} has no column {key!r}; there are: {', '.join(columns.values())}; "
+                    f"{path}: table {table!r} has no column {key!r}; {there_are(key, columns.values())}; "
                     f"say with --key-column which names the item"
                 )
             wanted = (key, pipeline, stages, data)
@@ -103,8 +104,8 @@ class OldTable:
         rows = self._run(f"PRAGMA table_xinfo({self._table})")
         if not rows:
             there = self._run("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
-            names = ", ".join(row[0].decode(errors="replace") for row in there) or "none"
-            raise UsageError(f"{self.path} has no table {table!r}; there are: {names}; say with --table which to read")
+            names = there_are(table, [row[0].decode(errors="replace") for row in there])
+            raise UsageError(f"{self.path} has no table {table!r}; {names}; say with --table which to read")
         names_found = [row[1].decode(errors="replace") for row in rows]
         return {name.lower(): name for name in names_found}
 

@@ -22,6 +22,7 @@ from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.model.durations import spoken
 from holdfast.model.guards import Guards
 from holdfast.model.layout import Layout
+from holdfast.model.names import there_are
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import Alone
 from holdfast.signals import caught
@@ -403,5 +404,6 @@ class Worker:
                     offer[row.id] = (pipeline.name, spec)
         unknown = wanted - seen
         if unknown:
-            raise UsageError(f"no pipeline here has the stage {', '.join(sorted(unknown))}")
+            what = ", ".join(sorted(unknown))
+            raise UsageError(f"no pipeline here has the stage {what}; {there_are(min(unknown), sorted(seen))}")
         return offer

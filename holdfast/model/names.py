@@ -1,0 +1,36 @@
+"""What to say of a name that nothing has: what there is, and which of it may have been meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+#: How many names are listed, and among how many the nearest is looked for: to compare each with each takes long.
+LISTED = 40
+COMPARED = 200
+
+
+def nearest(name: object, known: Iterable[str]) -> str | None:
+    """The one of these names that is most like it, if any is."""
+    # Loaded only here: nobody who spells things right waits for it.
+    from difflib import get_close_matches
+
+    names = [*known]
+    found = get_close_matches(str(name)[:100], names, n=1) if len(names) <= COMPARED else []
+    return found[0] if found else None
+
+
+def there_are(name: object, known: Iterable[str]) -> str:
+    """`there are: extract, chunk (did you mean 'extract'?)`: the end of a message about an unknown name."""
+    names = [*dict.fromkeys(known)]
+    near = nearest(name, names)
+    more = f", … ({len(names):,} in all)" if len(names) > LISTED else ""
+    return f"there are: {', '.join(names[:LISTED]) or 'none'}{more}{f' (did you mean {near!r}?)' if near else ''}"
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """The nearest of these names or, where none is near, the first of them: for the end of a message."""
+    names = [*known]
+    if (near := nearest(name, names)) is not None:
+        return f"did you mean {near!r}?"
+    more = ", …" if len(names) > 20 else ""
+    return f"expected one of: {', '.join(names[:20])}{more}" if names else "there is none"

@@ -29,6 +29,8 @@ from holdfast.errors import StoreBroken, UsageError
 from holdfast.model import codec
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.money import Amount, micros
+from holdfast.model.names import there_are
+from holdfast.model.pattern import Patterns, several
 from holdfast.model.redact import remember_password_of
 from holdfast.model.stage import PipelineSpec, check_resources, named_resources
 from holdfast.model.states import BAD, State
@@ -293,13 +295,15 @@ class Holdfast:
         return history
 
     def items(
-        self, *, pipeline: str | None = None, stage: str | None = None, state: str | None = None, key: str | None = None,
-        error: str | None = None, after: int = 0, most: int = 100,
+        self, *, pipeline: str | None = None, stage: str | None = None, state: str | None = None, key: Patterns = None,
+        error: str | None = None, after: int | str = 0, most: int = 100,
     ) -> list[dict[str, Any]]:  # fmt: skip
-        wanted = read_state(state) if state else None
+        """A page of items; with a stage, a state or an error, of stages of items. The next page is after the `cursor` of the
+        last entry."""
+        wanted, keys = read_state(state) if state else None, several(key)
         return self._read(
             lambda tx: reads.items(
-                tx, pipeline=pipeline, stage=stage, state=wanted, key=key, error=error, after=after, most=most
+                tx, pipeline=pipeline, stage=stage, state=wanted, key=keys, error=error, after=after, most=most
             )
         )
 
@@ -496,15 +500,16 @@ def _register(tx: Transaction, specs: Sequence[PipelineSpec], said: Declared) ->
 
 
 def read_filter(
-    *, pipeline: str | None = None, stage: str | None = None, states: Iterable[str] = (), key: str | None = None,
+    *, pipeline: str | None = None, stage: str | None = None, states: Iterable[str] = (), key: Patterns = None,
     error: str | None = None, older_than: Duration | None = None,
 ) -> Which:  # fmt: skip
     """A filter as a person writes it."""
     age = None if older_than is None else microseconds(seconds(older_than, what="older_than"))
-    for what, text in (("key", key), ("error", error), ("stage", stage), ("pipeline", pipeline)):
+    keys = several(key)
+    for what, text in (*(("key", one) for one in keys), ("error", error), ("stage", stage), ("pipeline", pipeline)):
         if text is not None and codec.plain_text(text, len(text)) != text:
             raise UsageError(f"{what} {text!r}: nothing that is stored can have such a character in it")
-    return Which(pipeline, stage, frozenset(read_state(state) for state in states), key, error, age)
+    return Which(pipeline, stage, frozenset(read_state(state) for state in states), keys, error, age)
 
 
 def read_decision(value: Any, charged: Amount | None) -> resolve.Decision:
@@ -519,4 +524,4 @@ def read_state(state: str) -> State:
     try:
         return State(state)
     except ValueError:
-        raise UsageError(f"state {state!r} is unknown; there are: {', '.join(State)}") from None
+        raise UsageError(f"state {state!r} is unknown; {there_are(state, State)}") from None

@@ -21,7 +21,7 @@ _FILTERS = (
         "--state", "states", type=click.Choice([state.value for state in State]), multiple=True,
         help="May be given several times.",
     ),
-    click.option("--key", type=options.text, metavar="PATTERN", help="* and ? are wild."),
+    options.keys,
     click.option("--error", type=options.text, metavar="TEXT", help="A part of the error."),
     click.option("--older-than", type=options.text, metavar="TIME", help="In its state for longer than this: 90m, 2d."),
     click.option("--all", "everything", is_flag=True, help="Needed where no filter is given."),

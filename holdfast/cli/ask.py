@@ -93,16 +93,21 @@ def _print_workers(workers: list[Facts]) -> None:
 @click.option(
     "--state", type=click.Choice([state.value for state in State]), help="Those of which a stage is in this state."
 )
-@click.option("--key", type=options.text, metavar="PATTERN", help="* and ? are wild.")
+@options.keys
 @click.option("--error", type=options.text, metavar="TEXT", help="A part of the error.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True)
-@click.option("--after", type=click.IntRange(0, 2**63 - 1), default=0, metavar="ID", help="Go on after this item.")
+@click.option(
+    "--after", type=options.text, default="0", metavar="ID[/STAGE]", help="Go on after this item, or stage of an item."
+)
 @options.common()
 def items(
-    pipeline: str | None, stage: str | None, state: str | None, key: str | None, error: str | None, limit: int, after: int,
-    store: str | None, as_json: bool,
+    pipeline: str | None, stage: str | None, state: str | None, key: tuple[str, ...], error: str | None, limit: int,
+    after: str, store: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """List items in the order they were added; with --stage, --state or --error, stages of items."""
+    """List items in the order they were added; with --stage, --state or --error, stages of items.
+
+    The end of a page says with which --after the next one begins; in JSON it is the `cursor` of the last entry.
+    """
     with options.open_to_ask(store) as app:
         found = app.items(pipeline=pipeline, stage=stage, state=state, key=key, error=error, after=after, most=limit)
     if as_json:
@@ -119,4 +124,4 @@ def items(
         ]  # fmt: skip
         print_table(["id", "stage", "key", "state", "attempts", "updated", "error"], rows)
     if len(found) == limit:
-        click.echo(f"There may be more: --after {found[-1]['id']}", err=True)
+        click.echo(f"There may be more: --after {found[-1]['cursor']}", err=True)

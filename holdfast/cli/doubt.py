@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 
 import click
@@ -11,6 +10,7 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.amounts import priced
 from holdfast.cli.output import TIMES, Facts, compact, dated, printable
+from holdfast.model.shell import word
 from holdfast.model.states import State
 
 
@@ -59,11 +59,3 @@ def _print_ways(key: str, pipeline: str, memo: Facts, *, indent: str) -> None:
     click.echo(f"{indent}if the provider has no such call: {what} --not-charged{end}")
     click.echo(f"{indent}if it has, and its answer is lost: {what} --charged AMOUNT{end}")
     click.echo(f"{indent}if it has, with what it returned: {what} --value JSON --charged AMOUNT{end}")
-
-
-def word(text: str) -> str:
-    """The text as a shell takes it for one word, whatever is in it; what a terminal might obey is written out."""
-    if text.isprintable():
-        return shlex.quote(text)
-    kept = text.replace("\\", "\\\\").replace("'", "\\'")
-    return "$'" + "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in kept) + "'"

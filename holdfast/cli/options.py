@@ -122,6 +122,13 @@ def read_settings(concurrency: int, lease: str, grace: str, poll: str, name: str
     )
 
 
+#: Which items, by their keys.
+keys = click.option(
+    "--key", type=text, multiple=True, metavar="PATTERN",
+    help="* and ? are wild, [*] and [?] are not. May be given several times.",
+)  # fmt: skip
+
+
 def user() -> str:
     """Who acts, for the events."""
     try:

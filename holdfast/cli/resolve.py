@@ -8,10 +8,11 @@ import click
 
 from holdfast.app import UNKNOWN
 from holdfast.cli import options
-from holdfast.cli.doubt import word
 from holdfast.cli.output import counted, print_json, printable
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
+from holdfast.model.pattern import exactly
+from holdfast.model.shell import word
 from holdfast.model.states import BAD, State
 
 
@@ -69,8 +70,7 @@ def resolve(
     said = "will be called again" if value is None else "has its result"
     click.echo(f"{item['pipeline']} / {printable(key)}, stage {found}: {printable(memo)} {said}")
     if state in BAD or state == State.CANCELLED:
-        wild = "".join("?" if char == "*" else char for char in key)
-        filters = f"--pipeline {word(item['pipeline'])} --stage {word(found)} --key {word(wild)}"
+        filters = f"--pipeline {word(item['pipeline'])} --stage {word(found)} --key {word(exactly(key))}"
         click.echo(f"to send it back: holdfast retry {filters}")
 
 
@@ -97,13 +97,10 @@ def forget(
     """
     if not everything and not any([*keys, memo, *which.values()]):
         raise UsageError("forget would reject every recorded answer: give a KEY or a filter, or --all if that is meant")
-    counts: dict[str, int] = {}
     with options.open_to_ask(store) as app:
-        for key in keys or (None,):
-            found = app.forget(
-                memo=memo, undo=undo, dry_run=dry_run, by=options.user(), reason=reason, key=key, **which
-            )  # fmt: skip
-            counts = {name: counts.get(name, 0) + found.get(name, 0) for name in {*counts, *found}}
+        counts = app.forget(
+            memo=memo, undo=undo, dry_run=dry_run, by=options.user(), reason=reason, key=keys or None, **which
+        )  # fmt: skip
     _print_counts("restored" if undo else "forgotten", counts, dry_run, as_json)
 
 

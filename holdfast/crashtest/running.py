@@ -20,6 +20,7 @@ from holdfast.crashtest.record import Told
 from holdfast.crashtest.report import Kill, Report
 from holdfast.crashtest.snapshot import Snapshot, take
 from holdfast.errors import UsageError
+from holdfast.model.pattern import exactly
 from holdfast.model.states import State
 
 #: Processes that may be needed to bring an item to its end after a kill.
@@ -140,7 +141,7 @@ class CrashTest:
                 for memo in held:
                     app.resolve(row["key"], memo["name"], pipeline=row["pipeline"], by="crashtest")
                 if held:
-                    app.retry(key=row["key"], pipeline=row["pipeline"], states=[State.FAILED], by="crashtest")
+                    app.retry(key=exactly(row["key"]), pipeline=row["pipeline"], states=[State.FAILED], by="crashtest")
                     sent = True
         return sent
 

@@ -19,6 +19,7 @@ from holdfast.engine.register import layout
 from holdfast.errors import UsageError
 from holdfast.model import codec
 from holdfast.model.faults import ERROR_LENGTH
+from holdfast.model.pattern import Patterns, several
 from holdfast.model.states import FINISHED, OPEN, PASSED, Rerun, State
 from holdfast.store import Store, Transaction
 
@@ -37,8 +38,7 @@ class Which:
     pipeline: str | None = None
     stage: str | None = None
     states: frozenset[State] = frozenset()
-    #: `*` and `?` are wild.
-    key: str | None = None
+    key: Patterns = None
     #: A part of the error's text.
     error: str | None = None
     older_than_us: int | None = None
@@ -108,11 +108,8 @@ def _walk(
     def step(tx: Transaction) -> tuple[Counter[str], _Place | None]:
         assert place is not None
         params: dict[str, Any] = {"states": sorted(states)} if choose == "choose_outcomes" else {}
-        pattern = which.key
-        if pattern is not None:
-            pattern = store.driver.dialect.glob_pattern(pattern)
         rows = tx.run(
-            choose, stages=stages_of(tx, which), item=place[0], stage=place[1], key=pattern, error=which.error,
+            choose, stages=stages_of(tx, which), item=place[0], stage=place[1], keys=patterns_of(tx, which), error=which.error,
             before=None if which.older_than_us is None else tx.now - which.older_than_us, most=CHUNK, **params,
         )  # fmt: skip
         done = (
@@ -135,20 +132,16 @@ def _seen(rows: list[tuple[Any, ...]], choose: str, states: Iterable[State]) -> 
     return Counter({str(state): len(rows)})
 
 
+def patterns_of(tx: Transaction, which: Which) -> list[str]:
+    """The keys that a filter means, as statements take them."""
+    return [tx.store.driver.dialect.glob_pattern(key) for key in several(which.key) or ("*",)]
+
+
 def stages_of(tx: Transaction, which: Which) -> list[int]:
     """The stages that a filter means."""
-    known = layout(tx).stages.values()
+    known = layout(tx).chosen(which.pipeline, which.stage)
     # A stage that its pipeline no longer has is meant only if it is named: nobody would run what is sent back to it.
-    found = [
-        row.id
-        for row in known
-        if which.pipeline in (None, row.pipeline_name) and (which.stage == row.name or (which.stage is None and row.active))
-    ]
-    if not found:
-        names = ", ".join(row.label for row in known) or "none"
-        wanted = "/".join(part for part in (which.pipeline, which.stage) if part) or "any stage"
-        raise UsageError(f"no stage matches {wanted}; there are: {names}")
-    return found
+    return [row.id for row in known if which.stage is not None or row.active]
 
 
 def _reopen(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.engine import ledger
-from holdfast.engine.choose import CHUNK, Counts, Which, Who, stages_of
+from holdfast.engine.choose import CHUNK, Counts, Which, Who, patterns_of, stages_of
 from holdfast.engine.register import layout
 from holdfast.model.paid import Paid, PaidCall
 from holdfast.store import Store, Transaction
@@ -29,10 +29,9 @@ def forget(
 
     def step(tx: Transaction) -> tuple[Counter[str], tuple[int, int] | None]:
         assert place is not None
-        pattern = None if which.key is None else store.driver.dialect.glob_pattern(which.key)
         memos = tx.records(
             "choose_memos", state="rejected" if undo else "done", stages=stages_of(tx, which), stage=place[0], item=place[1],
-            key=pattern, name=name, error=which.error, most=CHUNK,
+            keys=patterns_of(tx, which), name=name, error=which.error, most=CHUNK,
             before=None if which.older_than_us is None else tx.now - which.older_than_us,
         )  # fmt: skip
         last = (memos[-1]["stage"], memos[-1]["item"]) if len(memos) == CHUNK else None

@@ -4,19 +4,25 @@ A page costs what is on it, however many items there are: each state is walked t
 order. A key, or the beginning of one, is looked up in the index of keys. What must be searched stops at the page's end:
 parts of errors, patterns that begin with a wildcard, and what few items have that is in no index (`skipped`, or `done`
 where hardly anything is).
+
+The next page begins after a place: an item, or a stage of one. An item may have several stages in a list, and a page may
+end between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.engine.register import layout
 from holdfast.engine.standing import stands
 from holdfast.errors import UsageError
 from holdfast.model.layout import Layout, StageRow
-from holdfast.model.pattern import Pattern
+from holdfast.model.names import there_are
+from holdfast.model.pattern import Pattern, Patterns, several
 from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction
 
@@ -38,40 +44,84 @@ _WITH_ERRORS = frozenset(State) - {State.PENDING, State.IN_PROGRESS}
 
 
 def items(
-    tx: Transaction, *, pipeline: str | None, stage: str | None, state: State | None, key: str | None, error: str | None,
-    after: int, most: int,
+    tx: Transaction, *, pipeline: str | None, stage: str | None, state: State | None, key: Patterns,
+    error: str | None, after: int | str, most: int,
 ) -> list[Facts]:  # fmt: skip
-    """A page of items, in the order they were added; with a stage, a state or an error, stages of items."""
-    known = layout(tx)
-    pattern = None if key is None else Pattern(key)
+    """A page of items, in the order they were added; with a stage, a state or an error, stages of items.
+
+    `after` is an item's number, or the `cursor` of an entry: the next page begins behind it.
+    """
+    known, place = layout(tx), Place.read(after)
+    if pipeline is not None:
+        known.pipeline(pipeline)
+    patterns = [Pattern(one) for one in several(key)] or [Pattern()]
     if state is None and stage is None and error is None:
-        return _items(tx, known, pipeline, pattern, after, most)
-    chosen = {
-        row.id: row for row in known.stages.values()
-        if pipeline in (None, row.pipeline_name) and stage in (None, row.name)
-    }  # fmt: skip
-    if not chosen:
-        raise UsageError(f"no stage matches {pipeline or '*'}/{stage or '*'}")
+        if place.stage is not None:
+            raise UsageError(f"after {place}: this is a place in a list of stages; in a list of items, name the item alone")
+        return _items(tx, known, pipeline, patterns, place.item, most)
+    chosen = {row.id: row for row in known.chosen(pipeline, stage)}
     states = frozenset({state} if state else State)
     page = _Page(
-        tx, chosen, states if error is None else states & _WITH_ERRORS, pattern or Pattern(), error, after, most
+        tx, chosen, states if error is None else states & _WITH_ERRORS, patterns, error, place, most,
+        _passed_by(known, place),
     )  # fmt: skip
     return page.told(known)
+
+
+class Place(NamedTuple):
+    """A place in a list: behind an item, or behind a stage of one."""
+
+    item: int = 0
+    stage: str | None = None
+
+    def __str__(self) -> str:
+        return str(self.item) if self.stage is None else f"{self.item}/{self.stage}"
+
+    @classmethod
+    def read(cls, text: str | int) -> Place:
+        number, slash, stage = str(text).partition("/")
+        if not re.fullmatch("[0-9]{1,19}", number) or int(number) > LAST or (slash and not stage):
+            raise UsageError(f"after {text!r}: write it as ID or ID/STAGE, as the end of a page says it")
+        return cls(int(number), stage or None)
+
+
+def _passed_by(known: Layout, after: Place) -> dict[int, Order] | None:
+    """By pipeline: the stage of the item at this place that was told last; None if all of its stages were."""
+    if after.stage is None:
+        return None
+    found = {row.pipeline: _order(row) for row in known.stages.values() if row.name == after.stage}
+    if not found:
+        names = {row.name for row in known.stages.values()}
+        raise UsageError(f"after {after}: there is no stage {after.stage!r}; {there_are(after.stage, sorted(names))}")
+    return found
+
+
+Order = tuple[int, int]
+
+
+def _order(row: StageRow) -> Order:
+    """The order of a pipeline's stages. One that was removed keeps its position, which another may have now."""
+    return row.position, row.id
 
 
 # Items ----------------------------------------------------------------------------------------------------------------
 
 
 def _items(
-    tx: Transaction, known: Layout, pipeline: str | None, pattern: Pattern | None, after: int, most: int
+    tx: Transaction, known: Layout, pipeline: str | None, patterns: Sequence[Pattern], after: int, most: int
 ) -> list[Facts]:
     names = {row.id: row.name for row in known.pipelines.values() if pipeline in (None, row.name)}
     only = None if pipeline is None else [*names]
-    rows = _walk_or_search(tx, names, only, pattern or Pattern(), after, most) if names else []
+    found = {
+        row["id"]: row
+        for pattern in (patterns if names else ()) for row in _walk_or_search(tx, names, only, pattern, after, most)
+    }  # fmt: skip
+    rows = [found[number] for number in sorted(found)[:most]]
     statuses: dict[int, str] = dict(tx.run("item_status", items=[row["id"] for row in rows])) if rows else {}
     return [
         {
             "id": row["id"],
+            "cursor": str(Place(row["id"])),
             "pipeline": names[row["pipeline"]],
             "key": row["key"],
             "status": statuses[row["id"]],
@@ -121,14 +171,18 @@ class _Page:
     tx: Transaction
     stages: Mapping[int, StageRow]
     states: frozenset[State]
-    pattern: Pattern
+    patterns: Sequence[Pattern]
     error: str | None
-    after: int
+    after: Place
     most: int
+    #: See `_passed_by`.
+    passed_by: dict[int, Order] | None
 
     def told(self, known: Layout) -> list[Facts]:
-        numbers = self._few(known)
-        rows = self._looked_up(numbers) if numbers is not None else self._walked()
+        rows: list[Facts] = []
+        for pattern in self.patterns:
+            numbers = self._few(known, pattern)
+            rows = self._first(rows + (self._walked(pattern) if numbers is None else self._looked_up(numbers)))
         wanted = sorted({row["item"] for row in rows})
         items = {one["id"]: one for one in self.tx.records("read_items", items=wanted)} if wanted else {}
         for row in rows:
@@ -137,6 +191,7 @@ class _Page:
         return [
             {
                 "id": row["item"],
+                "cursor": str(Place(row["item"], self.stages[row["stage"]].name)),
                 "pipeline": self.stages[row["stage"]].pipeline_name,
                 "key": items[row["item"]]["key"],
                 "stage": self.stages[row["stage"]].name,
@@ -149,24 +204,30 @@ class _Page:
             for row in rows
         ]
 
-    def _few(self, known: Layout) -> list[int] | None:
+    def _few(self, known: Layout, pattern: Pattern) -> list[int] | None:
         """The items to be looked at, if they are known to be few."""
         pipelines = {row.pipeline for row in self.stages.values()}
         # Outcomes that passed lie in the order of items, whatever their pipeline.
         apart = bool(self.states & PASSED) and pipelines != {row.id for row in known.pipelines.values()}
-        return few_items(self.tx, pipelines, self.pattern) if self.pattern.is_narrow or apart else None
+        return few_items(self.tx, pipelines, pattern) if pattern.is_narrow or apart else None
 
     def _looked_up(self, numbers: list[int]) -> list[Facts]:
-        rows = stands(self.tx, [number for number in numbers if number > self.after], self.stages)
-        return self._first([row for row in rows if self._is_meant(row)])
+        rows = stands(self.tx, [number for number in numbers if number > self._behind], self.stages)
+        return [row for row in rows if self._is_meant(row)]
 
     def _is_meant(self, row: Facts) -> bool:
         return row["state"] in self.states and (
             self.error is None or (row["error"] is not None and self.error in row["error"])
         )
 
-    def _walked(self) -> list[Facts]:
-        place = {"key": _glob(self.tx, self.pattern), "after": self.after, "most": self.most}
+    @property
+    def _behind(self) -> int:
+        """All of the page belongs to items with higher numbers."""
+        return self.after.item - (self.passed_by is not None)
+
+    def _walked(self, pattern: Pattern) -> list[Facts]:
+        # A stage has an item once; one of these rows may have been told on the page before.
+        place = {"key": _glob(self.tx, pattern), "after": self._behind, "most": self.most + 1}
         found: list[Facts] = []
         for stage in self.stages:
             if State.PENDING in self.states:
@@ -179,6 +240,9 @@ class _Page:
                 if state in self.states:
                     one = {"stage": stage, "state": str(state), "error": self.error}
                     found = self._first(found + self.tx.records("page_bad", **one, **place))
+        # Of several stages at once: as many of an item may have been told before, and as many of the last one be cut off.
+        per_item = max(Counter(row.pipeline for row in self.stages.values()).values())
+        place["most"] = self.most + 2 * per_item
         if State.IN_PROGRESS in self.states:
             found = self._first(found + self.tx.records("page_leased", stages=[*self.stages], **place))
         return self._first(found + self._passed(place))
@@ -205,4 +269,12 @@ class _Page:
         return self.tx.records("page_passed", **which, error=self.error, **place)
 
     def _first(self, rows: list[Facts]) -> list[Facts]:
-        return sorted(rows, key=lambda row: (row["item"], self.stages[row["stage"]].position))[: self.most]
+        """The first of these on this page, each once."""
+        left = {(row["item"], _order(self.stages[row["stage"]])): row for row in rows if self._is_behind(row)}
+        return [left[place] for place in sorted(left)[: self.most]]
+
+    def _is_behind(self, row: Facts) -> bool:
+        stage = self.stages[row["stage"]]
+        if self.passed_by is None or row["item"] > self.after.item:
+            return True
+        return stage.pipeline in self.passed_by and _order(stage) > self.passed_by[stage.pipeline]

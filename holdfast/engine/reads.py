@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +18,8 @@ from holdfast.errors import UsageError
 from holdfast.model.history import MEANING, SENT_BACK
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.paid import CHARGED
+from holdfast.model.pattern import exactly
+from holdfast.model.shell import word
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
@@ -143,6 +143,8 @@ def workers(tx: Transaction) -> list[Facts]:
 
 def find_item(tx: Transaction, key: str, pipeline: str | None) -> Facts:
     """The item of this key; an error if there is none, or one in several pipelines."""
+    if pipeline is not None:
+        layout(tx).pipeline(pipeline)
     found = tx.run("find_item", key=key, pipeline=pipeline)
     if not found:
         where = f" in pipeline {pipeline!r}" if pipeline else ""
@@ -279,9 +281,9 @@ class Why:
         self._rows = _stages_of(tx, self._item, self._known)
 
     @property
-    def _key(self) -> str:
-        """The key as a shell, and a filter, takes it for itself and nothing else."""
-        return shlex.quote(re.sub(r"([*?])", "?", self._item["key"]))
+    def _this(self) -> str:
+        """Options that choose this item and no other. An item of another pipeline may have the same key."""
+        return f"--pipeline {word(self._item['pipeline'])} --key {word(exactly(self._item['key']))}"
 
     def answer(self) -> Facts:
         """`reason` is a word to act on, `text` a sentence, `until` when it clears by itself, `do` what a person can do."""
@@ -385,13 +387,13 @@ class Why:
         return {
             "reason": "backoff", "until": row["next_attempt_at"],
             "text": f"{row['attempts']} of {stage.max_attempts} attempts are spent; the next one waits{error}",
-            "do": f"to run it now: holdfast retry --state retry_later --key {self._key}",
+            "do": f"to run it now: holdfast retry --state retry_later {self._this}",
         }  # fmt: skip
 
     def _on_hold(self, stage: StageRow, row: Facts) -> Facts:
         return {
             "reason": "on_hold", "text": f"stage {stage.name!r} is on hold: {row['error']}", "since": row["updated_at"],
-            "do": f"to let it run: holdfast retry --state on_hold --pipeline {stage.pipeline_name} --key {self._key}",
+            "do": f"to let it run: holdfast retry --state on_hold {self._this}",
         }  # fmt: skip
 
     def _ended_badly(self, stage: StageRow, row: Facts) -> Facts:
@@ -399,8 +401,8 @@ class Why:
         memos = self._tx.records("item_memos", item=self._item["id"], stages=[stage.id])
         names = ", ".join(repr(memo["name"]) for memo in memos if memo["state"] == "done")
         text = f"stage {stage.name!r} ended {row['state']}{error}"
-        do = f"to send it back: holdfast retry --key {self._key}"
+        do = f"to send it back: holdfast retry {self._this}"
         if names:
             text += f"; a retry uses the recorded answer of {names} again"
-            do += f"; to have it called, and paid, again: holdfast retry --forget --key {self._key}"
+            do += f"; to have it called, and paid, again: holdfast retry --forget {self._this}"
         return {"reason": str(row["state"]), "text": text, "do": do}

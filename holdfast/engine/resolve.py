@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from holdfast.engine import ledger
-from holdfast.engine.choose import CHUNK, Counts, Which, Who, stages_of
+from holdfast.engine.choose import CHUNK, Counts, Which, Who, patterns_of, stages_of
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.reads import find_item
 from holdfast.engine.register import layout
@@ -81,9 +81,8 @@ def resolve_many(
 
     def step(tx: Transaction) -> tuple[Counter[str], tuple[int, int] | None]:
         assert place is not None
-        pattern = None if which.key is None else store.driver.dialect.glob_pattern(which.key)
         rows = tx.run(
-            "doubtful_calls", stages=stages_of(tx, which), stage=place[0], item=place[1], key=pattern, name=name,
+            "doubtful_calls", stages=stages_of(tx, which), stage=place[0], item=place[1], keys=patterns_of(tx, which), name=name,
             before=None if which.older_than_us is None else tx.now - which.older_than_us, most=CHUNK,
         )  # fmt: skip
         last = (rows[-1][1], rows[-1][2]) if len(rows) == CHUNK else None

@@ -1,27 +1,53 @@
-"""A key as a filter writes it, and between which keys all that it means must lie."""
+"""A pattern of keys, as a filter writes it: `*` stands for any characters, `?` for one, and everything else for itself.
+
+In brackets, `[*]`, `[?]` and `[[]`, each of these characters stands for itself, too. No other bracket means anything: `b[1]`
+is a key.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from holdfast.model.item import MAX_KEY_BYTES
 
-_WILD = re.compile(r"[*?]")
+_CHARACTER = re.compile(r"\[([*?\[])\]|(.)", re.DOTALL)
+_WILD = "*?"
 #: Sorts behind whatever a key can be, and after a prefix behind every key that begins with it: none has so many bytes.
 _LAST = "\U0010ffff" * (MAX_KEY_BYTES // 4 + 1)
+
+#: One pattern, or several: an item is meant if its key fits any of them. None stands for every item.
+Patterns = str | Iterable[str] | None
+
+
+def several(given: Patterns) -> tuple[str, ...]:
+    """The patterns, each once; none for every item."""
+    return () if given is None else (given,) if isinstance(given, str) else tuple(dict.fromkeys(given))
+
+
+def exactly(key: str) -> str:
+    """The pattern that means this key and no other."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", key)
+
+
+def characters(pattern: str) -> Iterator[tuple[str, bool]]:
+    """One character after another, and whether it is a wildcard."""
+    for found in _CHARACTER.finditer(pattern):
+        yield found[1] or found[2], found[1] is None and found[2] in _WILD
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """`*` and `?` are wild, everything else is itself."""
+    """A pattern, and between which keys all that it means must lie."""
 
     text: str = "*"
 
     @property
     def is_plain(self) -> bool:
         """Whether it means one key."""
-        return not _WILD.search(self.text)
+        return not any(is_wild for _, is_wild in characters(self.text))
 
     @property
     def is_narrow(self) -> bool:
@@ -31,7 +57,7 @@ class Pattern:
     @property
     def low(self) -> str:
         """The first key that it could mean."""
-        return _WILD.split(self.text, maxsplit=1)[0]
+        return "".join(char for char, _ in takewhile(lambda one: not one[1], characters(self.text)))
 
     @property
     def high(self) -> str:

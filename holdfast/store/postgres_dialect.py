@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from psycopg import sql
 
+from holdfast.model.pattern import characters
 from holdfast.store.statements import Dialect, Statement
 
 _to_json_lines = msgspec.json.Encoder().encode_lines
@@ -53,6 +54,9 @@ class PostgresDialect(Dialect):
 
     def is_in(self, name: str, kind: str) -> str:
         return f"= ANY(%({name})s::{kind}[])"
+
+    def fits(self, value: str, name: str) -> str:
+        return f"{value} LIKE ANY(%({name})s::text[])"
 
     def list(self, name: str) -> str:
         return f"unnest(%({name})s::bigint[]) AS value"
@@ -101,8 +105,10 @@ class PostgresDialect(Dialect):
         return lines[1:-2].replace(b"]\n[", b"\n")
 
     def glob_pattern(self, pattern: str) -> str:
-        escaped = re.sub(r"([\\%_])", r"\\\1", pattern)
-        return escaped.replace("*", "%").replace("?", "_")
+        wild = {"*": "%", "?": "_"}
+        return "".join(
+            wild[char] if is_wild else f"\\{char}" if char in "\\%_" else char for char, is_wild in characters(pattern)
+        )
 
 
 def _element(value: str | int | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.pattern import characters, exactly
 from holdfast.store.statements import Dialect
 
 _to_json = msgspec.json.Encoder().encode
@@ -36,6 +37,9 @@ class SQLiteDialect(Dialect):
     def is_in(self, name: str, kind: str) -> str:
         return f"IN (SELECT value FROM json_each(:{name}))"
 
+    def fits(self, value: str, name: str) -> str:
+        return f"EXISTS (SELECT 1 FROM json_each(:{name}) AS pattern WHERE {value} GLOB pattern.value)"
+
     def list(self, name: str) -> str:
         return f"json_each(:{name})"
 
@@ -62,4 +66,4 @@ class SQLiteDialect(Dialect):
         return _to_json(rows).decode()
 
     def glob_pattern(self, pattern: str) -> str:
-        return pattern.replace("[", "[[]")
+        return "".join(char if is_wild else exactly(char) for char, is_wild in characters(pattern))

@@ -3,6 +3,7 @@
 A statement is written once. In its text
     :name               is a parameter;
     {in name}           compares with every element of a list parameter of numbers ({in name text}: of texts);
+    {fits value name}   compares a value with every pattern in a list parameter; one that fits is enough;
     {list name}         stands for a list parameter of numbers as a table with one column, `value`;
     {rows a type, ...}  stands for the rows of the parameter `rows`, as a table with these columns;
     {values a type, …}  the same as the source of an INSERT, where that is all there is to do; what comes first may be
@@ -65,6 +66,10 @@ class Dialect(ABC):
         """A comparison with every element of a list parameter."""
 
     @abstractmethod
+    def fits(self, value: str, name: str) -> str:
+        """Whether a value fits any pattern of a list parameter."""
+
+    @abstractmethod
     def list(self, name: str) -> str:
         """A list parameter as a table expression."""
 
@@ -97,7 +102,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def glob_pattern(self, pattern: str) -> str:
-        """A pattern for `{glob}`: `*` and `?` are wild, everything else is itself."""
+        """A pattern of keys (`model.pattern`) for `{glob}` and `{fits}`."""
 
     @abstractmethod
     def pack_rows(self, rows: Sequence[Sequence[Any]]) -> Any:
@@ -130,6 +135,10 @@ class Dialect(ABC):
                     return self.rows(columns)
                 text, row = self.values(shared, columns)
                 return text
+            if word == "fits":
+                value, _, parameter = rest.rpartition(" ")
+                lists.add(parameter)
+                return self.fits(value, parameter)
             if word == "by":
                 return self.by(rest)
             return self.words[word]

@@ -46,9 +46,18 @@ def test_cancelled_items_are_set_aside_and_sent_back(three: Any) -> None:
     assert three.json("retry", "--all")["counts"] == {"cancelled": 2}
 
 
+def test_several_keys_mean_every_item_that_fits_one_of_them_once(three: Any) -> None:
+    several = ["--key", "a", "--key", "[ab]", "--key", "?", "--key", "b"]
+    assert three.json("cancel", *several[:4], "--dry-run")["total"] == 1
+    assert three.json("cancel", *several, "--dry-run")["total"] == 3
+    assert three.json("cancel", "--key", "a", "--key", "b")["total"] == 2
+    assert three.json("retry", *several)["total"] == 2
+    assert three.states()["extract"] == {"pending": 3}
+
+
 def test_what_cannot_be_meant_is_refused(three: Any) -> None:
     assert "retry takes finished stages" in three("retry", "--state", "pending", code=2).stderr
-    assert "no stage matches nobody" in three("cancel", "--stage", "nobody", code=2).stderr
+    assert "there is no stage 'nobody'" in three("cancel", "--stage", "nobody", code=2).stderr
     assert "--older-than" in three("cancel", "--older-than", "soon", code=2).stderr.replace("older_than", "--older-than")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from holdfast.cli import events as following
 from holdfast.cli.loader import load
 from holdfast.schema import newest
 from holdfast.store import sqlite as sqlite_driver
+from tests.cli.conftest import BOOKS
 from tests.support.together import wait_for
 
 UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
@@ -124,7 +126,65 @@ def test_items_are_chosen_by_stage_state_key_and_error(done: Any) -> None:
     assert keys("--pipeline", "books", "--key", "e????") == ["empty"]
     assert "bad has no pages" in done("items", "--state", "failed").stdout
     assert "bad has no pages" in done("items", "--error", "pages").stdout
-    assert "no stage matches */nobody" in done("items", "--stage", "nobody", code=2).stderr
+    assert keys("--key", "good", "--key", "e*", "--key", "g*") == ["good", "empty"]
+    assert keys("--state", "done", "--stage", "extract", "--key", "good", "--key", "empty") == ["good"]
+
+
+def test_every_stage_of_an_item_is_on_some_page(cli: Any, write: Callable[[str, str], str]) -> None:
+    """An item may be in a list several times, and a page end between two of its stages."""
+    stages = "\n".join(f"@p.stage()\ndef {name}(item, ctx): ..." for name in ("a", "b", "c"))
+    cli("add", write("several.py", f'from holdfast import Pipeline\np = Pipeline("p")\n{stages}\n'), "x", "y", "z")
+    whole = [(one["key"], one["stage"]) for one in cli.json("items", "--state", "pending")]
+    assert whole == [(key, stage) for key in "xyz" for stage in "abc"]
+    for limit in range(1, 11):
+        seen, after = [], "0"
+        while page := cli.json("items", "--state", "pending", "--limit", str(limit), "--after", after):
+            seen += [(one["key"], one["stage"]) for one in page]
+            after = page[-1]["cursor"]
+        assert seen == whole
+    said = cli("items", "--state", "pending", "--limit", "2").stderr
+    assert said == f"There may be more: --after {cli.json('items', '--key', 'x')[0]['id']}/b\n"
+    assert "write it as ID or ID/STAGE" in cli("items", "--after", "b", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["items", "--stage", "extrakt"], "there is no stage 'extrakt' in this store; there are: chunk, extract (did you mean"),
+        (["items", "--pipeline", "bokks"], "there are: books (did you mean 'books'?)"),
+        (["items", "--state", "failed", "--pipeline", "bokks"], "there are: books (did you mean 'books'?)"),
+        (["retry", "--stage", "chunks"], "there are: chunk, extract (did you mean 'chunk'?)"),
+        (["cancel", "--pipeline", "bokks"], "did you mean 'books'?"),
+        (["events", "--event", "attempt_faild"], "did you mean 'attempt_failed'?"),
+        (["events", "--event", "zzz"], "there are: accepted, alert_given_up"),
+        (["events", "--pipeline", "bokks"], "did you mean 'books'?"),
+        (["show", "good", "--pipeline", "bokks"], "did you mean 'books'?"),
+        (["why", "good", "--pipeline", "bokks"], "did you mean 'books'?"),
+        (["costs", "--pipeline", "bokks"], "did you mean 'books'?"),
+        (["pause", "bokks"], "did you mean 'books'?"),
+        (["tune", "bokks", "rate=1/s"], "did you mean 'books'?"),
+        (["tune", "books", "extrct.rate=1/s"], "no stage 'extrct', and there is no such resource; there are: extract, chunk ("),
+        (["tune", "books", "rte=1/s"], "did you mean 'rate'?"),
+        (["tune", "books", "extract.rte=1/s"], "did you mean 'rate'?"),
+        (["statsu"], "there is no command 'statsu'; there are: run, worker, add"),
+        (["statsu"], "(did you mean 'status'?)"),
+        (["db", "chekc"], "there is no command 'chekc'; there are: check, upgrade (did you mean 'check'?)"),
+    ],
+)  # fmt: skip
+def test_a_mistyped_name_is_wrong_usage_with_what_there_is_and_what_is_nearest(
+    done: Any, command: list[str], says: str
+) -> None:
+    result = done(*command, code=2)
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_a_kind_of_event_that_has_not_happened_yet_is_no_mistake(done: Any) -> None:
+    assert done.json("events", "--event", "worker_died") == []
+    with Holdfast(done.url, create=False) as app:
+        app.store.write(lambda tx: tx.record("of_a_newer_holdfast"))
+    assert len(done.json("events", "--event", "of_a_newer_holdfast")) == 1
 
 
 def test_show_tells_all_about_an_item(done: Any) -> None:
@@ -148,9 +208,24 @@ def test_why_says_what_holds_an_item_up_and_what_to_do(done: Any, books: str) ->
     assert done.json("why", "good")["reason"] == "done"
     bad = done.json("why", "bad")
     assert (bad["reason"], bad["stage"], bad["state"]) == ("failed", "extract", "failed")
-    assert "holdfast retry --key bad" in done("why", "bad").stdout
+    assert "to send it back: holdfast retry --pipeline books --key bad" in done("why", "bad").stdout
     done("add", books, "new")
     assert "no living worker offers stage 'extract'" in done("why", "new").stdout
+
+
+def test_the_command_that_why_suggests_is_about_that_item_alone(cli: Any, write: Callable[[str, str], str]) -> None:
+    keys = ["bad*", "bad?", "bad[*]", "bad[x]", "badx", "bad it's", "bad\n$(oops)", "bad [[]"]
+    films = BOOKS.replace("@books", "@films").replace('"books"', '"films"').replace("books =", "films =")
+    books = write("both.py", films + BOOKS)
+    with Holdfast(cli.url, (specs := load(books, None).specs)) as app:
+        for spec in specs:
+            app.add(spec.name, keys)
+        app.run()
+    for key in keys:
+        command = cli.json("why", key, "--pipeline", "films")["do"].partition(": holdfast ")[2]
+        words = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, check=True, text=True)
+        assert cli.json(*words.stdout.split("\0")[:-1])["total"] == 1
+        assert cli.json("show", key, "--pipeline", "films")["status"] == "pending"
 
 
 @pytest.mark.parametrize("command", ["show", "why"])
@@ -201,13 +276,13 @@ def test_following_one_kind_of_event_passes_by_the_others(url: str, monkeypatch:
             if asked.get("after") is not None:
                 begun.append(asked["after"])
                 if len(begun) == 1000:
-                    app.store.write(lambda tx: tx.record("wanted"))
+                    app.store.write(lambda tx: tx.record("retried"))
             return ask(**asked)
 
         monkeypatch.setattr(app, "events", events)
-        app.store.write(lambda tx: [tx.record("other") for _ in range(50)])
+        app.store.write(lambda tx: [tx.record("paused") for _ in range(50)])
         [newest] = ask(most=1)
-        told = following._news(app, {"event": "wanted"}, 0)
+        told = following._news(app, {"event": "retried"}, 0)
         assert next(told)["id"] == newest["id"] + 1
         assert begun[0] == 0 and begun[-1] == newest["id"]
 

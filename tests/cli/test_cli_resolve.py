@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.cli.doubt import word
 from holdfast.cli.loader import load
+from holdfast.model.shell import word
 
 Write = Callable[[str, str], str]
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_meant_is_refused(held: Any) -> None:
         "a text with a NUL": ["--value", '"\\u0000"'],
         "--value 'NaN'": ["--value", "NaN"],
         "nested deeper": ["--value", "[" * 200 + "]" * 200],
-        "there is no item": ["--pipeline", "nobody", "--not-charged"],
+        "there is no pipeline": ["--pipeline", "nobody", "--not-charged"],
     }
     for said, args in wrong.items():
         result = held("resolve", KEY, "--memo", "pay it", *args, code=2)

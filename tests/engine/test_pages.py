@@ -21,7 +21,10 @@ from tests.support.harness import App
 pytestmark = pytest.mark.req("J5")
 
 KEYS = ["a", "aa", "ab", "a*b", "a?b", "b[1]", "b%", "b_", "bcd", "ä", "\U0010ffff", "\U0010ffffz", "Z"]
-PATTERNS = [None, "a", "a*", "a?", "*", "*b", "?", "b*", "b%", "b_*", "b[1]", "\U0010ffff*", "nobody", "no*", ""]
+PATTERNS = [
+    None, "a", "a*", "a?", "*", "*b", "?", "b*", "b%", "b_*", "b[1]", "\U0010ffff*", "nobody", "no*", "",
+    "a[*]b", "a[?]b", "*[*]*", "b[[]1]", "a[*]*", ("a", "aa"), ("a*", "ab", "*b"), ("Z", "?", "nobody"),
+]  # fmt: skip
 SHAPE = {"a": [], "b": ["a"]}
 
 
@@ -127,10 +130,12 @@ def end(app: App, lease: Any, how: int) -> None:
         app.snooze(lease, 30, "later")
 
 
-def fits(pattern: str | None, key: str) -> bool:
-    wild = {"*": ".*", "?": "."}
-    text = "".join(wild.get(char, re.escape(char)) for char in pattern or "")
-    return pattern is None or re.fullmatch(text, key, re.DOTALL) is not None
+def fits(pattern: str | tuple[str, ...] | None, key: str) -> bool:
+    if pattern is None or isinstance(pattern, tuple):
+        return pattern is None or any(fits(one, key) for one in pattern)
+    wild = {"*": ".*", "?": ".", "[*]": "[*]", "[?]": "[?]", "[[]": r"\["}
+    text = "".join(wild.get(part, re.escape(part)) for part in re.findall(r"\[[*?[]\]|.", pattern))
+    return re.fullmatch(text, key, re.DOTALL) is not None
 
 
 def page(app: App, **given: Any) -> list[dict[str, Any]]:
@@ -147,9 +152,10 @@ def test_a_page_of_stages_of_items_is_what_the_view_says(app, ways, seed):
     rows = [dict(zip(columns.split(", "), row, strict=True)) for row in app.query(f"SELECT {columns} FROM ({STAGES}) AS x")]
     told = [
         {
-            "id": row.pop("item"), "pipeline": known[row["stage"]].pipeline_name, **row, "stage": known[row["stage"]].name,
+            "id": row["item"], "cursor": f"{row.pop('item')}/{known[row['stage']].name}",
+            "pipeline": known[row["stage"]].pipeline_name, **row, "stage": known[row["stage"]].name,
         }
-        for row in sorted(rows, key=lambda row: (row["item"], known[row["stage"]].position))
+        for row in sorted(rows, key=lambda row: (row["item"], known[row["stage"]].position, row["stage"]))
     ]  # fmt: skip
     assert {row["state"] for row in told} == set(State)
     for pipeline, stage, state, error in product(
@@ -165,10 +171,56 @@ def test_a_page_of_stages_of_items_is_what_the_view_says(app, ways, seed):
             and all(asked[name] in (None, row[name]) for name in ("pipeline", "stage", "state"))
         ]  # fmt: skip
         if pipeline and stage and app.layout().find(pipeline, stage) is None:
-            with pytest.raises(UsageError, match=f"no stage matches {pipeline}/{stage}"):
+            with pytest.raises(UsageError, match=f"there is no stage '{stage}' in pipeline '{pipeline}'; there are: "):
                 page(app, **asked)
             continue
         assert page(app, **asked, after=after, most=most) == wanted[:most], (asked, after, most)
+
+
+@pytest.mark.parametrize("state", [None, "done", "exhausted", "pending", "retry_later", "in_progress"])
+def test_pages_of_every_size_together_are_the_whole_list(app, ways, state):
+    """An item with several stages in one state is on two pages where its stages are cut apart."""
+    app.pipeline({"z": [], "a": [], "b": []}, max_attempts=1, name="q")
+    app.add(["other"])
+    app.pipeline({"c": [], "a": [], "b": []}, max_attempts=1)
+    app.add(["u", "v", "w", "x", "y", "z"], priority=1)
+    app.add(["x1", "x2"], priority=0)
+    # In another order than that in which they were first named.
+    app.pipeline({"b": [], "d": [], "a": [], "c": []}, max_attempts=1)
+    for stage in ("a", "b", "d"):
+        for lease in app.claim(stage=stage, most=8 if state in ("done", "exhausted", "retry_later", "in_progress") else 3):
+            if state == "exhausted":
+                app.fail(lease)
+            elif state == "retry_later":
+                app.snooze(lease, 100, "later")
+            elif state != "in_progress":
+                app.complete(lease)
+    # Nothing is left of a stage that was removed but what it has.
+    app.pipeline({"b": [], "a": []}, max_attempts=1)
+    for given in ({}, {"key": "x*"}, {"key": ("x", "x*", "u")}, {"pipeline": "p", "stage": "a"}, {"key": ("*1", "*2", "?")}):
+        asked = {"state": None if state is None else State(state), "error": "" if state is None else None, **given}
+        whole = page(app, **asked, most=1000)
+        assert len(whole) > len({row["id"] for row in whole}) or "stage" in given or state is None
+        for most in range(1, len(whole) + 2):
+            pages_: list[dict[str, Any]] = []
+            after: int | str = 0
+            while found := page(app, **asked, after=after, most=most):
+                assert len(found) <= most
+                pages_ += found
+                after = found[-1]["cursor"]
+            assert pages_ == whole, (asked, most)
+
+
+def test_a_place_that_is_none_is_refused(app):
+    app.pipeline(SHAPE)
+    app.add(KEYS)
+    for after in ("x", "-1", "", "1/", "/a", "1/nowhere", str(2**63), "1/a/b"):
+        with pytest.raises(UsageError, match="after"):
+            page(app, state=State.PENDING, after=after)
+    with pytest.raises(UsageError, match="name the item alone"):
+        page(app, after="1/a")
+    assert [row["id"] for row in page(app, state=State.PENDING, after=11)] == [12, 13]
+    assert [row["id"] for row in page(app, after="11")] == [12, 13]
 
 
 @pytest.mark.parametrize("seed", range(effort(2, 10)))
@@ -182,9 +234,9 @@ def test_a_page_of_items_is_what_the_view_of_their_status_says(app, ways, seed):
         "SELECT i.id, p.name, i.key, i.created_at, i.updated_at FROM holdfast_items i "
         "JOIN holdfast_pipelines p ON p.id = i.pipeline ORDER BY i.id"
     )
-    told = [{**dict(zip(columns, row, strict=True)), "status": statuses[row[0]]} for row in rows]
+    told = [{**dict(zip(columns, row, strict=True)), "status": statuses[row[0]], "cursor": str(row[0])} for row in rows]
     assert set(statuses.values()) == {"pending", "in_progress", "on_hold", "failed", "cancelled", "done"}
-    for pipeline, key, after, most in product((None, "p", "q", "r"), PATTERNS, (0, 6, 99), (1, 3, 100)):
+    for pipeline, key, after, most in product((None, "p", "q", "s"), PATTERNS, (0, 6, 99), (1, 3, 100)):
         wanted = [
             row for row in told if row["id"] > after and fits(key, row["key"]) and pipeline in (None, row["pipeline"])
         ]
@@ -224,8 +276,8 @@ def test_events_are_told_by_number_though_the_clock_was_set(app, ways, seed):
             item=rng.choice([None, *numbers[:4]]), data=json.dumps({"n": n}),
         )  # fmt: skip
     rows = app.query("SELECT id, at, event, pipeline, item FROM holdfast_events ORDER BY id")
-    kinds = [None, "attempt_failed", "retried", "paused", "never"]
-    for event, pipeline, item, since in product(kinds, (None, "p", "q", "r"), (None, *numbers[:2]), (None, 0, 30, 58, 99)):
+    kinds = [None, "attempt_failed", "retried", "paused", "clock_set"]
+    for event, pipeline, item, since in product(kinds, (None, "p", "q"), (None, *numbers[:2]), (None, 0, 30, 58, 99)):
         after, most = rng.choice([None, None, 0, 10, 55, 60]), rng.choice([1, 3, 10, 100])
         wanted = [
             row[0] for row in rows

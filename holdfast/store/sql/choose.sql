@@ -4,7 +4,7 @@
 -- Those that are open again already are not meant.
 SELECT o.item, o.stage, o.state FROM holdfast_outcomes o JOIN holdfast_items i ON i.id = o.item
 WHERE o.stage {in stages} AND o.state {in states text} AND (o.item > :item OR (o.item = :item AND o.stage > :stage))
-  AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key)
+  AND {fits i.key keys}
   AND (CAST(:error AS TEXT) IS NULL OR {position}(o.error, :error) > 0)
   AND (CAST(:before AS BIGINT) IS NULL OR o.ended_at < :before)
   AND NOT EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = o.stage AND w.priority = i.priority AND w.item = o.item)
@@ -21,7 +21,7 @@ WHERE o.stage = :stage AND o.item {in items} ORDER BY o.item {for_update};
 -- name: choose_delayed
 SELECT d.item, d.stage, d.attempts, d.rerun FROM holdfast_delayed d JOIN holdfast_items i ON i.id = d.item
 WHERE d.stage {in stages} AND (d.item > :item OR (d.item = :item AND d.stage > :stage))
-  AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key)
+  AND {fits i.key keys}
   AND (CAST(:error AS TEXT) IS NULL OR {position}(d.error, :error) > 0)
   AND (CAST(:before AS BIGINT) IS NULL OR i.updated_at < :before)
 ORDER BY d.item, d.stage LIMIT :most;
@@ -29,7 +29,7 @@ ORDER BY d.item, d.stage LIMIT :most;
 -- name: choose_waiting
 SELECT w.item, w.stage, w.attempts, w.rerun FROM holdfast_waiting w JOIN holdfast_items i ON i.id = w.item
 WHERE w.stage {in stages} AND (w.item > :item OR (w.item = :item AND w.stage > :stage))
-  AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key)
+  AND {fits i.key keys}
   AND CAST(:error AS TEXT) IS NULL
   AND (CAST(:before AS BIGINT) IS NULL OR i.updated_at < :before)
 ORDER BY w.item, w.stage LIMIT :most;
@@ -37,7 +37,7 @@ ORDER BY w.item, w.stage LIMIT :most;
 -- name: choose_leased
 SELECT l.item, l.stage, l.attempt, l.rerun FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item
 WHERE l.stage {in stages} AND (l.item > :item OR (l.item = :item AND l.stage > :stage))
-  AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key)
+  AND {fits i.key keys}
   AND CAST(:error AS TEXT) IS NULL
   AND (CAST(:before AS BIGINT) IS NULL OR l.since < :before)
 ORDER BY l.item, l.stage LIMIT :most;
@@ -45,7 +45,7 @@ ORDER BY l.item, l.stage LIMIT :most;
 -- name: choose_held
 SELECT h.item, h.stage, h.attempts, h.rerun FROM holdfast_holds h JOIN holdfast_items i ON i.id = h.item
 WHERE h.stage {in stages} AND (h.item > :item OR (h.item = :item AND h.stage > :stage))
-  AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key)
+  AND {fits i.key keys}
   AND (CAST(:error AS TEXT) IS NULL OR {position}(h.reason, :error) > 0)
   AND (CAST(:before AS BIGINT) IS NULL OR h.since < :before)
 ORDER BY h.item, h.stage LIMIT :most;

@@ -29,7 +29,7 @@ WHERE stage {in stages} AND item = :item ORDER BY at;
 SELECT m.stage, m.item, m.name, m.version, m.idempotency_key, m.cost, m.value, m.call, m.rejections
 FROM holdfast_memos m JOIN holdfast_items i ON i.id = m.item
 WHERE m.state = :state AND m.stage {in stages} AND (m.stage > :stage OR (m.stage = :stage AND m.item > :item))
-  AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key) AND (CAST(:name AS TEXT) IS NULL OR m.name = :name)
+  AND {fits i.key keys} AND (CAST(:name AS TEXT) IS NULL OR m.name = :name)
   AND (CAST(:error AS TEXT) IS NULL
        OR (SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = m.item AND o.stage = m.stage AND {position}(o.error, :error) > 0) > 0
        OR (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = m.item AND d.stage = m.stage AND {position}(d.error, :error) > 0) > 0)

@@ -92,11 +92,12 @@ def _holdfast_databases() -> Iterator[Copies]:
     """One database with holdfast's tables, of which every test gets a copy."""
     from holdfast.crashtest.copies import copies_for
     from holdfast.store import open_store
+    from holdfast.store.postgres_address import MISSING_DRIVER
 
     try:
         import psycopg  # noqa: F401
     except ImportError:
-        pytest.skip("PostgreSQL needs one more package: pip install 'holdfast[postgres]'")
+        pytest.skip(MISSING_DRIVER)
     with _server() as address, tempfile.TemporaryDirectory() as folder:
         with copies_for(address, Path(folder), None) as copies:
             store = open_store(copies.url)

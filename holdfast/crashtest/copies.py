@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote
 
 from holdfast.errors import StoreError, UsageError
-from holdfast.store.postgres_address import read_url
+from holdfast.store.postgres_address import MISSING_DRIVER, is_postgres, read_url, with_database
 
 #: Room that must be left in memory, beside the copies.
 SPARE_BYTES = 64 * 1024 * 1024
@@ -44,7 +44,7 @@ def copies_for(store: str | None, folder: Path, template: str | None) -> Iterato
     if store is None or store.startswith("sqlite:"):
         with _sqlite(folder, template) as files:
             yield files
-    elif store.startswith(("postgresql://", "postgres://")):
+    elif is_postgres(store):
         with _postgres(store, template) as databases:
             yield databases
     else:
@@ -119,13 +119,15 @@ def _postgres(store: str, template: str | None) -> Iterator[_Databases]:
 
 class _Databases:
     def __init__(self, store: str, template: str | None) -> None:
-        import psycopg
+        try:
+            import psycopg
+        except ImportError as error:
+            raise UsageError(f"{MISSING_DRIVER} ({error})") from error
 
         self._psycopg = psycopg
         self._name = f"holdfast_crashtest_{secrets.token_hex(6)}"
         self._kept = f"{self._name}_kept"
-        parts = urlsplit(store)
-        self.url = urlunsplit(parts._replace(path=f"/{self._name}"))
+        self.url = with_database(store, self._name)
         server = None
         try:
             self._server = server = psycopg.connect(read_url(store)[0], autocommit=True, connect_timeout=10)

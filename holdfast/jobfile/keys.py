@@ -15,6 +15,7 @@ from holdfast.model.guards import Guards
 from holdfast.model.money import micros
 from holdfast.model.rate import Rate
 from holdfast.model.resource import ResourceSpec
+from holdfast.store.postgres_address import is_postgres
 
 _WORD = r"[^\W\d]\w*"
 _DOTTED = re.compile(rf"{_WORD}(?:\.{_WORD})*(?:\.{_WORD}|:{_WORD}(?:\.{_WORD})*)")
@@ -33,7 +34,7 @@ def _dotted(value: str, where: str) -> None:
 
 
 def _store(value: str, where: str) -> None:
-    if not value.startswith(("sqlite://", "postgresql://", "postgres://")):
+    if not value.startswith("sqlite://") and not is_postgres(value):
         # Nothing of it is shown: it may hold a password where none belongs.
         raise UsageError(f"{where}: an address of no known kind, expected sqlite:///PATH or postgresql://…")
 

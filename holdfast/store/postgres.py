@@ -14,24 +14,20 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+import psycopg
+from psycopg import sql
+
 from holdfast.clock import Clock
 from holdfast.errors import StoreConflict, StoreError, StoreUnavailable, UsageError
 from holdfast.store.driver import MARKING, Begun, Forkable, Limits, Mark, Row, quietly
 from holdfast.store.postgres_address import lock_key, read_url
 from holdfast.store.postgres_dialect import NOW, PostgresDialect
+from holdfast.store.postgres_line import Asked, CursorLine, Line, Wire
+from holdfast.store.postgres_news import Notifications, telling
+from holdfast.store.postgres_server import SESSION_CHANGED, connect, raise_as_ours, translated
 from holdfast.store.statements import Statement
 from holdfast.store.store import Store
 from holdfast.store.watch import watch
-
-try:
-    import psycopg
-    from psycopg import sql
-
-    from holdfast.store.postgres_line import Asked, CursorLine, Line, Wire
-    from holdfast.store.postgres_news import Notifications, telling
-    from holdfast.store.postgres_server import SESSION_CHANGED, connect, raise_as_ours, translated
-except ImportError:
-    raise UsageError("PostgreSQL needs one more package: pip install 'holdfast[postgres]'") from None
 
 log = logging.getLogger("holdfast.store")
 

@@ -3,27 +3,55 @@
 from __future__ import annotations
 
 import hashlib
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+import re
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from holdfast.errors import UsageError
 
+MISSING_DRIVER = "PostgreSQL needs a driver: pip install 'psycopg[binary]'"
 UNREADABLE = "the store's address cannot be read: write postgresql://user:password@host:port/database?setting=value"
+
+
+#: As libpq has it, and as SQLAlchemy does, with the name of a driver. Ours is psycopg, whichever is named.
+_KIND = re.compile(r"postgres(ql)?(\+\w+)?://")
+
+
+def is_postgres(url: str) -> bool:
+    return _KIND.match(url) is not None
 
 
 def read_url(url: str) -> tuple[str, str, str]:
     """What libpq should get, the schema to use, and the address as it may be shown."""
-    try:
-        parts = urlsplit(url)
-        user = f"{parts.username}@" if parts.username else ""
-    except ValueError:
-        raise UsageError(UNREADABLE) from None
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    schema = query.pop("schema", "holdfast")
+    parts = _split(url)
+    user = f"{parts.username}@" if parts.username else ""
+    # What is not ours is left as it is: libpq reads some characters otherwise than forms of the web do.
+    given = [part for part in parts.query.split("&") if part]
+    settings = {name: unquote(value) for name, _, value in (part.partition("=") for part in given)}
+    schema = settings.get("schema", "holdfast")
     if not schema or "\0" in schema or len(schema.encode()) > 63:
         raise UsageError(f"store: the schema name {schema!r} must have 1 to 63 characters")
-    conninfo = urlunsplit(parts._replace(query=urlencode(query, quote_via=quote)))
-    place = parts.netloc.rpartition("@")[2] or query.get("host", "")
-    return conninfo, schema, f"postgresql://{user}{place}{parts.path}"
+    rest = "&".join(part for part in given if not part.startswith("schema="))
+    place = parts.netloc.rpartition("@")[2] or settings.get("host", "")
+    return _joined(parts._replace(query=rest)), schema, f"postgresql://{user}{place}{parts.path}"
+
+
+def with_database(url: str, name: str) -> str:
+    """The address of another database on the same server."""
+    return _joined(_split(url)._replace(path=f"/{name}"))
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.username  # read here: it may be what cannot be
+    except ValueError:
+        raise UsageError(UNREADABLE) from None
+    return parts
+
+
+def _joined(parts: SplitResult) -> str:
+    # Not by urlunsplit, which leaves out the slashes of a place that is not named.
+    return f"postgresql://{parts.netloc}{parts.path}{f'?{parts.query}' if parts.query else ''}"
 
 
 def channel(schema: str) -> str:

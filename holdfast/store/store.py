@@ -22,6 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.store.driver import Begun, Driver, Limits, Listener
 from holdfast.store.enlist import Enlisted
+from holdfast.store.postgres_address import MISSING_DRIVER, is_postgres
 from holdfast.store.statements import Statement, Statements
 from holdfast.store.transaction import Transaction
 from holdfast.store.write import CONFLICT_TRIES, AtOnce, Write
@@ -261,8 +262,12 @@ def open_store(url: str, *, create: bool = True, clock: Clock | None = None) -> 
         from holdfast.store.sqlite_reader import SQLiteReader
 
         return SQLite.store(url, create=create, clock=clock, reader=SQLiteReader)
-    if url.startswith(("postgresql://", "postgres://")):
-        from holdfast.store.postgres import Postgres
+    if is_postgres(url):
+        try:
+            from holdfast.store.postgres import Postgres
+        except ImportError as error:
+            # Also a driver that is there without the library of the server, which the package named here brings along.
+            raise UsageError(f"{MISSING_DRIVER} ({error})") from error
 
         return Postgres.store(url, clock=clock)
     # Nothing of the address is shown: it may hold a password where none belongs.

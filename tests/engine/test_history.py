@@ -439,7 +439,7 @@ def test_events_of_a_kind_an_item_and_a_pipeline(hold, log):
     assert ids(hold.events(key="y")) == log[1:6:2]
     assert hold.events(event="worker_died") == []
     for unknown in ({"event": "hand_back"}, {"pipeline": "no such pipeline"}):
-        with pytest.raises(UsageError, match="there is no .* there are: "):
+        with pytest.raises(UsageError, match=r"there is no .* there are: "):
             hold.events(**unknown)
     with pytest.raises(UsageError, match="several pipelines"):
         hold.events(key="x")

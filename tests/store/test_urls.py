@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from urllib.parse import urlsplit
 
 import pytest
 
 from holdfast.errors import StoreBroken, StoreError, StoreUnavailable, UsageError
+from holdfast.schema import newest
 from holdfast.store import open_store
 from holdfast.store.postgres_address import read_url
 from holdfast.store.sqlite_files import file_of
@@ -72,6 +76,47 @@ def test_a_blank_in_a_setting_of_a_postgresql_address_stays_a_blank():
     """libpq reads %20 as a blank, and a plus sign as a plus sign."""
     conninfo, _, _ = read_url("postgresql://host/db?options=-c%20work_mem%3D1MB")
     assert "options=-c%20work_mem%3D1MB" in conninfo
+
+
+@pytest.mark.parametrize(
+    ("url", "libpq", "shown"),
+    [
+        ("postgres://me@host/db", "postgresql://me@host/db", "postgresql://me@host/db"),
+        ("postgresql+psycopg://me:pw@host/db", "postgresql://me:pw@host/db", "postgresql://me@host/db"),
+        ("postgresql+asyncpg://host/db?schema=x", "postgresql://host/db", "postgresql://host/db"),
+        ("postgresql:///db", "postgresql:///db", "postgresql:///db"),
+        ("postgresql:///db?host=/run/pg", "postgresql:///db?host=/run/pg", "postgresql:///run/pg/db"),
+        ("postgresql:///db?password=a+b&host=%2Frun%2Fpg", "postgresql:///db?password=a+b&host=%2Frun%2Fpg",
+         "postgresql:///run/pg/db"),
+        ("postgresql:///?service=books", "postgresql:///?service=books", "postgresql:///"),
+    ],
+)  # fmt: skip
+def test_an_address_may_name_a_driver_and_need_not_name_a_server(url, libpq, shown):
+    conninfo, _, where = read_url(url)
+    assert (conninfo, where) == (libpq, shown)
+    open_store(url).close()
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_a_server_is_found_by_the_folder_of_its_socket(url):
+    parts = urlsplit(url)
+    if "host=" not in parts.query:
+        pytest.skip("the server of the tests is not reached by a socket")
+    for kind in ("postgresql", "postgresql+psycopg", "postgres"):
+        store = open_store(f"{kind}://{parts.path}?{parts.query}&user={parts.username}")
+        store.upgrade()
+        assert store.schema_version() == newest()
+        store.close()
+
+
+def test_a_missing_driver_is_named_as_the_package_to_install():
+    code = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "from holdfast.store import open_store\n"
+        "open_store('postgresql://host/db')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "UsageError: PostgreSQL needs a driver: pip install 'psycopg[binary]'" in done.stderr
 
 
 LEAKY = [

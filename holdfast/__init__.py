@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.model.backoff import Backoff
     from holdfast.model.item import Item
     from holdfast.model.outcome import CredentialRefused, OutOfCredit, RateLimited, RetryLater, Skip
+    from holdfast.model.stage import Stage
     from holdfast.pipeline import Pipeline
     from holdfast.worker.context import BatchContext, Context
     from holdfast.worker.once import CallAgain
@@ -37,6 +38,7 @@ __all__ = [
     "Rejected",
     "RetryLater",
     "Skip",
+    "Stage",
     "StoreError",
     "Summary",
     "UsageError",
@@ -51,6 +53,7 @@ _HOMES = {
     "model.backoff": ("Backoff",),
     "model.item": ("Item",),
     "model.outcome": ("CredentialRefused", "OutOfCredit", "RateLimited", "RetryLater", "Skip"),
+    "model.stage": ("Stage",),
     "pipeline": ("Pipeline",),
     "worker.context": ("BatchContext", "Context"),
 }

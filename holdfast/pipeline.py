@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from holdfast.app import Holdfast, Summary
 from holdfast.companions import discover_now, discovering
@@ -13,13 +14,18 @@ from holdfast.errors import DefinitionError, UsageError
 from holdfast.model.backoff import Backoff
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.money import Amount, micros
+from holdfast.model.names import there_are
 from holdfast.model.resource import ResourceSpec
-from holdfast.model.stage import PipelineSpec, StageSpec, check_name
+from holdfast.model.stage import PipelineSpec, Stage, StageSpec, check_name
 from holdfast.model.tuning import Tuning
 from holdfast.sources import SourceSpec, read_source
 from holdfast.worker import Settings
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: A stage that comes before another: its name, or the function that was decorated.
+Before = str | Callable[..., Any]
 
 
 class Pipeline:
@@ -46,11 +52,17 @@ class Pipeline:
         #: Limits by name of resource, as they were written.
         self.resources: Mapping[str, Mapping[str, Any]] = _checked(resources or {}, f"pipeline {name!r}: resources")
 
+    @overload
+    def stage(self, function: Callable[P, R], /) -> Stage[P, R]: ...
+
+    @overload
     def stage(
         self,
+        function: None = None,
+        /,
         *,
         name: str | None = None,
-        after: str | Iterable[str] = (),
+        after: Before | Iterable[Before] = (),
         version: str = "1",
         max_attempts: int = 5,
         timeout: Duration | None = None,
@@ -64,24 +76,53 @@ class Pipeline:
         estimate: Amount | Callable[[Any], Any] | None = None,
         units: Mapping[str, Callable[[Any], Any]] | None = None,
         max_cost: Amount | None = None,
-    ) -> Callable[[Function], Function]:
+    ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
+
+    def stage(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        after: Before | Iterable[Before] = (),
+        version: str = "1",
+        max_attempts: int = 5,
+        timeout: Duration | None = None,
+        batch: int | None = None,
+        isolate: Literal["process"] | None = None,
+        backoff: Backoff | None = None,
+        compatible_from: str | Iterable[str] = (),
+        normalise: Callable[[Any], Any] | None = None,
+        after_children: str | None = None,
+        resource: str | Iterable[str] = (),
+        estimate: Amount | Callable[[Any], Any] | None = None,
+        units: Mapping[str, Callable[[Any], Any]] | None = None,
+        max_cost: Amount | None = None,
+        **unknown: Any,
+    ) -> Any:
         """Make a function a stage. It is called with the item and a context, in a thread, or on an event loop if async.
 
-        `after` names the stages that must have passed before; `version` is the version of its code; `timeout` ends an
-        attempt; `batch` hands over a list of items; `isolate="process"` runs it in a child process that may die;
-        `compatible_from` names earlier versions whose results still stand; `normalise` is applied to a result before it
-        is compared with the one it replaces; `after_children` names a pipeline whose items, submitted as children by
-        this one's earlier stages, must have ended first; `resource` names what an attempt uses, `estimate` is what it
-        is expected to cost (an amount, or a function of the item), and `units` how much of something it is expected to
-        use (tokens, say), by functions of the item; `max_cost` is what one item may cost at this stage.
+        `after` names the stages that must have passed before, or is the decorated functions themselves; `version` is the
+        version of its code; `timeout` ends an attempt; `batch` hands over a list of items; `isolate="process"` runs it in a
+        child process that may die; `compatible_from` names earlier versions whose results still stand; `normalise` is
+        applied to a result before it is compared with the one it replaces; `after_children` names a pipeline whose items,
+        submitted as children by this one's earlier stages, must have ended first; `resource` names what an attempt uses,
+        `estimate` is what it is expected to cost (an amount, or a function of the item), and `units` how much of something
+        it is expected to use (tokens, say), by functions of the item; `max_cost` is what one item may cost at this stage.
         """
+        where = f"pipeline {self.name!r}: stage"
+        for key in unknown:
+            known = [one.name for one in signature(Pipeline.stage).parameters.values() if one.kind is one.KEYWORD_ONLY]
+            raise DefinitionError(f"{where}: {key!r} is unknown; {there_are(key, known)}")
+        if function is not None and not callable(function):
+            raise DefinitionError(f"{where}: {function!r} is not a function; write the name of a stage as name={function!r}")
         expected = estimate if estimate is None or callable(estimate) else micros(estimate, what="estimate")
 
-        def decorate(function: Function) -> Function:
+        def decorate(function: Callable[..., Any]) -> Stage[..., Any]:
             spec = StageSpec(
                 name=name or str(getattr(function, "__name__", "")),
                 handler=function,
-                after=_several(after),
+                after=self._names(after),
                 version=version,
                 max_attempts=max_attempts,
                 timeout_seconds=None if timeout is None else seconds(timeout, what="timeout"),
@@ -99,9 +140,24 @@ class Pipeline:
             if spec.name in self._stages:
                 raise DefinitionError(f"pipeline {self.name!r} has two stages named {spec.name!r}: rename one of them")
             self._stages[spec.name] = spec
-            return function
+            return Stage(spec.handler, spec)
 
-        return decorate
+        return decorate if function is None else decorate(function)
+
+    def _names(self, after: Before | Iterable[Before]) -> tuple[str, ...]:
+        several = after if isinstance(after, Iterable) and not isinstance(after, str) else (after,)
+        return tuple(one if isinstance(one, str) else self._name_of(one) for one in several)
+
+    def _name_of(self, function: object) -> str:
+        """The stage of this pipeline that a decorated function is."""
+        handler = function.spec.handler if isinstance(function, Stage) else function
+        found = [spec.name for spec in self._stages.values() if spec.handler is handler]
+        if isinstance(function, Stage) and function.name in found:
+            return function.name
+        if len(found) != 1:
+            what = f"is {len(found)} stages" if found else "is no stage"
+            raise DefinitionError(f"pipeline {self.name!r}: after={function!r} {what} of this pipeline: name one as a text")
+        return found[0]
 
     def source(self, name: str, **given: Any) -> None:
         """Have workers look for items somewhere: `books.source("inbox", files="inbox/*.epub", every="10m")`."""

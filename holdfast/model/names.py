@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+#: What others call it.
+MEANT = {
+    **dict.fromkeys(("retries", "max_retries", "retry", "attempts", "max_tries", "tries"), "max_attempts"),
+    **dict.fromkeys(("depends_on", "needs", "requires", "upstream", "dependencies"), "after"),
+    **dict.fromkeys(("rate_limit", "rate_limiter", "limiter", "resources", "pool"), "resource"),
+    **dict.fromkeys(("time_limit", "deadline", "timeout_seconds", "execution_timeout"), "timeout"),
+    **dict.fromkeys(("retry_delay", "retry_backoff", "delay", "wait"), "backoff"),
+    **dict.fromkeys(("batch_size", "batched", "chunk"), "batch"),
+    **dict.fromkeys(("process", "subprocess", "isolated"), "isolate"),
+    **dict.fromkeys(("cost", "price", "expected_cost"), "estimate"),
+    "normalize": "normalise",
+}
 #: How many names are listed, and among how many the nearest is looked for: to compare each with each takes long.
 LISTED = 40
 COMPARED = 200
 
 
 def nearest(name: object, known: Iterable[str]) -> str | None:
-    """The one of these names that is most like it, if any is."""
+    """The one of these names that means the same elsewhere, or is most like it, if any is."""
     # Loaded only here: nobody who spells things right waits for it.
     from difflib import get_close_matches
 
     names = [*known]
+    if (meant := MEANT.get(str(name))) in names:
+        return meant
     found = get_close_matches(str(name)[:100], names, n=1) if len(names) <= COMPARED else []
     return found[0] if found else None
 

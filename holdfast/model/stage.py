@@ -6,15 +6,19 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import update_wrapper
+from types import MethodType
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
-from holdfast.errors import DefinitionError
+from holdfast.errors import DefinitionError, UsageError
 from holdfast.model import codec
 from holdfast.model.backoff import Backoff
 from holdfast.model.functions import is_async
 from holdfast.model.names import did_you_mean, there_are
 
 Handler = Callable[..., Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _NAME = re.compile(r"[^\W\d][\w.-]{0,99}")
 
@@ -50,6 +54,9 @@ class StageSpec:
     def __post_init__(self) -> None:
         where = f"stage {self.name!r}"
         check_name(self.name, "stage")
+        if isinstance(self.handler, Stage):
+            # Of another pipeline, or by its path in a job file: the function is what is called.
+            object.__setattr__(self, "handler", self.handler.spec.handler)
         if not isinstance(self.version, str) or not self.version:
             raise DefinitionError(f'{where}: version {self.version!r} is not a text; write version="2"')
         if codec.plain_text(self.version, 200) != self.version:
@@ -90,6 +97,47 @@ class StageSpec:
     def stands(self, version: str) -> bool:
         """Whether what this version made is as good as if today's had."""
         return version == self.version or version in self.compatible_from
+
+
+class Stage(Generic[P, R]):
+    """A function that was made a stage: it is called as before, and names its stage where one is wanted (`after=extract`)."""
+
+    def __init__(self, function: Callable[P, R], spec: StageSpec) -> None:
+        update_wrapper(self, function)
+        self.spec = spec
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.spec.handler(*args, **kwargs)  # type: ignore[no-any-return]
+
+    def __get__(self, owner: object, kind: type | None = None) -> Any:
+        """Like a function, a method where it stands in a class."""
+        return self if owner is None else MethodType(self, owner)
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else a function has, its code among it: by that `inspect` knows one that is async."""
+        if name == "__wrapped__":  # an empty copy
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
+
+    def __reduce__(self) -> str:
+        """By its name, as functions are pickled."""
+        return str(self.__qualname__)
+
+    def __repr__(self) -> str:
+        return f"<stage {self.name!r}: {self.__wrapped__!r}>"
+
+
+def stage_name(stage: object, where: str) -> str:
+    """The name of a stage that a handler gives: a text, or the stage itself."""
+    if isinstance(stage, Stage):
+        return stage.name
+    if not isinstance(stage, str):
+        raise UsageError(f"{where}: {stage!r} is no stage: give its name, or the function that was decorated")
+    return stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from holdfast.model.money import Amount, micros
 from holdfast.model.paid import CallFacts
 from holdfast.model.replies import used_up_for
 from holdfast.model.resource import COOL_MOST_SECONDS
-from holdfast.model.stage import StageSpec
+from holdfast.model.stage import Stage, StageSpec, stage_name
 from holdfast.worker.machine import Lineage
 from holdfast.worker.once import (
     REJECTIONS,
@@ -217,10 +217,11 @@ class Context(msgspec.Struct, eq=False):
         self._check()
         return self._around.count_children(self._lease.item, pipeline)
 
-    def result(self, stage: str) -> Any:
+    def result(self, stage: str | Stage[..., Any]) -> Any:
         """What an earlier stage returned for this item; None if it was skipped. A fresh copy each time."""
         self._check()
-        text = self._around.read_result(self.item.pipeline, self._lease.item, stage, self._lease.results)
+        name = stage_name(stage, "ctx.result")
+        text = self._around.read_result(self.item.pipeline, self._lease.item, name, self._lease.results)
         return None if text is None else codec.decode(text)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:

@@ -284,6 +284,11 @@ class Holdfast:
     def workers(self) -> list[dict[str, Any]]:
         return self._read(reads.workers)
 
+    def cannot_write(self) -> str | None:
+        """Why nothing can be saved now, a full disk say, as far as one who only looks can tell."""
+        with self._lock:
+            return self.store.cannot_write()
+
     def show(self, key: str, pipeline: str | None = None) -> dict[str, Any]:
         return self._read(lambda tx: reads.show(tx, key, pipeline))
 
@@ -326,7 +331,10 @@ class Holdfast:
     def doctor(self) -> dict[str, Any]:
         """Facts about the database and the workers, for a person who looks for trouble."""
         with self._scan() as store:
-            return {"store": store.facts(), "schema": store.schema_version(), "workers": store.read(reads.workers)}
+            return {
+                "store": store.facts(), "cannot_write": store.cannot_write(), "schema": store.schema_version(),
+                "workers": store.read(reads.workers),
+            }  # fmt: skip
 
     def costs(
         self, by: Sequence[str] = ("pipeline", "stage"), *, pipeline: str | None = None, since: int | None = None

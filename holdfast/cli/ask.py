@@ -16,6 +16,8 @@ from holdfast.cli.output import (
     print_table,
     printable,
     shortened,
+    told_pipelines,
+    told_workers,
 )
 from holdfast.model.states import OPEN, State
 
@@ -27,10 +29,12 @@ from holdfast.model.states import OPEN, State
 def status(store: str | None, as_json: bool) -> None:
     """Say how many items are in which state at each stage, how long attempts take, and who works."""
     with options.open_to_ask(store) as app:
-        pipelines, workers = app.status(), app.workers()
+        pipelines, workers, wrong = app.status(), app.workers(), app.cannot_write()
     if as_json:
-        print_json({"pipelines": pipelines, "workers": [dated(one, *TIMES) for one in workers]})
+        print_json({"pipelines": told_pipelines(pipelines), "workers": told_workers(workers), "cannot_write": wrong})
         return
+    if wrong:
+        click.echo(printable(f"{wrong[0].upper()}{wrong[1:]}."))
     if not pipelines:
         click.echo("There are no pipelines in this store yet.")
     for pipeline in pipelines:

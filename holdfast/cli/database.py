@@ -9,7 +9,7 @@ import click
 from holdfast import __version__
 from holdfast.app import Holdfast
 from holdfast.cli import Group, options
-from holdfast.cli.output import dated, instant, print_json, print_table, printable
+from holdfast.cli.output import instant, print_json, print_table, printable, told_workers
 
 #: The database holds what must never be.
 WRONG = 5
@@ -65,10 +65,10 @@ def doctor(store: str | None, as_json: bool) -> None:
         facts = app.doctor()
     here = {"holdfast": __version__, "python": platform.python_version(), "system": platform.platform()}
     if as_json:
-        print_json(
-            {"here": here, **facts, "workers": [dated(one, "started_at", "beat_at") for one in facts["workers"]]}
-        )
+        print_json({"here": here, **facts, "workers": told_workers(facts["workers"])})
     else:
+        if facts["cannot_write"]:
+            click.echo(f"cannot write: {printable(facts['cannot_write'])}")
         for name, value in {**here, **facts["store"], "holdfast schema": facts["schema"]}.items():
             click.echo(f"{name.replace('_', ' ')}: {'unknown' if value is None else printable(value)}")
         silent = [one for one in facts["workers"] if not one["alive"]]
@@ -76,4 +76,5 @@ def doctor(store: str | None, as_json: bool) -> None:
         if silent:
             rows = [[one["name"], one["process"], instant(one["beat_at"])] for one in silent]
             print_table(["silent", "process", "last beat"], rows, indent="  ")
-    options.finish(0 if facts["store"].get("integrity", "ok") in ("ok", "unchecked") else WRONG)
+    well = facts["store"].get("integrity", "ok") in ("ok", "unchecked") and not facts["cannot_write"]
+    options.finish(0 if well else WRONG)

@@ -6,7 +6,7 @@ import click
 
 from holdfast.cli import SOME_FAILED, options
 from holdfast.cli.loader import load
-from holdfast.cli.output import dated, print_json, printable
+from holdfast.cli.output import TIMES, dated, print_json, printable
 from holdfast.companions import discover_now
 from holdfast.errors import UsageError
 from holdfast.model.names import there_are
@@ -27,7 +27,7 @@ def discover(file: str, sources: tuple[str, ...], store: str | None, as_json: bo
     with found.open() as app:
         told = discover_now(app, found.sources, found.merges, sources or None)
     if as_json:
-        print_json([dated(one, "due_at", "looked_at") for one in told])
+        print_json([dated(one, *TIMES) for one in told])
     else:
         for one in told:
             counts = ", ".join(f"{n:,} {what}" for what, n in (one["counts"] or {}).items())

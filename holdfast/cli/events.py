@@ -74,7 +74,12 @@ def _newest(app: Holdfast) -> int:
 
 
 def _told(one: Facts) -> Facts:
-    return priced(dated(one, *TIMES), "amount")
+    return {**priced(dated(one, *TIMES), "amount"), "data": told_data(one["data"])}
+
+
+def told_data(data: Facts) -> Facts:
+    """What an event says beside its columns, as JSON has it."""
+    return priced(dated(data, *TIMES), "counted")
 
 
 def _print_event(one: Facts, in_json: bool) -> None:
@@ -84,5 +89,6 @@ def _print_event(one: Facts, in_json: bool) -> None:
     where = "/".join(part for part in (one["pipeline"], one["stage"]) if part)
     item = f"  {printable(one['item'])}" if one["item"] is not None else ""
     money = {"amount": exact(one["amount"]), "resource": one["resource"]} if one["amount"] is not None else {}
-    rest = money | {name: value for name, value in one["data"].items() if name != "traceback"}
+    data = told_data(one["data"])
+    rest = money | {name: value for name, value in data.items() if name not in ("traceback", "counted_micros")}
     click.echo(f"{iso(one['at'])}  {one['event']}{f'  {where}' if where else ''}{item}{details(rest)}")

@@ -15,7 +15,7 @@ from holdfast.model.redact import redact_value
 from holdfast.model.states import BAD, State
 
 #: What a line of history does not tell at its end.
-_ELSEWHERE = ("at", "event", "stage", "traceback", "amount_micros")
+_ELSEWHERE = ("at", "event", "stage", "traceback", "amount_micros", "counted_micros")
 
 
 @click.command(short_help="All about one item: data, stages, history.")
@@ -29,7 +29,7 @@ def show(key: str, pipeline: str | None, store: str | None, as_json: bool) -> No
         item["calls"] = [_call(one) for one in app.calls(key, item["pipeline"])]
         item["memos"] = read_memos(app, key, item["pipeline"], {one["stage"]: one["state"] for one in item["stages"]})
     item["stages"] = [dated(one, *TIMES) for one in item["stages"]]
-    item["history"] = [priced(dated(one, *TIMES), "amount") for one in item["history"]]
+    item["history"] = [priced(dated(one, *TIMES), "amount", "counted") for one in item["history"]]
     item = redact_value(dated(item, *TIMES))
     if as_json:
         print_json(item)

@@ -8,9 +8,13 @@ import click
 import msgspec
 
 from holdfast.cli import options
-from holdfast.cli.output import instant, print_json, printable
+from holdfast.cli.amounts import priced
+from holdfast.cli.output import TIMES, dated, instant, print_json, printable
 from holdfast.errors import UsageError
 from holdfast.model.money import spoken
+
+#: What of a resource's facts is money.
+_MONEY = ("spent", "spent_today", "costs", "in_doubt", "set_aside")
 
 
 @click.command(short_help="Let nothing more of a pipeline, a stage or a resource begin.")
@@ -73,7 +77,7 @@ def limits(store: str | None, as_json: bool) -> None:
     with options.open_to_ask(store) as app:
         told = app.limits()
     if as_json:
-        print_json(told)
+        print_json([priced(dated(one, *TIMES), *_MONEY) for one in told])
     elif not told:
         click.echo("No stage uses a resource.")
     for one in [] if as_json else told:

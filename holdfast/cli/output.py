@@ -12,7 +12,10 @@ import click
 Facts = dict[str, Any]
 
 #: What instants are called.
-TIMES = ("created_at", "updated_at", "started_at", "ended_at", "next_attempt_at", "beat_at", "at", "since", "until")
+TIMES = (
+    "created_at", "updated_at", "started_at", "ended_at", "next_attempt_at", "beat_at", "at", "since", "until", "due_at",
+    "looked_at", "next_look_at", "cool_until", "retry_after",
+)  # fmt: skip
 
 
 def printable(text: object) -> str:
@@ -43,11 +46,33 @@ def instant(micros: int | None) -> str:
 
 def dated(facts: Mapping[str, Any], *names: str) -> Facts:
     """A copy in which the instants of these names are texts, and the microseconds it took are seconds."""
-    told: Facts = {name: iso(value) if name in names else value for name, value in facts.items()}
+    told: Facts = {
+        name: iso(value) if name in names and isinstance(value, int) else value for name, value in facts.items()
+    }
     if "elapsed_us" in told:
         elapsed = told.pop("elapsed_us")
         told["elapsed_seconds"] = None if elapsed is None else elapsed / 1e6
     return told
+
+
+def told_pipelines(pipelines: Iterable[Facts]) -> list[Facts]:
+    """The answer of `status`, as JSON has it."""
+    return [
+        {**dated(one, *TIMES), "stages": [_dated_within(stage, "held") for stage in one["stages"]]} for one in pipelines
+    ]
+
+
+def told_workers(workers: Iterable[Facts]) -> list[Facts]:
+    """The answer of `workers`, as JSON has it."""
+    return [_dated_within(dated(one, *TIMES), "guards") for one in workers]
+
+
+def _dated_within(facts: Facts, name: str) -> Facts:
+    """A copy in which what lies under a name, facts or a list of them, has its instants as texts."""
+    within = facts.get(name)
+    if isinstance(within, list):
+        return {**facts, name: [dated(one, *TIMES) for one in within]}
+    return {**facts, name: dated(within, *TIMES)} if within else facts
 
 
 def length(seconds: float) -> str:

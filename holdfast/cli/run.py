@@ -11,7 +11,7 @@ import click
 from holdfast.app import Summary
 from holdfast.cli import SOME_FAILED, options
 from holdfast.cli.loader import load
-from holdfast.cli.output import Facts, dated, print_json
+from holdfast.cli.output import TIMES, Facts, dated, print_json, told_pipelines
 from holdfast.cli.progress import Watched
 from holdfast.cli.stopping import exit_code, say_stopping
 from holdfast.cli.summary import print_summary, read_failures
@@ -51,8 +51,9 @@ def run(file: str, store: str | None, as_json: bool, progress_seconds: str, **gi
         summary = Summary(ended, worker.interrupted)
         failures = read_failures(app, summary)
     if as_json:
-        told = [dated(one, "updated_at", "next_attempt_at") for one in failures]
-        print_json({"pipelines": ended, "interrupted": summary.interrupted, "failed": summary.bad, "failures": told})
+        told = [dated(one, *TIMES) for one in failures]
+        answer = {"interrupted": summary.interrupted, "failed": summary.bad, "failures": told}
+        print_json({"pipelines": told_pipelines(summary.pipelines), **answer})
     else:
         print_summary(file, summary, failures)
     if summary.interrupted:

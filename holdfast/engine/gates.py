@@ -83,6 +83,9 @@ def _gates(tx: Transaction, rows: Iterable[tuple[Any, ...]]) -> dict[int, Gate]:
     gates: dict[int, Gate] = {}
     for id_, pace, paced_at, cool_until, paused, reason, retry_after, *breaker in rows:
         if id_ in known:
-            spec = known[id_].spec
-            gates[id_] = Gate(id_, spec, pace, paced_at, cool_until, paused, reason, retry_after, Breaker(*breaker))
+            spec, stands = known[id_].spec, Breaker(*breaker)
+            if spec.breaker is None:
+                # It was taken away: what it had come to holds nobody back.
+                stands = Breaker(votes_from=stands.votes_from)
+            gates[id_] = Gate(id_, spec, pace, paced_at, cool_until, paused, reason, retry_after, stands)
     return gates

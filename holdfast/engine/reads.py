@@ -287,6 +287,7 @@ class Why:
 
     def answer(self) -> Facts:
         """`reason` is a word to act on, `text` a sentence, `until` when it clears by itself, `do` what a person can do."""
+        full = self._tx.store.driver.cannot_write()
         for state, explain in (
             (State.IN_PROGRESS, self._in_progress),
             (State.PENDING, self._pending),
@@ -296,7 +297,8 @@ class Why:
             for stage in self._stages:
                 row = self._rows.get(stage.id)
                 if row is not None and row["state"] == state:
-                    return self._facts(stage, row, explain(stage, row))
+                    said = {"reason": "store", "text": full} if full else explain(stage, row)
+                    return self._facts(stage, row, said)
         for stage in self._stages:
             row = self._rows.get(stage.id)
             if row is not None and row["state"] in (State.FAILED, State.EXHAUSTED, State.CANCELLED):

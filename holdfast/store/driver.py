@@ -151,6 +151,10 @@ class Driver(Protocol):
         """What `doctor` says about this database."""
         ...
 
+    def cannot_write(self) -> str | None:
+        """Why nothing can be written now, as far as one who only looks can tell; None if nothing is known to be in the way."""
+        ...
+
     def integrity(self) -> str:
         """What is wrong with the file of the database, which is read as a whole; `ok` if nothing is."""
         ...

@@ -304,6 +304,17 @@ class Postgres(Forkable):
             "hidden_sessions": hidden,
         }
 
+    def cannot_write(self) -> str | None:
+        # How much room a server has is told to nobody; some are set to read-only when there is none.
+        [(standby, read_only)] = self.run_text(
+            "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'"
+        )
+        if standby:
+            return f"{self._where} is a standby: nothing can be saved there"
+        if read_only:
+            return f"{self._where} takes no writes now (a full disk is a common reason): nothing can be saved"
+        return None
+
     def look(self, now: float) -> None:
         since = self._busy_since
         if self._limits.answer_seconds and since and now - since > self._limits.answer_seconds:

@@ -25,10 +25,12 @@ from holdfast.errors import StoreBroken, StoreConflict, StoreError, UsageError
 from holdfast.store.driver import MARKING, Begun, Driver, Forkable, Mark, Row, quietly
 from holdfast.store.sqlite_dialect import SQLiteDialect
 from holdfast.store.sqlite_files import (
+    FULL_BYTES,
     check_place,
     connect,
     file_of,
     file_system,
+    free_bytes,
     holder,
     identity_of,
     open_queue,
@@ -269,6 +271,7 @@ class SQLite(Forkable):
             "library": sqlite3.sqlite_version,
             "file_system": file_system(self.path),
             "bytes": size,
+            "disk_free_bytes": free_bytes(self.path.parent),
             "wal_bytes": wal.stat().st_size if wal.exists() else 0,
             "journal_mode": self._journal_mode(),
             "synchronous": "full" if self._run("PRAGMA synchronous", {})[0][0] == 2 else "not full",
@@ -277,6 +280,12 @@ class SQLite(Forkable):
 
     def _journal_mode(self) -> str:
         return str(self._run("PRAGMA journal_mode", {})[0][0])
+
+    def cannot_write(self) -> str | None:
+        free = free_bytes(self.path.parent)
+        if free >= FULL_BYTES:
+            return None
+        return f"the disk is full: {free:,} bytes are left in {self.path.parent}; nothing can be saved until there is room"
 
     def look(self, now: float) -> None:
         since = self._waiting_since

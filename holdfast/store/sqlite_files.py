@@ -16,6 +16,9 @@ opened: set[Path] = set()
 #: How long one call waits for a program that holds the write lock without queueing for it.
 BUSY_SECONDS = 2.0
 
+#: A disk with less room than this is called full: the log of a single write may need more.
+FULL_BYTES = 1 << 20
+
 _SHARED_FILE_SYSTEMS = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "9p", "ncpfs", "ocfs2", "gfs2",
     "beegfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph",
@@ -44,6 +47,12 @@ def check_place(path: Path) -> None:
         raise StoreBroken(
             f"{path} lies on a shared file system ({kind}), where SQLite loses data: use a local disk, or PostgreSQL"
         )
+
+
+def free_bytes(folder: Path) -> int:
+    """The room that is left to this user; only root may use what is kept back."""
+    found = os.statvfs(folder)
+    return found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
 
 
 def open_queue(path: Path) -> int:

@@ -175,6 +175,9 @@ class Store:
     def facts(self) -> dict[str, Any]:
         return self._view(lambda driver, _: driver.facts())
 
+    def cannot_write(self) -> str | None:
+        return self.connect().cannot_write()
+
     def integrity(self) -> str:
         return self._view(lambda driver, _: driver.integrity())
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from holdfast import Holdfast
+from holdfast.cli.loader import load
 from holdfast.cli.logs import set_up
 from holdfast.cli.output import as_json, instant, iso, printable
+from holdfast.worker import Settings
+
+UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 EVIL = "a\x1b[2J\x9b31m\r\n[red]b[/red]\u202e\u2028c\x7f"
 
@@ -120,3 +126,64 @@ def test_an_unexpected_error_is_one_line_and_its_traceback_only_with_v(lite: Any
         lite("status", "-v", code=1)
 
 
+SHOP = """
+from holdfast import Permanent, Pipeline, RateLimited, RetryLater
+
+shop = Pipeline("shop", resources={"api": {"rate": "1000/s", "budget": "9"}})
+
+
+@shop.stage(resource="api", estimate="0.25")
+def buy(item, ctx):
+    if item.key == "later":
+        return RetryLater(after=9999)
+    if item.key == "limited":
+        raise RateLimited(3000, "slow down")
+    if item.key == "bad":
+        raise Permanent("torn")
+    ctx.cost("0.25", resource="api")
+    ctx.once("call", lambda: 1, cost="0.05")
+
+
+@shop.stage(after=buy, max_attempts=1)
+def sell(item, ctx):
+    raise ValueError("nobody wants it")
+"""
+
+ANSWERS = [
+    ["status"], ["items"], ["items", "--state", "retry_later"], ["items", "--state", "failed"], ["events"], ["costs"],
+    ["limits"], ["doctor"], ["show", "good"], ["show", "later"], ["why", "good"], ["why", "later"], ["why", "limited"],
+]  # fmt: skip
+
+
+def bare(value: Any, path: str = "") -> Iterator[str]:
+    """Where an answer has a number that must be an instant: microseconds of this century."""
+    if isinstance(value, dict):
+        for name, one in value.items():
+            yield from bare(one, f"{path}.{name}")
+    elif isinstance(value, list):
+        for one in value:
+            yield from bare(one, f"{path}[]")
+    elif isinstance(value, int) and 10**15 < value < 4 * 10**15:
+        yield path
+
+
+def test_no_answer_has_bare_microseconds_and_amounts_are_texts(cli: Any, write: Callable[[str, str], str]) -> None:
+    shop = write("shop.py", SHOP)
+    cli("add", shop, "good", "later", "bad", "limited")
+    with Holdfast(cli.url, load(shop, None).specs, resources=load(shop, None).resources) as app:
+        worker = app.worker(Settings(concurrency=1, grace_seconds=0.1, poll_seconds=0.1))
+        worker.run(on_tick=lambda: worker.stop() if app.events(event="cooled_down") else None, tick_seconds=0.05)
+        app.pause("shop", until="2h", reason="for a while")
+        app.pause("api", until="1h", resource=True)
+    for command in ANSWERS:
+        assert list(bare(cli.json(*command))) == [], command
+    [api] = cli.json("limits")
+    assert (api["spent"], api["spent_micros"]) == (str(Decimal(api["spent"])), round(Decimal(api["spent"]) * 10**6))
+    assert all(UTC.fullmatch(api[name]) for name in ("cool_until", "retry_after"))
+    [shop_] = cli.json("status")["pipelines"]
+    assert UTC.fullmatch(shop_["retry_after"]) and UTC.fullmatch(shop_["updated_at"])
+    assert all(one["held"] is None or UTC.fullmatch(one["held"]["until"]) for one in shop_["stages"])
+    [snoozed] = cli.json("events", "--event", "snoozed", "--key", "later")
+    assert UTC.fullmatch(snoozed["data"]["due_at"])
+    assert f"due_at={snoozed['data']['due_at']}" in cli("events", "--event", "snoozed").stdout
+    assert f"due_at={snoozed['data']['due_at']}" in cli("show", "later").stdout

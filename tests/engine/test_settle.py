@@ -217,6 +217,17 @@ def test_a_breaker_holds_back_what_it_belongs_to_and_nothing_else(app, scope):
 
 
 @pytest.mark.req("J19")
+def test_a_breaker_that_was_removed_is_not_shown_and_holds_nothing_back(app):
+    app.limited({"breaker": {"failures": 2, "probe_after": "60s"}}, items=20)
+    for lease in app.begin(2):
+        app.fail(lease, delay=3600)
+    assert app.limit()["breaker"] == "open" and app.begin() == []
+    app.declare({"api": {"rate": "1000/s"}})
+    assert (app.limit()["breaker"], app.limit()["failures"]) == ("closed", 0)
+    assert len(app.begin(2)) == 2
+
+
+@pytest.mark.req("J19")
 def test_what_says_nothing_about_the_outside_does_not_vote(app):
     """A rate limit, no credit, a snooze, work handed back, an item that can never work."""
     app.limited({"breaker": {"failures": 2, "probe_after": "60s"}}, items=20)

@@ -166,3 +166,13 @@ def test_a_server_that_is_not_there_may_come_back():
 def test_a_database_that_does_not_exist_is_not_waited_for(url):
     with pytest.raises(StoreBroken, match="no_such_database"):
         open_store(url.replace("/postgres?", "/no_such_database?")).schema_version()
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_a_server_that_takes_no_writes_says_so_to_those_who_ask(url):
+    store = open_store(url)
+    assert store.cannot_write() is None
+    store.close()
+    store = open_store(f"{url}&options=-c%20default_transaction_read_only%3Don")
+    assert "takes no writes now (a full disk is a common reason)" in store.cannot_write()
+    store.close()

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.app import Holdfast, Summary
     from holdfast.engine.provenance import merge_provenance
-    from holdfast.errors import DefinitionError, HoldfastError, LeaseLost, Permanent, Rejected, StoreError, UsageError
+    from holdfast.errors import (
+        DefinitionError,
+        HoldfastError,
+        LeaseLost,
+        Permanent,
+        Rejected,
+        RunFailed,
+        StoreError,
+        UsageError,
+    )
     from holdfast.model.backoff import Backoff
     from holdfast.model.item import Item
     from holdfast.model.outcome import CredentialRefused, OutOfCredit, RateLimited, RetryLater, Skip
@@ -37,6 +46,7 @@ __all__ = [
     "RateLimited",
     "Rejected",
     "RetryLater",
+    "RunFailed",
     "Skip",
     "Stage",
     "StoreError",
@@ -49,7 +59,9 @@ _HOMES = {
     "engine.provenance": ("merge_provenance",),
     "worker.once": ("CallAgain",),
     "app": ("Holdfast", "Summary"),
-    "errors": ("DefinitionError", "HoldfastError", "LeaseLost", "Permanent", "Rejected", "StoreError", "UsageError"),
+    "errors": (
+        "DefinitionError", "HoldfastError", "LeaseLost", "Permanent", "Rejected", "RunFailed", "StoreError", "UsageError",
+    ),  # fmt: skip
     "model.backoff": ("Backoff",),
     "model.item": ("Item",),
     "model.outcome": ("CredentialRefused", "OutOfCredit", "RateLimited", "RetryLater", "Skip"),

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ from holdfast.engine.choose import Counts, Which, Who
 from holdfast.engine.ledger import take_up_old_payments
 from holdfast.engine.register import Registered, is_registered, layout, register
 from holdfast.engine.tune import Declared, declare, defined_resources, is_declared
-from holdfast.errors import StoreBroken, UsageError
+from holdfast.errors import RunFailed, StoreBroken, UsageError
 from holdfast.model import codec
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.money import Amount, micros
@@ -48,6 +48,8 @@ URL_VARIABLE = "HOLDFAST_URL"
 
 T = TypeVar("T")
 
+log = logging.getLogger("holdfast.app")
+
 #: In place of a value: nobody knows what the call returned.
 UNKNOWN = object()
 
@@ -58,6 +60,25 @@ class Summary:
 
     pipelines: list[dict[str, Any]]
     interrupted: bool
+    #: The most frequent errors of what ended badly, as far as they were looked at; see `engine.reads.frequent_errors`.
+    errors: list[dict[str, Any]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        stages = "; ".join(
+            f"{pipeline['name']}/{stage['name']}: {_counted(stage['states'])}"
+            for pipeline in self.pipelines for stage in pipeline["stages"]
+        )  # fmt: skip
+        return f"<Summary{' (interrupted)' if self.interrupted else ''} {stages or 'no pipelines'}>"
+
+    def __str__(self) -> str:
+        """A line per stage, and one per error."""
+        lines = ["interrupted: not all of the work is done"] if self.interrupted else []
+        for pipeline in self.pipelines:
+            lines += [f"{pipeline['name']}/{stage['name']}: {_counted(stage['states'])}" for stage in pipeline["stages"]]
+        for one in self.errors:
+            often = f"{one['count']:,}{' or more' if one['more'] else ''} × "
+            lines.append(f"  {often}{one['pipeline']}/{one['stage']} {one['state']}: {one['error']} (item {one['key']!r})")
+        return "\n".join(lines)
 
     @property
     def bad(self) -> int:
@@ -66,6 +87,10 @@ class Summary:
             n for pipeline in self.pipelines for stage in pipeline["stages"]
             for state, n in stage["states"].items() if state in BAD
         )  # fmt: skip
+
+
+def _counted(states: Mapping[str, int]) -> str:
+    return ", ".join(f"{states[state]:,} {state}" for state in State if states.get(state)) or "nothing yet"
 
 
 class Holdfast:
@@ -269,12 +294,21 @@ class Holdfast:
         *,
         on_tick: Callable[[], None] | None = None,
         tick_seconds: float = 0.5,
+        raise_on_failure: bool = False,
     ) -> Summary:
-        """Work until nothing is left to do in these pipelines, here or anywhere."""
+        """Work until nothing is left to do in these pipelines, here or anywhere. If something ended failed or exhausted, that
+        is logged as a warning, or raised as RunFailed."""
         worker = self.worker(settings)
         worker.run(until_drained=True, on_tick=on_tick, tick_seconds=tick_seconds)
         names = {spec.name for spec in self.pipelines}
-        return Summary([one for one in self.status() if one["name"] in names], worker.interrupted)
+        summary = Summary([one for one in self.status() if one["name"] in names], worker.interrupted)
+        if summary.bad:
+            errors = self._read(lambda tx: reads.frequent_errors(tx, summary.pipelines))
+            summary = replace(summary, errors=errors)
+            if raise_on_failure:
+                raise RunFailed(summary)
+            log.warning("%s stages of items did not pass:\n%s", f"{summary.bad:,}", summary)
+        return summary
 
     # Questions ----------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ HoldfastError
 ├── ValueRefused          a value that JSON cannot carry unchanged
 ├── LeaseLost             the work was taken over; nothing of it was saved
 ├── StageTimeout          an attempt ran longer than its stage allows
+├── RunFailed             a run whose items did not all pass, where that was asked for  (exit code 3)
 ├── ProcessDied           the process that ran an attempt ended before the attempt did
 ├── Rejected              raised by `validate`: this answer of a paid call is no good
 └── Permanent             raised by a handler: this item can never work
@@ -21,6 +22,8 @@ HoldfastError
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class HoldfastError(Exception):
@@ -82,6 +85,17 @@ class ProcessDied(HoldfastError):
 class Rejected(HoldfastError):
     """Raise it in `validate` to reject the answer of a call: it stays paid for and readable, and the next attempt calls
     again."""
+
+
+class RunFailed(HoldfastError):
+    """Some items ended failed or exhausted, and `run(raise_on_failure=True)` was asked to say so. All that could be done is
+    done and saved; `summary` says how it ended."""
+
+    exit_code = 3
+
+    def __init__(self, summary: Any) -> None:
+        super().__init__(summary)
+        self.summary = summary
 
 
 class Permanent(HoldfastError):

@@ -185,8 +185,15 @@ class Pipeline:
         with self._app() as app:
             return app.add(self.name, items, merge=merge, priority=priority)
 
-    def run(self, *, concurrency: int = 16, lease: Duration = 30, grace: Duration = 10, name: str = "") -> Summary:
-        """Look at every source, take every item through every stage, and return when nothing is left to do."""
+    def run(
+        self, *, concurrency: int = 16, lease: Duration = 30, grace: Duration = 10, name: str = "",
+        raise_on_failure: bool = False,
+    ) -> Summary:  # fmt: skip
+        """Look at every source, take every item through every stage, and return when nothing is left to do.
+
+        What ended failed or exhausted is logged as a warning, with the most frequent errors; with `raise_on_failure` it is
+        raised as RunFailed, which has the summary.
+        """
         settings = Settings(
             concurrency=concurrency,
             lease_seconds=seconds(lease, what="lease"),
@@ -196,7 +203,7 @@ class Pipeline:
         with self._app() as app:
             if self.sources:
                 discover_now(app, {self.name: self.sources}, {})
-            return app.run(settings)
+            return app.run(settings, raise_on_failure=raise_on_failure)
 
     def _app(self) -> Holdfast:
         return Holdfast(

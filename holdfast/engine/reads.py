@@ -20,10 +20,14 @@ from holdfast.model.layout import Layout, StageRow
 from holdfast.model.paid import CHARGED
 from holdfast.model.pattern import exactly
 from holdfast.model.shell import word
-from holdfast.model.states import State
+from holdfast.model.states import BAD, State
 from holdfast.store import Transaction
 
 Facts = dict[str, Any]
+
+#: How many bad stages of items are looked at for the most frequent errors, for each stage and state; and how many are told.
+LOOKED_AT = 500
+MOST_ERRORS = 5
 
 
 def unfinished(tx: Transaction, stages: Sequence[int]) -> bool:
@@ -69,6 +73,26 @@ def status(tx: Transaction) -> list[Facts]:
         facts["held"] = _held(tx, row) if counts.get(State.PENDING) else None
         pipeline["stages"].append(facts)
     return list(pipelines.values())
+
+
+def frequent_errors(tx: Transaction, pipelines: Sequence[Facts]) -> list[Facts]:
+    """The most frequent errors of what ended badly in these pipelines, as `status` tells them. The first ones of each stage
+    and state are looked at, however many there are; `more` says that there are others."""
+    found: dict[tuple[str, ...], Facts] = {}
+    for pipeline, stage in ((one, stage) for one in pipelines for stage in one["stages"]):
+        for state in sorted(BAD):
+            if not stage["states"].get(state):
+                continue
+            where = {"pipeline": pipeline["name"], "stage": stage["name"]}
+            rows = items(tx, **where, state=state, key=None, error=None, after=0, most=LOOKED_AT)
+            for row in rows:
+                error = (row["error"] or "no error was told").partition("\n")[0]
+                # Many errors name their item: those are alike.
+                like = (*where.values(), state, error.replace(row["key"], ""))
+                entry = found.setdefault(like, {**where, "state": str(state), "error": error, "key": row["key"], "count": 0})
+                entry["count"] += 1
+                entry["more"] = len(rows) == LOOKED_AT
+    return sorted(found.values(), key=lambda one: -one["count"])[:MOST_ERRORS]
 
 
 def _four_facts(known: Layout, row: StageRow) -> Facts:

@@ -58,7 +58,7 @@ def _print_pipeline(pipeline: Facts) -> None:
             else "---"
         )
         rows.append([stage["name"], *(stage["states"].get(state, 0) for state in shown), *known])
-    print_table(["stage", *shown, "mean", "p90", "max"], rows, indent="  ")
+    print_table(["stage", *shown, "mean", "p90", "max"], rows, indent="  ", least=("max", "p90", "mean"))
     for stage in stages:
         if stage["held"]:
             until = f" (until {instant(stage['held']['until'])})" if stage["held"]["until"] else ""
@@ -85,7 +85,8 @@ def _print_workers(workers: list[Facts]) -> None:
         ]
         for one in workers
     ]  # fmt: skip
-    print_table(["name", "process", "is", "in hand", "since", "last beat", "stages"], rows, indent="  ")
+    head = ["name", "process", "is", "in hand", "since", "last beat", "stages"]
+    print_table(head, rows, indent="  ", least=("since", "process", "last beat"))
 
 
 # items ----------------------------------------------------------------------------------------------------------------
@@ -119,13 +120,14 @@ def items(
         return
     if stage is None and state is None and error is None:
         rows = [[one["id"], one["pipeline"], one["key"], one["status"], instant(one["updated_at"])] for one in found]
-        print_table(["id", "pipeline", "key", "status", "updated"], rows)
+        print_table(["id", "pipeline", "key", "status", "updated"], rows, least=("updated",))
     else:
         rows = [
             [one["id"], f"{one['pipeline']}/{one['stage']}", one["key"], one["state"], one["attempts"],
              instant(one["updated_at"]), shortened(one["error"] or "", 100)]
             for one in found
         ]  # fmt: skip
-        print_table(["id", "stage", "key", "state", "attempts", "updated", "error"], rows)
+        head = ["id", "stage", "key", "state", "attempts", "updated", "error"]
+        print_table(head, rows, least=("updated", "attempts"))
     if len(found) == limit:
         click.echo(f"There may be more: --after {found[-1]['cursor']}", err=True)

@@ -38,7 +38,7 @@ class _Safe(logging.Formatter):
 
 
 def set_up(verbosity: int) -> None:
-    """Log to stderr: warnings and new stores, with 1 what happens, with 2 everything."""
+    """Log to stderr: warnings and new stores, with 1 what holdfast does, with 2 everything of it and what others do."""
     root = logging.getLogger()
     for handler in [one for one in root.handlers if isinstance(one, _ToStderr)]:
         root.removeHandler(handler)
@@ -49,4 +49,5 @@ def set_up(verbosity: int) -> None:
     level = _LEVELS[min(verbosity, 2)]
     logging.getLogger("holdfast").setLevel(level)
     created_log.setLevel(min(level, logging.INFO))
-    root.setLevel(max(level, logging.INFO) if verbosity else logging.WARNING)
+    # Libraries log at INFO for every request they send: that is asked for with -v, not by starting a worker.
+    root.setLevel(logging.INFO if verbosity > 1 else logging.WARNING)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -10,6 +12,9 @@ from typing import Any
 import click
 
 Facts = dict[str, Any]
+
+#: A column of text is not made narrower than this.
+SHORTEST = 8
 
 #: What instants are called.
 TIMES = (
@@ -107,19 +112,56 @@ def details(facts: Facts) -> str:
 
 
 def print_table(
-    head: Sequence[str], rows: Iterable[Sequence[object]], *, indent: str = "", right: Sequence[str] = ()
-) -> None:
-    """Columns side by side; those of numbers to the right, and those named. Texts are made printable here."""
+    head: Sequence[str], rows: Iterable[Sequence[object]], *, indent: str = "", right: Sequence[str] = (),
+    least: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Columns side by side; those of numbers to the right, and those named. Texts are made printable here.
+
+    On a narrow terminal the columns named in `least` go first, then texts are cut, and the last columns go at last.
+    """
     given = [list(row) for row in rows]
     shown = [[printable("-" if cell is None else cell) for cell in row] for row in given]
     numbers = [name in right or all(isinstance(row[at], int) for row in given) for at, name in enumerate(head)]
     widths = [max([len(head[at]), *(len(row[at]) for row in shown)]) for at in range(len(head))]
+    columns = _fitted(head, widths, numbers, least, None if (width := _width()) is None else width - len(indent))
     for row in [list(head), *shown]:
         cells = [
-            cell.rjust(width) if number else cell.ljust(width)
-            for cell, width, number in zip(row, widths, numbers, strict=True)
+            (row[at].rjust if numbers[at] else shortened(row[at], wide).ljust)(wide) for at, wide in columns.items()
         ]
         click.echo(f"{indent}{'  '.join(cells)}".rstrip())
+
+
+def _width() -> int | None:
+    """How many characters fit into a line; None where nobody minds, as in a file or a pipe."""
+    if (given := os.environ.get("COLUMNS", "")).isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _fitted(
+    head: Sequence[str], widths: Sequence[int], numbers: Sequence[bool], least: Sequence[str], room: int | None
+) -> dict[int, int]:
+    """The columns that are shown, by their place, and how wide each is."""
+    columns = dict(enumerate(widths))
+
+    def over() -> int:
+        return 0 if room is None else sum(columns.values()) + 2 * (len(columns) - 1) - room
+
+    for name in least:
+        if over() > 0 and name in head:
+            columns.pop(list(head).index(name))
+    while over() > 0:
+        wide = max((at for at in columns if not numbers[at]), key=columns.__getitem__, default=0)
+        if not numbers[wide] and columns[wide] > SHORTEST:
+            columns[wide] = max(columns[wide] - over(), SHORTEST)
+        elif len(columns) > 1:
+            columns.popitem()
+        else:
+            break
+    return columns
 
 
 def counted(counts: Mapping[str, int], names: Sequence[str] | None = None) -> str:

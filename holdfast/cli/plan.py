@@ -74,7 +74,7 @@ def _print_pipeline(name: str, found: Sequence[StageForecast]) -> None:
     ]  # fmt: skip
     if rows:
         head = ["stage", "why", "run", "perhaps", "cost", "perhaps more", "handler time"]
-        print_table(head, rows, indent="  ", right=head[4:])
+        print_table(head, rows, indent="  ", right=head[4:], least=("handler time", "perhaps more"))
 
 
 def _print_total(total: Facts) -> None:

@@ -38,7 +38,8 @@ def print_summary(file: str, summary: Summary, failures: list[Facts]) -> None:
         ]
         for pipeline, stage in stages
     ]
-    print_table(["stage", *_COLUMNS, *(["left"] if left else []), "mean time"], rows)
+    head = ["stage", *_COLUMNS, *(["left"] if left else []), "mean time"]
+    print_table(head, rows, least=("mean time", "skipped", "cancelled"))
     if failures:
         _print_failures(summary, failures)
     if summary.interrupted:

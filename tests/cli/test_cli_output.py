@@ -187,3 +187,28 @@ def test_no_answer_has_bare_microseconds_and_amounts_are_texts(cli: Any, write: 
     assert UTC.fullmatch(snoozed["data"]["due_at"])
     assert f"due_at={snoozed['data']['due_at']}" in cli("events", "--event", "snoozed").stdout
     assert f"due_at={snoozed['data']['due_at']}" in cli("show", "later").stdout
+
+
+def test_tables_fit_a_narrow_terminal(cli: Any, write: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = write("shop.py", SHOP)
+    cli("add", shop, "good", "a key that is longer than the terminal is wide, and then some more")
+    with Holdfast(cli.url, load(shop, None).specs, resources=load(shop, None).resources) as app:
+        app.run()
+    for command in (["status"], ["items"], ["items", "--state", "exhausted"], ["costs"], ["costs", "--by", "item,day,stage"]):
+        monkeypatch.delenv("COLUMNS", raising=False)
+        whole = cli(*command).stdout
+        monkeypatch.setenv("COLUMNS", "60")
+        narrow = cli(*command).stdout
+        assert max(map(len, narrow.splitlines())) <= 60, narrow
+        assert len(narrow.splitlines()) == len(whole.splitlines())
+    assert "exhausted" in cli("items", "--state", "exhausted").stdout
+
+
+def test_a_worker_shows_what_holdfast_does_and_not_what_libraries_do() -> None:
+    try:
+        for verbosity, shown in ((0, []), (1, ["holdfast"]), (2, ["holdfast", "library"])):
+            set_up(verbosity)
+            assert logging.getLogger("library").isEnabledFor(logging.INFO) is ("library" in shown)
+            assert logging.getLogger("holdfast.worker").isEnabledFor(logging.INFO) is ("holdfast" in shown)
+    finally:
+        set_up(0)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from holdfast.app import Holdfast
-from holdfast.cli.output import Facts, printable
+from holdfast.cli.output import Facts, length, printable
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class Stage:
         self.total = total
         #: What keeps it from going on, if something does.
         self.held = printable(stage["held"]["text"]) if stage.get("held") else ""
+        #: How much longer it takes at the pace of this run, if that can be told yet.
+        self.left_seconds: float | None = None
         self.counts = {"done": 0}
         for state, word in _WORDS.items():
             if state in stage["states"]:
@@ -60,7 +62,11 @@ class Stage:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{n:,} {word}" for word, n in self.counts.items())
-        return f"{self.label}: {counts}{f' ({self.held})' if self.held else ''}"
+        return f"{self.label}: {counts}{self.eta and f', {self.eta}'}{f' ({self.held})' if self.held else ''}"
+
+    @property
+    def eta(self) -> str:
+        return "" if self.left_seconds is None else f"about {length(self.left_seconds)} left"
 
 
 def read_stages(pipelines: Sequence[Facts]) -> list[Stage]:
@@ -69,6 +75,19 @@ def read_stages(pipelines: Sequence[Facts]) -> list[Stage]:
         total = max((sum(stage["states"].values()) for stage in pipeline["stages"]), default=0)
         stages += [Stage(pipeline["name"], stage, total) for stage in pipeline["stages"]]
     return stages
+
+
+class Pace:
+    """How fast stages have gone in this run, from the first counts that were read on."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, tuple[float, int]] = {}
+
+    def foretell(self, stages: Sequence[Stage], now: float) -> None:
+        for stage in stages:
+            since, over = self._first.setdefault(stage.label, (now, stage.over))
+            if now > since and over < stage.over < stage.total:
+                stage.left_seconds = (stage.total - stage.over) * (now - since) / (stage.over - over)
 
 
 class View(Protocol):
@@ -130,7 +149,7 @@ class Bars:
                 failed=" ".join([*([f"{failed:,} failed"] if failed else []), *([stage.held] if stage.held else [])]),
             )  # fmt: skip
             speed = self._progress.tasks[task].speed
-            self._progress.update(task, rate="" if speed is None else f"{speed:,.1f}/s")
+            self._progress.update(task, rate=" ".join([*([] if speed is None else [f"{speed:,.1f}/s"]), stage.eta]).strip())
         self._progress.refresh()
 
     def close(self) -> None:
@@ -182,11 +201,14 @@ class Watched:
 
     def _read(self) -> None:
         app: Holdfast | None = None
+        pace = Pace()
         while not self._stopped.wait(self.tick_seconds if self._newest else 0.0):
             try:
                 app = app or Holdfast(self._url, create=False)
                 status = [one for one in app.status() if one["name"] in self._pipelines]
-                self._newest = read_stages(status)
+                stages = read_stages(status)
+                pace.foretell(stages, time.monotonic())
+                self._newest = stages
             except HoldfastError as error:
                 log.debug("no progress to show: %s", error)
                 self._stopped.wait(1.0)

@@ -16,6 +16,7 @@ from holdfast import Holdfast
 from holdfast.cli.loader import load
 from holdfast.cli.logs import set_up
 from holdfast.cli.output import as_json, instant, iso, printable
+from holdfast.cli.progress import Pace, Stage
 from holdfast.worker import Settings
 
 UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
@@ -212,3 +213,16 @@ def test_a_worker_shows_what_holdfast_does_and_not_what_libraries_do() -> None:
             assert logging.getLogger("holdfast.worker").isEnabledFor(logging.INFO) is ("holdfast" in shown)
     finally:
         set_up(0)
+
+
+def test_progress_foretells_how_long_a_stage_takes_at_the_pace_of_this_run() -> None:
+    def stage(done: int, total: int = 1000) -> Stage:
+        return Stage("books", {"name": "extract", "states": {"done": done, "pending": total - done}}, total)
+
+    pace = Pace()
+    seen = []
+    for now, done in ((0.0, 400), (10.0, 400), (20.0, 500), (30.0, 1000)):
+        one = stage(done)
+        pace.foretell([one], now)
+        seen.append(str(one).partition("waiting")[2])
+    assert seen == ["", "", ", about 1 m 40 s left", ""]

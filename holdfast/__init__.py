@@ -61,7 +61,7 @@ _HOMES = {
     "app": ("Holdfast", "Summary"),
     "errors": (
         "DefinitionError", "HoldfastError", "LeaseLost", "Permanent", "Rejected", "RunFailed", "StoreError", "UsageError",
-    ),  # fmt: skip
+    ),
     "model.backoff": ("Backoff",),
     "model.item": ("Item",),
     "model.outcome": ("CredentialRefused", "OutOfCredit", "RateLimited", "RetryLater", "Skip"),

@@ -48,8 +48,6 @@ URL_VARIABLE = "HOLDFAST_URL"
 
 T = TypeVar("T")
 
-log = logging.getLogger("holdfast.app")
-
 #: In place of a value: nobody knows what the call returned.
 UNKNOWN = object()
 

@@ -67,7 +67,7 @@ def resolve(tx: Transaction, key: str, pipeline: str | None, name: str, decision
         # Begun by a worker that kept no ledger.
         ledger.enter(tx, [ledger.NewCall(stage.id, item["id"], name, Paid.DONE, 0, 1, decision.charged)])
     _settle_memo(tx, stage, item["id"], memo, decision)
-    _record(tx, stage, item["id"], name, decision, who)
+    _leave_event(tx, stage, item["id"], name, decision, who)
     return stage.name
 
 
@@ -82,8 +82,8 @@ def resolve_many(
     def step(tx: Transaction) -> tuple[Counter[str], tuple[int, int] | None]:
         assert place is not None
         rows = tx.run(
-            "doubtful_calls", stages=stages_of(tx, which), stage=place[0], item=place[1], keys=patterns_of(tx, which), name=name,
-            before=None if which.older_than_us is None else tx.now - which.older_than_us, most=CHUNK,
+            "doubtful_calls", stages=stages_of(tx, which), stage=place[0], item=place[1], keys=patterns_of(tx, which),
+            name=name, before=None if which.older_than_us is None else tx.now - which.older_than_us, most=CHUNK,
         )  # fmt: skip
         last = (rows[-1][1], rows[-1][2]) if len(rows) == CHUNK else None
         if last is not None:
@@ -109,7 +109,7 @@ def _settle_calls(tx: Transaction, numbers: Sequence[int], decision: Decision, w
         for memo in tx.records("item_memos", item=call.item, stages=[call.stage]):
             if memo["call"] == call.id and memo["state"] == "intended":
                 _settle_memo(tx, stage, call.item, memo, decision)
-        _record(tx, stage, call.item, call.name, decision, who)
+        _leave_event(tx, stage, call.item, call.name, decision, who)
 
 
 def _settled(call: PaidCall, decision: Decision) -> PaidCall | None:
@@ -134,7 +134,7 @@ def _settle_memo(tx: Transaction, stage: StageRow, item: int, memo: dict[str, An
         tx.run_rows("save_memos", [(*row, "rejected", *made, memo["cost"], None, tx.now, memo["call"], memo["rejections"])])
 
 
-def _record(tx: Transaction, stage: StageRow, item: int, name: str, decision: Decision, who: Who) -> None:
+def _leave_event(tx: Transaction, stage: StageRow, item: int, name: str, decision: Decision, who: Who) -> None:
     tx.record(
         "resolved", pipeline=stage.pipeline, item=item, stage=stage.id,
         memo=name, decided=decision.words, by=who.name, reason=who.reason,

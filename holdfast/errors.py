@@ -8,7 +8,7 @@ HoldfastError
 │   ├── StoreConflict     lost a race inside the database (deadlock): run it again at once
 │   └── StoreBroken       does not pass by itself: gone, damaged, of a newer schema
 ├── EffectStalled         an effect kept its transaction waiting until the database ended it
-├── ValueRefused          a value that JSON cannot carry unchanged
+├── ValueRefused          a value that has no faithful JSON form
 ├── LeaseLost             the work was taken over; nothing of it was saved
 ├── StageTimeout          an attempt ran longer than its stage allows
 ├── RunFailed             a run whose items did not all pass, where that was asked for  (exit code 3)
@@ -67,7 +67,7 @@ class EffectStalled(HoldfastError):
 
 
 class ValueRefused(HoldfastError):
-    """A value that would not come back from JSON as it went in."""
+    """A value that has no faithful JSON form, or one that is too large or too deep."""
 
 
 class LeaseLost(HoldfastError):

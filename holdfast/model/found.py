@@ -69,8 +69,8 @@ class Checked(NamedTuple):
 def check(found: Found) -> Checked:
     """Refuse what cannot be an item (UsageError, ValueRefused)."""
     key = check_key(found.key)
-    data = codec.encode(found.data)
-    mark = found.mark or codec.digest(found.data)
+    data, form = codec.encoded(found.data)
+    mark = found.mark or codec.digest(form)
     if len(mark) > MARK_LENGTH or not mark.isprintable():
         mark = short_hash(mark)
     return Checked(key, data, mark, label(found.part), found.content)

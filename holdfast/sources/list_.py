@@ -19,7 +19,7 @@ def _items(value: Any, what: str) -> list[Any]:
         read_items(value)
     except UsageError as error:
         raise UsageError(f"{what}: {error}") from None
-    return list(value)
+    return [codec.plain(one) for one in value]
 
 
 class List(Source):

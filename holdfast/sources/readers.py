@@ -71,9 +71,8 @@ def mapping(value: Any, what: str) -> dict[str, Any]:
 
 def json_mapping(value: Any, what: str) -> dict[str, Any]:
     """A mapping that can be stored and compared as JSON."""
-    given = mapping(value, what)
     try:
-        codec.encode(given)
+        given: dict[str, Any] = codec.plain(mapping(value, what))
     except ValueRefused as error:
         raise UsageError(f"{what}: {error}") from None
     return given

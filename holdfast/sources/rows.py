@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 from holdfast.model import codec
 from holdfast.model.found import Found
@@ -58,27 +54,6 @@ def at(value: Any, path: str) -> Any:
 
 def is_missing(value: Any) -> bool:
     return value is _MISSING
-
-
-def plain(value: Any) -> Any:
-    """A value of a database as JSON has it; times as ISO 8601, exact numbers as text. BadRow for what has no such form."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise BadRow(f"the number {value!r}, which JSON does not have")
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (datetime, date, time)):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, (Decimal, UUID)):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        raise BadRow("bytes: leave the column out of the query")
-    raise BadRow(f"a value of type {type(value).__name__}: let the query return a text")
 
 
 def _kind(value: Any) -> str:

@@ -16,10 +16,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from holdfast.errors import UsageError
+from holdfast.errors import UsageError, ValueRefused
+from holdfast.model import codec
 from holdfast.sources import readers
 from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
-from holdfast.sources.rows import BadRow, found_in, plain
+from holdfast.sources.rows import BadRow, found_in
 
 MAX_BYTES = 1000 * 1000 * 1000
 QUERY_SECONDS = 300.0
@@ -90,9 +91,8 @@ class Sql(Source):
         for number, row in enumerate(rows, start=1):
             self.check()
             try:
-                values = {column: plain(value) for column, value in zip(columns, row, strict=True)}
-                line = msgspec.json.encode(values) + b"\n"
-            except (BadRow, ValueError, ArithmeticError, RecursionError) as error:
+                line = codec.encode(dict(zip(columns, row, strict=True))).encode() + b"\n"
+            except ValueRefused as error:
                 self.skip(f"row {number}: {error}")
                 continue
             size += len(line)

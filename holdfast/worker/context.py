@@ -115,7 +115,8 @@ class Context(msgspec.Struct, eq=False):
         """Call `function(*args)` once for this stage of this item, whatever crashes: its result is recorded before this
         returns, and a later attempt gets the recorded one. In an async handler: `await ctx.once(...)`.
 
-        With a cost (an amount, or a function of the result) the intent is recorded before the call. If a process died
+        The result is the JSON form of what the function returned, from the first time on. With a cost (an amount, or a
+        function of what was returned, before it became JSON) the intent is recorded before the call. If a process died
         between the two, the call is in doubt, and `on_doubt` decides: `"retry"` calls again with the same idempotency key,
         `"hold"` fails the item until a person has decided, a function gets the idempotency key and asks the provider.
 
@@ -191,9 +192,10 @@ class Context(msgspec.Struct, eq=False):
         calls add up."""
         used = self._say().units_used
         for unit, n in units.items():
-            if not _is_number(n) or not 0 <= n <= 1e12:
+            number = _number(n)
+            if number is None or not 0 <= number <= 1e12:
                 raise UsageError(f"{self._where}: used({unit}={n!r}): give a number from zero to a million millions")
-            used[unit] = used.get(unit, 0) + n
+            used[unit] = used.get(unit, 0) + number
 
     def heed(self, headers: Mapping[str, Any]) -> None:
         """Show the headers of a reply: if they say that nothing is left until a time (`X-RateLimit-Remaining: 0`), everyone who
@@ -227,13 +229,14 @@ class Context(msgspec.Struct, eq=False):
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Tell how far this attempt has come; it travels with the next heartbeat."""
         self._check()
-        if not _is_number(done) or not (total is None or _is_number(total)):
+        so_far, in_all = _number(done), _number(total)
+        if so_far is None or (in_all is None and total is not None):
             raise UsageError(f"progress({done!r}, {total!r}): give numbers")
         note = storable(str(note), 200)
         self._around.note_progress(
             self._lease.item,
             self._spec.name,
-            {"item": self.item.key, "stage": self._spec.name, "done": done, "total": total, "note": note},
+            {"item": self.item.key, "stage": self._spec.name, "done": so_far, "total": in_all, "note": note},
         )
 
     @property
@@ -281,8 +284,16 @@ async def _waited(written: Future[None] | None, answer: bool) -> bool:
     return answer
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and -(2.0**53) < value < 2.0**53
+def _number(value: object) -> int | float | None:
+    """A number of any class, numpy's too, as a plain one; None if it is none, or too large to be exact."""
+    if type(value) is not int and type(value) is not float:
+        try:
+            value = codec.plain(value)
+        except ValueRefused:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if -(2.0**53) < value < 2.0**53 else None
 
 
 class BatchContext:

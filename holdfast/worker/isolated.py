@@ -23,7 +23,7 @@ from holdfast.engine.finish import Cost, Effect, Finished, FollowOn
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.register import layout
 from holdfast.engine.remember import MemoWrite
-from holdfast.errors import HoldfastError, LeaseLost, ProcessDied, StoreUnavailable, UsageError, ValueRefused
+from holdfast.errors import HoldfastError, LeaseLost, ProcessDied, StoreUnavailable, UsageError
 from holdfast.model import codec
 from holdfast.model.faults import describe
 from holdfast.model.paid import CallFacts
@@ -339,11 +339,16 @@ def _address(effect: Effect, where: str) -> Address:
     if _at(module, name) is not function:
         raise UsageError(f"{where}: effect({name or function!r}): in a process of its own, give a function of a module")
     try:
-        return module, name, codec.decode(codec.encode(list(args)))
-    except ValueRefused as error:
+        sent = codec.plain(given := list(args))
+        # It must get what it would get without a process of its own, and there nothing becomes JSON.
+        trouble = "" if sent == given else "one of them would change"
+    except Exception as error:  # an argument may refuse to be compared, too
+        trouble = str(error)
+    if trouble:
         raise UsageError(
-            f"{where}: effect({name}): in a process of its own, its arguments must fit into JSON: {error}"
-        ) from None
+            f"{where}: effect({name}): in a process of its own, its arguments must fit into JSON: {trouble}"
+        )
+    return module, name, sent
 
 
 def _at(module: str, name: str) -> Any:

@@ -158,17 +158,24 @@ class Runner:
         if isinstance(answer, BaseException):
             return self._outcome(call, lease, answer)
         try:
-            result = codec.encode(answer)
-            normalise = call.spec.normalise
-            if normalise is not None:
-                answer = normalise(codec.decode(result))
-            output_hash = NOTHING if answer is None else codec.digest(answer)
+            result, form = codec.encoded(answer)
         except ValueRefused as error:
             text = f"item {lease.key!r}, stage {call.spec.name!r}: the result cannot be kept: {error}"
             return self._finished(call, lease, State.FAILED, error=text, traceback=text)
+        if call.spec.normalise is not None:
+            form = self._normalised(call, lease, result)
+        output_hash = NOTHING if form is None else codec.digest(form)
         finished = Finished(lease, _DONE, call.spec.version, result, output_hash)
         finished.routine = not self._complete(finished, call) and lease.is_first
         return finished
+
+    def _normalised(self, call: Call, lease: Lease, result: str) -> Any:
+        assert call.spec.normalise is not None
+        try:
+            return codec.plain(call.spec.normalise(codec.decode(result)))
+        except ValueRefused as error:
+            where = f"item {lease.key!r}, stage {call.spec.name!r}"
+            raise UsageError(f"{where}: what normalise returned cannot be compared: {error}") from None
 
     def _outcome(self, call: Call, lease: Lease, answer: BaseException) -> Finished:
         """An answer that is no value: one of ours, or an exception that was returned for one item of a batch."""

@@ -81,7 +81,7 @@ WRONG = {
     "no key": [{"path": "x"}, "item 2 has no 'key'"],
     "a key that is no text": [{"key": 7}, "text, not int"],
     "no item": [7, "item 2 is a int"],
-    "data that JSON changes": [{"key": "x", "at": (1, 2)}, "'x'.*a value of type tuple at at"],
+    "data that JSON cannot carry": [{"key": "x", "at": {1, 2}}, "'x'.*a value of type set at at"],
     "data with NUL": [{"key": "x", "t": "a\0"}, "'x'.*a text with a NUL character at t"],
 }
 

@@ -1,14 +1,10 @@
-"""The one JSON encoder: a value comes back as it went in, or it is refused with its type and its place."""
+"""The one JSON encoder: plain values come back as they went in; what has no JSON form is refused with type and place."""
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
-import decimal
 import enum
 import json
-import uuid
-from collections import OrderedDict, UserDict, defaultdict, namedtuple
+from collections import OrderedDict, UserDict, defaultdict
 
 import pytest
 from hypothesis import given, settings
@@ -63,18 +59,15 @@ anything = st.recursive(
 
 @at_leisure
 @given(anything)
-def test_any_value_at_all_comes_back_identical_or_is_refused_with_a_reason(value):
+def test_any_value_at_all_is_kept_as_its_form_or_refused_with_a_reason(value):
     try:
         encoded = codec.encode(value)
     except ValueRefused as error:
         refusal = str(error)
     else:
         refusal = "it was not refused"
-        assert same(codec.decode(encoded), value)
+        assert codec.encode(codec.decode(encoded)) == encoded
     assert len(refusal) > 10
-
-
-Point = namedtuple("Point", "x y")
 
 
 class Colour(enum.StrEnum):
@@ -89,14 +82,6 @@ class Name(str):
     pass
 
 
-class Number(int):
-    pass
-
-
-class Ratio(float):
-    pass
-
-
 class Bag(list):
     pass
 
@@ -105,46 +90,32 @@ class Box(dict):
     pass
 
 
-@dataclasses.dataclass
-class Thing:
-    a: int = 1
-
-
 REFUSED = {
-    "tuple": ((1, 2), "type tuple"),
     "set": ({1}, "type set"),
     "frozenset": (frozenset({1}), "type frozenset"),
     "bytes": (b"x", "type bytes"),
     "bytearray": (bytearray(b"x"), "type bytearray"),
-    "datetime": (datetime.datetime(2026, 1, 1), "type datetime"),
-    "date": (datetime.date(2026, 1, 1), "type date"),
-    "timedelta": (datetime.timedelta(1), "type timedelta"),
-    "Decimal": (decimal.Decimal("1.50"), "type Decimal"),
-    "UUID": (uuid.UUID(int=1), "type UUID"),
     "complex": (1j, "type complex"),
-    "namedtuple": (Point(1, 2), "type Point"),
-    "dataclass": (Thing(), "type Thing"),
     "object": (object(), "type object"),
     "function": (len, "type builtin_function_or_method"),
     "exception": (ValueError("x"), "type ValueError"),
     "generator": ((n for n in ()), "type generator"),
-    "UserDict": (UserDict(a=1), "type UserDict"),
     "NaN": (float("nan"), "number nan"),
     "Infinity": (float("inf"), "number inf"),
     "-Infinity": (float("-inf"), "number -inf"),
     "NUL": ("a\0b", "NUL"),
     "lone surrogate": ("a\ud800", "lone surrogate"),
     "10**5000": (10**5000, "16,610 bits"),
-    "str subclass": (Name("x"), "type Name"),
-    "int subclass": (Number(1), "type Number"),
-    "float subclass": (Ratio(1), "type Ratio"),
 }
 #: These equal what they come back as.
-DRESSED = [Colour.RED, Size.BIG, Bag([1]), Box(a=1), OrderedDict(a=1), defaultdict(int, a=1), {Colour.RED: 1}, {Name("x"): 1}]
+DRESSED = [
+    Colour.RED, Size.BIG, Name("x"), Bag([1]), Box(a=1), OrderedDict(a=1), defaultdict(int, a=1), UserDict(a=1),
+    {Colour.RED: 1}, {Name("x"): 1},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_json_would_change_is_refused_with_its_type(case):
+def test_what_has_no_faithful_form_is_refused_with_its_type(case):
     value, says = REFUSED[case]
     with pytest.raises(ValueRefused, match=says):
         codec.encode(value)
@@ -158,12 +129,9 @@ def test_what_is_refused_is_refused_with_its_place_however_deep_it_lies(case):
 
 
 @pytest.mark.parametrize("value", DRESSED, ids=repr)
-def test_a_value_that_only_wears_another_class_is_refused_or_comes_back_equal_and_plain(value):
+def test_a_value_that_only_wears_another_class_comes_back_equal_and_plain(value):
     """The next stage sees the same thing, whether it runs at once or after a restart."""
-    try:
-        back = codec.decode(codec.encode({"a": value}))
-    except ValueRefused:
-        return
+    back = codec.decode(codec.encode({"a": value}))
     assert back == {"a": value}
     assert type(back["a"]) in (str, int, list, dict)
 

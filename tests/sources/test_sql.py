@@ -66,7 +66,7 @@ def test_a_large_result_comes_in_pieces_and_in_order(look, postgres):
 def test_a_row_that_json_cannot_carry_is_skipped_and_counted(look, books):
     looked = look(source("SELECT id, cover FROM books"))
     assert (list(looked.items), looked.bad) == (["2"], 1)
-    assert looked.source.bad_example == "row 1: bytes: leave the column out of the query"
+    assert looked.source.bad_example.startswith("row 1: a value of type bytes at cover: ")
 
 
 def test_a_row_without_a_key_is_skipped_and_counted(look, books):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from holdfast.model import codec
+from tests.support.forms import FORMS, mixed
 from tests.support.harness import connected
 
 pytestmark = pytest.mark.fault(55, 57)
@@ -30,6 +35,26 @@ def test_every_result_and_every_payload_is_read_back_as_it_was_written(app):
             assert repr(codec.decode(lease.data)) == repr({"value": value})
             for result in lease.results.values():
                 assert repr(codec.decode(result)) == repr(value)
+
+
+@pytest.mark.req("P3", "V12")
+def test_a_value_of_another_type_is_read_back_as_its_json_form(app):
+    app.pipeline({"a": []})
+    app.add({"key": name, "value": make()} for name, (make, _) in FORMS.items())
+    with connected(app) as other:
+        for name, (_, form) in FORMS.items():
+            assert repr(other.data(name)) == repr({"value": form})
+
+
+@pytest.mark.req("P3", "V12")
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(mixed, min_size=5, max_size=30))
+def test_any_mix_of_types_is_read_back_as_its_json_form(app, values_and_forms):
+    app.pipeline({"a": []})
+    keys = [uuid.uuid4().hex for _ in values_and_forms]
+    app.add({"key": key, "value": value} for key, (value, _) in zip(keys, values_and_forms, strict=True))
+    for key, (_, form) in zip(keys, values_and_forms, strict=True):
+        assert repr(app.data(key)) == repr({"value": form})
 
 
 @pytest.mark.fault(58)

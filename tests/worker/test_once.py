@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import os
 import random
 import threading
@@ -813,12 +812,10 @@ def test_what_makes_no_sense_is_refused_with_item_stage_and_argument(run: Bench,
     assert charged(ran.app) == []
 
 
-CHANGED_BY_JSON: dict[str, tuple[Any, str]] = {
-    "tuple": ((1, 2), "a value of type tuple: give a list"),
-    "set": ({1}, "a value of type set"),
+NO_JSON: dict[str, tuple[Any, str]] = {
+    "set": ({1}, "a value of type set: give a list"),
     "number as key": ({1: "a"}, "an object key of type int"),
-    "datetime": ({"at": datetime.datetime(2026, 1, 1)}, "a value of type datetime at at"),
-    "Decimal": ([Decimal("0.1")], "a value of type Decimal at [0]"),
+    "no number": ([Decimal("NaN")], "the value NaN at [0]"),
     "bytes": (b"x", "a value of type bytes"),
     "nan": (float("nan"), "the number nan"),
     "object": (object(), "a value of type object"),
@@ -829,18 +826,18 @@ CHANGED_BY_JSON: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.fault(57)
 @pytest.mark.req("V12")
-def test_a_value_that_json_would_change_is_refused_and_the_call_not_repeated(run: Bench):
+def test_a_value_that_has_no_json_form_is_refused_and_the_call_not_repeated(run: Bench):
     """Calling again would bring the same: the item fails at once."""
     calls: Counter[str] = Counter()
 
     def call(key: str) -> Any:
         calls[key] += 1
-        return CHANGED_BY_JSON[key][0]
+        return NO_JSON[key][0]
 
     pipeline = one_stage(lambda item, ctx: ctx.once("call", call, item.key), max_attempts=5)
-    ran = run(pipeline, list(CHANGED_BY_JSON))
+    ran = run(pipeline, list(NO_JSON))
 
-    for key, (_, said) in CHANGED_BY_JSON.items():
+    for key, (_, said) in NO_JSON.items():
         stage = ran.stage(key, "work")
         assert (stage["state"], stage["attempts"]) == ("failed", 1), stage
         assert f"item {key!r}, stage 'work', once('call'): the result cannot be kept: {said}" in stage["error"]

@@ -126,7 +126,8 @@ class Context(msgspec.Struct, eq=False):
         go into the ledger: `model`, `tokens_in` and `tokens_out` are summed by `holdfast costs`.
         """
         said = self._say()
-        if again := name in said.forgotten:
+        name, resource = _plain_name(name), _plain_name(resource)
+        if again := isinstance(name, str) and name in said.forgotten:
             said.forgotten.discard(name)
             said.sub_steps.pop(name, None)
         sub_step = SubStep(
@@ -138,7 +139,7 @@ class Context(msgspec.Struct, eq=False):
     def forget(self, name: str, reason: str = "forgotten by the handler") -> Any:
         """Reject the recorded answer of a sub-step: it stays paid for and readable, and `once` calls again. False if there is
         none. In an async handler: `await ctx.forget(...)`."""
-        said = self._say()
+        said, name = self._say(), _plain_name(name)
         check_memo_name(name, f"{self._where}: forget({name!r})")
         found, written = forget(self._around, self._lease, self._spec, name, storable(str(reason)))
         if found:
@@ -181,7 +182,7 @@ class Context(msgspec.Struct, eq=False):
     def cost(self, amount: Amount, resource: str | None = None, facts: Mapping[str, Any] | None = None) -> None:
         """Record money this attempt has spent, with facts about it (`model`, `tokens_in`, `tokens_out`, and any others); it
         counts however the attempt ends."""
-        said = self._say()
+        said, resource = self._say(), _plain_name(resource)
         spent = micros(amount, what=f"{self._where}: cost")
         check_resource(resource, f"{self._where}: cost")
         said.costs.append(Cost(spent, resource, CallFacts.read(facts, where=f"{self._where}: cost")))
@@ -208,6 +209,7 @@ class Context(msgspec.Struct, eq=False):
     def idempotency_key(self, name: str) -> str:
         """A key for a provider that knows such keys: the same in every attempt, another one when the stage is run anew."""
         self._check()
+        name = _plain_name(name)
         check_memo_name(name, f"{self._where}: idempotency_key({name!r})")
         memo = self._lease.memos.get(name)
         if memo is not None and memo.state != "rejected" and self._spec.stands(memo.version):
@@ -282,6 +284,11 @@ async def _waited(written: Future[None] | None, answer: bool) -> bool:
     if written is not None:
         await asyncio.wrap_future(written)
     return answer
+
+
+def _plain_name(name: Any) -> Any:
+    """A text of another class, as a parser returns them, is no text to a database."""
+    return str.__str__(name) if isinstance(name, str) else name
 
 
 def _number(value: object) -> int | float | None:

@@ -292,6 +292,23 @@ def test_data_facts_and_progress_are_kept_by_their_json_form_too(run: Bench):
 
 
 @pytest.mark.req("P3")
+@pytest.mark.parametrize("isolate", [None, "process"])
+def test_names_may_be_texts_of_another_class(run: Bench, isolate: Any):
+    """A heading that a parser found is a natural name for the call that is made about it."""
+    pipeline = Pipeline("p")
+
+    @pipeline.stage(max_attempts=1, isolate=isolate)
+    def work(item: Item, ctx: Context) -> Any:
+        ctx.cost(1, resource=heading())
+        return [ctx.once(heading(), lambda: 1, cost=1, resource=heading()), ctx.idempotency_key(heading())]
+
+    ran = run(pipeline, ["x"])
+    assert ran.state("x", "work") == "done", ran.stage("x", "work")
+    assert ran.result("x", "work")[0] == 1
+    assert {line["resource"] for line in ran.app.costs(["resource"])} == {"bold"}
+
+
+@pytest.mark.req("P3")
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_a_forgotten_await_is_named(run: Bench, kind: str):
     async def call() -> str:

@@ -63,8 +63,8 @@ def look(url: str, folder: str, source: str) -> None:
 def upgrade(url: str, nth: str) -> None:
     """Bring the tables up to date, and be killed before the nth statement, or before the commit for 0. If there are fewer
     statements, be killed right after the commit, and say so."""
-    store = open_store(url)
-    driver = store.connect()
+    app = Holdfast(url)
+    driver = app._store.connect()
     run, commit, left = driver.run, driver.commit, int(nth)
 
     def counted(statement: Statement, params: dict[str, Any]) -> list[Row]:
@@ -82,7 +82,7 @@ def upgrade(url: str, nth: str) -> None:
         _die()
 
     driver.run, driver.commit = counted, committed  # type: ignore[method-assign]
-    store.upgrade()
+    app.upgrade()
 
 
 def _die() -> None:

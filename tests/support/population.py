@@ -81,8 +81,9 @@ def pipelines(ledger: Ledger, *, acts: bool = False, proofread: bool = False) ->
             ledger.append("end", item.key, "extract", ctx.attempt)
             return Skip("an empty book")
         answer = ctx.once("answer", ask, item.key, act, cost=PRICE, resource="model")
-        ctx.cost("0.01")
-        ctx.cost("0.02", resource="model")
+        # Facts were keywords of their own in the earlier version, the only one that fills a store.
+        ctx.cost("0.01", **({"pages": 12} if acts else {}))
+        ctx.cost("0.02", resource="model", **({"tokens": 500} if acts else {}))
         if act == "later":
             # The answer is recorded, the stage is not finished.
             return RetryLater(after=86_400)
@@ -248,7 +249,9 @@ def _items(app: Holdfast, after: dict[tuple[str, str], list[str]]) -> Iterator[d
                 "status": shown["status"],
                 "data": shown["data"],
                 "stages": [[one["stage"], one["state"], one["attempts"], one.get("result")] for one in shown["stages"]],
-                "history": [[told["event"], told.get("stage")] for told in shown["history"]],
+                # Payments of one instant come in any order.
+                "history": [[told["event"], told.get("stage")] for told in shown["history"] if told["event"] != "cost"],
+                "payments": sum(told["event"] == "cost" for told in shown["history"]),
                 "folded": fold(shown["history"], stages, [stage for stage in stages if stage == "publish"]),
                 "memos": sorted(
                     [memo["stage"], memo["name"], memo["state"]] for memo in app.memos(row["key"], pipeline)

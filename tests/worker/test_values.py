@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import json
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy
 import pytest
 
-from holdfast import BatchContext, Context, Item, Pipeline
+from holdfast import BatchContext, Context, Holdfast, Item, Pipeline
 from tests.support.bench import Bench
 from tests.support.forms import FORMS, heading
 
@@ -280,15 +281,15 @@ def test_data_facts_and_progress_are_kept_by_their_json_form_too(run: Bench):
     def work(item: Item, ctx: Context) -> Any:
         if item.key == "parent":
             ctx.progress(numpy.float64(1), numpy.int64(2))
-            ctx.cost(numpy.float64(0.5), **values)
+            ctx.cost(numpy.float64(0.5), facts=values)
             ctx.submit("p", heading(), values)
         return item.data == forms
 
     ran = run(pipeline, [{"key": numpy.str_("parent"), **values}])
     assert ran.result("parent", "work") is True, ran.stage("parent", "work")
     assert ran.result("bold", "work") is True
-    [spent] = ran.events("cost")
-    assert {name: spent["data"][name] for name in forms} == forms
+    [spent] = ran.app.calls("parent")
+    assert json.loads(spent["facts"]) == forms
 
 
 @pytest.mark.req("P3")
@@ -302,6 +303,8 @@ def test_names_may_be_texts_of_another_class(run: Bench, isolate: Any):
         ctx.cost(1, resource=heading())
         return [ctx.once(heading(), lambda: 1, cost=1, resource=heading()), ctx.idempotency_key(heading())]
 
+    with Holdfast(run.url, [pipeline.spec], resources={"bold": {}}) as app:
+        app.register()
     ran = run(pipeline, ["x"])
     assert ran.state("x", "work") == "done", ran.stage("x", "work")
     assert ran.result("x", "work")[0] == 1

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from holdfast import schema
 from holdfast.clock import Clock, microseconds
 from holdfast.engine import add, choose, costs, limits, prune, reads, resolve, stale
+from holdfast.engine import delete as deleting
 from holdfast.engine import forget as forgetting
 from holdfast.engine import pause as pausing
 from holdfast.engine import tune as tuning
@@ -410,6 +411,14 @@ class Holdfast:
             return forgetting.forget(
                 self.store, read_filter(**which), memo, Who(by, reason), undo=undo, dry_run=dry_run
             )  # fmt: skip
+
+    def delete(
+        self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any
+    ) -> Counts:  # fmt: skip
+        """Remove items for good, with data, results, memos, history and children that belong to no other; what they have cost
+        stays, as amounts. Filters: pipeline, key, stage, states, error. Returns how many of which pipeline."""
+        with self._lock:
+            return deleting.delete(self.store, read_filter(**which), Who(by, reason), dry_run=dry_run)
 
     def pause(
         self, name: str, *, until: Duration | None = None, reason: str = "", by: str = "", resource: bool = False

@@ -44,6 +44,7 @@ COMMANDS = {
     "plan": ("plan", "What is stale, and what it would cost and take to run it again."),
     "reprocess": ("reprocess", "Run again what is stale."),
     "accept": ("reprocess", "Let results of older versions stand."),
+    "delete": ("delete", "Remove items for good, with all that is known of them."),
     "adopt-sql": ("adopt_sql", "Print a migration that makes your own table ready."),
     "loop": ("loop", "Run a loop over your own table."),
     "import-legacy": ("legacy", "Import an old database with stages in a JSON column."),

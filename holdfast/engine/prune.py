@@ -5,6 +5,8 @@ An item goes with everything that belongs to it, in one transaction: whoever add
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.engine.register import layout
 from holdfast.model.states import State
 from holdfast.store import Transaction
@@ -45,10 +47,18 @@ def prune_items(tx: Transaction, pipeline: int, before: int, most: int = CHUNK) 
     items = [item for item in items if item in ended]
     for row in stages:
         if not row.active:
-            _withdraw(tx, row.id, items)
+            withdraw(tx, row.id, items)
     busy = {row[0] for row in tx.run("open_items", items=items)}
     items = [item for item in items if item not in busy]
-    for stage, state, n in tx.run("outcome_counts_of", items=items):
+    forget_items(tx, items)
+    if items:
+        tx.record("pruned", pipeline=pipeline, items=len(items))
+    return len(items)
+
+
+def forget_items(tx: Transaction, items: Sequence[int]) -> None:
+    """Remove items in which nothing is open, with all that is theirs alone."""
+    for stage, state, n in tx.run("outcome_counts_of", items=list(items)):
         tx.count(stage, State(state), -n)
     for statement in (
         "delete_memos_of",
@@ -57,21 +67,21 @@ def prune_items(tx: Transaction, pipeline: int, before: int, most: int = CHUNK) 
         "delete_events_of",
         "delete_items",
     ):
-        tx.run(statement, items=items)
-    if items:
-        tx.record("pruned", pipeline=pipeline, items=len(items))
-    return len(items)
+        tx.run(statement, items=list(items))
 
 
-def _withdraw(tx: Transaction, stage: int, items: list[int]) -> None:
-    """A stage that its pipeline no longer has may hold work of items that have ended: nobody will do it."""
+def withdraw(tx: Transaction, stage: int, items: Sequence[int]) -> None:
+    """Take work of items at a stage away that nobody will do."""
     for statement, state in (
         ("take_waiting", State.PENDING), ("take_delayed", State.RETRY_LATER), ("take_held", State.ON_HOLD),
     ):  # fmt: skip
-        taken = tx.run(statement, stage=stage, items=items)
+        taken = tx.run(statement, stage=stage, items=list(items))
         tx.count(stage, state, -len(taken))
-        again = [item for item, _, _, rerun in taken if rerun]
-        if again:
-            # What a re-run would have replaced counts again, until it goes too.
-            for _, old, *_ in tx.run("read_outcome_states", stage=stage, items=again):
-                tx.count(stage, State(old), 1)
+        uncover(tx, stage, [item for item, _, _, rerun in taken if rerun])
+
+
+def uncover(tx: Transaction, stage: int, items: Sequence[int]) -> None:
+    """What a re-run that is no more would have replaced counts again."""
+    if items:
+        for _, old, *_ in tx.run("read_outcome_states", stage=stage, items=list(items)):
+            tx.count(stage, State(old), 1)

@@ -43,6 +43,7 @@ EVENTS = frozenset(MEANING) | {
     "clock_set",
     "cooled_down",
     "declared",
+    "deleted",
     "discovered",
     "discovery_failed",
     "import_problem",

@@ -142,3 +142,26 @@ def test_a_bad_line_is_named_and_none_is_added(cli: Any, books: str, what: str) 
     assert said in result.stderr
     assert result.stderr.count("\n") == 1 and len(result.stderr) < 300
     assert nothing_was_added(cli)
+
+
+def test_items_are_deleted_only_when_that_is_meant(three: Any) -> None:
+    assert "give a KEY or a filter, or --all" in three("delete", code=2).stderr
+    assert "this removes 2 books for good: add --yes" in three("delete", "a", "b", code=2).stderr
+    assert three("delete", "a", "b", "--dry-run").stdout == "would be deleted: 2 (2 books)\n"
+    assert three.states()["extract"] == {"pending": 3}
+    assert three.json("delete", "a", "b", "--yes", "--reason", "asked to") == {
+        "dry_run": False, "total": 2, "counts": {"books": 2},
+    }  # fmt: skip
+    [event] = three.json("events", "--event", "deleted")
+    assert (event["data"]["by"], event["data"]["reason"]) == (getpass.getuser(), "asked to")
+    assert three("delete", "a", "--yes").stdout == "Nothing matches.\n"
+    assert [one["key"] for one in three.json("items")] == ["c"]
+
+
+def test_answers_are_forgotten_only_when_that_is_meant(three: Any) -> None:
+    assert "give a KEY or a filter, or --all" in three("forget", code=2).stderr
+    assert three("forget", "a").stdout == "Nothing matches.\n"
+    assert three.json("forget", "--all", "--undo") == {"dry_run": False, "total": 0, "counts": {}}
+    assert "give a filter, or --all" in three("resolve", "--not-charged", code=2).stderr
+    assert three.json("resolve", "--all", "--not-charged")["total"] == 0
+    assert "--value is the answer of one call" in three("resolve", "--all", "--value", "1", code=2).stderr

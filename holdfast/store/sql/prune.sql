@@ -36,3 +36,18 @@ DELETE FROM holdfast_events WHERE item {in items} AND event <> 'cost';
 
 -- name: delete_items
 DELETE FROM holdfast_items WHERE id {in items};
+
+-- name: delete_parents_of
+DELETE FROM holdfast_children WHERE child {in items};
+
+-- name: children_of_only
+-- Children of these items that have no other parent.
+SELECT DISTINCT c.child FROM holdfast_children c WHERE c.parent {in items}
+  AND NOT EXISTS (SELECT 1 FROM holdfast_children o WHERE o.child = c.child AND NOT (o.parent {in items}));
+
+-- name: items_by_pipeline
+SELECT pipeline, COUNT(*) FROM holdfast_items WHERE id {in items} GROUP BY pipeline;
+
+-- name: strip_calls
+-- Amounts stay, and what they were spent on goes.
+UPDATE holdfast_calls SET facts = '{}', value = NULL, reason = NULL WHERE item {in items};

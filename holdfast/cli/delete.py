@@ -1,0 +1,56 @@
+"""`holdfast delete`: remove items for good."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from holdfast.cli import options
+from holdfast.cli.output import counted, print_json
+from holdfast.errors import UsageError
+from holdfast.model.states import State
+
+
+@click.command(short_help="Remove items for good, with all that is known of them.")
+@click.argument("keys", nargs=-1, type=options.text, metavar="[KEY]...")
+@click.option("--pipeline", type=options.text)
+@click.option("--stage", type=options.text, help="Those of which this stage has begun.")
+@click.option(
+    "--state", "states", type=click.Choice([state.value for state in State]), multiple=True,
+    help="Those of which a stage is in this state. May be given several times.",
+)  # fmt: skip
+@click.option("--error", type=options.text, metavar="TEXT", help="A part of the error of a stage.")
+@click.option("--all", "everything", is_flag=True, help="Needed where neither a KEY nor a filter is given.")
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--yes", is_flag=True, envvar="HOLDFAST_YES", help="Do not ask. [env: HOLDFAST_YES]")
+@click.option("--reason", type=options.text, default="", help="Goes into the event.")
+@options.common()
+def delete(
+    keys: tuple[str, ...], everything: bool, dry_run: bool, yes: bool, reason: str, store: str | None, as_json: bool,
+    **which: Any,
+) -> None:  # fmt: skip
+    """Remove items with their data, results, memos, history, and children that belong to no other item.
+
+    It cannot be undone. A worker that has one in hand loses it. What was spent on them stays known, as amounts. In KEYs * and ?
+    are wild.
+    """
+    if not everything and not any([*keys, *which.values()]):
+        raise UsageError("delete would remove every item: give a KEY or a filter, or --all if that is meant")
+    with options.open_to_ask(store) as app:
+        given: dict[str, Any] = {"key": keys or None, **which}
+        if not dry_run and not yes:
+            found = app.delete(dry_run=True, **given)
+            if found and not sys.stdin.isatty():
+                raise UsageError(f"this removes {counted(found)} for good: add --yes to do so, or --dry-run to count them")
+            if found:
+                click.confirm(f"Remove {counted(found)}? It cannot be undone", abort=True, err=True)
+        counts = app.delete(by=options.user(), reason=reason, dry_run=dry_run, **given)
+    total = sum(counts.values())
+    if as_json:
+        print_json({"dry_run": dry_run, "total": total, "counts": counts})
+    elif not total:
+        click.echo("Nothing matches.")
+    else:
+        click.echo(f"{'would be ' if dry_run else ''}deleted: {total:,} ({counted(counts)})")

@@ -4,7 +4,7 @@ By its looks, so that no client is imported."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -15,16 +15,25 @@ from holdfast.model.outcome import CredentialRefused, OutOfCredit, RateLimited
 
 TOO_MANY, UNAVAILABLE, PAY_FIRST, NO_KEY, FORBIDDEN = 429, 503, 402, 401, 403
 #: Replies of whoever stood in between and gave up waiting: the provider may have gone on, and charged.
-GAVE_UP = frozenset({408, 409, 499, 502, 504, *range(520, 525)})
+GAVE_UP = frozenset({408, 409, 499, 502, 504, *range(520, 525), 598, 599})
 #: The request is wrong, and the provider works.
 WRONG_REQUEST = frozenset({400, 404, 405, 406, 410, 411, 413, 414, 415, 422})
-#: Exceptions that say that nothing was ever sent: no connection, or no free place in the pool of connections.
+#: Exceptions that say that nothing was ever sent: no connection, no free place in the pool of connections, no valid request.
 NEVER_SENT = frozenset({
-    "ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "InvalidURL",  # httpx, requests
+    "ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol", "LocalProtocolError",  # httpx
+    "InvalidURL", "InvalidSchema", "MissingSchema", "InvalidHeader", "InvalidProxyURL",  # requests
     "ClientConnectorError", "ClientConnectorDNSError", "ClientConnectorSSLError", "ClientConnectorCertificateError",  # aiohttp
-    "ConnectionTimeoutError", "NewConnectionError", "ConnectTimeoutError", "NameResolutionError",  # aiohttp, urllib3
-    "EndpointConnectionError",  # botocore
+    "ClientProxyConnectionError", "ConnectionTimeoutError", "InvalidUrlClientError", "NonHttpUrlClientError",
+    "NewConnectionError", "ConnectTimeoutError", "NameResolutionError",  # urllib3
+    "URLError",  # urllib: it wraps only what went wrong before the whole request was sent
+    "EndpointConnectionError", "ProxyConnectionError",  # botocore
     "ConnectionRefusedError", "gaierror", "SSLCertVerificationError",
+})  # fmt: skip
+#: Exceptions that say that a request was sent, and what became of it is not known.
+REPLY_LOST = frozenset({
+    "ReadTimeout", "ReadError", "WriteError", "RemoteProtocolError", "ChunkedEncodingError",  # httpx, requests
+    "ServerDisconnectedError", "SocketTimeoutError", "ClientOSError", "ClientPayloadError",  # aiohttp
+    "ReadTimeoutError", "ProtocolError", "ConnectionClosedError", "RemoteDisconnected", "IncompleteRead",  # urllib3, botocore
 })  # fmt: skip
 #: Clients of providers: a reply of theirs is the provider's own word.
 _PROVIDERS = frozenset({"openai", "anthropic", "google", "mistralai", "cohere", "litellm", "botocore"})
@@ -57,8 +66,9 @@ def heard(error: BaseException, now: datetime | None = None) -> RateLimited | Ou
     return RateLimited(after, f"{type(error).__name__}: the provider answered {status}")
 
 
-def not_charged(error: BaseException) -> str | None:
-    """Why a paid call that raised this is known not to have been charged; None if it may have been.
+def not_charged(error: BaseException, before: BaseException | None = None) -> str | None:
+    """Why a paid call that raised this is known not to have been charged; None if it may have been. `before` is what its caller
+    was handling when it made the call, which says nothing about the call.
 
     An error reply of the provider is free, and so is what was never sent. In doubt are time-outs and broken connections after
     sending, errors inside of a stream that had begun (whose reply has a good status), replies of gateways that gave up, and
@@ -66,11 +76,15 @@ def not_charged(error: BaseException) -> str | None:
     """
     if isinstance(error, (RateLimited, OutOfCredit, CredentialRefused)):
         return "the provider refused it"
+    if not isinstance(error, Exception):
+        return None
     try:
+        # One try that was refused says nothing about another one before it.
+        if any(type(one).__name__ in REPLY_LOST or _status(one) in GAVE_UP for one in _history(error, before)):
+            return None
         status = _status(error)
         if status is not None:
-            refused = status >= 400 and status not in GAVE_UP
-            return f"the provider answered {status}" if refused else None
+            return f"the provider answered {status}" if status >= 400 else None
         return "it was never sent" if any(type(one).__name__ in NEVER_SENT for one in _causes(error)) else None
     except Exception:
         return None
@@ -81,11 +95,14 @@ def key_refused(error: BaseException) -> str | None:
     page's own: it takes the client of a provider, or the provider's name for it, to tell."""
     if isinstance(error, CredentialRefused):
         return str(error.reason)
+    if not isinstance(error, Exception):
+        return None
     try:
         status = _status(error)
-        ours = type(error).__module__.partition(".")[0] in _PROVIDERS or _names_the_key(error)
-        if status == NO_KEY or (status == FORBIDDEN and ours):
-            return f"{type(error).__name__}: {error}"
+        of_provider = type(error).__module__.partition(".")[0] in _PROVIDERS
+        # Gemini answers 400 to a key that is wrong or expired.
+        if status == NO_KEY or (status == FORBIDDEN and of_provider) or (status in (400, FORBIDDEN) and _names_the_key(error)):
+            return _words(error)
     except Exception:
         return None
     return None
@@ -94,27 +111,51 @@ def key_refused(error: BaseException) -> str | None:
 def is_wrong_request(error: BaseException) -> bool:
     """Whether the provider works and this one request was wrong."""
     try:
-        return _status(error) in WRONG_REQUEST
+        return isinstance(error, Exception) and _status(error) in WRONG_REQUEST
     except Exception:
         return False
 
 
 def _causes(error: BaseException) -> list[BaseException]:
     """The error with what it wraps. Not what it merely followed: an earlier try of the client may have failed otherwise."""
+    return _linked(error, lambda one: (one.__cause__, getattr(one, "reason", None), *one.args[:1]))
+
+
+def _history(error: BaseException, before: BaseException | None) -> list[BaseException]:
+    """The error with what it wraps and what it followed, up to what had happened before the call."""
+    return _linked(error, lambda one: (one.__cause__, one.__context__), [before] if before is not None else [])
+
+
+def _linked(
+    error: BaseException, links: Callable[[BaseException], Iterable[object]], without: Sequence[BaseException] = ()
+) -> list[BaseException]:  # fmt: skip
     found: list[BaseException] = []
     todo: list[object] = [error]
     while todo and len(found) < 20:
         one = todo.pop()
-        if isinstance(one, BaseException) and one not in found:
+        if isinstance(one, BaseException) and not any(one is other for other in (*found, *without)):
             found.append(one)
-            todo += [one.__cause__, getattr(one, "reason", None), *one.args[:1]]
+            todo += links(one)
     return found
 
 
 def _names_the_key(error: BaseException) -> bool:
-    body = getattr(error, "body", None) or getattr(getattr(error, "response", None), "text", "")
-    text = str(body)[:10_000].lower()
-    return any(name in text for name in _KEY_ERRORS)
+    text = _body(error).replace("'", '"').lower()
+    return text[:1] in ("{", "[") and any(f'"{name}"' in text for name in _KEY_ERRORS)
+
+
+def _words(error: BaseException) -> str:
+    """What the exception and the provider say."""
+    lines, body = str(error).splitlines(), _body(error)
+    said = f"{type(error).__name__}: {lines[0] if lines else ''}"
+    return f"{said}: {body[:1000]}" if body[:1] == "{" and body not in str(error) else said
+
+
+def _body(error: BaseException) -> str:
+    """The body of a reply, as far as its client has read it: nothing is read here, which could take long."""
+    body = getattr(error, "body", None) or getattr(error, "details", None)
+    body = body or getattr(getattr(error, "response", None), "_content", None)
+    return (body.decode(errors="replace") if isinstance(body, bytes) else str(body or ""))[:10_000].strip()
 
 
 def retry_after(value: object, now: datetime | None = None) -> float | None:
@@ -168,11 +209,12 @@ def _status(error: BaseException) -> int | None:
     if isinstance(response, Mapping):  # botocore
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         return status if isinstance(status, int) else None
-    for holder, name in (
-        (response, "status_code"), (response, "status"), (error, "status_code"), (error, "status"), (error, "code"),
-    ):  # fmt: skip
+    places = [(response, "status_code"), (response, "status"), (error, "status_code"), (error, "status")]
+    if not hasattr(error, "body"):  # else `code` is the provider's word for an error, which may be a number inside of a stream
+        places.append((error, "code"))
+    for holder, name in places:
         value = getattr(holder, name, None)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
             return value
     return None
 

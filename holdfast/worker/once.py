@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import reprlib
 import shlex
+import sys
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -221,11 +222,12 @@ class SubStep:
         return "called again" if self.on_doubt == "retry" else "the provider knew nothing, called again"
 
     def _call(self, key: str, rejections: int) -> _Steps:
+        before = sys.exception()
         try:
             value = yield _Run(self.function, self.args)
         except BaseException as error:
             # What was refused, or never sent, is free at once. Anything else may have been charged.
-            if self._is_paid and (why := not_charged(error)) is not None:
+            if self._is_paid and (why := not_charged(error, before)) is not None:
                 yield self._remember("free", key, reason=why)
             if self._is_paid and (refused := key_refused(error)) is not None and not isinstance(error, CredentialRefused):
                 raise CredentialRefused(storable(refused)) from error

@@ -22,7 +22,8 @@ _ASK: Any = [{"role": "user", "content": "well?"}]
 
 
 def by_httpx(url: str) -> Any:
-    return httpx.post(url, json={}, timeout=SECONDS).raise_for_status().json()
+    # To read the certificates takes longer than the call.
+    return httpx.post(url, json={}, timeout=SECONDS, verify=False).raise_for_status().json()
 
 
 def by_requests(url: str) -> Any:

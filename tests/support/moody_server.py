@@ -106,6 +106,8 @@ class MoodyServer:
             def begin(self, status: int, kind: str, length: int | None = None) -> None:
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
+                if status == 429:
+                    self.send_header("Retry-After", "0.01")
                 if length is not None:
                     self.send_header("Content-Length", str(length))
                 self.send_header("Connection", "close")

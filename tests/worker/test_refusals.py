@@ -1,0 +1,309 @@
+"""What a provider refuses costs nothing: real clients, in handlers of every kind, against a provider in any mood."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from holdfast import Context, CredentialRefused, Holdfast, Item, Pipeline
+from tests.support.bench import QUICK, Ran
+from tests.support.clients import CLIENTS, SECONDS, STREAMING
+from tests.support.kinds import keys
+from tests.support.limited_bench import LimitedBench
+from tests.support.moody_server import MoodyServer, nobody_listens
+from tests.support.processes import wait_for
+
+pytestmark = pytest.mark.req("V11")
+
+PRICE = 400_000
+NOTHING = {"spent": 0, "costs": 0, "in_doubt": 0}
+
+
+@pytest.fixture
+def run(url: str) -> Iterator[LimitedBench]:
+    bench = LimitedBench(url)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[MoodyServer]:
+    with MoodyServer() as server:
+        yield server
+
+
+Ask = Callable[[str], Any]
+
+
+def paying(
+    ask: Ask, address: str | Callable[[Item], str], *, kind: str = "thread", uses: bool = True,
+    limits: dict[str, Any] | None = None, **settings: Any,
+) -> Pipeline:  # fmt: skip
+    """One stage that asks the provider for 0.40 per item."""
+
+    def where(item: Item) -> str:
+        return address if isinstance(address, str) else address(item)
+
+    def work(item: Item, ctx: Context) -> str:
+        ctx.once("ask", ask, where(item), cost=0.40)
+        return "done"
+
+    async def on_the_loop(item: Item, ctx: Context) -> str:
+        async def ask_async(address: str) -> Any:
+            await asyncio.sleep(0)
+            if ask is CLIENTS["httpx"]:
+                async with httpx.AsyncClient(timeout=SECONDS, verify=False) as client:
+                    return (await client.post(address, json={})).raise_for_status().json()
+            return await asyncio.to_thread(ask, address)
+
+        await ctx.once("ask", ask_async, where(item), cost=0.40)
+        return "done"
+
+    pipeline = Pipeline("p", resources={"api": limits or {}} if uses else {})
+    pipeline.stage(
+        **{
+            "name": "work", "backoff": QUICK, "resource": "api" if uses else (), "estimate": 0.40 if uses else None,
+            "isolate": "process" if kind == "process" else None, **settings,
+        }
+    )(on_the_loop if kind == "loop" else work)  # fmt: skip
+    return pipeline
+
+
+def limit(app: Holdfast) -> dict[str, Any]:
+    return next(one for one in app.limits() if one["name"] == "api")
+
+
+def money(app: Holdfast) -> dict[str, int]:
+    """What limits and costs say alike, once nothing runs."""
+    told, summed = limit(app), app.costs(["resource"])
+    assert told["set_aside"] == 0
+    spent = {name: told[name] for name in NOTHING}
+    assert spent == ({name: summed[0][name] for name in NOTHING} if summed else NOTHING)
+    return spent
+
+
+def is_honest(app: Holdfast) -> bool:
+    """At any moment, what is spent is what was charged and what may have been."""
+    for one in [*app.limits(), *app.costs(), *app.costs(["item"]), *app.costs(["resource", "day"])]:
+        assert one["spent"] == one["costs"] + one["in_doubt"]
+    return True
+
+
+def until(ran: Ran, **states: int) -> None:
+    """Wait until the items are in these states; the money is right all the while."""
+    wait_for(lambda: is_honest(ran.app) and ran.states("work") == states)
+
+
+# A refusal is free ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("P2")
+@pytest.mark.parametrize(
+    ("kind", "client"), [("thread", "openai"), ("loop", "httpx"), ("process", "requests"), ("thread", "aiohttp")]
+)
+def test_five_429s_and_one_answer_cost_what_the_answer_costs(run: LimitedBench, provider: MoodyServer, kind, client):
+    provider.next = [*["429"] * 5, "200"]
+    pipeline = paying(CLIENTS[client], f"{provider.url}/next", kind=kind, max_attempts=1)
+    with run.serving(pipeline, ["page-1"]) as (_, ran):
+        until(ran, done=1)
+        assert money(ran.app) == {"spent": PRICE, "costs": PRICE, "in_doubt": 0}
+        assert ran.stage("page-1", "work")["attempts"] == 1
+        assert [call["state"] for call in ran.app.calls("page-1")] == ["not_charged"] * 5 + ["done"]
+
+
+@pytest.mark.req("P2")
+@pytest.mark.parametrize(("kind", "trouble"), [("thread", "500"), ("loop", "nobody"), ("process", "500")])
+def test_ten_failures_of_the_provider_leave_the_budget_untouched(run: LimitedBench, provider: MoodyServer, kind, trouble):
+    bad = nobody_listens() if trouble == "nobody" else f"{provider.url}/{trouble}"
+
+    def address(item: Item) -> str:
+        return f"{provider.url}/200" if item.key == "good" else bad
+
+    pipeline = paying(CLIENTS["httpx"], address, kind=kind, max_attempts=10, limits={"budget": "4.00"})
+    ran = run(pipeline, ["bad"])
+    assert ran.states("work") == {"exhausted": 1}
+    assert money(ran.app) == NOTHING
+    assert [call["state"] for call in ran.app.calls("bad")] == ["not_charged"] * 10
+    ran.app.add("p", ["good"])
+    ran = run(pipeline)
+    assert ran.state("good", "work") == "done"
+    assert money(ran.app) == {"spent": PRICE, "costs": PRICE, "in_doubt": 0}
+
+
+@pytest.mark.req("P2")
+@pytest.mark.parametrize(
+    ("kind", "ask", "mood"),
+    [
+        ("thread", CLIENTS["openai"], "hang"), ("loop", CLIENTS["httpx"], "hang"), ("process", CLIENTS["requests"], "hang-up"),
+        ("thread", CLIENTS["anthropic"], "502"), ("thread", STREAMING["openai"], "error-in-stream"),
+    ],
+)  # fmt: skip
+def test_a_lost_reply_is_in_doubt_until_somebody_says_that_it_was_free(run: LimitedBench, provider, kind, ask, mood):
+    pipeline = paying(ask, f"{provider.url}/{mood}", kind=kind, max_attempts=1, limits={"budget": "4.00"})
+    with run.serving(pipeline, ["page-1"]) as (_, ran):
+        until(ran, exhausted=1)
+    assert money(ran.app) == {"spent": PRICE, "costs": 0, "in_doubt": PRICE}
+    [told] = ran.app.costs()
+    assert (told["spent"], told["in_doubt"], told["doubts"]) == (PRICE, PRICE, 1)
+    assert [event["data"]["counted"] for event in ran.events("money_in_doubt")] == [PRICE]
+    assert sum(ran.app.resolve_many(charged=0, pipeline="p", reason="not on the bill").values()) == 1
+    assert is_honest(ran.app) and money(ran.app) == NOTHING
+
+
+@pytest.mark.req("P2")
+def test_many_doubts_are_resolved_as_charged_by_a_filter(run: LimitedBench, provider: MoodyServer):
+    pipeline = paying(CLIENTS["httpx"], f"{provider.url}/504", max_attempts=2)
+    ran = run(pipeline, keys(3))
+    assert ran.states("work") == {"exhausted": 3}
+    assert money(ran.app) == {"spent": 6 * PRICE, "costs": 0, "in_doubt": 6 * PRICE}
+    ran.app.resolve_many(charged="0.25", key="page-0")
+    assert is_honest(ran.app)
+    assert money(ran.app) == {"spent": 4 * PRICE + 500_000, "costs": 500_000, "in_doubt": 4 * PRICE}
+    ran.app.resolve_many(charged=0)
+    assert money(ran.app) == {"spent": 500_000, "costs": 500_000, "in_doubt": 0}
+
+
+@pytest.mark.req("P2")
+@pytest.mark.parametrize("kind", ["thread", "loop"])
+def test_a_call_that_follows_a_lost_reply_is_judged_by_itself(run: LimitedBench, provider: MoodyServer, kind):
+    """The refusal is raised while the handler deals with the time-out of another call."""
+
+    def work(item: Item, ctx: Context) -> Any:
+        try:
+            return ctx.once("first", CLIENTS["httpx"], f"{provider.url}/hang-up", cost=0.40)
+        except httpx.RemoteProtocolError:
+            return ctx.once("second", CLIENTS["httpx"], f"{provider.url}/500", cost=0.10)
+
+    async def ask(address: str) -> Any:
+        async with httpx.AsyncClient(timeout=SECONDS, verify=False) as client:
+            return (await client.post(address, json={})).raise_for_status().json()
+
+    async def on_the_loop(item: Item, ctx: Context) -> Any:
+        try:
+            return await ctx.once("first", ask, f"{provider.url}/hang-up", cost=0.40)
+        except httpx.RemoteProtocolError:
+            return await ctx.once("second", ask, f"{provider.url}/500", cost=0.10)
+
+    pipeline = Pipeline("p", resources={"api": {}})
+    handler: Any = on_the_loop if kind == "loop" else work
+    pipeline.stage(name="work", resource="api", max_attempts=1)(handler)
+    ran = run(pipeline, ["page-1"])
+    assert {call["name"]: call["state"] for call in ran.app.calls("page-1")} == {"first": "doubtful", "second": "not_charged"}
+    assert money(ran.app) == {"spent": PRICE, "costs": 0, "in_doubt": PRICE}
+
+
+# A key that is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("P19", "V6")
+@pytest.mark.parametrize(
+    ("kind", "client", "mood"),
+    [
+        ("thread", "openai", "401-key"), ("loop", "httpx", "401-key"), ("process", "anthropic", "401-key"),
+        ("thread", "openai", "403"), ("thread", "httpx", "403-key"),
+    ],
+)  # fmt: skip
+def test_a_key_that_is_refused_pauses_the_resource_and_spends_no_attempt(run, provider, kind, client, mood):
+    provider.next = [mood]
+    pipeline = paying(CLIENTS[client], f"{provider.url}/next", kind=kind, max_attempts=1)
+    asked = len(provider.calls)
+    with run.serving(pipeline, keys(5), concurrency=1) as (_, ran):
+        wait_for(lambda: is_honest(ran.app) and limit(ran.app)["paused"])
+        wait_for(lambda: ran.states("work").get("in_progress", 0) == 0)
+        told = limit(ran.app)
+        assert "Incorrect API key" in told["reason"] or "invalid x-api-key" in told["reason"] or "moody 403" in told["reason"]
+        assert told["retry_after"] is None
+        assert money(ran.app) == NOTHING
+        assert len(provider.calls) - asked <= 4
+        assert [event["data"]["by"] for event in ran.events("paused")] == ["key refused"]
+        assert {ran.stage(key, "work")["attempts"] for key in keys(5)} <= {0, None}
+        provider.next = ["200"]
+        assert ran.app.resume("api", resource=True)
+        until(ran, done=5)
+        assert {ran.stage(key, "work")["attempts"] for key in keys(5)} == {1}
+        assert money(ran.app) == {"spent": 5 * PRICE, "costs": 5 * PRICE, "in_doubt": 0}
+
+
+@pytest.mark.req("P19")
+def test_a_success_in_between_begins_the_count_anew(run: LimitedBench, provider: MoodyServer):
+    provider.next = ["401-key", "401-key", "200", "401-key", "401-key", "200", "200"]
+    ran = run(paying(CLIENTS["httpx"], f"{provider.url}/next", max_attempts=1), keys(3), concurrency=1)
+    assert ran.states("work") == {"done": 3}
+    assert not limit(ran.app)["paused"] and ran.events("paused") == []
+
+
+@pytest.mark.req("P19")
+@pytest.mark.parametrize("uses", [True, False])
+def test_a_key_that_is_refused_again_after_a_resumption_is_tried_three_times_more(run, provider: MoodyServer, uses):
+    provider.next = ["401-key"]
+    pipeline = paying(CLIENTS["httpx"], f"{provider.url}/next", uses=uses)
+    name = "api" if uses else "p/work"
+    asked = len(provider.calls)
+    with run.serving(pipeline, keys(3), concurrency=1) as (_, ran):
+        for times in (1, 2):
+            wait_for(lambda times=times: len(ran.events("paused")) == times)
+            wait_for(lambda: ran.states("work").get("in_progress", 0) == 0)
+            assert len(provider.calls) - asked >= 3
+            asked = len(provider.calls)
+            if times == 2:
+                provider.next = ["200"]
+            assert ran.app.resume(name, resource=uses)
+        until(ran, done=3)
+        assert len(ran.events("paused")) == 2
+
+
+@pytest.mark.req("P19")
+def test_a_stage_without_a_resource_is_paused_itself_and_no_other(run: LimitedBench, provider: MoodyServer):
+    provider.next = ["401-key"]
+    pipeline = paying(CLIENTS["openai"], f"{provider.url}/next", uses=False, max_attempts=1)
+    pipeline.stage(name="other")(lambda item, ctx: "done")
+    with run.serving(pipeline, keys(3)) as (_, ran):
+        wait_for(lambda: ran.events("paused"))
+        wait_for(lambda: ran.states("other") == {"done": 3})
+        # Until its short wait is over, the item names that.
+        wait_for(lambda: ran.app.why("page-0")["reason"] == "paused")
+        assert "Incorrect API key" in ran.app.why("page-0")["text"]
+        provider.next = ["200"]
+        assert ran.app.resume("p/work")
+        until(ran, done=3)
+        assert {ran.stage(key, "work")["attempts"] for key in keys(3)} == {1}
+
+
+@pytest.mark.req("P19")
+def test_a_handler_may_say_itself_that_the_key_is_refused(run: LimitedBench):
+    def ask(_: str) -> None:
+        raise CredentialRefused("the token has expired")
+
+    with run.serving(paying(ask, ""), ["page-1"]) as (_, ran):
+        wait_for(lambda: limit(ran.app)["paused"])
+        assert "the token has expired" in limit(ran.app)["reason"]
+        assert money(ran.app) == NOTHING
+
+
+@pytest.mark.req("P19")
+@pytest.mark.parametrize("client", ["httpx", "aiohttp"])
+def test_a_page_that_forbids_a_scraper_is_the_own_failure_of_its_item(run: LimitedBench, provider: MoodyServer, client):
+    def address(item: Item) -> str:
+        return f"{provider.url}/{'200' if item.key == 'open' else '403-page'}"
+
+    ran = run(paying(CLIENTS[client], address, max_attempts=2), [*keys(4), "open"])
+    assert ran.states("work") == {"exhausted": 4, "done": 1}
+    assert not limit(ran.app)["paused"]
+    assert money(ran.app) == {"spent": PRICE, "costs": PRICE, "in_doubt": 0}
+
+
+@pytest.mark.req("P19")
+@pytest.mark.parametrize(("mood", "opens"), [("400", False), ("500", True)])
+def test_wrong_requests_do_not_open_the_breaker_and_a_failing_provider_does(run, provider: MoodyServer, mood, opens):
+    breaker = {"breaker": {"failures": 3, "probe_after": "1h"}}
+    pipeline = paying(CLIENTS["httpx"], f"{provider.url}/{mood}", max_attempts=2, limits=breaker)
+    with run.serving(pipeline, keys(4), concurrency=1) as (_, ran):
+        if opens:
+            wait_for(lambda: ran.events("breaker_opened"))
+        else:
+            until(ran, exhausted=4)
+        assert (limit(ran.app)["breaker"] == "open") is opens

@@ -403,7 +403,7 @@ def test_a_cache_that_has_nothing_says_nothing_about_the_call(server):
 # Whose fault it is ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("P19")
+@pytest.mark.req("P2")
 @clients
 def test_401_is_a_key_that_is_refused(client, server):
     said = key_refused(raised(CLIENTS[client], f"{server.url}/401-key"))
@@ -412,19 +412,19 @@ def test_401_is_a_key_that_is_refused(client, server):
         assert "invalid x-api-key" in said or "Incorrect API key provided" in said
 
 
-@pytest.mark.req("P19")
+@pytest.mark.req("P2")
 @pytest.mark.parametrize("client", ["httpx", "requests", "openai", "anthropic"])
 def test_403_with_the_error_of_a_provider_is_a_key_that_is_refused(client, server):
     assert key_refused(raised(CLIENTS[client], f"{server.url}/403-key")) is not None
 
 
-@pytest.mark.req("P19")
+@pytest.mark.req("P2")
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 def test_403_to_the_client_of_a_provider_is_a_key_that_is_refused(client, server):
     assert key_refused(raised(CLIENTS[client], f"{server.url}/403")) is not None
 
 
-@pytest.mark.req("P19")
+@pytest.mark.req("P2")
 @pytest.mark.parametrize("client", ["httpx", "requests", "urllib", "aiohttp"])
 def test_a_page_that_forbids_is_no_key_that_is_refused(client, server):
     """Whatever words the page uses."""
@@ -432,7 +432,7 @@ def test_a_page_that_forbids_is_no_key_that_is_refused(client, server):
     assert key_refused(raised(CLIENTS[client], f"{server.url}/403")) is None
 
 
-@pytest.mark.req("P19")
+@pytest.mark.req("P2")
 def test_400_with_the_name_of_a_bad_key_is_a_key_that_is_refused():
     """As Gemini answers."""
     body = {"error": {"code": 400, "status": "INVALID_ARGUMENT", "details": [{"reason": "API_KEY_INVALID"}]}}
@@ -440,7 +440,7 @@ def test_400_with_the_name_of_a_bad_key_is_a_key_that_is_refused():
     assert key_refused(Odd(code=400, status="INVALID_ARGUMENT", details={"error": {"code": 400}})) is None
 
 
-@pytest.mark.req("P19")
+@pytest.mark.req("P2")
 def test_a_body_that_nobody_has_read_is_left_unread(server):
     with httpx.Client(timeout=SECONDS) as client:
         for status, refused in ((401, True), (403, False)):
@@ -453,14 +453,14 @@ def test_a_body_that_nobody_has_read_is_left_unread(server):
         assert unread.raw.tell() == 0
 
 
-@pytest.mark.req("P19")
+@pytest.mark.req("P2")
 @clients
 def test_a_wrong_request_is_told_from_a_provider_in_trouble(client, server):
     told = {status: is_wrong_request(raised(CLIENTS[client], f"{server.url}/{status}")) for status in (400, 404, 422, 429, 500)}
     assert told == {400: True, 404: True, 422: True, 429: False, 500: False}
 
 
-@pytest.mark.req("P19")
+@pytest.mark.req("P2")
 @pytest.mark.parametrize("error", [SystemExit(401), KeyboardInterrupt(), Odd(response=Bites()), ValueError("401")])
 def test_what_is_no_reply_refuses_no_key_and_blames_no_request(error):
     assert key_refused(error) is None

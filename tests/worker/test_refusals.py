@@ -199,7 +199,7 @@ def test_a_call_that_follows_a_lost_reply_is_judged_by_itself(run: LimitedBench,
 # A key that is refused ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("P19", "V6")
+@pytest.mark.req("P2", "V6")
 @pytest.mark.parametrize(
     ("kind", "client", "mood"),
     [
@@ -228,7 +228,7 @@ def test_a_key_that_is_refused_pauses_the_resource_and_spends_no_attempt(run, pr
         assert money(ran.app) == {"spent": 5 * PRICE, "costs": 5 * PRICE, "in_doubt": 0}
 
 
-@pytest.mark.req("P19")
+@pytest.mark.req("P2")
 def test_a_success_in_between_begins_the_count_anew(run: LimitedBench, provider: MoodyServer):
     provider.next = ["401-key", "401-key", "200", "401-key", "401-key", "200", "200"]
     ran = run(paying(CLIENTS["httpx"], f"{provider.url}/next", max_attempts=1), keys(3), concurrency=1)
@@ -236,7 +236,7 @@ def test_a_success_in_between_begins_the_count_anew(run: LimitedBench, provider:
     assert not limit(ran.app)["paused"] and ran.events("paused") == []
 
 
-@pytest.mark.req("P19")
+@pytest.mark.req("P2")
 @pytest.mark.parametrize("uses", [True, False])
 def test_a_key_that_is_refused_again_after_a_resumption_is_tried_three_times_more(run, provider: MoodyServer, uses):
     provider.next = ["401-key"]
@@ -256,7 +256,7 @@ def test_a_key_that_is_refused_again_after_a_resumption_is_tried_three_times_mor
         assert len(ran.events("paused")) == 2
 
 
-@pytest.mark.req("P19")
+@pytest.mark.req("P2")
 def test_a_stage_without_a_resource_is_paused_itself_and_no_other(run: LimitedBench, provider: MoodyServer):
     provider.next = ["401-key"]
     pipeline = paying(CLIENTS["openai"], f"{provider.url}/next", uses=False, max_attempts=1)
@@ -273,7 +273,7 @@ def test_a_stage_without_a_resource_is_paused_itself_and_no_other(run: LimitedBe
         assert {ran.stage(key, "work")["attempts"] for key in keys(3)} == {1}
 
 
-@pytest.mark.req("P19")
+@pytest.mark.req("P2")
 def test_a_handler_may_say_itself_that_the_key_is_refused(run: LimitedBench):
     def ask(_: str) -> None:
         raise CredentialRefused("the token has expired")
@@ -284,7 +284,7 @@ def test_a_handler_may_say_itself_that_the_key_is_refused(run: LimitedBench):
         assert money(ran.app) == NOTHING
 
 
-@pytest.mark.req("P19")
+@pytest.mark.req("P2")
 @pytest.mark.parametrize("client", ["httpx", "aiohttp"])
 def test_a_page_that_forbids_a_scraper_is_the_own_failure_of_its_item(run: LimitedBench, provider: MoodyServer, client):
     def address(item: Item) -> str:
@@ -296,7 +296,7 @@ def test_a_page_that_forbids_a_scraper_is_the_own_failure_of_its_item(run: Limit
     assert money(ran.app) == {"spent": PRICE, "costs": PRICE, "in_doubt": 0}
 
 
-@pytest.mark.req("P19")
+@pytest.mark.req("P2")
 @pytest.mark.parametrize(("mood", "opens"), [("400", False), ("500", True)])
 def test_wrong_requests_do_not_open_the_breaker_and_a_failing_provider_does(run, provider: MoodyServer, mood, opens):
     breaker = {"breaker": {"failures": 3, "probe_after": "1h"}}

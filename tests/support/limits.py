@@ -174,15 +174,24 @@ class Limited(App):
         one = Finished(lease, State.RETRY_LATER, error=error, snooze=True, out_of_credit=True)
         self._finish(one, lambda tx: fail(tx, [one]))
 
-    def intend(self, lease: Lease, name: str = "call", estimate: int | None = None) -> None:
+    def intend(self, lease: Lease, name: str = "call", estimate: int | None = None, **more: Any) -> None:
         """A paid call is about to be made."""
-        self._remember(MemoWrite(lease, name, "intended", "1", f"key of {name}", estimate))
+        self._remember(MemoWrite(lease, name, "intended", "1", f"key of {name}", estimate, **more))
 
     def paid(self, lease: Lease, name: str = "call", cost: int = 0, resource: str | None = None) -> None:
         """A paid call was made, and is recorded."""
         self._remember(
             MemoWrite(lease, name, "done", "1", f"key of {name}", None, cost, "null", resource)
         )  # fmt: skip
+
+    def refused(self, lease: Lease, name: str = "call") -> None:
+        """The provider refused a paid call: it is free."""
+        self._remember(MemoWrite(lease, name, "free", "1", f"key of {name}", reason="429"))
+
+    def reject(self, lease: Lease, name: str = "call") -> None:
+        """The recorded answer is no good."""
+        value = lease.memos[name].value
+        self._remember(MemoWrite(lease, name, "rejected", "1", f"key of {name}", value=value, reason="no good"))
 
     def paid_all(self, *leases: Lease, cost: int = 10 * CENT) -> None:
         """Paid calls under several leases, recorded together, in this order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from holdfast.engine import ledger
@@ -92,7 +92,7 @@ def resolve_many(
             last = (rows[-1][1], rows[-1][2])
         known = layout(tx).stages
         if not dry_run:
-            _settle_calls(tx, [row[0] for row in rows], decision, who)
+            _settle_calls(tx, {row[0]: row[4] is None for row in rows}, decision, who)
         return Counter(known[row[1]].label for row in rows), last
 
     while place is not None:
@@ -101,15 +101,16 @@ def resolve_many(
     return dict(count)
 
 
-def _settle_calls(tx: Transaction, numbers: Sequence[int], decision: Decision, who: Who) -> None:
+def _settle_calls(tx: Transaction, pruned: Mapping[int, bool], decision: Decision, who: Who) -> None:
+    """Settle calls, of which it is known whether their item was pruned."""
     known = layout(tx).stages
-    settled = ledger.settle(tx, numbers, lambda call: _settled(call, decision))
+    settled = ledger.settle(tx, list(pruned), lambda call: _settled(call, decision))
     for call in settled:
         stage = known[call.stage]
         for memo in tx.records("item_memos", item=call.item, stages=[call.stage]):
             if memo["call"] == call.id and memo["state"] == "intended":
                 _settle_memo(tx, stage, call.item, memo, decision)
-        _leave_event(tx, stage, call.item, call.name, decision, who)
+        _leave_event(tx, stage, None if pruned[call.id] else call.item, call.name, decision, who)
 
 
 def _settled(call: PaidCall, decision: Decision) -> PaidCall | None:
@@ -134,7 +135,7 @@ def _settle_memo(tx: Transaction, stage: StageRow, item: int, memo: dict[str, An
         tx.run_rows("save_memos", [(*row, "rejected", *made, memo["cost"], None, tx.now, memo["call"], memo["rejections"])])
 
 
-def _leave_event(tx: Transaction, stage: StageRow, item: int, name: str, decision: Decision, who: Who) -> None:
+def _leave_event(tx: Transaction, stage: StageRow, item: int | None, name: str, decision: Decision, who: Who) -> None:
     tx.record(
         "resolved", pipeline=stage.pipeline, item=item, stage=stage.id,
         memo=name, decided=decision.words, by=who.name, reason=who.reason,

@@ -25,6 +25,7 @@ from holdfast.engine.costs import costs
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Cost, Finished
 from holdfast.engine.forget import forget
+from holdfast.engine.prune import prune_items
 from holdfast.engine.remember import MemoWrite, remember
 from holdfast.engine.resolve import Decision
 from holdfast.model.paid import CallFacts
@@ -42,7 +43,7 @@ ZONES = {"berlin": "Europe/Berlin", "howe": "Australia/Lord_Howe", "@p": "Pacifi
 STAGES = {("p", "a"): ("berlin",), ("p", "b"): ("howe",), ("p", "c"): ("howe", "berlin"), ("q", "free"): ()}
 KEYS = ("k0", "k1", "k2")
 NAMES = ("draft", "review")
-STEPS = effort(250, 3000)
+STEPS = effort(250, 1000)
 ME = Who("me", "seen on the invoice")
 PLENTY = 1_000_000
 
@@ -525,3 +526,20 @@ def test_a_call_of_which_the_provider_knows_nothing_is_free(store: Store, clock:
     assert (app.limit()["spent"], app.limit()["in_doubt"]) == (0, 0)
     app.paid(lease, cost=UNIT)
     assert (app.limit()["spent"], app.limit()["costs"]) == (UNIT, UNIT)
+
+
+def test_a_doubt_of_an_item_that_was_pruned_can_still_be_settled(store: Store, clock: ManualClock):
+    app = Limited(store, clock)
+    app.limited({"budget": 5}, items=2)
+    for lease in app.begin(2):
+        app.intend(lease, estimate=2 * UNIT)
+        app.permanent(lease, "no answer")
+    clock.advance(HOUR)
+    pipeline = app.stage("work").pipeline
+    assert store.write(lambda tx: prune_items(tx, pipeline, tx.now)) == 2
+    assert app.limit()["in_doubt"] == 4 * UNIT
+    assert resolving.resolve_many(store, Which("p", key="k0"), None, Decision(charged=0), ME) == {}, "it has no key any more"
+    assert resolving.resolve_many(store, Which("p"), None, Decision(charged=0), ME) == {"p/work": 2}
+    assert (app.limit()["spent"], app.limit()["in_doubt"]) == (0, 0)
+    assert [event["item"] for event in app.told("resolved")] == [None, None]
+    assert app.query("SELECT COUNT(*) FROM holdfast_events WHERE item IS NOT NULL") == [(0,)], "nothing is left of the items"

@@ -28,8 +28,8 @@ SELECT id, stage, name, state, lease, life, amount, resource, model, tokens_in, 
 FROM holdfast_calls WHERE item = :item ORDER BY id;
 
 -- name: doubtful_calls
--- The next ones in doubt, in order of stage and item, that a filter means.
-SELECT c.id, c.stage, c.item, c.name, i.key FROM holdfast_calls c JOIN holdfast_items i ON i.id = c.item
+-- The next ones in doubt, in order of stage and item, that a filter means; without a key if the item was pruned.
+SELECT c.id, c.stage, c.item, c.name, i.key FROM holdfast_calls c LEFT JOIN holdfast_items i ON i.id = c.item
 WHERE c.state = 'doubtful' AND c.stage {in stages} AND (c.stage > :stage OR (c.stage = :stage AND c.item > :item))
   AND {fits i.key keys} AND (CAST(:name AS TEXT) IS NULL OR c.name = :name)
   AND (CAST(:before AS BIGINT) IS NULL OR c.at < :before)

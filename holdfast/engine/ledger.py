@@ -172,7 +172,9 @@ def _count(tx: Transaction, gone: Iterable[PaidCall], come: Iterable[PaidCall], 
             _add(by_day, key, [sign * n for n in call.sums()])
             if budgets and (call.charged or call.in_doubt):
                 for number in _budgets(known, call):
-                    day = day_of(call.at, known.resources[number].spec.zone)
+                    spec = known.resources[number].spec
+                    # Where it was counted first, also if the zone of its resource is another now.
+                    day = call.day if spec.name == call.resource else day_of(call.at, spec.zone)
                     _add(spent, (number, day), [sign * call.charged, sign * call.in_doubt])
                     lower[call.lease, number] += sign * (call.charged + call.in_doubt)
     tx.run_rows("add_money", [(*key, *sums) for key, sums in sorted(by_day.items()) if any(sums)])

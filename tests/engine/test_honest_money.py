@@ -543,3 +543,16 @@ def test_a_doubt_of_an_item_that_was_pruned_can_still_be_settled(store: Store, c
     assert (app.limit()["spent"], app.limit()["in_doubt"]) == (0, 0)
     assert [event["item"] for event in app.told("resolved")] == [None, None]
     assert app.query("SELECT COUNT(*) FROM holdfast_events WHERE item IS NOT NULL") == [(0,)], "nothing is left of the items"
+
+
+def test_a_doubt_is_settled_where_it_was_counted_though_the_zone_is_another_now(store: Store, clock: ManualClock):
+    app = Limited(store, clock)
+    app.limited({"zone": "UTC", "budget_per_day": 5}, items=1)
+    clock.advance(datetime(2027, 3, 22, 20, tzinfo=UTC).timestamp() - clock.now() / 1e6)
+    [lease] = app.begin()
+    app.intend(lease, estimate=2 * UNIT)
+    app.permanent(lease, "no answer")
+    app.declare({"api": {"zone": "Australia/Lord_Howe", "budget_per_day": 5}})
+    assert resolving.resolve_many(store, Which("p"), None, Decision(charged=3 * UNIT), ME) == {"p/work": 1}
+    assert app.query("SELECT amount, in_doubt FROM holdfast_spent") == [(3 * UNIT, 0)]
+    assert (app.limit()["spent"], app.limit()["spent_today"]) == (3 * UNIT, 0), "it is tomorrow on Lord Howe"

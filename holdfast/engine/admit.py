@@ -298,8 +298,9 @@ def _stop_for_budget(tx: Transaction, tallies: Sequence[_Tally], blocked: Blocke
     """A budget stop is a state of the resource, with a reason and a time of return, and said once."""
     for tally in tallies:
         gate = tally.gate
-        if gate.spec.name == blocked.resource and (gate.paused, gate.retry_after) != (BY_BUDGET, blocked.until):
-            if gate.paused != BY_BUDGET or (gate.retry_after or 0) <= tx.now:
+        stopped = (BY_BUDGET, blocked.until, blocked.text)
+        if gate.spec.name == blocked.resource and (gate.paused, gate.retry_after, gate.reason) != stopped:
+            if gate.paused != BY_BUDGET or (gate.retry_after is not None and gate.retry_after <= tx.now):
                 tx.record("budget_reached", resource=gate.spec.name, text=blocked.text, until=blocked.until)
             gate.pause(BY_BUDGET, blocked.text, blocked.until)
             tally.changed = True

@@ -285,6 +285,18 @@ def test_a_budget_in_all_stands_beside_the_one_per_day(app):
     assert (blocked.until, "a budget of 1.50:" in blocked.text) == (None, True)
 
 
+def test_a_budget_stop_tells_what_is_spent_now(app):
+    """Not what was only set aside when it was reached first."""
+    app.limited({"budget": 1}, items=4)
+    [lease] = app.begin(money=60 * CENT)
+    assert app.begin(money=60 * CENT) == []
+    assert "0.00 spent, 0.60 set aside for running work" in app.limit()["reason"]
+    app.end(lease, cost=60 * CENT)
+    assert app.begin(money=60 * CENT) == []
+    assert "0.60 spent, 0.60 more would not fit" in app.limit()["reason"]
+    assert len(app.told("budget_reached")) == 1
+
+
 def test_a_higher_budget_lets_work_go_on(app):
     app.limited({"budget": "0.50"})
     app.begin(10, money=40 * CENT)

@@ -62,6 +62,7 @@ def forget_items(tx: Transaction, items: Sequence[int]) -> None:
         tx.count(stage, State(state), -n)
     for statement in (
         "delete_memos_of",
+        "delete_answers_of",
         "delete_children_of",
         "delete_outcomes_of",
         "delete_events_of",

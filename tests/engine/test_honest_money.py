@@ -556,3 +556,19 @@ def test_a_doubt_is_settled_where_it_was_counted_though_the_zone_is_another_now(
     assert resolving.resolve_many(store, Which("p"), None, Decision(charged=3 * UNIT), ME) == {"p/work": 1}
     assert app.query("SELECT amount, in_doubt FROM holdfast_spent") == [(3 * UNIT, 0)]
     assert (app.limit()["spent"], app.limit()["spent_today"]) == (3 * UNIT, 0), "it is tomorrow on Lord Howe"
+
+
+def test_a_rejected_answer_goes_with_its_item_and_its_price_stays(store: Store, clock: ManualClock):
+    app = Limited(store, clock)
+    app.limited({"budget": 5}, items=1)
+    [lease] = app.begin()
+    app.intend(lease, estimate=2 * UNIT)
+    app.paid(lease, cost=2 * UNIT)
+    app.reject(lease)
+    app.permanent(lease, "no good")
+    assert app.query("SELECT state, value, reason FROM holdfast_calls") == [("rejected", "null", "no good")]
+    clock.advance(HOUR)
+    pipeline = app.stage("work").pipeline
+    assert store.write(lambda tx: prune_items(tx, pipeline, tx.now)) == 1
+    assert app.query("SELECT state, value, reason FROM holdfast_calls") == [("rejected", None, None)]
+    assert (app.limit()["spent"], app.limit()["costs"]) == (2 * UNIT, 2 * UNIT)

@@ -25,6 +25,10 @@ SELECT stage, state, COUNT(*) FROM holdfast_outcomes WHERE item {in items} GROUP
 -- name: delete_memos_of
 DELETE FROM holdfast_memos WHERE item {in items};
 
+-- name: delete_answers_of
+-- What a call was answered belongs to the item, what it cost does not.
+UPDATE holdfast_calls SET value = NULL, reason = NULL WHERE item {in items} AND (value IS NOT NULL OR reason IS NOT NULL);
+
 -- name: delete_children_of
 DELETE FROM holdfast_children WHERE parent {in items};
 

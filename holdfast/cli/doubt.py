@@ -48,7 +48,8 @@ def _stands(memo: Facts) -> str:
     if memo["state"] == "intended":
         return f"begun {memo['at']}, idempotency key {memo['idempotency_key']}"
     if memo["state"] == "rejected":
-        return f"rejected {memo['rejections']} times; the next attempt calls again"
+        times = "once" if memo["rejections"] == 1 else f"{memo['rejections']} times"
+        return f"rejected {times}; the next attempt calls again"
     cost = "" if memo["cost"] is None else f", cost {memo['cost']}"
     return f"recorded {memo['at']}{cost}, value {compact(memo['value'])}"
 

@@ -87,14 +87,14 @@ def test_money_is_never_forgotten(app, hold, clock):
 
 def test_a_worker_forgets_events_after_ninety_days_unless_told_otherwise(app, hold, clock):
     assert Settings().keep_events_days == 90
-    app.store.write(lambda tx: tx.record("old"))
+    app.store.write(lambda tx: tx.record("clock_set"))
     clock.advance(89 * DAY)
     pruner = Pruner(app.store, Settings().keep_events_days, lambda: 0.0)
     pruner.one_pass()
-    assert hold.events(event="old")
+    assert hold.events(event="clock_set")
     clock.advance(2 * DAY)
     pruner.one_pass()
-    assert hold.events(event="old") == []
+    assert hold.events(event="clock_set") == []
     assert pruner.due == Pruner.INTERVAL_SECONDS
 
 

@@ -31,7 +31,7 @@ FROM holdfast_calls WHERE item = :item ORDER BY id;
 -- The next ones in doubt, in order of stage and item, that a filter means; without a key if the item was pruned.
 SELECT c.id, c.stage, c.item, c.name, i.key FROM holdfast_calls c LEFT JOIN holdfast_items i ON i.id = c.item
 WHERE c.state = 'doubtful' AND c.stage {in stages} AND (c.stage > :stage OR (c.stage = :stage AND c.item > :item))
-  AND {fits i.key keys} AND (CAST(:name AS TEXT) IS NULL OR c.name = :name)
+  AND {fits COALESCE(i.key,'') keys} AND (CAST(:name AS TEXT) IS NULL OR c.name = :name)
   AND (CAST(:before AS BIGINT) IS NULL OR c.at < :before)
 ORDER BY c.stage, c.item LIMIT :most;
 

@@ -291,12 +291,8 @@ class SQLite(Forkable):
         since = self._waiting_since
         if since and now - since > REPORT_SECONDS and now - self._reported_at > REPORT_SECONDS:
             self._reported_at = now
-            log.warning(
-                "waiting for %.0f s to write to %s: process %s holds the lock; if it is frozen, end it",
-                now - since,
-                self.path,
-                holder(self._queue),
-            )
+            with quietly(OSError):
+                log.warning("waiting for %.0f s to write to %s: %s", now - since, self.path, holder(self._queue))
 
     # The parts ----------------------------------------------------------------------------------------------------
 

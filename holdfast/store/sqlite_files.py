@@ -88,7 +88,30 @@ def identity_of(path: Path) -> tuple[int, int]:
 
 
 def holder(queue: int) -> str:
-    return os.pread(queue, 20, 0).decode(errors="replace").strip() or "unknown"
+    """Who holds the lock at this moment, as far as the system tells, and whether that process is stopped."""
+    last = os.pread(queue, 20, 0).decode(errors="replace").strip()
+    try:
+        locks = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return f"process {last or 'unknown'} was the last to take the lock"
+    # Number, kind, mode, access, process, device:inode, …; those who wait have an arrow after the number.
+    mine = ["FLOCK", "ADVISORY", "WRITE", last]
+    inode = str(os.fstat(queue).st_ino)
+    if not any(one[1:5] == mine and one[5].endswith(f":{inode}") for one in map(str.split, locks)):
+        return "other processes hold the lock in turn"
+    if last == str(os.getpid()):
+        return f"process {last}, this one, holds the lock in another thread"
+    if _is_stopped(last):
+        return f"process {last} holds the lock and is stopped: let it go on (kill -CONT {last}), or end it"
+    return f"process {last} holds the lock and is at work, in a long transaction"
+
+
+def _is_stopped(process: str) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state in ("T", "t")
 
 
 def file_system(path: Path) -> str:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sqlite3
+import subprocess
 import sys
 import threading
-from concurrent.futures import Future
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from holdfast.errors import StoreBroken, StoreError, StoreUnavailable
 from holdfast.store import open_store, sqlite_files, sqlite_news
 from tests.support.harness import App, connected
+from tests.support.together import wait_for
 
 pytestmark = pytest.mark.fault(48)
 
@@ -246,3 +250,52 @@ def test_who_waits_for_news_is_woken_by_a_commit_not_by_its_own_clock(app, monke
     assert heard.result(20) == ()
     waiting.join()
     listener.close()
+
+
+# The lock of those who write ------------------------------------------------------------------------------------------
+
+_HOLD = """
+import sys
+from holdfast.store import open_store
+store = open_store(sys.argv[1], create=False)
+store.write(lambda tx: (print("held", flush=True), sys.stdin.readline()))
+"""
+
+
+@pytest.mark.req("V7")
+def test_who_waits_to_write_names_the_process_that_holds_the_lock_now_and_calls_only_a_stopped_one_stopped(
+    app, url, monkeypatch, caplog
+):
+    monkeypatch.setattr("holdfast.store.sqlite.REPORT_SECONDS", 0.0)
+    driver = app.store.connect()
+
+    def told() -> str:
+        caplog.clear()
+        driver.look(time.monotonic() + 1)
+        return caplog.messages[-1] if caplog.messages else ""
+
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLD, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder, ThreadPoolExecutor(1) as pool:  # fmt: skip
+        try:
+            assert holder.stdout.readline() == "held\n"
+            waits = pool.submit(app.store.write, lambda tx: tx.record("written"))
+            wait_for(lambda: f"process {holder.pid} holds the lock and is at work" in told())
+            assert "end it" not in told()
+            holder.send_signal(signal.SIGSTOP)
+            wait_for(lambda: f"process {holder.pid} holds the lock and is stopped" in told())
+            assert f"kill -CONT {holder.pid}" in told()
+            holder.send_signal(signal.SIGCONT)
+            holder.stdin.write("\n")
+            holder.stdin.flush()
+            waits.result(20)
+        finally:
+            holder.kill()
+    assert told() == ""
+
+
+def test_a_process_that_held_the_lock_before_is_not_named(app, url):
+    """Its number is still in the file."""
+    app.store.write(lambda tx: tx.record("written"))
+    with open(f"{url.removeprefix('sqlite:///')}-writer", "rb") as file:
+        assert sqlite_files.holder(file.fileno()) == "other processes hold the lock in turn"

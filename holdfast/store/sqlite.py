@@ -27,12 +27,14 @@ from holdfast.store.sqlite_dialect import SQLiteDialect
 from holdfast.store.sqlite_files import (
     FULL_BYTES,
     check_place,
+    closed_elsewhere,
     connect,
     file_of,
     file_system,
     free_bytes,
     holder,
     identity_of,
+    lock_trouble,
     open_queue,
     opened,
     translated,
@@ -52,6 +54,9 @@ LOOKED_THROUGH_BYTES = 256 * 1024 * 1024
 REPORT_SECONDS = 5.0
 #: Rows that are inserted by one call. Each call lets other threads have the interpreter, and waits to get it back.
 ROWS_AT_ONCE = (128, 16, 4, 1)
+
+#: Connections that must not be closed.
+_abandoned: list[sqlite3.Connection | None] = []
 
 _from_json = msgspec.json.Decoder().decode
 
@@ -87,6 +92,7 @@ class SQLite(Forkable):
             self._identity = identity_of(path)
             self._mode = self._run("PRAGMA journal_mode", {})[0][0]
             self._queue = open_queue(path)
+            self._queue_identity = identity_of(self._queue)
             self._prepare(self._conn)
             opened.add(path)
         except BaseException:
@@ -196,7 +202,9 @@ class SQLite(Forkable):
             self._mark = None
         self._run("COMMIT", {})
         if self._queue >= 0:
-            os.utime(self._queue)  # wakes those who wait for news
+            # Wakes those who wait for news. It is committed: if the file cannot be used any more, the next write says so.
+            with quietly(OSError):
+                os.utime(self._queue)
         self._leave_queue()
 
     def before_user_code(self) -> None:
@@ -243,6 +251,11 @@ class SQLite(Forkable):
         if self.pid != os.getpid():
             return
         self.closed = True
+        if self._cut_off():
+            # Its descriptors were closed by somebody else, and may be files of somebody else by now: SQLite must not close
+            # them, nor write to them as it closes.
+            _abandoned.append(self._conn)
+            self._conn, self._queue = None, -1
         if self._conn is not None:
             # The last connection copies the log into the database as it closes: not beside another process's write.
             locked = self._queue >= 0 and self._try_queue(1.0)
@@ -337,7 +350,7 @@ class SQLite(Forkable):
             return cursor.fetchall()
         except sqlite3.Error as error:
             # A file that is gone has many ways to fail; only this one helps.
-            told = self._replaced() or translated(error, self.path)
+            told = self._replaced() or self._cut_off() or translated(error, self.path)
             if told is None:
                 raise
             raise told from error
@@ -354,13 +367,26 @@ class SQLite(Forkable):
             raise StoreError(f"{self.path} was closed")
         if replaced := self._replaced():
             raise replaced
+        if cut_off := self._cut_off():
+            raise cut_off
+
+    def _cut_off(self) -> StoreError | None:
+        """Whether the descriptor is not that of the lock file any more: one that was closed may belong to another file."""
+        if self._queue < 0 or identity_of(self._queue) == self._queue_identity:
+            return None
+        return lock_trouble(self.path, closed_elsewhere())
 
     def _join_queue(self) -> None:
-        if not self._try_queue(0.0):
-            self._waiting_since = time.monotonic()
-            fcntl.flock(self._queue, fcntl.LOCK_EX)
+        try:
+            if not self._try_queue(0.0):
+                self._waiting_since = time.monotonic()
+                fcntl.flock(self._queue, fcntl.LOCK_EX)
+                self._waiting_since = 0.0
+            os.pwrite(self._queue, b"%-20d\n" % self.pid, 0)
+        except OSError as error:
             self._waiting_since = 0.0
-        os.pwrite(self._queue, b"%-20d\n" % self.pid, 0)
+            self._leave_queue()
+            raise lock_trouble(self.path, error) from error
 
     def _try_queue(self, patience_seconds: float) -> bool:
         give_up_at = time.monotonic() + patience_seconds
@@ -375,7 +401,8 @@ class SQLite(Forkable):
 
     def _leave_queue(self) -> None:
         if self._queue >= 0:
-            fcntl.flock(self._queue, fcntl.LOCK_UN)
+            with quietly(OSError):
+                fcntl.flock(self._queue, fcntl.LOCK_UN)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Callable
@@ -79,12 +80,27 @@ def connect(path: Path, how: str) -> sqlite3.Connection:
         raise translated(error, path) or StoreBroken(f"{path}: {error}") from error
 
 
-def identity_of(path: Path) -> tuple[int, int]:
+def identity_of(path: Path | int) -> tuple[int, int]:
+    """Which file this is, by its name or its descriptor; nothing if there is none."""
     try:
         found = os.stat(path)
     except OSError:
         return (0, 0)
     return (found.st_dev, found.st_ino)
+
+
+def lock_trouble(path: Path, error: OSError) -> StoreError:
+    """What it means that the lock file cannot be used."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreUnavailable(f"{path}: the disk is full")
+    return StoreBroken(
+        f"the lock file of {path} cannot be used any more ({error.strerror}): something in this process, a handler perhaps, "
+        f"has closed files that are not its own; a new process must take over"
+    )
+
+
+def closed_elsewhere() -> OSError:
+    return OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 def holder(queue: int) -> str:

@@ -16,7 +16,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.sqlite_files import connect
+from holdfast.store.driver import quietly
+from holdfast.store.sqlite_files import closed_elsewhere, connect, identity_of, lock_trouble, translated
 
 _IN_ATTRIB = 0x4
 
@@ -29,6 +30,7 @@ class FileNews:
     OFTEN_SECONDS = 0.002
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._conn = connect(path, "mode=rw")
         self._touches = Touches.of(Path(f"{path}-writer"))
         try:
@@ -50,7 +52,10 @@ class FileNews:
             if self._touches is None:
                 time.sleep(min(self.OFTEN_SECONDS, left))
             else:
-                self._touches.wait(min(self.SELDOM_SECONDS, left))
+                try:
+                    self._touches.wait(min(self.SELDOM_SECONDS, left))
+                except OSError as error:
+                    raise lock_trouble(self._path, error) from error
 
     def close(self) -> None:
         self._conn.close()
@@ -62,7 +67,9 @@ class FileNews:
         try:
             return int(self._conn.execute("PRAGMA data_version").fetchone()[0])
         except sqlite3.Error as error:
-            raise StoreUnavailable(str(error)) from error
+            if self._touches is not None and self._touches.is_gone:
+                raise lock_trouble(self._path, closed_elsewhere()) from error
+            raise translated(error, self._path) or StoreUnavailable(str(error)) from error
 
 
 class Touches:
@@ -70,6 +77,9 @@ class Touches:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        # Not select, which cannot wait for descriptors over 1,023.
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
 
     @classmethod
     def of(cls, file: Path) -> Touches | None:
@@ -87,10 +97,18 @@ class Touches:
             return None
         return cls(descriptor)
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether somebody else has closed the descriptor."""
+        return identity_of(self._descriptor) == (0, 0)
+
     def wait(self, seconds: float) -> None:
-        """Wait until it was touched since the last time, but not for longer."""
-        if select.select([self._descriptor], [], [], seconds)[0]:
+        """Wait until it was touched since the last time, but not for longer. Raises OSError if that cannot be told any more."""
+        for _, what in self._poll.poll(1000 * seconds):
+            if what != select.POLLIN:
+                raise closed_elsewhere()
             os.read(self._descriptor, 65536)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        with quietly(OSError):
+            os.close(self._descriptor)

@@ -47,8 +47,8 @@ class Lanes:
 
     @property
     def unfit(self) -> bool:
-        """So many loops are blocked that this process should make room for another."""
-        return self._lost > MOST_LOST
+        """So many loops are blocked, or one is broken, that this process should make room for another."""
+        return self._lost > MOST_LOST or (self._loop is not None and self._loop.broken)
 
     def submit(self, calls: Sequence[Call]) -> None:
         """Run these as soon as there is a lane."""
@@ -112,6 +112,8 @@ class _Loop:
         self._lanes: set[asyncio.Task[None]] = set()
         self._running: dict[Call, asyncio.Task[None] | None] = {}
         self._closing = False
+        #: Set if the loop cannot go on, whatever runs in it.
+        self.broken = False
         self._asked_at = 0.0
         self._warned = False
         self._loop = asyncio.new_event_loop()
@@ -165,6 +167,8 @@ class _Loop:
 
     def stop(self) -> None:
         """Cancel what still runs and end the loop; a handler that blocks it is left behind."""
+        if self.broken:
+            return
         asyncio.run_coroutine_threadsafe(self._close(), self._loop)
         self._thread.join(timeout=1.0)
 
@@ -188,6 +192,12 @@ class _Loop:
             try:
                 self._loop.run_forever()
                 break
+            except OSError as error:
+                # What it waits with is gone: it was closed by somebody in this process.
+                log.error("the event loop cannot go on: %s", error)
+                self.broken = True
+                # The loop must not be collected: it would close descriptors that may belong to somebody else by now.
+                threading.Event().wait()
             except BaseException as error:
                 # A KeyboardInterrupt from a task that is not ours falls through the loop; the lanes go on.
                 log.error("the event loop was interrupted by %s and goes on", type(error).__name__)

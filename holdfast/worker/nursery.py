@@ -83,7 +83,8 @@ class Nursery(Forkable):
         self.closed = True
         with suppress(OSError):
             self._line.shutdown(socket.SHUT_RDWR)
-        self._line.close()
+        with suppress(OSError):
+            self._line.close()
         with _no_child_error():
             os.waitpid(self._pid, 0)
 

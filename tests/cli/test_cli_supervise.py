@@ -18,6 +18,7 @@ from holdfast.worker.supervise import (
     SETTLED_SECONDS,
     Supervisor,
 )
+from tests.support import waiting
 from tests.support.together import wait_for
 
 
@@ -328,6 +329,49 @@ def test_the_address_of_the_store_is_not_shown_to_other_users(lite: Any, books: 
     parent.send_signal(signal.SIGINT)
     parent.communicate(timeout=30)
     assert parent.returncode == 0
+
+
+CLOSER = """
+import os
+from pathlib import Path
+from holdfast import Pipeline
+
+closer = Pipeline("closer")
+
+
+@closer.stage()
+{kind} work(item, ctx):
+    if item.key == "bad" and not Path("closed").exists():
+        Path("closed").touch()
+        os.closerange(3, 1024)
+"""
+
+
+@pytest.mark.req("V7")
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_worker_whose_descriptors_a_handler_has_closed_ends_and_says_why(
+    lite: Any, write: Callable[[str, str], str], kind: str
+) -> None:
+    closer = write("closer.py", CLOSER.format(kind=kind))
+    lite("add", closer, "bad", "good")
+    ended = lite.process("worker", closer, anew=True)
+    assert ended.returncode == 5
+    said = ended.stderr.splitlines()
+    assert "lock file" in said[-1] and "closed files" in said[-1]
+    assert len(said) <= 4, said
+
+
+@pytest.mark.req("V7")
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_work_goes_on_in_another_process_after_a_handler_has_closed_all_descriptors(
+    cli: Any, write: Callable[[str, str], str], kind: str
+) -> None:
+    closer = write("closer.py", CLOSER.format(kind=kind))
+    cli("add", closer, "bad", *(f"good-{n}" for n in range(20)))
+    parent = cli.start("worker", closer, "--processes", "1", "--lease", "1s", anew=True)
+    waiting.wait_for(lambda: cli.states() == {"work": {"done": 21}}, every=0.1)
+    parent.send_signal(signal.SIGTERM)
+    assert parent.wait(20) == 0
 
 
 def is_gone(pid: int) -> bool:

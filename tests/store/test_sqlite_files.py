@@ -299,3 +299,33 @@ def test_a_process_that_held_the_lock_before_is_not_named(app, url):
     app.store.write(lambda tx: tx.record("written"))
     with open(f"{url.removeprefix('sqlite:///')}-writer", "rb") as file:
         assert sqlite_files.holder(file.fileno()) == "other processes hold the lock in turn"
+
+
+@pytest.mark.req("V7")
+@pytest.mark.parametrize("given_away", [False, True])
+def test_a_lock_file_that_somebody_has_closed_is_a_broken_store_and_no_other_file_is_written_to(app, tmp_path, given_away):
+    """The number of a descriptor that was closed is given to the next file that is opened."""
+    driver = app.store.connect()
+    queue = driver.descriptors()[0]
+    os.close(queue)
+    other = tmp_path / "thesis"
+    other.write_bytes(b"my thesis\n" * 10)
+    if given_away:
+        taken = os.open(other, os.O_RDWR)
+        assert taken == queue
+    for _ in range(2):
+        with pytest.raises(StoreBroken, match=r"lock file .* cannot be used any more"):
+            app.store.write(lambda tx: tx.record("written"))
+    app.store.close()
+    assert other.read_bytes() == b"my thesis\n" * 10
+    if given_away:
+        os.close(taken)  # it is still ours
+
+
+def test_a_watch_that_somebody_has_closed_is_a_broken_store(app):
+    news = app.store.listener()
+    assert news.wait(0) is None
+    os.close(news._touches._descriptor)
+    with pytest.raises(StoreBroken, match="closed files"):
+        news.wait(0.02)
+    news.close()

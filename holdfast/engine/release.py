@@ -13,8 +13,9 @@ from holdfast.model.states import State
 from holdfast.store import Transaction
 
 
-def release(tx: Transaction, leases: Sequence[Lease], reason: str) -> int:
-    """Put leases that still stand back to waiting; return how many."""
+def release(tx: Transaction, leases: Sequence[Lease], reason: str | None = None) -> int:
+    """Put leases that still stand back to waiting; return how many. The reason is for the log: without one, no handler was
+    called, and there is nothing to tell."""
     ordered = sorted(leases, key=lambda lease: (lease.stage, lease.id))
     count = 0
     for stage, same in groupby(ordered, key=lambda lease: lease.stage):
@@ -26,7 +27,7 @@ def release(tx: Transaction, leases: Sequence[Lease], reason: str) -> int:
             "enter_waiting", [(lease.item, stage, lease.attempt - 1, lease.alone, lease.rerun) for lease in stood]
         )
         tx.count(stage, State.PENDING, len(stood))
-        for lease in stood:
+        for lease in stood if reason is not None else ():
             tx.record("handed_back", pipeline=row.pipeline, item=lease.item, stage=stage, reason=reason)
         count += len(stood)
     if count:

@@ -1,7 +1,8 @@
 """Fold an item's history into where its stages are: the proof that nothing moves without leaving a trace.
 
-Claims leave none of their own (an attempt's outcome is its record), nor does work whose time has come. So what is in
-progress folds to `pending`, and what failed and is to be tried again folds to `retry_later` until the next attempt ends.
+Claims leave none of their own (an attempt's outcome is its record), nor does work that was claimed and handed back before
+its handler began, nor work whose time has come. So what is in progress folds to `pending`, and what failed and is to be tried
+again folds to `retry_later` until the next attempt ends.
 """
 
 from __future__ import annotations

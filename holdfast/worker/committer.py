@@ -135,10 +135,11 @@ class Committer:
         self._inbox.ring()
         return future
 
-    def hand_back(self, calls: Sequence[Call], reason: str | None = None) -> None:
-        """Release what these calls hold, unless they have just ended."""
+    def hand_back(self, calls: Sequence[Call]) -> None:
+        """Release what these calls hold, unless they have just ended. Only what was begun needs a reason."""
         for call in calls:
             if call.end():
+                reason = "the worker is stopping" if call.started else None
                 self._inbox.give([Finished(lease, State.PENDING, error=reason) for lease in call.leases])
         self._inbox.ring()
 

@@ -61,8 +61,8 @@ class Cycles:
             cycle.moved.extend(complete(tx, ended, self._orders.onward(known) if goes_on else ()))
         if again:
             fail(tx, again)
-        for reason in {one.error or "the worker is stopping" for one in back}:
-            release(tx, [one.lease for one in back if (one.error or "the worker is stopping") == reason], reason)
+        for reason in {one.error for one in back}:
+            release(tx, [one.lease for one in back if one.error == reason], reason)
         taken = 0
         still = self._orders.standing_still(known) if orders else ()
         for order in orders:

@@ -341,7 +341,7 @@ class Worker:
         if self._late % MOST_LATE == 0:
             log.warning("work begins %.0f ms too late for the pace it should keep: the machine is too busy", 1000 * late)
             return True
-        self._committer.hand_back([call], "it could not begin in time for the pace of its resource")
+        self._committer.hand_back([call])
         return False
 
     def _report(self, call: Call, finished: list[Finished]) -> None:

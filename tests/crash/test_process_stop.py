@@ -33,6 +33,7 @@ def test_a_stopped_worker_lets_short_work_end_and_hands_long_work_back_with_its_
     assert crew.app.check() == []
     assert not crew.ledger.starts("waits-19"), "it went on claiming"
     assert [event["data"]["reason"] for event in crew.events("handed_back", "long")] == ["the worker is stopping"]
+    assert len(crew.events("handed_back")) == 1, "what was never begun leaves no event"
 
 
 @pytest.mark.fault(10)

@@ -20,6 +20,20 @@ def test_work_that_is_handed_back_waits_again_with_its_attempt_refunded(app):
     assert app.events("handed_back")[0] == {"reason": "the worker stops"}
 
 
+def test_work_that_was_never_begun_is_handed_back_without_a_trace(app):
+    """A claim leaves no event, and neither does taking it back: the history is that of an item that waits."""
+    app.pipeline({"a": [], "b": ["a"]})
+    app.add(["x"])
+    assert app.history("x") == []
+    for _ in range(3):
+        leases = app.claim()
+        assert app.store.write(lambda tx: release(tx, leases)) == 1  # noqa: B023
+    assert app.history("x") == []
+    assert app.row("x", "a")["state"] == "pending"
+    assert app.row("x", "a")["attempts"] == 0
+    assert app.counts() == {"a": {"pending": 1}} == app.recount()
+
+
 def test_handing_back_refunds_one_attempt_and_not_those_spent_before(app):
     app.pipeline({"a": []})
     app.add(["x"])

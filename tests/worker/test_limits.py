@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import urllib.error
@@ -13,6 +14,8 @@ import pytest
 
 from holdfast import Context, Holdfast, Item, OutOfCredit, Pipeline, RateLimited, UsageError
 from holdfast.testing import ManualClock
+from holdfast.worker.call import Call
+from holdfast.worker.worker import Worker
 from tests.support.bench import Ran
 from tests.support.effort import effort
 from tests.support.harness import App
@@ -595,3 +598,31 @@ def test_a_payment_that_names_an_unknown_resource_in_a_stage_without_one_is_kept
     assert [(one["stage"], one["costs"]) for one in ran.app.costs(["stage"])] == [("work", 100_000)]
     assert [(one["resource"], one["costs"]) for one in ran.app.costs(["resource"])] == [(None, 100_000)]
     assert len(ran.events("unknown_resource", "page")) == 1
+
+
+# Work that was claimed and could not begin ----------------------------------------------------------------------------
+
+
+@pytest.mark.req("V6", "V11")
+def test_work_that_could_not_begin_in_time_is_claimed_again_and_leaves_no_event(
+    run: LimitedBench, monkeypatch: pytest.MonkeyPatch
+):
+    """As on a machine so busy that most of what is granted comes too late: nothing has happened to it."""
+    late = itertools.cycle([True, True, False])
+    handed_back: list[str] = []
+
+    def in_time(self: Worker, call: Call, start_by: float) -> bool:
+        if not next(late):
+            return True
+        handed_back.extend(lease.key for lease in call.leases)
+        self._committer.hand_back([call])
+        return False
+
+    monkeypatch.setattr(Worker, "_in_time", in_time)
+    pipeline = Pipeline("p", resources={"api": {"rate": "1000/s"}})
+    stage(pipeline, "thread", lambda item, ctx: ctx.attempt, name="work", resource="api", max_attempts=1)
+    ran = run(pipeline, keys(20))
+    assert len(handed_back) >= 20
+    assert [ran.result(key, "work") for key in keys(20)] == [1] * 20
+    assert [ran.app.events(key=key) for key in keys(20)] == [[]] * 20
+    assert {told["event"] for told in ran.app.history("page-0")} == {"added", "completed"}

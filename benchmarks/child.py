@@ -42,6 +42,11 @@ class Order:
     hold: bool = False
     #: Every stage of an item sleeps for 5 to 50 ms, and all of them together begin so often per second; 0 for no sleep.
     rate: int = 0
+    #: Every handler sleeps so long, and the last stage uses a resource with so many slots, or one without a limit if 0.
+    handler_ms: int = 0
+    slots: int = 0
+    #: Whether no stage waits for another.
+    apart: bool = False
     #: drain: end after so many items, although more are waiting; 0 for all.
     most: int = 0
     #: fill: how many items, and in which state.

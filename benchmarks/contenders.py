@@ -63,9 +63,10 @@ RAW_IN_BULK = Contender(
     settings="the same rows by COPY, or many in one VALUES",
 )  # fmt: skip
 ASYNC = Contender(
-    "holdfast async", "benchmarks.ours", (SQLITE, POSTGRES), ("W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8"), "async"
+    "holdfast async", "benchmarks.ours", (SQLITE, POSTGRES), ("W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9"),
+    "async",
 )  # fmt: skip
-SYNC = Contender("holdfast sync", "benchmarks.ours", (SQLITE, POSTGRES), ("W2", "W3", "W4", "W6"), "sync")
+SYNC = Contender("holdfast sync", "benchmarks.ours", (SQLITE, POSTGRES), ("W2", "W3", "W4", "W6", "W9"), "sync")
 
 _BASIC = ("W1", "W2", "W3", "W4")
 

@@ -27,11 +27,15 @@ Handler = Callable[[Any, Any], Any]
 
 def pipeline(order: Order, handler: Callable[[int], Handler] | None = None) -> Pipeline:
     """Stages one after another, named s1, s2, …"""
-    limits = {"api": {"rate": f"{order.rate}/s", "burst": BURST}} if order.rate else {}
-    made = Pipeline(NAME, store=order.url, resources=limits)
+    limits: dict[str, dict[str, Any]] = {"api": {"rate": f"{order.rate}/s", "burst": BURST}} if order.rate else {}
+    slots: dict[str, dict[str, Any]] = {}
+    if order.handler_ms:
+        slots = {"slots": {"concurrency": order.slots} if order.slots else {}}
+    made = Pipeline(NAME, store=order.url, resources={**limits, **slots})
     for number in range(1, order.stages + 1):
-        after = [f"s{number - 1}"] if number > 1 else []
-        made.stage(name=f"s{number}", after=after, resource=list(limits))((handler or _idle(order))(number))
+        after = [f"s{number - 1}"] if number > 1 and not order.apart else []
+        used = [*limits, *(slots if number == order.stages else ())]
+        made.stage(name=f"s{number}", after=after, resource=used)((handler or _idle(order))(number))
     return made
 
 
@@ -63,7 +67,7 @@ def add(order: Order) -> Facts:
 
 def drain(order: Order) -> Facts:
     """Take every item through; the time runs from the worker's start until the last of them is committed."""
-    with app_of(order, _paced(order) if order.rate else None) as app:
+    with app_of(order, _sleeping(order) if order.rate or order.handler_ms else None) as app:
         worker = app.worker(settings_of(order))
         done = _Noted()
 
@@ -204,16 +208,23 @@ def _holding(order: Order) -> Callable[[int], Handler]:
     return lambda _: hold if order.kind == "sync" else hold_async
 
 
-def _paced(order: Order) -> Callable[[int], Handler]:
+def _sleeping(order: Order) -> Callable[[int], Handler]:
+    """Handlers that wait for something: as long as was ordered, or for 5 to 50 ms."""
     board = Board(order.board)
 
-    def stage(number: int) -> Handler:
-        async def work(item: Any, ctx: Any) -> None:
-            cell = item.data["page"] * order.stages + number - 1
-            board.start(cell)
-            await asyncio.sleep(random.Random(cell).uniform(0.005, 0.05))
+    def begin(item: Any, number: int) -> float:
+        cell = item.data["page"] * order.stages + number - 1
+        board.start(cell)
+        return order.handler_ms / 1000 if order.handler_ms else random.Random(cell).uniform(0.005, 0.05)
 
-        return work
+    def stage(number: int) -> Handler:
+        async def sleep_async(item: Any, ctx: Any) -> None:
+            await asyncio.sleep(begin(item, number))
+
+        def sleep(item: Any, ctx: Any) -> None:
+            time.sleep(begin(item, number))
+
+        return sleep if order.kind == "sync" else sleep_async
 
     return stage
 

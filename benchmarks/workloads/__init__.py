@@ -7,9 +7,10 @@ from benchmarks.workloads.draining import Draining, Stepping
 from benchmarks.workloads.growing import Growing
 from benchmarks.workloads.killing import Killing
 from benchmarks.workloads.pacing import Pacing
+from benchmarks.workloads.sharing import Sharing
 from benchmarks.workloads.waking import Waking
 
 
 def workloads() -> dict[str, Workload]:
-    made = (Adding(), Draining(), Stepping(), Waking(), Growing(), Killing(), Pacing(), Asking())
+    made = (Adding(), Draining(), Stepping(), Waking(), Growing(), Killing(), Pacing(), Asking(), Sharing())
     return {one.name: one for one in made}

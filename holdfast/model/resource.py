@@ -21,8 +21,10 @@ from holdfast.model.rate import Rate
 #: How long a rate limit without a time cools a resource down, and how long any may.
 COOL_SECONDS = 30.0
 COOL_MOST_SECONDS = 3600.0
-#: How late a call may begin after it was granted.
+#: How late a call may begin after it was granted; and on a busy machine, where a quarter of the burst allows for it. What
+#: comes later has lost its place in the pace, and is claimed anew.
 HAND_OVER_SECONDS = 0.05
+BUSY_HAND_OVER_SECONDS = 0.25
 
 #: What `ResourceSpec.read` understands, with an example each.
 KEYS: Mapping[str, Any] = {
@@ -85,8 +87,8 @@ class ResourceSpec:
         if self.rate is None:
             return 1
         most = self.burst if self.burst is not None else self.rate.default_burst
-        late = math.ceil(self.rate.per_second * HAND_OVER_SECONDS)
-        return max(1, most - min(late, most // 2))
+        late, busy = (math.ceil(self.rate.per_second * time) for time in (HAND_OVER_SECONDS, BUSY_HAND_OVER_SECONDS))
+        return max(1, most - max(min(late, most // 2), min(busy, most // 4)))
 
     @property
     def hand_over_seconds(self) -> float | None:

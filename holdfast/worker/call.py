@@ -22,7 +22,8 @@ class Call(msgspec.Struct, eq=False, gc=False):
     #: When the leases came into this process, on the process's own steady clock.
     granted: float
     started: float = 0.0
-    #: Not to be begun later than this: its place in the pace of a resource is gone then.
+    #: Not to be begun later than this: its place in the pace of a resource is gone then. None where it uses no resource:
+    #: such a call lets the others go first, for they hold what everybody shares.
     start_by: float | None = None
     #: Set on a call that took too long and was given up: whoever runs it must not take more work.
     abandoned: bool = False
@@ -43,6 +44,10 @@ class Call(msgspec.Struct, eq=False, gc=False):
         """Nothing more may be done through the context, whoever still has it."""
         for context in self.contexts:
             context.close()
+
+    @property
+    def goes_first(self) -> bool:
+        return self.start_by is not None
 
     @property
     def is_over(self) -> bool:

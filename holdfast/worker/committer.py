@@ -8,6 +8,7 @@ the results are kept and the write is tried again for as long as it takes. Who m
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -282,9 +283,9 @@ class Committer:
 
     def _weighed(self, order: Order) -> Order:
         """Where items differ in what they use, the next ones are looked at before they are claimed."""
-        most = min(order.room, MOST_WEIGHED)
+        most = min(order.most, order.room, MOST_WEIGHED)
         rows = self._store.read(lambda tx: tx.run("peek_waiting", stage=order.stage, most=most))
-        return self._orders.weigh(order._replace(room=most), rows)
+        return self._orders.weigh(order._replace(most=most), rows)
 
     @property
     def _known(self) -> Layout | None:
@@ -293,6 +294,7 @@ class Committer:
 
     def _settle(self, finished: list[Finished], orders: list[Order]) -> None:
         points.reach("claim.before")
+        began = time.monotonic()
         try:
             cycle = self._commit(
                 lambda tx: self._cycle(tx, finished, orders),
@@ -312,6 +314,7 @@ class Committer:
             return
         points.reach("claim.after")
         self._deliver(finished, cycle)
+        self._hand.committed(time.monotonic() - began)
 
     def _settle_apart(self, finished: list[Finished], error: Exception) -> None:
         """Something in this group cannot be saved: it must not take the rest along."""
@@ -395,8 +398,11 @@ class Committer:
 
     def _calls(self, stage: int, leases: list[Lease], now: float, granted: float) -> list[Call]:
         pipeline, spec = self._offer[stage]
-        limit = self._known.hand_over_seconds(stage) if self._known is not None else None
-        start_by = None if limit is None else granted + limit
+        known = self._known
+        start_by = None
+        if known is not None and known.resources_of(stage):
+            limit = known.hand_over_seconds(stage)
+            start_by = math.inf if limit is None else granted + limit
         return calls_of(pipeline, spec, leases, now, start_by)
 
     def _give_up(self, one: Finished, error: Exception) -> None:

@@ -71,7 +71,7 @@ class Cycles:
             if held_back or (order.weight is None and known.resources_of(order.stage)):
                 cycle.undecided.append(order.stage)
             elif order.room > taken:
-                taken += self._claim(tx, worker, order, order.room - taken, cycle)
+                taken += self._claim(tx, worker, order, min(order.most, order.room - taken), cycle)
         # What resources have said is written down, also if they let nothing in.
         tx.is_for_nothing = not finished and not taken and not any(order.weight for order in orders)
         return cycle
@@ -82,7 +82,8 @@ class Cycles:
         """The same where it is a claim and nothing else: what an idle worker does when it hears of work."""
         if finished or len(orders) != 1 or orders[0].weight is not None or known is None:
             return None
-        [(stage, most, *_)] = orders
+        [order] = orders
+        stage, most = order.stage, min(order.most, order.room)
         if known.parents(stage) or known.resources_of(stage) or known.paused or self._orders.standing_still(known):
             return None
         began = time.monotonic()

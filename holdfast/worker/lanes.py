@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from itertools import groupby
 
 from holdfast.engine.finish import Finished
 from holdfast.worker.call import Call, MayStart, OutOfWork, Report
@@ -41,7 +42,7 @@ class Lanes:
         self._report = report
         self._may_start = may_start
         self._out_of_work = out_of_work
-        self._calls: deque[Call] = deque()
+        self._calls = Waiting()
         self._loop: _Loop | None = None
         self._lost = 0
 
@@ -64,7 +65,7 @@ class Lanes:
         calls = []
         while True:
             try:
-                calls.append(self._calls.popleft())
+                calls.append(self._calls.next())
             except IndexError:
                 return calls
 
@@ -90,6 +91,26 @@ class Lanes:
             self._loop.stop()
 
 
+class Waiting:
+    """Calls that wait for a lane, those that use resources before the others."""
+
+    def __init__(self) -> None:
+        self._first: deque[Call] = deque()
+        self._others: deque[Call] = deque()
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._others)
+
+    def extend(self, calls: Sequence[Call]) -> None:
+        # Those of one stage come together.
+        for goes_first, same in groupby(calls, key=lambda call: call.goes_first):
+            (self._first if goes_first else self._others).extend(same)
+
+    def next(self) -> Call:
+        """Raises IndexError if there is none."""
+        return (self._first or self._others).popleft()
+
+
 class _Loop:
     """One event loop and its lanes. Calls that wait are shared with the loop that may come after it."""
 
@@ -100,7 +121,7 @@ class _Loop:
         report: Report,
         may_start: MayStart,
         out_of_work: OutOfWork,
-        calls: deque[Call],
+        calls: Waiting,
     ) -> None:
         self._runner = runner
         self._width = width
@@ -233,7 +254,7 @@ class _Loop:
                 left = IN_A_ROW
                 await asyncio.sleep(0)
             try:
-                call = self._calls.popleft()
+                call = self._calls.next()
             except IndexError:
                 if self._out_of_work(self._is_free):
                     left = IN_A_ROW

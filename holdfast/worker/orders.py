@@ -2,6 +2,10 @@
 
 The last stages first, so that items finish early; pipelines take turns at being first. Not asked are stages in which the
 last claim found less than it wanted, those whose resources say until when it is no use, and pipelines that stand still.
+
+A stage that uses resources claims next to nothing in advance, so beside one that does it would never find a place. Each
+such stage has an equal share of the places, is asked before the others, and its calls begin before those that wait;
+what it has no use for goes to the others.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from holdfast.model.money import micros
 from holdfast.model.stage import StageSpec
 from holdfast.model.states import Alone
 from holdfast.worker.call import Call, Offer
-from holdfast.worker.hand import Hand
+from holdfast.worker.hand import HORIZON_SECONDS, Hand
 
 #: Items that are weighed before a claim, at most, and how long that may take.
 MOST_WEIGHED = 100
@@ -33,9 +37,11 @@ MOST_UNITS = 1e12
 
 
 class Order(NamedTuple):
-    """Up to `room` items of a stage."""
+    """Up to `most` items of a stage."""
 
     stage: int
+    most: int
+    #: How many there is room for, of all stages together: what was claimed by earlier orders counts.
     room: int
     #: What one is expected to use, at a stage that uses resources; None at others.
     weight: Weight | None = None
@@ -93,25 +99,63 @@ class Orders:
         """What to claim now, in the transaction that ends so many leases of these stages."""
         if self._solitary is not None or len(self._dry) == len(self._offer):
             return []
-        orders: list[Order] = []
+        if self._resting and known is not None and any(known.resources_of(stage) for stage in ending):
+            self.news()  # slots that are freed in this transaction are taken again in it
         freed = sum(n for stage, n in ending.items() if not self._goes_on(stage, known))
         still = self.standing_still(known)
         self._turns.rotate(-1)
-        for stages in self._turns:
-            for stage in stages:
-                if stage in self._dry or self._rests(stage, now) or (known is not None and stage in known.paused):
-                    continue
-                pipeline, spec = self._offer[stage]
-                if pipeline in still:
-                    continue
-                limited = known is not None and bool(known.resources_of(stage))
-                room = self._hand.room(stage, spec.batch or 1, limited or spec.isolate is not None, freed)
-                if room > 0:
-                    estimate = spec.estimate if isinstance(spec.estimate, int) else 0
-                    orders.append(Order(stage, room, Weight(estimate) if limited else None))
+        open_ = [
+            stage for stages in self._turns for stage in stages
+            if stage not in self._dry and not self._rests(stage, now) and self._offer[stage][0] not in still
+            and (known is None or stage not in known.paused)
+        ]  # fmt: skip
+        limited: list[int] = []
+        beside_limited = False
+        if known is not None and known.resources:
+            limited = [stage for stage in open_ if known.resources_of(stage)]
+            beside_limited = any(known.resources_of(stage) for stage in self._offer if stage not in self._dry)
+        orders = self._limited(known, limited, len(open_)) if known is not None and limited else []
+        for stage in open_:
+            if stage not in limited:
+                spec = self._offer[stage][1]
+                room = self._hand.room(
+                    stage, spec.batch or 1, spec.isolate is not None, freed, beside_limited=beside_limited
+                )
+                orders.append(Order(stage, room, room))
+        if len(limited) >= self._hand.concurrency:
+            # More stages than places: by lot, or those that come last would never have one.
+            random.shuffle(orders)
+        orders = [order for order in orders if order.most > 0 and order.room > 0]
         if self._one_by_one and orders:
             self._one_by_one = False
-            return [orders[0]._replace(room=1)]
+            return [orders[0]._replace(most=1, room=1)]
+        return orders
+
+    def _limited(self, known: Layout, stages: Sequence[int], sharing: int) -> list[Order]:
+        """Orders for stages that use resources, of so many that share the places."""
+        load = self._hand.load({stage for stage in self._offer if self._goes_on(stage, known)})
+        width = self._hand.concurrency
+        # What is left over goes to the stages without a resource, if there are any.
+        places = max(1, width // sharing) if len(stages) < sharing else -(-width // sharing)
+        orders = []
+        for stage in stages:
+            spec = self._offer[stage][1]
+            size = spec.batch or 1
+            within = known.hand_over_seconds(stage)
+            held, onward = 0, stage
+            while True:
+                # What it has finished and went straight on still takes up its share.
+                held += load.leases.get(onward, 0)
+                following = self._straight(onward, known)
+                if following is None:
+                    break
+                onward = following
+            most = self._hand.share(stage, size, places, held, within)
+            # With more stages than places, a place is drawn for when it is free.
+            soon = 0.0 if len(stages) >= width else HORIZON_SECONDS if within is None else within / 2
+            room = size * self._hand.free_within(soon, load)
+            estimate = spec.estimate if isinstance(spec.estimate, int) else 0
+            orders.append(Order(stage, most, room, Weight(estimate)))
         return orders
 
     # Work that needs the worker to itself ---------------------------------------------------------------------------
@@ -180,7 +224,7 @@ class Orders:
                 # Here it did not come back. Those after it were not looked at, and are no part of this order.
                 doubtful[number] = f"what it will use could not be told within {WEIGH_SECONDS:.0f} s"
                 weighed.append((number, Weight()))
-                return order._replace(room=len(weighed), weighed=weighed, unsure=doubtful)
+                return order._replace(most=len(weighed), weighed=weighed, unsure=doubtful)
             weighed.append((number, known.get(number, Weight())))
         return order._replace(weighed=weighed, unsure=doubtful)
 
@@ -213,16 +257,24 @@ class Orders:
         if self._resting:
             self.news()
         if self._dry and known is not None:
+            onward = self.onward(known)
             for stage in {one.lease.stage for one in finished}:
                 if stage in known.stages:
                     following = known.successors(stage)
-                    self._dry.difference_update(following.simple, following.checked)
+                    # Nothing waits where leases went straight on.
+                    straight = next((after for after in following.simple if after in onward), None)
+                    self._dry.difference_update(following.checked, [one for one in following.simple if one != straight])
 
     def _goes_on(self, stage: int, known: Layout | None) -> bool:
         """Whether leases of this stage go on to another one here, as a rule, instead of making room."""
-        return known is None or stage not in known.stages or any(
-            after in self._offer for after in known.successors(stage).simple
-        )  # fmt: skip
+        return known is None or stage not in known.stages or self._straight(stage, known) is not None
+
+    def _straight(self, stage: int, known: Layout) -> int | None:
+        """The stage to which leases of this one go on."""
+        for after in known.successors(stage).simple:
+            if after in self._offer and not known.resources_of(after):
+                return after
+        return None
 
     def _rests(self, stage: int, now: float) -> bool:
         rest = self._resting.get(stage)

@@ -1,8 +1,9 @@
 """Sync handlers: threads that take calls from one queue.
 
 Waking a thread costs more than most short handlers, so calls of a stage known to be quick travel in bundles, and one
-thread runs them. A bundle whose call turns out to be slow is broken up, and there are more threads. A call that outruns
-its timeout is given up: its thread gets no more work, another takes its place, and whatever it still says is too late.
+thread runs them. A bundle whose call turns out to be slow is broken up, and there are more threads. Calls that use
+resources do not wait behind the others: the next thread that is free takes them first. A call that outruns its timeout
+is given up: its thread gets no more work, another takes its place, and whatever it still says is too late.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class Threads:
         self._out_of_work = out_of_work
         self._hand = hand
         self._bundles: queue.SimpleQueue[deque[Call] | None] = queue.SimpleQueue()
+        #: Calls that go first. For each bundle of them there is an empty one in the queue, to wake a thread.
+        self._first: deque[Call] = deque()
         self._running: dict[int, tuple[Call, deque[Call]]] = {}
         self._staff = Staff("holdfast-handler", width, self._serve)
         self._lost = 0
@@ -66,6 +69,9 @@ class Threads:
     def submit(self, calls: Sequence[Call]) -> None:
         """Run these as soon as there is a thread."""
         for bundle in self._bundled(calls):
+            if bundle[0].goes_first:
+                self._first.extend(bundle)
+                bundle = deque()
             self._bundles.put(bundle)
         # What may be quick is over before another thread has begun. If it is not, `look` sees that something waits.
         one_of_each = {call.leases[0].stage: call for call in calls}.values()
@@ -78,7 +84,7 @@ class Threads:
 
     def withdraw(self) -> list[Call]:
         """Take back what has not started."""
-        calls: list[Call] = []
+        calls = _emptied(self._first)
         while True:
             try:
                 bundle = self._bundles.get_nowait()
@@ -100,6 +106,10 @@ class Threads:
             if slow:
                 for one in _emptied(bundle):
                     self._bundles.put(deque((one,)))
+                if call.goes_first and self._bundles.empty():
+                    # Others may have come in the same bundle.
+                    for _ in range(len(self._first)):
+                        self._bundles.put(deque())
             if not self._bundles.empty() and (slow or not self._may_be_quick(call)):
                 self._grow()
             if overdue:
@@ -120,10 +130,11 @@ class Threads:
         stage, usual = 0, BUNDLE_SECONDS
         for call in calls:
             first = call.leases[0]
-            if first.stage != stage:
+            new = first.stage != stage
+            if new:
                 stage, usual = first.stage, self._usual(call)
             cost = BUNDLE_SECONDS if first.alone else usual * len(call.leases)
-            if cost > room or not bundles:
+            if cost > room or not bundles or (new and call.goes_first != bundles[-1][0].goes_first):
                 bundles.append(deque())
                 room = BUNDLE_SECONDS
             bundles[-1].append(call)
@@ -184,8 +195,10 @@ class Threads:
                 return
             while True:
                 try:
-                    call = bundle.popleft()
+                    call = (self._first or bundle).popleft()
                 except IndexError:
+                    if bundle:
+                        continue  # another thread was quicker
                     break
                 self._running[me] = (call, bundle)
                 if not self._may_start(call):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import math
 import threading
 import time
 import urllib.error
@@ -13,8 +15,11 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Holdfast, Item, OutOfCredit, Pipeline, RateLimited, UsageError
+from holdfast.engine.claim import Lease
+from holdfast.model.stage import StageSpec
 from holdfast.testing import ManualClock
 from holdfast.worker.call import Call
+from holdfast.worker.hand import Hand
 from holdfast.worker.worker import Worker
 from tests.support.bench import Ran
 from tests.support.effort import effort
@@ -600,6 +605,83 @@ def test_a_payment_that_names_an_unknown_resource_in_a_stage_without_one_is_kept
     assert len(ran.events("unknown_resource", "page")) == 1
 
 
+# Stages with and without a resource share a worker --------------------------------------------------------------------
+
+
+def started_before_one_ran_out(starts: list[str], count: int) -> dict[str, int]:
+    """How many each stage had started when the first of them had started all of its items."""
+    seen = {"first": 0, "second": 0}
+    for name in starts:
+        seen[name] += 1
+        if seen[name] == count:
+            break
+    return seen
+
+
+@pytest.mark.req("P7")
+@pytest.mark.parametrize("kind", ["thread", "loop"])
+@pytest.mark.parametrize("limited", ["first", "second"])
+@pytest.mark.parametrize("after", [(), "first"])
+def test_a_stage_with_a_resource_and_one_without_start_alike(run: LimitedBench, kind: str, limited: str, after: Any):
+    """Whichever comes first, and whether one follows the other: neither waits until the other has run out of work."""
+    count = 120
+    starts: list[str] = []
+    pipeline = Pipeline("p", resources={"api": {}})
+
+    def work(name: str) -> Any:
+        async def on_the_loop(item: Item, ctx: Context) -> None:
+            starts.append(name)
+            await asyncio.sleep(0.01)
+
+        def in_a_thread(item: Item, ctx: Context) -> None:
+            starts.append(name)
+            time.sleep(0.01)
+
+        return on_the_loop if kind == "loop" else in_a_thread
+
+    for name in ("first", "second"):
+        pipeline.stage(
+            name=name, after=after if name == "second" else (), resource="api" if name == limited else ()
+        )(work(name))  # fmt: skip
+    ran = run(pipeline, keys(count), concurrency=8)
+    assert is_done(ran, count, "first") and is_done(ran, count, "second")
+    assert min(started_before_one_ran_out(starts, count).values()) > 0.2 * count
+
+
+@pytest.mark.req("P7")
+def test_slots_are_kept_in_use_while_a_stage_without_a_limit_has_work(run: LimitedBench):
+    """The second stage begins with the first items that reach it, not once the first stage is through with all of them."""
+    count, slots = 60, 4
+    starts: list[str] = []
+    pipeline = Pipeline("p", resources={"api": {"concurrency": slots}})
+
+    def work(name: str) -> Any:
+        def handler(item: Item, ctx: Context) -> None:
+            starts.append(name)
+            time.sleep(0.03)
+
+        return handler
+
+    pipeline.stage(name="first")(work("first"))
+    pipeline.stage(name="second", after="first", resource="api")(work("second"))
+    run(pipeline, keys(count), concurrency=8)
+    assert started_before_one_ran_out(starts, count)["second"] > slots
+
+
+@pytest.mark.req("P7")
+def test_more_limited_stages_than_places_all_get_their_turn(run: LimitedBench):
+    """With one place, nobody's share is a whole one."""
+    starts: list[str] = []
+    pipeline = Pipeline("p", resources={"api": {}})
+    for name, resource in (("first", "api"), ("second", "api"), ("third", ())):
+        pipeline.stage(name=name, resource=resource)(lambda item, ctx, name=name: starts.append(name))
+    run(pipeline, keys(60), concurrency=1)
+    early = starts[: len(starts) // 2]
+    assert {name: early.count(name) > 5 for name in ("first", "second", "third")} == dict.fromkeys(
+        ("first", "second", "third"), True
+    )
+
+
 # Work that was claimed and could not begin ----------------------------------------------------------------------------
 
 
@@ -626,3 +708,27 @@ def test_work_that_could_not_begin_in_time_is_claimed_again_and_leaves_no_event(
     assert [ran.result(key, "work") for key in keys(20)] == [1] * 20
     assert [ran.app.events(key=key) for key in keys(20)] == [[]] * 20
     assert {told["event"] for told in ran.app.history("page-0")} == {"added", "completed"}
+
+
+def test_fewer_are_claimed_at_once_while_what_was_claimed_begins_too_late():
+    hand = Hand(16)
+    spec = StageSpec("work", lambda item, ctx: None)
+
+    def call(granted: float, start_by: float) -> Call:
+        return Call("p", spec, [Lease(1, 1, 7, 1, 0, 0, "x", "{}", 0)], granted, 0.0, start_by)
+
+    def most() -> int:
+        return hand.share(7, per_call=1, places=16, held=0, start_within=0.05)
+
+    assert most() == 16
+    together = time.monotonic()
+    for _ in range(5):
+        hand.began(call(together, together + 0.05), late=True)
+    assert most() == 8, "once for all that were claimed together"
+    hand.began(call(time.monotonic(), math.inf), late=True)
+    assert most() == 4
+    hand.began(call(time.monotonic(), together), late=True)
+    assert most() == 4, "the commit was slow: fewer would not have been quicker"
+    for _ in range(300):
+        hand.began(call(time.monotonic(), math.inf), late=False)
+    assert most() == 16

@@ -7,6 +7,7 @@ not at all. What a stage that ran again sets in motion is a wave of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Any
@@ -30,15 +31,25 @@ def must_be_alone(finished: Sequence[Finished]) -> bool:
     return any(one.lease.rerun for one in finished)
 
 
-def complete(tx: Transaction, finished: Sequence[Finished], onward: Collection[int] = ()) -> list[Lease]:
+def complete(
+    tx: Transaction,
+    finished: Sequence[Finished],
+    onward: Collection[int] = (),
+    *,
+    until: float = math.inf,
+    left: list[Finished] | None = None,
+) -> list[Lease]:
     """Record attempts that ended for good: done, skipped or failed.
 
     `onward` are the stages this worker would go on with; the leases that moved on to one of them are returned.
-    Attempts whose lease was lost change nothing and leave an event.
+    Attempts whose lease was lost change nothing and leave an event. After `until`, on the monotonic clock, no more effects
+    are begun: attempts that still have some are added to `left`, and are for another transaction to complete.
     """
     moved: list[Lease] = []
     if any(not one.routine for one in finished):
-        finished, failed = run_effects(tx, finished)
+        finished, failed, no_time = run_effects(tx, finished, until if left is not None else math.inf)
+        if left is not None:
+            left += no_time
         fail(tx, [one for one in failed if one.state is State.RETRY_LATER])
         finished += [one for one in failed if one.state is not State.RETRY_LATER]
     by_stage: dict[int, list[Finished]] = {}

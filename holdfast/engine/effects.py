@@ -2,11 +2,17 @@
 
 Each attempt's effects run in a savepoint, after its lease was found standing and is held. If one raises, the attempt
 fails as if its handler had raised, and nothing of it remains; the others in the same transaction are not touched.
+
+How long they take is not known before, and others wait for the transaction: on SQLite whoever wants to write. So no more
+of them are begun after a time, and what is left goes into another transaction.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -21,14 +27,28 @@ from holdfast.model.states import State
 from holdfast.store import Transaction
 
 
-def run_effects(tx: Transaction, finished: Sequence[Finished]) -> tuple[list[Finished], list[Finished]]:
-    """Run what these attempts want written; return those that stand as they are, and what the others came to."""
+class Ran(NamedTuple):
+    """What became of attempts whose effects were to be run."""
+
+    stand: list[Finished]
+    #: What those came to of which an effect raised.
+    failed: list[Finished]
+    #: Those for which there was no time: nothing was done about them.
+    left: list[Finished]
+
+
+def run_effects(tx: Transaction, finished: Sequence[Finished], until: float = math.inf) -> Ran:
+    """Run what these attempts want written, in order; none but the first is begun after `until` on the monotonic clock."""
     wanting = [one for one in finished if one.effects or one.follow_ons]
     if not wanting:
-        return list(finished), []
+        return Ran(list(finished), [], [])
     stood: dict[int, int] = dict(tx.run("hold_leases", leases=sorted(one.lease.id for one in wanting)))
     failed: dict[int, Finished] = {}
-    for one in wanting:
+    left: list[Finished] = []
+    for place, one in enumerate(wanting):
+        if place and time.monotonic() >= until:
+            left = wanting[place:]
+            break
         if stood.get(one.lease.id) != one.lease.stage:
             continue  # a late worker's effects never run
         try:
@@ -39,7 +59,8 @@ def run_effects(tx: Transaction, finished: Sequence[Finished]) -> tuple[list[Fin
         except BaseException as error:
             failed[one.lease.id] = _as_if_raised(one, error)
     tx.end_user_code()
-    return [one for one in finished if one.lease.id not in failed], list(failed.values())
+    elsewhere = {*failed, *(one.lease.id for one in left)}
+    return Ran([one for one in finished if one.lease.id not in elsewhere], list(failed.values()), left)
 
 
 def _run(tx: Transaction, one: Finished) -> None:

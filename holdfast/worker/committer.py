@@ -49,6 +49,8 @@ _DONE, _RETRY_LATER = State.DONE, State.RETRY_LATER
 
 #: Attempts that go into one transaction at most.
 MOST_SETTLED = 2000
+#: Which part of a lease a transaction may spend on effects: others wait for it, heartbeats among them.
+SHARE_FOR_EFFECTS = 1 / 30
 COMPLAIN_SECONDS = 60.0
 #: With fewer in hand there is no crowd to spare, and nobody waits for a commit in the wrong thread.
 MANY = 100
@@ -93,6 +95,8 @@ class Committer:
         self._look_at = 0.0
         self._complained_at = -COMPLAIN_SECONDS
         self._news = True
+        #: Whether the next transaction only claims, for the last one took too long to.
+        self._claim_first = False
         #: Stages in which somebody has said that something waits.
         self._told: deque[int] = deque()
         self._claiming = True
@@ -149,7 +153,7 @@ class Committer:
         kind are handed back."""
         start, back = self._orders.set_aside(calls)
         if back:
-            self.hand_back(back, "it runs while its worker holds nothing else")
+            self.hand_back(back)
         return start
 
     def withdraw(self) -> list[Call]:
@@ -229,7 +233,9 @@ class Committer:
         # Taken before the errands are run: what an attempt has asked to be remembered goes out before its end does, also
         # if its handler did not wait for it.
         # Only the thread runs effects.
-        batch = self._inbox.take(MOST_SETTLED, routine=not by_thread)
+        claim_first = self._claim_first and self._claiming and not stopped
+        batch = [] if claim_first else self._inbox.take(MOST_SETTLED, routine=not by_thread)
+        self._claim_first = False
         self._hand.learn_from(batch)
         try:
             self._errands.run()
@@ -240,6 +246,8 @@ class Committer:
         if batch or orders:
             self.idle = False
             self._settle(batch, orders)
+            return 0.0
+        if claim_first:
             return 0.0
         if stopped:
             return None
@@ -335,8 +343,10 @@ class Committer:
                 raise
 
     def _cycle(self, tx: Transaction, finished: list[Finished], orders: Sequence[Order]) -> Cycle:
+        identity = self._pulse.identity
         goes_on = self._claiming and not self._orders.is_solitary
-        return self._cycles.run(tx, self._pulse.identity.id, finished, orders, goes_on=goes_on)
+        seconds = identity.lease_us / 1e6 * SHARE_FOR_EFFECTS
+        return self._cycles.run(tx, identity.id, finished, orders, goes_on=goes_on, seconds=seconds)
 
     def _commit(
         self, work: Callable[[Transaction], T], exclusive: bool = False, at_once: AtOnce[T] | None = None
@@ -356,6 +366,10 @@ class Committer:
 
     def _deliver(self, finished: list[Finished], cycle: Cycle) -> None:
         now = time.monotonic()
+        if cycle.left:
+            left = {one.lease.id for one in cycle.left}
+            finished = [one for one in finished if one.lease.id not in left]
+            self._inbox.put_back(cycle.left)
         self._hand.drop(finished)
         self._note(finished)
         known: dict[int, list[Lease]] = {}
@@ -367,6 +381,7 @@ class Committer:
         self._orders.dry.update(cycle.dry)
         if cycle.undecided:
             self._news = True
+        self._claim_first = bool(cycle.late)
         if finished:
             self._orders.ended(finished, self._known)
         for stage, blocked in cycle.blocked.items():

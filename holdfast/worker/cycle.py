@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,6 +34,10 @@ class Cycle(NamedTuple):
     blocked: dict[int, Blocked]
     #: Stages that were not claimed from, for what had decided it is no longer so.
     undecided: list[int]
+    #: Attempts that are not ended yet, because the transaction took too long already: they go into the next one.
+    left: list[Finished]
+    #: Stages that were not claimed from, because what is claimed by now would begin too late for its pace.
+    late: list[int]
 
 
 class Cycles:
@@ -44,10 +49,18 @@ class Cycles:
         self._hand = hand
 
     def run(
-        self, tx: Transaction, worker: int, finished: list[Finished], orders: Sequence[Order], *, goes_on: bool
+        self,
+        tx: Transaction,
+        worker: int,
+        finished: list[Finished],
+        orders: Sequence[Order],
+        *,
+        goes_on: bool,
+        seconds: float,
     ) -> Cycle:
-        """End these attempts and claim these orders; leases go on to the next stage if the worker does."""
-        cycle = Cycle(tx.now, time.monotonic(), [], {}, [], {}, [])
+        """End these attempts and claim these orders; leases go on to the next stage if the worker does. After so many seconds
+        no more effects are run."""
+        cycle = Cycle(tx.now, time.monotonic(), [], {}, [], {}, [], [], [])
         known = layout(tx)
         if known.resources:
             stages = {one.lease.stage for one in finished}
@@ -58,23 +71,34 @@ class Cycles:
             for state in (State.RETRY_LATER, State.PENDING)
         )
         if ended:
-            cycle.moved.extend(complete(tx, ended, self._orders.onward(known) if goes_on else ()))
+            onward = self._orders.onward(known) if goes_on else ()
+            cycle.moved.extend(complete(tx, ended, onward, until=cycle.began + seconds, left=cycle.left))
         if again:
             fail(tx, again)
         for reason in {one.error for one in back}:
             release(tx, [one.lease for one in back if one.error == reason], reason)
         taken = 0
+        # What is left has not made the room that was expected of it.
+        kept = Counter([one.lease.stage for one in cycle.left])
         still = self._orders.standing_still(known) if orders else ()
         for order in orders:
             pipeline = known.stages[order.stage].pipeline_name
             held_back = pipeline in still or order.stage in known.paused
+            room = min(order.most - kept[order.stage], order.room - taken - (0 if order.weight else len(cycle.left)))
             if held_back or (order.weight is None and known.resources_of(order.stage)):
                 cycle.undecided.append(order.stage)
-            elif order.room > taken:
-                taken += self._claim(tx, worker, order, min(order.most, order.room - taken), cycle)
+            elif self._is_late(known, order, cycle.began):
+                cycle.late.append(order.stage)
+            elif room > 0:
+                taken += self._claim(tx, worker, order, room, cycle)
         # What resources have said is written down, also if they let nothing in.
         tx.is_for_nothing = not finished and not taken and not any(order.weight for order in orders)
         return cycle
+
+    def _is_late(self, known: Layout, order: Order, began: float) -> bool:
+        """Whether this transaction has taken so long that what it claims would begin too late."""
+        within = known.hand_over_seconds(order.stage) if order.weight is not None else None
+        return within is not None and time.monotonic() - began > within / 2
 
     def at_once(
         self, known: Layout | None, worker: int, finished: Sequence[Finished], orders: Sequence[Order]
@@ -89,7 +113,7 @@ class Cycles:
         began = time.monotonic()
 
         def cycle(leases: list[Lease], now: int) -> Cycle:
-            return Cycle(now, began, [], {stage: leases}, [stage] if len(leases) < most else [], {}, [])
+            return Cycle(now, began, [], {stage: leases}, [stage] if len(leases) < most else [], {}, [], [], [])
 
         return claim_at_once(known, worker, stage, most, self._hand.__contains__, self._store.read, cycle)
 

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,15 @@ from holdfast.engine.finish import Effect, Finished
 from holdfast.errors import LeaseLost, StoreBroken, StoreConflict, StoreUnavailable
 from tests.support.bench import QUICK, Bench
 from tests.support.harness import App
+from tests.support.kinds import keys
 from tests.support.ledger import Ledger
+from tests.support.limited_bench import LimitedBench
 from tests.support.money import charged
 from tests.support.own_tables import OwnTables
 from tests.support.processes import wait_for
 from tests.support.several import Several
 from tests.support.steps import Trouble, write
-from tests.support.together import at_once
+from tests.support.together import at_once, listening
 
 
 @pytest.fixture
@@ -373,6 +376,100 @@ def test_rows_are_written_once_though_the_transaction_ran_twice(app: App, own: O
     assert trouble.fired
     assert own.keys() == ["page-1"]
     assert app.states("page-1") == {"a": "done"}
+
+
+# How long a transaction with effects may take -------------------------------------------------------------------------
+
+
+@pytest.mark.req("V2", "V8")
+@pytest.mark.parametrize("kind", Trouble.KINDS)
+def test_effects_for_which_there_is_no_time_are_left_whole_for_the_next_transaction(app: App, own: OwnTables, kind: str):
+    """Also if the transaction ran twice: what it left is what the one that took place has left."""
+    app.pipeline({"a": [], "b": ["a"]})
+    app.add(["one", "two", "three", "plain"])
+    leases = {lease.key: lease for lease in app.claim(stage="a", most=4)}
+    finished = [with_effect(app, leases[key], own.save) for key in ("one", "two", "three")]
+    finished.insert(1, app.finished(leases["plain"], 1))
+    trouble = Trouble(kind, 3)
+
+    def in_time(tx: Any) -> list[Finished]:
+        left: list[Finished] = []
+        complete(tx, finished, until=0.0, left=left)
+        return left
+
+    left = write(app.store, in_time, trouble=trouble)
+    assert trouble.fired
+    assert [one.lease.key for one in left] == ["two", "three"]
+    assert own.keys() == ["one"], "the first is always begun, or nothing would ever get done"
+    assert [app.states(key)["a"] for key in leases] == ["done", "in_progress", "in_progress", "done"]
+    assert app.counts() == app.recount()
+    app.store.write(lambda tx: complete(tx, left))
+    assert own.keys() == ["one", "three", "two"]
+    assert [app.states(key) for key in leases] == [{"a": "done", "b": "pending"}] * 4
+    assert app.counts() == app.recount()
+
+
+@pytest.mark.req("V7", "V8")
+def test_attempts_that_end_together_do_not_make_one_transaction_of_all_their_effects(run: Bench, own: OwnTables):
+    """A transaction begins no more effects after a thirtieth of the lease: here a tenth of a second, so three of them at most.
+    All others who write to a SQLite file wait for it, heartbeats among them."""
+    count = 20
+    together = threading.Barrier(count)
+    written: list[str] = []
+    transactions = [0]
+
+    def save(connection: Connection, key: str) -> None:
+        own.save(connection, key)
+        written.append(key)
+        time.sleep(0.05)
+
+    def work(item: Item, ctx: Context) -> None:
+        ctx.effect(save, item.key)
+        together.wait(20)
+
+    def listener(point: str) -> None:
+        if point == "effect.after":
+            transactions[-1] += 1
+        elif point == "commit.after":
+            transactions.append(0)
+
+    with listening(listener):
+        ran = run(one_stage(work), keys(count), concurrency=count, lease_seconds=3.0)
+    assert ran.states("work") == {"done": count}
+    assert sorted(written) == own.keys() == sorted(keys(count))
+    assert 1 <= max(transactions) <= 3
+
+
+@pytest.mark.req("V11")
+def test_what_has_a_pace_is_not_claimed_by_a_transaction_that_takes_too_long_for_it(url: str, own: OwnTables):
+    """It would come too late to begin, and its place in the pace would be lost: it is claimed by the next one."""
+    starts: list[str] = []
+    claimed_after_effects: set[int] = set()
+    had_effects = False
+
+    def save(connection: Connection, key: str) -> None:
+        own.save(connection, key)
+        time.sleep(0.06)  # over the 50 ms within which a call must begin
+
+    def listener(point: str) -> None:
+        nonlocal had_effects
+        if point == "effect.after":
+            had_effects = True
+        elif point == "commit.before":
+            had_effects = False
+        elif point == "store.claim" and had_effects:
+            claimed_after_effects.add(points.about()[1]["stage"])
+
+    pipeline = Pipeline("p", resources={"api": {"rate": "50/s", "burst": 1}})
+    pipeline.stage(name="write")(lambda item, ctx: ctx.effect(save, item.key))
+    pipeline.stage(name="call", resource="api")(lambda item, ctx: starts.append(item.key))
+    with closing(LimitedBench(url)) as run, listening(listener):
+        with run.serving(pipeline, keys(12), concurrency=4) as (worker, ran):
+            wait_for(lambda: ran.states("write") == ran.states("call") == {"done": 12})
+            [call] = [number for number, (_, spec) in worker._offer.items() if spec.name == "call"]
+        assert ran.events("handed_back") == []
+    assert sorted(starts) == sorted(keys(12))
+    assert call not in claimed_after_effects
 
 
 # What an effect may not do --------------------------------------------------------------------------------------------

@@ -319,8 +319,9 @@ class Holdfast:
 
     def cannot_write(self) -> str | None:
         """Why nothing can be saved now, a full disk say, as far as one who only looks can tell."""
-        with self._lock:
-            return self.store.cannot_write()
+        self._require_tables()
+        with self._asking:
+            return self._reader.cannot_write()
 
     def show(self, key: str, pipeline: str | None = None) -> dict[str, Any]:
         return self._read(lambda tx: reads.show(tx, key, pipeline))

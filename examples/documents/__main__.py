@@ -63,7 +63,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _status(arguments: argparse.Namespace) -> None:
     with Documents(Settings.read()).open(create=False) as app:
-        costs = {row["item"]: row["amount"] / 1e6 for row in app.costs(["item"])}
+        costs = {row["item"]: row["costs"] / 1e6 for row in app.costs(["item"])}
         for key in keys(app):
             one = where_is(app, key)
             times = "  ".join(f"{stage} {took:.1f} s" for stage, took in one.took.items())

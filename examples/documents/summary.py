@@ -61,7 +61,7 @@ def summarise(app: Holdfast, url: str, ledger: Path) -> Summary:
         violations=len(violations(url)),
         paid=paid(calls),
         spent=sum((Decimal(call["charged"]) for call in calls), Decimal(0)),
-        recorded=Decimal(sum(row["amount"] for row in app.costs(["pipeline"]))) / 1_000_000,
+        recorded=Decimal(sum(row["costs"] for row in app.costs(["pipeline"]))) / 1_000_000,
         in_doubt=Counter(event["item"] for event in doubts),
         refused=Counter(call["status"] for call in calls if call["status"] != 200),
         wrong=app.check(),

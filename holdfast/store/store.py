@@ -176,7 +176,7 @@ class Store:
         return self._view(lambda driver, _: driver.facts())
 
     def cannot_write(self) -> str | None:
-        return self.connect().cannot_write()
+        return self._view(lambda driver, _: driver.cannot_write())
 
     def integrity(self) -> str:
         return self._view(lambda driver, _: driver.integrity())

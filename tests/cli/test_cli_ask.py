@@ -36,7 +36,7 @@ def done(cli: Any, books: str) -> Any:
 
 ASKING = [
     ["status"], ["items"], ["show", "x"], ["why", "x"], ["events"], ["costs"], ["db", "check"], ["doctor"],
-    ["retry", "--all"], ["cancel", "--all"], ["resolve", "x", "--memo", "y", "--call-again"],
+    ["retry", "--all"], ["cancel", "--all"], ["resolve", "x", "--memo", "y", "--not-charged"],
     ["prune", "--items-older-than", "0"],
 ]  # fmt: skip
 

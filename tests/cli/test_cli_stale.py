@@ -62,7 +62,7 @@ class Press:
         return self.cli.json(command, self.file, *args)
 
     def spent(self) -> str:
-        amount: str = self.cli.json("costs")["total"]["amount"]
+        amount: str = self.cli.json("costs")["total"]["costs"]
         return amount
 
 

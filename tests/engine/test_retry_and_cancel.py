@@ -121,14 +121,14 @@ def test_both_can_be_narrowed_to_a_stage(app):
 def test_an_unknown_stage_is_refused_and_the_known_ones_are_named(app):
     app.pipeline({"a": [], "b": []})
     for act in (app.retry, app.cancel):
-        with pytest.raises(UsageError, match="no stage matches p/c; there are: p/a, p/b"):
+        with pytest.raises(UsageError, match="there is no stage 'c' in pipeline 'p'; there are: a, b"):
             act(stage="c")
 
 
 def test_an_unknown_pipeline_is_refused(app):
     app.pipeline({"a": []})
     app.name = "q"
-    with pytest.raises(UsageError, match="no stage matches q; there are: p/a"):
+    with pytest.raises(UsageError, match="there is no pipeline 'q' in this store; there are: p"):
         app.retry()
 
 

@@ -94,7 +94,7 @@ class Crowd:
             "events (at, event, pipeline, item, stage, amount, resource, data)",
             f"{self.app.clock.now()} + x, e.event, {self.pipeline}, x, {self.a}, e.amount, 'gemini', '{{\"attempt\":1}}'",
             f"{numbers} CROSS JOIN (SELECT 1 AS n, 'attempt_failed' AS event, CAST(NULL AS BIGINT) AS amount "
-            "UNION ALL SELECT 2, 'retried', NULL UNION ALL SELECT 3, 'cost', 1000) AS e "
+            "UNION ALL SELECT 2, 'retried', NULL UNION ALL SELECT 3, 'in_doubt', 1000) AS e "
             "WHERE e.n < 3 OR x % 20 = 0 ORDER BY x, e.n",
         )
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli import options
-from holdfast.cli.output import counted, print_json
+from holdfast.cli.output import counted, print_counts
 from holdfast.errors import UsageError
 from holdfast.model.states import State
 
@@ -74,11 +74,5 @@ def _act(
                 click.echo(f"{'would be ' if dry_run else ''}forgotten: {counted(forgotten)}")
         act = app.retry if verb == "retry" else app.cancel
         counts = act(by=options.user(), reason=reason, dry_run=dry_run, **which)
-    total = sum(counts.values())
-    if as_json:
-        print_json({"dry_run": dry_run, "total": total, "counts": counts})
-    elif not total:
-        click.echo("Nothing matches.")
-    else:
-        done = {"retry": "sent back", "cancel": "cancelled"}[verb]
-        click.echo(f"{'would be ' if dry_run else ''}{done}: {total:,} ({counted(counts)})")
+    done = {"retry": "sent back", "cancel": "cancelled"}[verb]
+    print_counts(done, counts, dry_run=dry_run, as_json=as_json)

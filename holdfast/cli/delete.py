@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast.cli import options
-from holdfast.cli.output import counted, print_json
+from holdfast.cli.output import counted, print_counts
 from holdfast.errors import UsageError
 from holdfast.model.states import State
 
@@ -47,10 +47,4 @@ def delete(
             if found:
                 click.confirm(f"Remove {counted(found)}? It cannot be undone", abort=True, err=True)
         counts = app.delete(by=options.user(), reason=reason, dry_run=dry_run, **given)
-    total = sum(counts.values())
-    if as_json:
-        print_json({"dry_run": dry_run, "total": total, "counts": counts})
-    elif not total:
-        click.echo("Nothing matches.")
-    else:
-        click.echo(f"{'would be ' if dry_run else ''}deleted: {total:,} ({counted(counts)})")
+    print_counts("deleted", counts, dry_run=dry_run, as_json=as_json)

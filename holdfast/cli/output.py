@@ -167,3 +167,14 @@ def _fitted(
 def counted(counts: Mapping[str, int], names: Sequence[str] | None = None) -> str:
     """`3 failed, 1 exhausted`; what is zero is left out."""
     return ", ".join(f"{counts[name]:,} {name}" for name in names or sorted(counts) if counts.get(name))
+
+
+def print_counts(done: str, counts: Mapping[str, int], *, dry_run: bool, as_json: bool) -> None:
+    """How many were acted on, or would be: the answer of every act on many items at once."""
+    total = sum(counts.values())
+    if as_json:
+        print_json({"dry_run": dry_run, "total": total, "counts": counts})
+    elif not total:
+        click.echo("Nothing matches.")
+    else:
+        click.echo(f"{'would be ' if dry_run else ''}{done}: {total:,} ({counted(counts)})")

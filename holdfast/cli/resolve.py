@@ -8,7 +8,7 @@ import click
 
 from holdfast.app import UNKNOWN
 from holdfast.cli import options
-from holdfast.cli.output import counted, print_json, printable
+from holdfast.cli.output import print_counts, print_json, printable
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.pattern import exactly
@@ -52,7 +52,7 @@ def resolve(
             raise UsageError("resolve would settle everything that is in doubt: give a filter, or --all if that is meant")
         with options.open_to_ask(store) as app:
             counts = app.resolve_many(charged=amount or "0", memo=memo, dry_run=dry_run, **who, **which)
-        _print_counts("settled", counts, dry_run, as_json)
+        print_counts("settled", counts, dry_run=dry_run, as_json=as_json)
         return
     if memo is None or stage or pattern or older_than or dry_run:
         raise UsageError("a KEY goes with --memo NAME, and with none of the filters")
@@ -101,17 +101,7 @@ def forget(
         counts = app.forget(
             memo=memo, undo=undo, dry_run=dry_run, by=options.user(), reason=reason, key=keys or None, **which
         )  # fmt: skip
-    _print_counts("restored" if undo else "forgotten", counts, dry_run, as_json)
-
-
-def _print_counts(done: str, counts: dict[str, int], dry_run: bool, as_json: bool) -> None:
-    total = sum(counts.values())
-    if as_json:
-        print_json({"dry_run": dry_run, "total": total, "counts": counts})
-    elif not total:
-        click.echo("Nothing matches.")
-    else:
-        click.echo(f"{'would be ' if dry_run else ''}{done}: {total:,} ({counted(counts)})")
+    print_counts("restored" if undo else "forgotten", counts, dry_run=dry_run, as_json=as_json)
 
 
 def _read(value: str) -> Any:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 from holdfast.app import Holdfast
 from holdfast.cli.output import Facts, length, printable
 from holdfast.errors import HoldfastError
+from holdfast.model.money import spoken
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -24,6 +25,8 @@ log = logging.getLogger("holdfast.cli")
 
 #: On a terminal bars are drawn this often.
 DRAW_SECONDS = 0.25
+#: How often it is asked what was spent.
+MONEY_SECONDS = 1.0
 #: A line that would say the same as the one before it is left out this long.
 SAME_LINE_SECONDS = 60.0
 
@@ -36,6 +39,7 @@ _WORDS = {
     "cancelled": "cancelled",
     "in_progress": "running",
     "retry_later": "to be retried",
+    "on_hold": "on hold",
     "pending": "waiting",
 }
 
@@ -50,6 +54,8 @@ class Stage:
         self.held = printable(stage["held"]["text"]) if stage.get("held") else ""
         #: How much longer it takes at the pace of this run, if that can be told yet.
         self.left_seconds: float | None = None
+        #: What this run has spent, in millionths.
+        self.spent = 0
         self.counts = {"done": 0}
         for state, word in _WORDS.items():
             if state in stage["states"]:
@@ -62,7 +68,12 @@ class Stage:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{n:,} {word}" for word, n in self.counts.items())
-        return f"{self.label}: {counts}{self.eta and f', {self.eta}'}{f' ({self.held})' if self.held else ''}"
+        more = "".join(f", {part}" for part in (self.eta, self.money) if part)
+        return f"{self.label}: {counts}{more}{f' ({self.held})' if self.held else ''}"
+
+    @property
+    def money(self) -> str:
+        return f"{spoken(self.spent)} spent" if self.spent else ""
 
     @property
     def eta(self) -> str:
@@ -78,16 +89,25 @@ def read_stages(pipelines: Sequence[Facts]) -> list[Stage]:
 
 
 class Pace:
-    """How fast stages have gone in this run, from the first counts that were read on."""
+    """How fast stages have gone in this run, and what they have spent, from the first counts that were read on."""
 
     def __init__(self) -> None:
         self._first: dict[str, tuple[float, int]] = {}
+        self._spent_before: dict[str, int] | None = None
+        self._spent: dict[str, int] = {}
+
+    def note_money(self, spent: dict[str, int]) -> None:
+        """What stages have spent by now."""
+        if self._spent_before is None:
+            self._spent_before = spent
+        self._spent = {label: n - self._spent_before.get(label, 0) for label, n in spent.items()}
 
     def foretell(self, stages: Sequence[Stage], now: float) -> None:
         for stage in stages:
             since, over = self._first.setdefault(stage.label, (now, stage.over))
             if now > since and over < stage.over < stage.total:
                 stage.left_seconds = (stage.total - stage.over) * (now - since) / (stage.over - over)
+            stage.spent = self._spent.get(stage.label, 0)
 
 
 class View(Protocol):
@@ -149,7 +169,8 @@ class Bars:
                 failed=" ".join([*([f"{failed:,} failed"] if failed else []), *([stage.held] if stage.held else [])]),
             )  # fmt: skip
             speed = self._progress.tasks[task].speed
-            self._progress.update(task, rate=" ".join([*([] if speed is None else [f"{speed:,.1f}/s"]), stage.eta]).strip())
+            parts = ("" if speed is None else f"{speed:,.1f}/s", stage.eta, stage.money)
+            self._progress.update(task, rate=" ".join(part for part in parts if part))
         self._progress.refresh()
 
     def close(self) -> None:
@@ -202,11 +223,15 @@ class Watched:
     def _read(self) -> None:
         app: Holdfast | None = None
         pace = Pace()
+        money_at = 0.0
         while not self._stopped.wait(self.tick_seconds if self._newest else 0.0):
             try:
                 app = app or Holdfast(self._url, create=False)
                 status = [one for one in app.status() if one["name"] in self._pipelines]
                 stages = read_stages(status)
+                if time.monotonic() >= money_at:
+                    money_at = time.monotonic() + MONEY_SECONDS
+                    pace.note_money({f"{one['pipeline']}/{one['stage']}": one["spent"] for one in app.costs()})
                 pace.foretell(stages, time.monotonic())
                 self._newest = stages
             except HoldfastError as error:

@@ -226,3 +226,14 @@ def test_progress_foretells_how_long_a_stage_takes_at_the_pace_of_this_run() -> 
         pace.foretell([one], now)
         seen.append(str(one).partition("waiting")[2])
     assert seen == ["", "", ", about 1 m 40 s left", ""]
+
+
+def test_progress_tells_what_this_run_has_spent_and_what_is_on_hold() -> None:
+    pace = Pace()
+    pace.note_money({"books/extract": 400_000})
+    stage = Stage("books", {"name": "extract", "states": {"done": 2, "on_hold": 3}}, 5)
+    pace.foretell([stage], 1.0)
+    assert str(stage) == "books/extract: 2 done, 3 on hold"
+    pace.note_money({"books/extract": 1_200_000, "books/chunk": 5})
+    pace.foretell([stage], 2.0)
+    assert str(stage) == "books/extract: 2 done, 3 on hold, 0.80 spent"

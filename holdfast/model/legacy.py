@@ -85,7 +85,8 @@ class Entry(NamedTuple):
 
 
 _PENDING = Entry(State.PENDING)
-_STATES = {str(state): state for state in State}
+#: Work on hold is a matter of this store: nobody would know what releases it.
+_STATES = {str(state): state for state in State if state is not State.ON_HOLD}
 _WITHOUT_ERROR = frozenset({State.DONE, State.PENDING, State.IN_PROGRESS})
 
 

@@ -17,7 +17,7 @@ import openai
 import requests
 
 #: Long enough for a busy machine to answer, short enough to wait for.
-SECONDS = 0.5
+SECONDS = 2.0
 _ASK: Any = [{"role": "user", "content": "well?"}]
 
 

@@ -1,6 +1,6 @@
 """Forget: a person rejects recorded answers of paid calls, so that the next attempt calls again; or takes that back.
 
-An answer that was rejected stays paid for, and readable in the ledger, until its stage has passed.
+An answer that was rejected stays paid for, and readable in the ledger, until its item is pruned.
 """
 
 from __future__ import annotations

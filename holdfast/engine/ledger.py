@@ -42,7 +42,7 @@ class NewCall(NamedTuple):
 
 
 def enter(tx: Transaction, new: Sequence[NewCall]) -> dict[Place, int]:
-    """Write calls into the ledger; return their numbers by place. Whoever pays for a resource holds it."""
+    """Write calls into the ledger; return their numbers by place. The caller holds the resources that it pays for."""
     known = layout(tx)
     calls = []
     for one in new:
@@ -106,7 +106,7 @@ def doubt(tx: Transaction, ended: Sequence[tuple[int, int, int]], reason: str) -
 def charged(call: PaidCall, amount: int, facts: CallFacts = NO_FACTS) -> PaidCall:
     """The call was made and cost this."""
     return call._replace(
-        state=str(Paid.DONE), amount=amount, reason=None, **({} if facts is NO_FACTS else _columns(facts))
+        state=str(Paid.DONE), amount=amount, reason=None, **({} if facts == NO_FACTS else _columns(facts))
     )  # fmt: skip
 
 

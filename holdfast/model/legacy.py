@@ -86,7 +86,7 @@ class Entry(NamedTuple):
 
 _PENDING = Entry(State.PENDING)
 #: Work on hold is a matter of this store: nobody would know what releases it.
-_STATES = {str(state): state for state in State if state is not State.ON_HOLD}
+_STATES: dict[str, State] = {str(state): state for state in State if state is not State.ON_HOLD}
 _WITHOUT_ERROR = frozenset({State.DONE, State.PENDING, State.IN_PROGRESS})
 
 

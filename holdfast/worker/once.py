@@ -1,6 +1,6 @@
 """A named sub-step inside a stage: called once, recorded before its result is used, and never again.
 
-What happens is told once, as a sequence of things to wait for; sync and async handlers differ only in how they wait.
+What happens is written once, as a sequence of things to wait for; sync and async handlers differ only in how they wait.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class SubStep:
             self._check_cap()
             yield self._intend(key, doubt, was_free)
             doubt = None
-        value = yield from self._call(key, rejections)
+        value = yield from self._call(key)
         return (yield from self._save(value, key, rejections, doubt))
 
     # The parts ----------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class SubStep:
             return f"called again by version {self.spec.version}"
         return "called again" if self.on_doubt == "retry" else "the provider knew nothing, called again"
 
-    def _call(self, key: str, rejections: int) -> _Steps:
+    def _call(self, key: str) -> _Steps:
         before = sys.exception()
         try:
             value = yield _Run(self.function, self.args)
@@ -273,7 +273,7 @@ class SubStep:
             reason = storable(f"{type(error).__name__}: {error}")
         yield self._remember("rejected", key, value=text, reason=reason)
         times = rejections + 1
-        # Also beyond: whoever retries the item allows for as many again.
+        # Also beyond: a person who retries the item allows for as many again.
         if times % self.rejections == 0:
             raise RejectedTooOften(f"{self._where}: its answer was rejected {times} times, the last time because: {reason}")
         raise Rejected(f"{self._where}: the answer was rejected: {reason}; the next attempt calls again")

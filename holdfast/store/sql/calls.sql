@@ -84,9 +84,3 @@ WHERE e.event = 'cost' ORDER BY e.at LIMIT :most {skip_locked};
 
 -- name: forget_events
 DELETE FROM holdfast_events WHERE id {in events};
-
--- name: empty_money
-DELETE FROM holdfast_money;
-
--- name: empty_spent
-DELETE FROM holdfast_spent;

@@ -128,9 +128,6 @@ UPDATE holdfast_pipelines SET paused = :paused, reason = :reason, retry_after = 
 -- name: set_stage_pause
 UPDATE holdfast_stages SET paused = :paused, reason = :reason, retry_after = :retry_after, paused_at = :now WHERE id = :stage;
 
--- name: lock_pipelines
-SELECT id, name, paused, retry_after FROM holdfast_pipelines ORDER BY id {for_update};
-
 -- name: pauses_to_end
 -- Pipelines and stages (those of a pipeline have none) whose pause has a time that has come.
 SELECT id, CAST(NULL AS BIGINT) FROM holdfast_pipelines WHERE paused = 1 AND retry_after IS NOT NULL AND retry_after <= :now

@@ -23,6 +23,7 @@ from holdfast.engine import pause as pausing
 from holdfast.engine import tune as tuning
 from holdfast.engine.add import Added, Looked, Merge, NewItem, overwrite
 from holdfast.engine.choose import Counts, Which, Who
+from holdfast.engine.hold import Outdated, outdated_workers
 from holdfast.engine.ledger import take_up_old_payments
 from holdfast.engine.register import Registered, is_registered, layout, register
 from holdfast.engine.tune import Declared, declare, defined_resources, is_declared
@@ -389,6 +390,15 @@ class Holdfast:
             if not store.read(self._is_known):
                 self.register()
             return stale.plan(store, pipeline, stage=stage, key=key)
+
+    def outdated_workers(self, pipeline: str) -> dict[str, list[Outdated]]:
+        """By stage: the living workers that have another version of its code than the registered one."""
+
+        def work(tx: Transaction) -> dict[str, list[Outdated]]:
+            found = {row.name: outdated_workers(tx, row.id) for row in layout(tx).of_pipeline(pipeline)}
+            return {name: workers for name, workers in found.items() if workers}
+
+        return self._read(work)
 
     # A person's acts ----------------------------------------------------------------------------------------------
 

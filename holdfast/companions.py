@@ -75,7 +75,7 @@ def discover_now(
     store = app.store.another()
     writer = app.store.another()
     pulse = Pulse(
-        store, _identity, [], lambda: {"done": {}}, wants_news=lambda: False, on_news=lambda stages: None, on_lost=lambda: None,
+        store, _identity, {}, lambda: {"done": {}}, wants_news=lambda: False, on_news=lambda stages: None, on_lost=lambda: None,
         on_broken=lambda error: None,
     )  # fmt: skip
     pulse.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
@@ -11,7 +11,8 @@ from holdfast.cli import options
 from holdfast.cli.amounts import about, priced
 from holdfast.cli.choose import some_pipelines
 from holdfast.cli.loader import load
-from holdfast.cli.output import Facts, counted, length, print_json, print_table
+from holdfast.cli.output import Facts, counted, length, print_json, print_table, printable
+from holdfast.engine.hold import Outdated, spoken_of
 from holdfast.engine.stale import StageForecast
 from holdfast.model.money import spoken
 
@@ -35,21 +36,30 @@ def plan(
     names = some_pipelines(file, loaded.specs, pipeline, stage)
     with options.existing(loaded.open(create=False)) as app:
         forecasts = {name: app.plan(name, stage=stage, key=key) for name in names}
+        outdated = {name: app.outdated_workers(name) for name in names}
     total = _add_up([one for found in forecasts.values() for one in found])
     if as_json:
-        told = [{"name": name, "stages": [_facts(one) for one in found]} for name, found in forecasts.items()]
+        told = [
+            {"name": name, "stages": [{**_facts(one), **_workers(outdated[name], one.stage)} for one in found]}
+            for name, found in forecasts.items()
+        ]
         print_json({"pipelines": told, "total": priced(total, *_MONEY)})
     elif not any(forecasts.values()):
         click.echo("Nothing is stale.")
     else:
         for name, found in forecasts.items():
             _print_pipeline(name, found)
+            print_outdated(outdated[name], {one.stage for one in found})
         _print_total(total)
 
 
 def _facts(one: StageForecast) -> Facts:
     """A forecast as JSON has it; amounts are money in millionths still."""
     return {"stage": one.stage, "why": dict(one.why), **priced(_add_up([one]), *_MONEY)}
+
+
+def _workers(outdated: Mapping[str, Sequence[Outdated]], stage: str) -> Facts:
+    return {"outdated_workers": [one._asdict() for one in outdated.get(stage, ())]}
 
 
 def _add_up(found: Sequence[StageForecast]) -> Facts:
@@ -84,3 +94,10 @@ def _print_total(total: Facts) -> None:
         f"total: {total['sure']:,} to run{perhaps}; cost {about(total['cost'], total['spread'])}{more}; "
         f"handler time {length(total['handler_seconds'])}"
     )
+
+
+def print_outdated(outdated: Mapping[str, Sequence[Outdated]], stages: Iterable[str]) -> None:
+    """Name the living workers that would do work of these stages with another version of the code."""
+    for stage in sorted(outdated.keys() & set(stages)):
+        waits = "work that is sent back waits for one with the new version"
+        click.echo(f"{stage}: {printable(spoken_of(outdated[stage]))}; {waits}")

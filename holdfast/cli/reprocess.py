@@ -8,6 +8,8 @@ from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline, some_pipelines
 from holdfast.cli.loader import load
 from holdfast.cli.output import counted, print_json
+from holdfast.cli.plan import print_outdated
+from holdfast.engine.hold import Outdated
 from holdfast.errors import UsageError
 
 
@@ -42,6 +44,7 @@ def reprocess(
         # One limit for several would depend on which of them comes first.
         one_pipeline(file, found.specs, pipeline)
     counts: dict[str, int] = {}
+    outdated: dict[str, list[Outdated]] = {}
     with options.existing(found.open(create=False)) as app:
         for name in names:
             done = app.reprocess(
@@ -49,11 +52,14 @@ def reprocess(
                 by=options.user(), reason=reason,
             )  # fmt: skip
             counts |= {f"{name}/{one}": n for one, n in done.items()}
+            outdated |= {f"{name}/{one}": workers for one, workers in app.outdated_workers(name).items() if one in done}
     total = sum(counts.values())
     if as_json:
-        print_json({"dry_run": dry_run, "total": total, "counts": counts})
+        told = {stage: [one._asdict() for one in workers] for stage, workers in outdated.items()}
+        print_json({"dry_run": dry_run, "total": total, "counts": counts, "outdated_workers": told})
     elif total:
         click.echo(f"{'would be ' if dry_run else ''}sent back: {total:,} ({counted(counts)})")
+        print_outdated(outdated, counts)
     else:
         nothing = "Nothing matches" if everything else "Nothing is stale"
         click.echo(f"{nothing}." if budget is None else f"{nothing}, or the first item does not fit the budget.")

@@ -171,7 +171,9 @@ def _let_run(state: State, take: str) -> _Act:
         count: Counter[str] = Counter()
         for stage, same in _by_stage(rows):
             taken = tx.run(take, stage=stage, items=[row[0] for row in same])
-            tx.run_rows("enter_waiting", [(item, stage, 0, alone, rerun) for item, _, alone, rerun in taken])
+            # Whatever it was held for, from here on it may be done by any worker.
+            most = Rerun.ASKED if state is State.ON_HOLD else Rerun.WAVE
+            tx.run_rows("enter_waiting", [(item, stage, 0, alone, min(rerun, most)) for item, _, alone, rerun in taken])
             tx.count(stage, state, -len(taken))
             tx.count(stage, State.PENDING, len(taken))
             for item, *_ in taken:

@@ -110,10 +110,25 @@ class Memo(NamedTuple):
     estimate: int | None = None
 
 
-def look_for_work(tx: Transaction, stages: Sequence[int]) -> tuple[int, list[int]]:
+class Look(NamedTuple):
+    """Where there is something to claim."""
+
+    generation: int
+    waiting: set[int]
+    #: Stages in which work is on hold for those who have today's version.
+    held: set[int]
+
+
+def look_for_work(tx: Transaction, stages: Sequence[int]) -> Look:
     """The generation, and those of the stages in which something can be claimed. One statement."""
     [(_, generation), *found] = tx.run("look_for_work", stages=list(stages))
-    return generation, [stage for stage, _ in found]
+    return Look(generation, {stage for stage, held in found if not held}, {stage for stage, held in found if held})
+
+
+def peek(tx: Transaction, stage: int, most: int, *, held: bool) -> list[Row]:
+    """What a claim would take now: number, key, data and attempts; with `held`, also what is on hold for a version."""
+    rows = tx.run("peek_waiting", stage=stage, most=most)
+    return [*rows, *tx.run("peek_held", stage=stage, most=most - len(rows))] if held else rows
 
 
 def claim(tx: Transaction, worker: int, stage: int, most: int) -> list[Lease]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from holdfast.engine import admit
 from holdfast.engine.events import events as events
 from holdfast.engine.finish import bucket_middle_us
+from holdfast.engine.hold import outdated_workers, spoken_of
 from holdfast.engine.meet import open_children
 from holdfast.engine.pages import items as items
 from holdfast.engine.register import layout
@@ -30,12 +31,13 @@ LOOKED_AT = 500
 MOST_ERRORS = 5
 
 
-def unfinished(tx: Transaction, stages: Sequence[int]) -> bool:
-    """Is anything still to be done in these stages, by anyone?"""
+def unfinished(tx: Transaction, versions: Mapping[int, str]) -> bool:
+    """Is anything still to be done in these stages, by anyone, or on hold for somebody with these versions of their code?"""
     known = layout(tx).stages
-    if any(known[stage].backfill_next is not None for stage in stages):
+    if any(known[stage].backfill_next is not None for stage in versions):
         return True
-    return bool(tx.run("any_open", stages=list(stages)))
+    current = [stage for stage, version in versions.items() if known[stage].stands(version)]
+    return bool(tx.run("any_open", stages=list(versions), current=current))
 
 
 def is_empty(tx: Transaction) -> bool:
@@ -159,10 +161,15 @@ def workers(tx: Transaction) -> list[Facts]:
                 "beat_at": row["beat_at"],
                 "lease_seconds": row["lease_us"] / 1e6,
                 "stages": stages,
+                "versions": _by_label(known, msgspec.json.decode(row["versions"])),
                 **msgspec.json.decode(row["facts"]),
             }
         )
     return found
+
+
+def _by_label(known: Mapping[int, StageRow], versions: Mapping[str, str]) -> dict[str, str]:
+    return {known[int(number)].label: version for number, version in versions.items() if int(number) in known}
 
 
 def find_item(tx: Transaction, key: str, pipeline: str | None) -> Facts:
@@ -417,9 +424,26 @@ class Why:
         }  # fmt: skip
 
     def _on_hold(self, stage: StageRow, row: Facts) -> Facts:
+        [(kind,)] = self._tx.run("kind_of_hold", stage=stage.id, item=self._item["id"])
+        if kind == "version":
+            return self._waits_for_version(stage, row)
         return {
             "reason": "on_hold", "text": f"stage {stage.name!r} is on hold: {row['error']}", "since": row["updated_at"],
             "do": f"to let it run: holdfast retry --state on_hold {self._this}",
+        }  # fmt: skip
+
+    def _waits_for_version(self, stage: StageRow, row: Facts) -> Facts:
+        there = [w for w in workers(self._tx) if w["alive"] and stage.label in w["stages"]]
+        if any(stage.stands(w["versions"].get(stage.label)) for w in there):
+            text = f"it waits its turn at a worker with version {stage.version} of stage {stage.name!r}"
+        else:
+            text = f"it waits for a worker with version {stage.version} of stage {stage.name!r}"
+        if outdated := outdated_workers(self._tx, stage.id):
+            text += f"; {spoken_of(outdated)}"
+        return {
+            "reason": "version", "text": text, "since": row["updated_at"],
+            "do": f"to take it back: holdfast cancel --state on_hold {self._this}; "
+            f"to have it done by any worker: holdfast retry --state on_hold {self._this}",
         }  # fmt: skip
 
     def _ended_badly(self, stage: StageRow, row: Facts) -> Facts:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast.engine.checkpoints import ItemPicture, read_pictures
+from holdfast.engine.hold import hold_for_version
 from holdfast.engine.pages import few_items
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
@@ -246,7 +247,8 @@ def _reopen(store: Store, chosen: list[Stale], by: str, reason: str, dry_run: bo
             items = sorted(item for item, stage in why if stage == number)
             states = {item: State(state) for item, _, state in tx.run("lock_outcomes", stage=number, items=items)}
             passed = [(item, number) for item, state in states.items() if state in PASSED]
-            for item, _ in tx.run_rows("reopen", passed, rerun=Rerun.WAVE):
+            reopened = tx.run_rows("reopen", passed, rerun=Rerun.WAVE)
+            for item, _ in reopened:
                 tx.count(number, states[item], -1)
                 tx.count(number, State.PENDING, 1)
                 tx.record(
@@ -254,6 +256,7 @@ def _reopen(store: Store, chosen: list[Stale], by: str, reason: str, dry_run: bo
                     was=str(states[item]), why=why[item, number], by=by, reason=reason,
                 )  # fmt: skip
                 count[known[number].name] += 1
+            hold_for_version(tx, number, [item for item, _ in reopened])
         if count:
             tx.tell_idle_workers()
         return count

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from holdfast.engine import ledger
 from holdfast.engine.checkpoints import ItemPicture, pictures_of
 from holdfast.engine.finish import Finished
+from holdfast.engine.hold import hold_for_version
 from holdfast.engine.meet import let_meet
 from holdfast.engine.register import layout
 from holdfast.model.layout import Layout, StageRow
@@ -46,12 +47,15 @@ def go_on(tx: Transaction, stage: int, again: Sequence[Finished], changed: Colle
         for row in _next_to_run(known, picture, stage, near, rerun):
             chosen.setdefault((row.id, rerun), {})[picture.item] = State(picture.made[row.id].state)
     for (number, rerun), states in sorted(chosen.items()):
-        for item, _ in tx.run_rows("reopen", [(item, number) for item in states], rerun=rerun):
+        reopened = tx.run_rows("reopen", [(item, number) for item in states], rerun=rerun)
+        for item, _ in reopened:
             tx.count(number, states[item], -1)
             tx.count(number, State.PENDING, 1)
             tx.record(
                 "reopened", pipeline=known.stages[number].pipeline, item=item, stage=number, was=str(states[item])
             )  # fmt: skip
+        if rerun is Rerun.WAVE:
+            hold_for_version(tx, number, [item for item, _ in reopened])
     tx.tell_idle_workers()
 
 

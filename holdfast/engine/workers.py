@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +23,15 @@ class Identity:
     lease_us: int
 
 
-def join(tx: Transaction, who: Identity, stages: Sequence[int], facts: dict[str, Any]) -> None:
-    """Appear among the living, with the stages this worker offers."""
+def join(tx: Transaction, who: Identity, versions: Mapping[int, str], facts: dict[str, Any]) -> None:
+    """Appear among the living, with the stages this worker offers and the version of its code for each."""
     tx.run(
         "add_worker", id=who.id, name=who.name, host=who.host, process=who.process, clock=tx.store.driver.clock_name,
         now=tx.now, alive_until=tx.steady + who.lease_us, lease_us=who.lease_us,
-        stages=msgspec.json.encode(stages).decode(), facts=msgspec.json.encode(facts).decode(),
+        stages=msgspec.json.encode(list(versions)).decode(),
+        versions=msgspec.json.encode(versions).decode(), facts=msgspec.json.encode(facts).decode(),
     )  # fmt: skip
-    tx.record("worker_started", worker=who.id, name=who.name, stages=len(stages))
+    tx.record("worker_started", worker=who.id, name=who.name, stages=len(versions))
 
 
 def beat(tx: Transaction, who: Identity, facts: dict[str, Any]) -> bool:

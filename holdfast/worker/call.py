@@ -72,6 +72,12 @@ def calls_of(pipeline: str, spec: StageSpec, leases: list[Lease], granted: float
 #: Pipeline and stage by stage number: what a worker claims.
 Offer = Mapping[int, tuple[str, StageSpec]]
 
+
+def versions_of(offer: Offer) -> dict[int, str]:
+    """Which version of its code a worker has for each stage it offers."""
+    return {number: spec.version for number, (_, spec) in offer.items()}
+
+
 # What whoever runs calls is given, be it an event loop, threads or processes.
 
 #: What a call came to.

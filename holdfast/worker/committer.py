@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from holdfast import points
-from holdfast.engine.claim import Lease, look_for_work
+from holdfast.engine.claim import Lease, look_for_work, peek
 from holdfast.engine.complete import must_be_alone
 from holdfast.engine.finish import Finished
 from holdfast.engine.reads import unfinished
@@ -30,7 +30,7 @@ from holdfast.model.faults import describe
 from holdfast.model.layout import Layout
 from holdfast.model.states import State
 from holdfast.store import AtOnce, Store, Transaction
-from holdfast.worker.call import Call, Offer, calls_of
+from holdfast.worker.call import Call, Offer, calls_of, versions_of
 from holdfast.worker.cycle import Cycle, Cycles
 from holdfast.worker.errands import Errands
 from holdfast.worker.hand import Hand
@@ -274,11 +274,12 @@ class Committer:
             self._orders.news()
             dry = self._orders.dry
             # Also with nothing dry: somebody may have paused or tuned something.
-            generation, there = self._store.glance(lambda tx: look_for_work(tx, list(dry)))
-            if self._known is None or self._known.generation != generation:
+            found = self._store.glance(lambda tx: look_for_work(tx, list(dry)))
+            if self._known is None or self._known.generation != found.generation:
                 # Kept under a generation that may be older than what is read: then the next write reads it again.
-                self._store.cache["layout"] = replace(self._store.read(layout), generation=generation)
-            dry -= set(there)
+                self._store.cache["layout"] = replace(self._store.read(layout), generation=found.generation)
+            dry -= found.waiting
+            self._orders.held(found.held, self._known)
             self._look_at = time.monotonic() + self._poll * random.uniform(0.8, 1.2)
         ending = Counter([one.lease.stage for one in batch])
         orders = self._orders.next(self._known, time.monotonic(), ending)
@@ -292,7 +293,7 @@ class Committer:
     def _weighed(self, order: Order) -> Order:
         """Where items differ in what they use, the next ones are looked at before they are claimed."""
         most = min(order.most, order.room, MOST_WEIGHED)
-        rows = self._store.read(lambda tx: tx.run("peek_waiting", stage=order.stage, most=most))
+        rows = self._store.read(lambda tx: peek(tx, order.stage, most, held=order.held))
         return self._orders.weigh(order._replace(most=most), rows)
 
     @property
@@ -378,7 +379,7 @@ class Committer:
         for stage, leases in cycle.claimed.items():
             if leases:
                 known.setdefault(stage, []).extend(leases)
-        self._orders.dry.update(cycle.dry)
+        self._orders.ran_dry(cycle.dry)
         if cycle.undecided:
             self._news = True
         self._claim_first = bool(cycle.late)
@@ -452,7 +453,7 @@ class Committer:
     def _rest(self) -> float:
         """Nothing to do: see whether everything is done, and how long to wait for a reason to go on."""
         if self._claiming and not len(self._hand) and not self.drained.is_set():
-            if not self._store.read(lambda tx: unfinished(tx, list(self._offer))):
+            if not self._store.read(lambda tx: unfinished(tx, versions_of(self._offer))):
                 self.drained.set()
         # Before a last look: what comes after it rings.
         self.idle = True

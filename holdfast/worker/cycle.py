@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import NamedTuple
 
 from holdfast.engine.admit import Blocked, admit
@@ -13,6 +14,7 @@ from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished
 from holdfast.engine.gates import hold_resources
+from holdfast.engine.hold import let_in, refuse
 from holdfast.engine.register import layout
 from holdfast.engine.release import release
 from holdfast.model.layout import Layout
@@ -110,6 +112,8 @@ class Cycles:
         stage, most = order.stage, min(order.most, order.room)
         if known.parents(stage) or known.resources_of(stage) or known.paused or self._orders.standing_still(known):
             return None
+        if order.held or self._orders.is_outdated(stage, known):
+            return None
         began = time.monotonic()
 
         def cycle(leases: list[Lease], now: int) -> Cycle:
@@ -118,15 +122,17 @@ class Cycles:
         return claim_at_once(known, worker, stage, most, self._hand.__contains__, self._store.read, cycle)
 
     def _claim(self, tx: Transaction, worker: int, order: Order, most: int, cycle: Cycle) -> int:
-        if order.weight is None:
-            leases = claim(tx, worker, order.stage, most)
-            dry = len(leases) < most
-        else:
-            leases, blocked, dry = admit(tx, worker, order.stage, most, order.weight, order.weighed)
-            order.mark(leases)
-            if blocked is not None:
-                cycle.blocked[order.stage] = blocked
-        cycle.claimed[order.stage] = leases
+        with let_in(tx, order.stage, most) if order.held else nullcontext():
+            if order.weight is None:
+                leases = claim(tx, worker, order.stage, most)
+                dry = len(leases) < most
+            else:
+                leases, blocked, dry = admit(tx, worker, order.stage, most, order.weight, order.weighed)
+                order.mark(leases)
+                if blocked is not None:
+                    cycle.blocked[order.stage] = blocked
+        outdated = self._orders.is_outdated(order.stage, layout(tx))
+        cycle.claimed[order.stage] = refuse(tx, order.stage, leases) if outdated else leases
         if dry:
             cycle.dry.append(order.stage)
         return len(leases)

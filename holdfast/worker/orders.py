@@ -45,6 +45,8 @@ class Order(NamedTuple):
     room: int
     #: What one is expected to use, at a stage that uses resources; None at others.
     weight: Weight | None = None
+    #: Whether also what is on hold for those with today's version of the code is meant.
+    held: bool = False
     #: The next items, each with what it is expected to use, where that differs; and why one cannot be told.
     weighed: list[tuple[int, Weight]] | None = None
     unsure: Mapping[int, str] = {}
@@ -76,6 +78,8 @@ class Orders:
         self._dry: set[int] = set()
         #: Stages whose resources allow nothing before a time; and whether something else may allow it earlier.
         self._resting: dict[int, tuple[float, bool]] = {}
+        #: Stages in which work is on hold for those who have today's version, as this worker does.
+        self._held: set[int] = set()
         #: A call that needs this worker to itself. Nothing is claimed until it has ended; it starts when all else has.
         self._solitary: Call | None = None
         self._waits = False
@@ -85,6 +89,21 @@ class Orders:
     @property
     def dry(self) -> set[int]:
         return self._dry
+
+    def held(self, stages: Collection[int], known: Layout | None) -> None:
+        """In these stages work is on hold for those who have today's version of the code."""
+        if stages and known is not None:
+            self._held |= {stage for stage in stages if not self.is_outdated(stage, known)}
+            self._dry -= self._held
+
+    def ran_dry(self, stages: Collection[int]) -> None:
+        """The last claim in these stages found less than it asked for."""
+        self._dry.update(stages)
+        self._held.difference_update(stages)
+
+    def is_outdated(self, stage: int, known: Layout) -> bool:
+        """Whether this worker has another version of a stage's code than the registered one."""
+        return not known.stages[stage].stands(self._offer[stage][1].version)
 
     def news(self) -> None:
         """Something has changed: a slot may be free."""
@@ -125,7 +144,9 @@ class Orders:
         if len(limited) >= self._hand.concurrency:
             # More stages than places: by lot, or those that come last would never have one.
             random.shuffle(orders)
-        orders = [order for order in orders if order.most > 0 and order.room > 0]
+        orders = [
+            order._replace(held=order.stage in self._held) for order in orders if order.most > 0 and order.room > 0
+        ]
         if self._one_by_one and orders:
             self._one_by_one = False
             return [orders[0]._replace(most=1, room=1)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from holdfast.engine import workers
@@ -28,7 +28,7 @@ class Pulse:
         self,
         store: Store,
         renew: Callable[[], Identity],
-        stages: list[int],
+        versions: Mapping[int, str],
         facts: Callable[[], dict[str, Any]],
         wants_news: Callable[[], bool],
         on_news: Callable[[Collection[int]], None],
@@ -37,7 +37,7 @@ class Pulse:
     ) -> None:
         self._store = store
         self._renew = renew
-        self._stages = stages
+        self._versions = versions
         self._facts = facts
         self._wants_news = wants_news
         self._on_news = on_news
@@ -106,7 +106,7 @@ class Pulse:
     def _join(self, patience_seconds: float) -> None:
         sent = time.monotonic()
         self._store.write(
-            lambda tx: workers.join(tx, self.identity, self._stages, self._facts()), patience_seconds=patience_seconds
+            lambda tx: workers.join(tx, self.identity, self._versions, self._facts()), patience_seconds=patience_seconds
         )
         self._beaten = self._steady_since = sent
 

@@ -30,7 +30,7 @@ from holdfast.signals import caught
 from holdfast.store import Limits, Store
 from holdfast.store.store import new_identity
 from holdfast.worker import machine, services
-from holdfast.worker.call import Call
+from holdfast.worker.call import Call, versions_of
 from holdfast.worker.committer import Committer
 from holdfast.worker.companion import Around, Companion, Company
 from holdfast.worker.guarding import Guarding
@@ -218,7 +218,7 @@ class Worker:
             runner, settings.concurrency, self._report, self._may_start, self._out_of_work, self._hand
         )  # fmt: skip
         self._pulse = Pulse(
-            self._store.another(Limits(ANSWER_SECONDS, self._idle)), self._new_identity, list(self._offer), self._facts,
+            self._store.another(Limits(ANSWER_SECONDS, self._idle)), self._new_identity, versions_of(self._offer), self._facts,
             wants_news=lambda: self._committer.idle, on_news=lambda stages: self._committer.news(stages),
             on_lost=self._lost_identity, on_broken=lambda error: self._committer.fail(error),
         )  # fmt: skip

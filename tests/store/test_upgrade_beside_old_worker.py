@@ -25,6 +25,7 @@ from tests.support.population import (
     HELD,
     PRICE_MICROS,
     REPORTED_MICROS,
+    SETTINGS,
     UNTOUCHED,
     is_open,
     open_app,
@@ -294,6 +295,26 @@ def test_two_versions_work_side_by_side_and_the_new_one_takes_over(
     new.terminate()
     assert new.wait() == 0, new.said
     assert "Traceback" not in new.said, new.said
+
+
+@pytest.mark.req("P4")
+def test_what_a_new_version_is_to_do_again_is_not_done_by_an_old_worker(store, url, ledger, start, old_code):
+    """It does not say which version it has, and is not asked."""
+    old = start(old_code, [{"key": f"book-{n}"} for n in range(10)])
+    wait(lambda: len(ledger.lines("end", stage="index")) == len(ledger.lines("end", stage="publish")) == 10, old)
+    with Holdfast(url) as app:
+        app.upgrade()
+    with open_app(url, ledger, version="2") as app:
+        assert app.reprocess("books", stage="index") == {"index": 10}
+        assert "still runs an unknown version" in app.why("book-0")["text"]
+        app.add("books", ["another"])
+        wait(lambda: ledger.lines("end", "another", "publish") != [], old)
+        assert len(ledger.lines("end", stage="index")) == 11
+        app.run(SETTINGS)
+        assert len(ledger.lines("end", stage="index")) == 21
+        assert not is_open(app)
+        assert app.check() == []
+    assert old.is_alive
 
 
 def wait(fact: Callable[[], bool], *workers: WorkerProcess) -> None:

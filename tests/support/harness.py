@@ -68,6 +68,8 @@ class App:
         self.clock = clock
         self.name = "p"
         self._workers: dict[str, Identity] = {}
+        #: Those that have the registered version of every stage, whichever it is.
+        self._current: set[str] = set()
         #: Who claimed which lease: a worker adds to its own counts, also when it is late.
         self._holders: dict[int, int] = {}
 
@@ -102,7 +104,10 @@ class App:
                 for stage, before in shape.items()
             ],
         )
-        return self.store.write(lambda tx: register(tx, spec), exclusive=True)
+        done = self.store.write(lambda tx: register(tx, spec), exclusive=True)
+        for worker in self._current:
+            self._tell_versions(worker)
+        return done
 
     def add(
         self, items: Iterable[str | Mapping[str, Any]], *, merge: Merge = adding.overwrite, priority: int = 0
@@ -121,14 +126,31 @@ class App:
     # Workers ------------------------------------------------------------------------------------------------
 
     def join(
-        self, worker: str, *, lease_seconds: float = LEASE_SECONDS, host: str = HOST, process: str = ""
+        self,
+        worker: str,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        host: str = HOST,
+        process: str = "",
+        version: str = "",
     ) -> Identity:
+        """With no version given, it has the registered one of each stage, always."""
         id_ = new_identity()
         who = Identity(id_, worker, host, process or f"process {id_}", microseconds(lease_seconds))
         self._workers[worker] = who
-        offered = [row.id for row in self.layout().of_pipeline(self.name)]
-        self.store.write(lambda tx: workers.join(tx, who, offered, {}), slot=who.id)
+        versions = {row.id: version or row.version for row in self.layout().of_pipeline(self.name)}
+        self.store.write(lambda tx: workers.join(tx, who, versions, {}), slot=who.id)
+        if not version:
+            self._current.add(worker)
         return who
+
+    def _tell_versions(self, worker: str) -> None:
+        """As if the worker had been deployed anew, with what it holds."""
+        versions = {str(row.id): row.version for row in self.layout().of_pipeline(self.name)}
+        self.execute(
+            "UPDATE holdfast_workers SET versions = :versions WHERE id = :id",
+            versions=json.dumps(versions), id=self._workers[worker].id,
+        )  # fmt: skip
 
     def worker(self, label: str) -> Identity:
         """Who the label means now."""

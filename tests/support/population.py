@@ -49,8 +49,9 @@ HELD = ("hang", "die")
 UNTOUCHED = ("pending", "cancel")
 
 
-def pipelines(ledger: Ledger, *, acts: bool = False, proofread: bool = False) -> list[Pipeline]:
-    """`books` and `pages`. With `proofread`, `books` has one more stage: it is removed while the store is filled."""
+def pipelines(ledger: Ledger, *, acts: bool = False, proofread: bool = False, version: str = "1") -> list[Pipeline]:
+    """`books` and `pages`. With `proofread`, `books` has one more stage: it is removed while the store is filled.
+    The version is that of `index`."""
     books = Pipeline("books", resources=RESOURCES)
     pages = Pipeline("pages")
 
@@ -94,7 +95,7 @@ def pipelines(ledger: Ledger, *, acts: bool = False, proofread: bool = False) ->
         ledger.append("end", item.key, "extract", ctx.attempt)
         return answer
 
-    @books.stage()
+    @books.stage(version=version)
     def index(item: Item, ctx: Context) -> Any:
         begin(item, ctx, "index")
         ledger.append("end", item.key, "index", ctx.attempt)
@@ -123,7 +124,7 @@ def pipelines(ledger: Ledger, *, acts: bool = False, proofread: bool = False) ->
     return [books, pages]
 
 
-def open_app(url: str, ledger: Ledger, **how: bool) -> Holdfast:
+def open_app(url: str, ledger: Ledger, **how: Any) -> Holdfast:
     return Holdfast(url, [one.spec for one in pipelines(ledger, **how)], resources=RESOURCES)
 
 

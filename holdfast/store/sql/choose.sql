@@ -53,9 +53,17 @@ ORDER BY h.item, h.stage LIMIT :most;
 -- name: take_held
 DELETE FROM holdfast_holds WHERE stage = :stage AND item {in items} RETURNING item, attempts, alone, rerun;
 
+-- name: take_held_for_version
+DELETE FROM holdfast_holds WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast_holds WHERE stage = :stage AND kind = 'version' ORDER BY item LIMIT :most FOR UPDATE SKIP LOCKED))
+RETURNING item, attempts, alone, rerun;
+
 -- name: take_delayed
 DELETE FROM holdfast_delayed WHERE stage = :stage AND item {in items} RETURNING item, attempts, alone, rerun;
 
 -- name: take_waiting
 DELETE FROM holdfast_waiting WHERE stage = :stage AND (priority, item) IN (SELECT i.priority, i.id FROM holdfast_items i WHERE i.id {in items})
 RETURNING item, attempts, alone, rerun;
+
+-- name: kind_of_hold
+SELECT kind FROM holdfast_holds WHERE stage = :stage AND item = :item;

@@ -102,6 +102,10 @@ UPDATE holdfast_stages SET refusals = 0 WHERE id = :stage AND refusals > 0;
 SELECT w.item, i.key, i.data, w.attempts FROM holdfast_waiting w JOIN holdfast_items i ON i.id = w.item
 WHERE w.stage = :stage ORDER BY w.priority, w.item LIMIT :most;
 
+-- name: peek_held
+SELECT h.item, i.key, i.data, h.attempts FROM holdfast_holds h JOIN holdfast_items i ON i.id = h.item
+WHERE h.stage = :stage AND h.kind = 'version' ORDER BY h.item LIMIT :most;
+
 -- name: claim_these
 WITH taken AS (
     DELETE FROM holdfast_waiting WHERE ctid = ANY(ARRAY(

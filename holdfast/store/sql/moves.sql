@@ -146,10 +146,13 @@ DELETE FROM holdfast_leases WHERE stage = :stage AND item {in items} RETURNING i
 UPDATE holdfast_leases SET worker = 0 WHERE id {in leases};
 
 -- name: look_for_work
--- The generation, and then the stages in which something waits.
+-- The generation; then the stages in which something waits, and whether work is on hold for a version there.
 SELECT CAST(0 AS BIGINT), CAST(COALESCE(SUM(generation), 0) AS BIGINT) FROM holdfast_pipelines
 UNION ALL
-SELECT value, CAST(0 AS BIGINT) FROM {list stages} WHERE EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = value);
+SELECT value, CAST(0 AS BIGINT) FROM {list stages} WHERE EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = value)
+UNION ALL
+SELECT value, CAST(1 AS BIGINT) FROM {list stages}
+WHERE EXISTS (SELECT 1 FROM holdfast_holds h WHERE h.stage = value AND h.kind = 'version');
 
 -- name: any_open
 -- Is anything still to be done in these stages? One look at each, whatever their size.
@@ -157,4 +160,5 @@ SELECT value FROM {list stages}
 WHERE EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = value)
    OR EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.stage = value)
    OR EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.stage = value)
+   OR EXISTS (SELECT 1 FROM holdfast_holds h WHERE h.stage = value AND h.kind = 'version' AND value {in current})
 LIMIT 1;

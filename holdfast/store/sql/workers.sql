@@ -1,6 +1,6 @@
 -- name: add_worker
-INSERT INTO holdfast_workers (id, name, host, process, clock, started_at, beat_at, alive_until, lease_us, stages, facts)
-VALUES (:id, :name, :host, :process, :clock, :now, :now, :alive_until, :lease_us, :stages, :facts);
+INSERT INTO holdfast_workers (id, name, host, process, clock, started_at, beat_at, alive_until, lease_us, stages, versions, facts)
+VALUES (:id, :name, :host, :process, :clock, :now, :now, :alive_until, :lease_us, :stages, :versions, :facts);
 
 -- name: beat
 -- No row: somebody has declared this worker dead, and its leases are no longer its own.
@@ -30,5 +30,8 @@ SELECT COALESCE(MAX(x.at), 0) FROM (
     UNION ALL SELECT e.at FROM holdfast_events e WHERE e.id = (SELECT MAX(id) FROM holdfast_events)) AS x;
 
 -- name: read_workers
-SELECT id, name, host, process, clock, started_at, beat_at, alive_until, lease_us, stages, facts
+SELECT id, name, host, process, clock, started_at, beat_at, alive_until, lease_us, stages, versions, facts
 FROM holdfast_workers ORDER BY started_at, id;
+
+-- name: living_workers
+SELECT name, stages, versions FROM holdfast_workers WHERE alive_until > :now AND clock = :clock ORDER BY started_at, id;

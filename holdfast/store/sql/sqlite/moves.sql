@@ -27,6 +27,11 @@ SELECT json_group_array(json_array(item, stage, attempts, alone, rerun)) AS pack
 DELETE FROM holdfast_delayed WHERE (item, stage) IN (
     SELECT item, stage FROM holdfast_delayed WHERE due_at <= :now ORDER BY due_at, item, stage LIMIT :most);
 
+-- name: take_held_for_version
+DELETE FROM holdfast_holds WHERE stage = :stage AND item IN (
+    SELECT item FROM holdfast_holds WHERE stage = :stage AND kind = 'version' ORDER BY item LIMIT :most)
+RETURNING item, attempts, alone, rerun;
+
 -- name: free_leases
 SELECT json_group_array(json_array(id, item, stage, worker, attempt, alone, rerun, since,
     alone >= 2 AND worker IN (SELECT worker FROM holdfast_leases GROUP BY worker HAVING worker <> 0 AND COUNT(*) > 1))) AS packed

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,10 +22,11 @@ from holdfast.engine import forget as forgetting
 from holdfast.engine import pause as pausing
 from holdfast.engine import tune as tuning
 from holdfast.engine.add import Added, Looked, Merge, NewItem, overwrite
+from holdfast.engine.changes import Changes
 from holdfast.engine.choose import Counts, Which, Who
 from holdfast.engine.hold import Outdated, outdated_workers
 from holdfast.engine.ledger import take_up_old_payments
-from holdfast.engine.register import Registered, is_registered, layout, register
+from holdfast.engine.register import Registered, changes_of, is_registered, layout, register
 from holdfast.engine.tune import Declared, declare, defined_resources, is_declared
 from holdfast.errors import RunFailed, StoreBroken, UsageError
 from holdfast.model import codec
@@ -47,8 +48,12 @@ created_log = logging.getLogger("holdfast.app.created")
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 URL_VARIABLE = "HOLDFAST_URL"
+YES_VARIABLE = "HOLDFAST_YES"
 
 T = TypeVar("T")
+
+#: Is told what changes in a pipeline, and says whether new work of it that has a price may run.
+Accept = Callable[[Changes], bool]
 
 #: In place of a value: nobody knows what the call returned.
 UNKNOWN = object()
@@ -91,6 +96,15 @@ class Summary:
 
 def _counted(states: Mapping[str, int]) -> str:
     return ", ".join(f"{states[state]:,} {state}" for state in State if states.get(state)) or "nothing yet"
+
+
+def _accept(change: Changes) -> bool:
+    """Nobody is there to be asked: the environment decides, and the log says what changes."""
+    yes = os.environ.get(YES_VARIABLE, "").lower() not in ("", "0", "false", "no", "off")
+    held = [] if yes else change.held_lines()
+    lines = "\n".join([f"{change.pipeline} has changed since this store last saw it:", *change.lines(), *held])
+    log.log(logging.WARNING if held else logging.INFO, "%s", lines)
+    return yes
 
 
 class Holdfast:
@@ -172,14 +186,21 @@ class Holdfast:
             pass
         return done
 
-    def register(self) -> dict[str, Registered]:
-        """Make the pipelines, with their limits and guards, known to the store; return what that changed."""
+    def register(self, accept: Accept | None = None) -> dict[str, Registered]:
+        """Make the pipelines, with their limits and guards, known to the store; return what that changed.
+
+        `accept` is told what changes in pipelines that have items, and says whether new work that has a price may run;
+        otherwise it is put on hold. Without it, HOLDFAST_YES says so, and what changes is logged."""
         with self._lock:
             self.require_resources()
             changed = [spec for spec in self.pipelines if not self.store.read(partial(is_registered, spec=spec))]
             done: dict[str, Registered] = {}
             if changed:
-                done = self.store.write(partial(_register, specs=changed, said=self._said), exclusive=True)
+                found = [self.store.read(partial(changes_of, spec=spec)) for spec in changed]
+                accepted = {one.pipeline for one in found if not one or (accept or _accept)(one)}
+                done = self.store.write(
+                    partial(_register, specs=changed, accepted=accepted, said=self._said), exclusive=True
+                )
             else:
                 self.declare(self._said)
             self._registered = True
@@ -278,9 +299,16 @@ class Holdfast:
             items = done.left
             looked = self._look(pipeline, items, merge) if items else {}
 
-    def worker(self, settings: Settings | None = None) -> Worker:
-        """A worker for the pipelines of this app."""
-        self.register()
+    def changes(self) -> list[Changes]:
+        """What registering these pipelines would change in the store, with its price. Nothing is changed."""
+        if not self.schema_version():
+            return []
+        found = [self._read(partial(changes_of, spec=spec)) for spec in self.pipelines]
+        return [one for one in found if one]
+
+    def worker(self, settings: Settings | None = None, accept: Accept | None = None) -> Worker:
+        """A worker for the pipelines of this app; `accept` is as for `register`."""
+        self.register(accept)
         if self._is_new and self._read(reads.is_empty):
             log.warning(
                 "%s is a new store without items; if yours are in another one, name it with --store, Pipeline(store=…) or %s "
@@ -552,9 +580,11 @@ class Holdfast:
         return all(is_registered(tx, spec) for spec in self.pipelines) and is_declared(tx, self._said)
 
 
-def _register(tx: Transaction, specs: Sequence[PipelineSpec], said: Declared) -> dict[str, Registered]:
+def _register(
+    tx: Transaction, specs: Sequence[PipelineSpec], accepted: Collection[str], said: Declared
+) -> dict[str, Registered]:
     """In one transaction: a stage is never there without the limits of its resources."""
-    done = {spec.name: register(tx, spec) for spec in specs}
+    done = {spec.name: register(tx, spec, accepted=spec.name in accepted) for spec in specs}
     declare(tx, said)
     return done
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
 from pathlib import Path
@@ -76,6 +77,7 @@ class Pipeline:
         estimate: Amount | Callable[[Any], Any] | None = None,
         units: Mapping[str, Callable[[Any], Any]] | None = None,
         max_cost: Amount | None = None,
+        renamed_from: str | None = None,
     ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 
     def stage(
@@ -98,6 +100,7 @@ class Pipeline:
         estimate: Amount | Callable[[Any], Any] | None = None,
         units: Mapping[str, Callable[[Any], Any]] | None = None,
         max_cost: Amount | None = None,
+        renamed_from: str | None = None,
         **unknown: Any,
     ) -> Any:
         """Make a function a stage. It is called with the item and a context, in a thread, or on an event loop if async.
@@ -108,7 +111,8 @@ class Pipeline:
         applied to a result before it is compared with the one it replaces; `after_children` names a pipeline whose items,
         submitted as children by this one's earlier stages, must have ended first; `resource` names what an attempt uses,
         `estimate` is what it is expected to cost (an amount, or a function of the item), and `units` how much of something
-        it is expected to use (tokens, say), by functions of the item; `max_cost` is what one item may cost at this stage.
+        it is expected to use (tokens, say), by functions of the item; `max_cost` is what one item may cost at this stage;
+        `renamed_from` is what the stage was called before: its results, records and history come along.
         """
         where = f"pipeline {self.name!r}: stage"
         for key in unknown:
@@ -136,6 +140,7 @@ class Pipeline:
                 estimate=expected,
                 units=dict(units or {}),
                 max_cost=None if max_cost is None else micros(max_cost, what="max_cost"),
+                renamed_from=renamed_from,
             )
             if spec.name in self._stages:
                 raise DefinitionError(f"pipeline {self.name!r} has two stages named {spec.name!r}: rename one of them")
@@ -173,7 +178,7 @@ class Pipeline:
     @property
     def spec(self) -> PipelineSpec:
         """The pipeline as a checked value: names, order, no cycle."""
-        return PipelineSpec.build(self.name, self._stages.values())
+        return PipelineSpec.build(self.name, self._stages.values(), _written_in(self._stages.values()))
 
     @property
     def tuning(self) -> Tuning:
@@ -210,6 +215,14 @@ class Pipeline:
             self.store, [self.spec], resources=self.resources, tunings={self.name: self.tuning},
             companions=[discovering({self.name: self.sources}, {})],
         )  # fmt: skip
+
+
+def _written_in(stages: Iterable[StageSpec]) -> str:
+    """The file of the first stage's function."""
+    for stage in stages:
+        if code := getattr(stage.handler, "__code__", None):
+            return os.path.realpath(code.co_filename) if os.path.exists(code.co_filename) else ""
+    return ""
 
 
 def _several(names: str | Iterable[str]) -> tuple[str, ...]:

@@ -63,6 +63,8 @@ def _print_pipeline(pipeline: Facts) -> None:
         if stage["held"]:
             until = f" (until {instant(stage['held']['until'])})" if stage["held"]["until"] else ""
             click.echo(f"  {stage['name']} waits: {printable(stage['held']['text'])}{until}")
+        for one in stage["on_hold"]:
+            click.echo(f"  {stage['name']} has work on hold: {printable(one['reason'])}; to let it run: {one['do']}")
         if stage["backfilling"]:
             click.echo(f"  {stage['name']} is new and is being back-filled")
     for stage in pipeline["removed"]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import click
 
 from holdfast.cli import options
+from holdfast.cli.changes import facts, tell
 from holdfast.cli.loader import Loaded, load
 from holdfast.cli.output import Facts, print_json, printable
+from holdfast.engine.changes import Changes
 from holdfast.errors import DefinitionError
 from holdfast.jobfile import JobFileError
 from holdfast.model.stage import check_resources
@@ -24,7 +26,7 @@ def check(file: str, store: str | None, as_json: bool) -> None:
     """
     try:
         found = load(file, store)
-        _check_resources(file, found, store)
+        changed = _look_into_store(file, found, store)
     except DefinitionError as error:
         if as_json:
             print_json({"file": file, "ok": False, "errors": _errors(error), "pipelines": []})
@@ -35,21 +37,26 @@ def check(file: str, store: str | None, as_json: bool) -> None:
         return
     pipelines = _pipelines(found)
     if as_json:
-        print_json({"file": file, "ok": True, "errors": [], "pipelines": pipelines})
+        changes = {} if store is None else {"changes": [facts(one) for one in changed]}
+        print_json({"file": file, "ok": True, "errors": [], "pipelines": pipelines, **changes})
     else:
         click.echo(f"{printable(file)} is in order.")
         for one in pipelines:
             click.echo(f"  {one['name']}: {', '.join(one['stages'])}")
+        for change in changed:
+            tell(change, accepted=False)
 
 
-def _check_resources(file: str, found: Loaded, store: str | None) -> None:
-    """A program may use resources that only a store defines, which is known only if that store is looked into."""
+def _look_into_store(file: str, found: Loaded, store: str | None) -> list[Changes]:
+    """What has changed since the store last saw these pipelines. A program may use resources that only a store defines, which
+    is known only if that store is looked into."""
     try:
         if store is None:
             check_resources(found.specs, found.resources)
-        else:
-            with options.existing(found.open(create=False)) as app:
-                app.require_resources()
+            return []
+        with options.existing(found.open(create=False)) as app:
+            app.require_resources()
+            return app.changes()
     except DefinitionError as error:
         raise DefinitionError(f"{file}: {error}") from None
 

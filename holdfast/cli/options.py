@@ -97,6 +97,12 @@ def work(function: Function) -> Function:
     return function
 
 
+#: New work that has a price may run.
+yes = click.option(
+    "--yes", is_flag=True, envvar="HOLDFAST_YES",
+    help="Let work run that a change of the pipeline has made, whatever it costs. [env: HOLDFAST_YES]",
+)  # fmt: skip
+
 _STALE_OPTIONS = (
     click.option("--pipeline", type=text, help="Only this one of FILE."),
     click.option("--stage", type=text),

@@ -10,6 +10,7 @@ import click
 
 from holdfast.app import Summary
 from holdfast.cli import SOME_FAILED, options
+from holdfast.cli.changes import accept
 from holdfast.cli.loader import load
 from holdfast.cli.output import TIMES, Facts, dated, print_json, told_pipelines
 from holdfast.cli.progress import Watched
@@ -21,9 +22,10 @@ from holdfast.model.durations import seconds
 @click.command(short_help="Take every item through every stage, and end.")
 @click.argument("file", type=options.text)
 @options.work
+@options.yes
 @click.option("--progress-seconds", type=options.text, default="5s", hidden=True)
 @options.common(file=True)
-def run(file: str, store: str | None, as_json: bool, progress_seconds: str, **given: Any) -> None:
+def run(file: str, store: str | None, as_json: bool, progress_seconds: str, yes: bool, **given: Any) -> None:
     """Take every item through every stage of the pipelines in FILE, and end when nothing is left to do.
 
     FILE is a job file (.yaml), a Python file or a dotted module name. Killed at any moment and started again, it goes on.
@@ -35,6 +37,7 @@ def run(file: str, store: str | None, as_json: bool, progress_seconds: str, **gi
     names = [spec.name for spec in found.specs]
     watched = Watched(found.url, names, sys.stderr if as_json else sys.stdout, seconds(progress_seconds))
     with found.open() as app:
+        app.register(accept(yes=yes))
         if any(found.sources.values()):
             from holdfast.companions import discover_now
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
+from holdfast.app import YES_VARIABLE
 from holdfast.cli import options
+from holdfast.cli.changes import accept
 from holdfast.cli.loader import load
 from holdfast.cli.run import crash_as_asked
 from holdfast.cli.stopping import say_stopping
@@ -24,12 +26,14 @@ STORE_VARIABLE = "HOLDFAST_SUPERVISED_STORE"
 @click.argument("file", type=options.text)
 @click.option("--processes", type=click.IntRange(1, 1000), help="Start this many, and restart those that die.")
 @options.work
+@options.yes
 @click.option("--ready-fd", type=int, hidden=True, help="Write a byte here once the work has begun.")
 @click.option("--supervised-by", type=int, hidden=True, help="Stop when this is no longer the parent process.")
 @options.common(json=False, level=1, file=True)
 def worker(
-    file: str, store: str | None, processes: int | None, ready_fd: int | None, supervised_by: int | None, **given: Any
-) -> None:
+    file: str, store: str | None, processes: int | None, yes: bool, ready_fd: int | None, supervised_by: int | None,
+    **given: Any,
+) -> None:  # fmt: skip
     """Work on the pipelines in FILE until told to stop.
 
     FILE is a job file (.yaml), a Python file or a dotted module name. SIGTERM or Ctrl-C ends it once running handlers are
@@ -39,19 +43,22 @@ def worker(
     if processes is None:
         if supervised_by is not None:
             store = store or os.environ.pop(STORE_VARIABLE, None)
-        _serve(file, store, settings, ready_fd, supervised_by)
+        _serve(file, store, settings, yes, ready_fd, supervised_by)
         return
     options.finish(
-        Supervisor(lambda place: Process(_child(file, given, place), _environment(store)), processes,
+        Supervisor(lambda place: Process(_child(file, given, place), _environment(store, yes)), processes,
                    patience_seconds=settings.grace_seconds + 20.0).run()
     )  # fmt: skip
 
 
-def _serve(file: str, store: str | None, settings: Settings, ready_fd: int | None, parent: int | None) -> None:
+def _serve(
+    file: str, store: str | None, settings: Settings, yes: bool, ready_fd: int | None, parent: int | None
+) -> None:  # fmt: skip
     crash_as_asked()
     found = load(file, store)
     with found.open() as app:
-        worker = app.worker(settings)
+        # Of several processes, none can ask.
+        worker = app.worker(settings, accept(yes=yes, may_ask=parent is None))
         unsaid = [ready_fd] if ready_fd is not None else []
 
         def tick() -> None:
@@ -81,5 +88,6 @@ def _child(file: str, given: dict[str, Any], place: int) -> Callable[[int], list
     return command
 
 
-def _environment(store: str | None) -> dict[str, str]:
-    return {**os.environ, STORE_VARIABLE: store} if store else dict(os.environ)
+def _environment(store: str | None, yes: bool) -> dict[str, str]:
+    more = {STORE_VARIABLE: store} if store else {}
+    return {**os.environ, **more, **({YES_VARIABLE: "1"} if yes else {})}

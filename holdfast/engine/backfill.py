@@ -1,7 +1,9 @@
-"""Back-fill: a stage that was added to a pipeline with items begins for those that were there before it."""
+"""Back-fill: a stage that was added to a pipeline with items begins for those that were there before it; or is put on hold
+for them, if nobody has accepted its price yet."""
 
 from __future__ import annotations
 
+from holdfast.engine.hold import hold
 from holdfast.engine.meet import let_meet
 from holdfast.engine.register import layout
 from holdfast.store import Transaction
@@ -13,11 +15,22 @@ def backfill(tx: Transaction, most: int = CHUNK) -> int:
     """Look at the next stretch of one stage; return how many items were looked at, 0 when all is done."""
     for [stage] in tx.run("stages_to_backfill"):
         rows = tx.run("take_backfill", stage=stage)
-        if not rows or stage not in layout(tx).stages:
-            continue
-        first, last, pipeline = rows[0]
-        items = [row[0] for row in tx.run("items_from", pipeline=pipeline, first=first, last=last, most=most)]
-        let_meet(tx, stage, items)
-        tx.run("move_backfill", stage=stage, next=items[-1] + 1 if len(items) == most else None)
-        return len(items) or 1
+        if rows and stage in layout(tx).stages:
+            first, last, pipeline = rows[0]
+            items = _items(tx, pipeline, first, last, most)
+            let_meet(tx, stage, items)
+            tx.run("move_backfill", stage=stage, next=items[-1] + 1 if len(items) == most else None)
+            return len(items) or 1
+    for [stage] in tx.run("stages_to_hold"):
+        rows = tx.run("take_hold_walk", stage=stage)
+        if rows and stage in layout(tx).stages:
+            first, last, pipeline, reason = rows[0]
+            items = _items(tx, pipeline, first, last, most)
+            hold(tx, stage, let_meet(tx, stage, items), "price", reason)
+            tx.run("move_hold_walk", stage=stage, next=items[-1] + 1 if len(items) == most else None)
+            return len(items) or 1
     return 0
+
+
+def _items(tx: Transaction, pipeline: int, first: int, last: int, most: int) -> list[int]:
+    return [row[0] for row in tx.run("items_from", pipeline=pipeline, first=first, last=last, most=most)]

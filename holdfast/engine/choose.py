@@ -68,6 +68,9 @@ def retry(store: Store, which: Which, who: Who, *, dry_run: bool = False) -> Cou
             "retry takes finished stages, retry_later and on_hold; what is pending or in progress runs anyway"
         )
     count: Counter[str] = Counter()
+    if State.ON_HOLD in states and not (dry_run or which.key or which.error or which.older_than_us):
+        # Of a stage whose work is still being put on hold, the rest is meant, too.
+        store.write(lambda tx: tx.run("end_hold_walks", stages=stages_of(tx, which)))
     if states & FINISHED:
         count += _walk(store, which, "choose_outcomes", states & FINISHED, _reopen, who, dry_run)
     for state, choose, take in (

@@ -9,16 +9,16 @@ from holdfast.model.states import State
 from holdfast.store import Transaction
 
 
-def let_meet(tx: Transaction, stage: int, items: Sequence[int]) -> int:
-    """Begin a stage for those of the items in which nothing is missing; return how many."""
+def let_meet(tx: Transaction, stage: int, items: Sequence[int]) -> list[int]:
+    """Begin a stage for those of the items in which nothing is missing; return them."""
     if not items:
-        return 0
+        return []
     before = layout(tx).parents(stage)
     # In a statement of its own: what follows must see what others committed while this waited.
     tx.run("lock_items", items=list(items))
     items = _with_ended_children(tx, stage, items)
     if not items:
-        return 0
+        return []
     born = tx.run("let_meet", stage=stage, items=list(items), before=list(before), needed=len(before))
     if born:
         tx.count(stage, State.PENDING, len(born))
@@ -28,7 +28,7 @@ def let_meet(tx: Transaction, stage: int, items: Sequence[int]) -> int:
             # The item's own history does not tell when its children ended.
             for [item] in born:
                 tx.record("children_ended", pipeline=row.pipeline, item=item, stage=stage, of=row.after_children)
-    return len(born)
+    return [item for [item] in born]
 
 
 def _with_ended_children(tx: Transaction, stage: int, items: Sequence[int]) -> Sequence[int]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine import admit
+from holdfast.engine.changes import release
 from holdfast.engine.events import events as events
 from holdfast.engine.finish import bucket_middle_us
 from holdfast.engine.hold import outdated_workers, spoken_of
@@ -34,7 +35,7 @@ MOST_ERRORS = 5
 def unfinished(tx: Transaction, versions: Mapping[int, str]) -> bool:
     """Is anything still to be done in these stages, by anyone, or on hold for somebody with these versions of their code?"""
     known = layout(tx).stages
-    if any(known[stage].backfill_next is not None for stage in versions):
+    if any(known[stage].backfill_next or known[stage].hold_next for stage in versions):
         return True
     current = [stage for stage, version in versions.items() if known[stage].stands(version)]
     return bool(tx.run("any_open", stages=list(versions), current=current))
@@ -72,9 +73,20 @@ def status(tx: Transaction) -> list[Facts]:
             continue
         facts["timings"] = _timings(durations.get(row.id, {}), sums.get(row.id, [0, 0]))
         facts["backfilling"] = row.backfill_next is not None
+        facts["on_hold"] = _on_hold(tx, row) if counts.get(State.ON_HOLD) or row.hold_next else []
         facts["held"] = _held(tx, row) if counts.get(State.PENDING) else None
         pipeline["stages"].append(facts)
     return list(pipelines.values())
+
+
+def _on_hold(tx: Transaction, stage: StageRow) -> list[Facts]:
+    """Why work of a stage is on hold, each reason once, with what lets it run; as far as a look at some of it tells."""
+    found: dict[str, Facts] = {}
+    for kind, reason in tx.run("reasons_of_holds", stage=stage.id, most=LOOKED_AT):
+        if kind == "version":
+            reason = f"it waits for a worker with version {stage.version}"
+        found.setdefault(reason, {"kind": kind, "reason": reason, "do": release(stage.pipeline_name, stage.name)})
+    return list(found.values())
 
 
 def frequent_errors(tx: Transaction, pipelines: Sequence[Facts]) -> list[Facts]:
@@ -340,6 +352,11 @@ class Why:
                 many = "1 child" if n == 1 else f"{n} children"
                 text = f"stage {stage.name!r} waits for {many} in {stage.after_children!r}"
                 return self._facts(stage, {"state": None}, {"reason": "children", "text": text})
+        for stage in self._stages:
+            if stage.id not in self._rows and stage.hold_next is not None:
+                text = f"stage {stage.name!r} is being put on hold: {stage.hold_reason}"
+                do = f"to let it run: {release(stage.pipeline_name, stage.name)}"
+                return self._facts(stage, {"state": None}, {"reason": "on_hold", "text": text, "do": do})
         for stage in self._stages:
             if stage.id not in self._rows and stage.backfill_next is not None:
                 text = f"stage {stage.name!r} is new and is being back-filled"

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from holdfast.engine.changes import Changes, changes
+from holdfast.engine.rename import rename, renames
 from holdfast.errors import UsageError
 from holdfast.model.guards import Guards
 from holdfast.model.layout import Layout, PipelineRow, ResourceRow, StageRow
 from holdfast.model.resource import ResourceSpec
-from holdfast.model.stage import PipelineSpec
+from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.model.states import State
 from holdfast.model.tuning import merged
 from holdfast.store import Transaction
@@ -34,6 +36,10 @@ class Registered(NamedTuple):
     added: list[str]
     changed: list[str]
     removed: list[str]
+    #: By their new names.
+    renamed: list[str] = []  # noqa: RUF012
+    #: Stages whose new work is on hold because of its price.
+    held: list[str] = []  # noqa: RUF012
 
 
 def layout(tx: Transaction) -> Layout:
@@ -53,59 +59,104 @@ def layout(tx: Transaction) -> Layout:
 
 def is_registered(tx: Transaction, spec: PipelineSpec) -> bool:
     """Whether registering would change nothing; a look that keeps nobody waiting."""
-    there = {row.name: row for row in layout(tx).stages.values() if row.pipeline_name == spec.name}
-    return not _Plan(there, spec).anything
+    there = _stages_of(tx, spec.name)
+    same_file = not spec.origin or [(spec.origin,)] == [tuple(row) for row in tx.run("origin_of", name=spec.name)]
+    return same_file and not renames(there, spec) and not _Plan(there, spec).anything
 
 
-def register(tx: Transaction, spec: PipelineSpec) -> Registered:
-    """Add, change and retire stages so that the database has this pipeline. The transaction must be exclusive."""
+def changes_of(tx: Transaction, spec: PipelineSpec) -> Changes:
+    """What registering would change, with its price."""
+    return changes(tx, spec, _stages_of(tx, spec.name))
+
+
+def register(tx: Transaction, spec: PipelineSpec, *, accepted: bool = True) -> Registered:
+    """Add, change, rename and retire stages so that the database has this pipeline. New work that has a price is put on hold
+    unless somebody has accepted it. The transaction must be exclusive."""
     # Nothing remembered will do here: a back-fill moves on without raising the generation. And what is read from here on
     # belongs to a generation that is not committed yet, and must not be kept.
     tx.store.cache.pop("layout", None)
     tx.generation = -1
     tx.run("add_pipeline", name=spec.name, now=tx.now)
     [pipeline] = [row[0] for row in tx.run("read_pipelines") if row[1] == spec.name]
-    there = {row.name: row for row in layout(tx).stages.values() if row.pipeline == pipeline}
+    there = _stages_of(tx, spec.name)
+    priced = {} if accepted else changes(tx, spec, there).priced
+    if spec.origin:
+        tx.run("set_origin", pipeline=pipeline, origin=spec.origin)
+    if found := renames(there, spec):
+        rename(tx, there, found)
+        there = _stages_of(tx, spec.name)
     plan = _Plan(there, spec)
-    if not plan.anything:
+    if not (found or plan.anything):
         return Registered([], [], [])
     [(generation,)] = tx.run("raise_generation", pipeline=pipeline, now=tx.now)
     [(newest,)] = tx.run("newest_item", pipeline=pipeline)
-    # Nothing to look at if there are no items yet.
-    backfill = {"next": 1, "until": newest} if newest else {"next": None, "until": None}
     for position, stage in enumerate(spec.stages):
-        columns = {
-            "position": position,
-            "after": msgspec.json.encode(stage.after).decode(),
-            "version": stage.version,
-            "max_attempts": stage.max_attempts,
-            "compatible": msgspec.json.encode(stage.compatible_from).decode(),
-            "after_children": stage.after_children,
-            "resources": msgspec.json.encode(stage.resources).decode(),
-        }
+        begins = _Begins.of(newest, priced.get(stage.name))
         if stage.name in plan.added:
-            tx.run("add_stage", pipeline=pipeline, name=stage.name, generation=generation, **columns, **backfill)
+            tx.run(
+                "add_stage", pipeline=pipeline, name=stage.name, generation=generation, **_columns(stage, position),
+                **begins._asdict(),
+            )  # fmt: skip
         else:
             old = there[stage.name]
             moved = stage.name in plan.moved
-            kept = {"next": old.backfill_next, "until": old.backfill_until}
             tx.run(
-                "change_stage", stage=old.id, active=1, **columns,
+                "change_stage", stage=old.id, active=1, **_columns(stage, position),
                 changed=generation if moved else old.changed_generation,
-                **(backfill if moved else kept),
+                **(begins if moved else _Begins.as_is(old))._asdict(),
             )  # fmt: skip
     for old in plan.removed:
         tx.run(
             "change_stage", stage=old.id, position=old.position, after=msgspec.json.encode(old.after).decode(),
             version=old.version, max_attempts=old.max_attempts, compatible=msgspec.json.encode(old.compatible).decode(),
             after_children=old.after_children, resources=msgspec.json.encode(old.uses).decode(),
-            active=0, changed=generation, next=None, until=None,
+            active=0, changed=generation, **_Begins()._asdict(),
         )  # fmt: skip
     _withdraw(tx, [there[name] for name in sorted(plan.moved)], spec)
-    done = Registered(sorted(plan.added), sorted(plan.changed), sorted(row.name for row in plan.removed))
+    done = Registered(
+        sorted(plan.added), sorted(plan.changed), sorted(row.name for row in plan.removed),
+        sorted(one.name for one in found), sorted(priced),
+    )  # fmt: skip
     tx.record("pipeline_registered", pipeline=pipeline, **done._asdict())
     tx.tell_idle_workers()
     return done
+
+
+def _stages_of(tx: Transaction, pipeline: str) -> dict[str, StageRow]:
+    return {row.name: row for row in layout(tx).stages.values() if row.pipeline_name == pipeline}
+
+
+def _columns(stage: StageSpec, position: int) -> dict[str, Any]:
+    return {
+        "position": position,
+        "after": msgspec.json.encode(stage.after).decode(),
+        "version": stage.version,
+        "max_attempts": stage.max_attempts,
+        "compatible": msgspec.json.encode(stage.compatible_from).decode(),
+        "after_children": stage.after_children,
+        "resources": msgspec.json.encode(stage.resources).decode(),
+    }
+
+
+class _Begins(NamedTuple):
+    """For which items that were there before it a stage is still to begin, and for which to be put on hold."""
+
+    next: int | None = None
+    until: int | None = None
+    hold_next: int | None = None
+    hold_until: int | None = None
+    hold_reason: str | None = None
+
+    @classmethod
+    def of(cls, newest: int, price: str | None) -> _Begins:
+        """All up to the newest; nothing to look at if there are no items yet."""
+        if not newest:
+            return cls()
+        return cls(1, newest) if price is None else cls(hold_next=1, hold_until=newest, hold_reason=price)
+
+    @classmethod
+    def as_is(cls, row: StageRow) -> _Begins:
+        return cls(row.backfill_next, row.backfill_until, row.hold_next, row.hold_until, row.hold_reason)
 
 
 def _withdraw(tx: Transaction, moved: list[StageRow], spec: PipelineSpec) -> None:
@@ -149,12 +200,13 @@ class _Plan:
 
 def _stage_row(row: tuple[Any, ...]) -> StageRow:
     *front, after, version, max_attempts, active, created, changed, first, last = row[:13]
-    compatible, children, uses, paused, reason, retry_after, paused_at = row[13:]
+    compatible, children, uses, paused, reason, retry_after, paused_at, formerly, *hold = row[13:]
     id_, pipeline, pipeline_name, name, position = front
     return StageRow(
         id_, pipeline, pipeline_name, name, position, tuple(msgspec.json.decode(after)), version, max_attempts,
         bool(active), created, changed, first, last, tuple(msgspec.json.decode(compatible)), children,
         tuple(msgspec.json.decode(uses)), bool(paused), reason, retry_after, paused_at,
+        tuple(msgspec.json.decode(formerly)), *hold,
     )  # fmt: skip
 
 

@@ -68,10 +68,14 @@ def build_stage(name: str, node: Node, path: str, find: Find) -> StageSpec:
         resources=_several(given.get("resource", ())),
         estimate=function("estimate") if is_dotted(str(given.get("estimate", ""))) else _amount(given.get("estimate")),
         units={unit: find(one, below(below(path, "units"), unit)) for unit, one in units.items()} if units else {},
+        max_cost=_amount(given.get("max_cost")),
+        renamed_from=given.get("renamed_from"),
     )
 
 
-def build_pipeline(name: str, node: Node, path: str, find: Find, problems: Problems) -> PipelineSpec | None:
+def build_pipeline(
+    name: str, node: Node, path: str, find: Find, problems: Problems, origin: str
+) -> PipelineSpec | None:  # fmt: skip
     """A pipeline of a file that was checked: what can still be wrong with it is how its functions look."""
     stages = []
     for stage, one in node.value["stages"].items():
@@ -84,7 +88,7 @@ def build_pipeline(name: str, node: Node, path: str, find: Find, problems: Probl
     if len(stages) < len(node.value["stages"].value):
         return None
     try:
-        return PipelineSpec.build(name, stages)
+        return PipelineSpec.build(name, stages, origin)
     except HoldfastError as error:
         problems.add(node.key_place, path, str(error))
         return None

@@ -66,6 +66,10 @@ def _estimate(value: Any, where: str) -> None:
         raise UsageError(f"{error}, or the full dotted path of a function of the item") from None
 
 
+def _amount(value: Any, where: str) -> None:
+    micros(value, what=where)
+
+
 def _process(value: str, where: str) -> None:
     if value != "process":
         raise UsageError(f"{where}: {value!r} is unknown, expected process")
@@ -212,6 +216,8 @@ STAGE = Table({
     "units": Key(
         Named(DOTTED, "function", r".{1,100}", "a text"), "how many units an attempt is expected to use, by functions"
     ),
+    "max_cost": Key(_money(_amount), "what one item may cost at this stage"),
+    "renamed_from": Key(TEXT, "what the stage was called before: its results, records and history come along"),
 })  # fmt: skip
 
 SOURCE = Free("a source")

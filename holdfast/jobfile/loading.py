@@ -52,7 +52,7 @@ def _build(
     written: dict[str, Any] = {"sources": {}, "alerts": _plain(document.get("alerts"))}
     for name, node in document.value["pipelines"].items():
         where = below("pipelines", name)
-        spec = build_pipeline(name, node, where, find, problems)
+        spec = build_pipeline(name, node, where, find, problems, str(path.resolve()))
         specs += [spec] if spec is not None else []
         merge, tuning, own = node.get("merge"), node.get("tuning"), node.get("sources")
         if merge is not None:

@@ -59,6 +59,7 @@ EVENTS = frozenset(MEANING) | {
     "pruned",
     "resolved",
     "resumed",
+    "stage_renamed",
     "tuned",
     "unknown_resource",
     "worker_died",

@@ -46,6 +46,12 @@ class StageRow:
     reason: str | None = None
     retry_after: int | None = None
     paused_at: int | None = None
+    #: What it was called before.
+    formerly: tuple[str, ...] = ()
+    #: Which of the items that were there before it are still to be put on hold, and why.
+    hold_next: int | None = None
+    hold_until: int | None = None
+    hold_reason: str | None = None
 
     def stands(self, version: str | None) -> bool:
         """Whether a result of this version is as good as one of today's."""

@@ -49,6 +49,8 @@ class StageSpec:
     units: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     #: What one item may cost at this stage, in millionths.
     max_cost: int | None = None
+    #: What it was called before: its results, records and history come along.
+    renamed_from: str | None = None
     is_async: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -91,6 +93,10 @@ class StageSpec:
             raise DefinitionError(f"{where}: an estimate, or units, need a resource that they count against")
         if self.isolate not in (None, "process"):
             raise DefinitionError(f'{where}: isolate={self.isolate!r} is unknown; the only way is isolate="process"')
+        if self.renamed_from is not None:
+            check_name(self.renamed_from, f"{where}: renamed_from")
+            if self.renamed_from == self.name:
+                raise DefinitionError(f"{where}: renamed_from={self.renamed_from!r} is its own name")
         _check_signature(self.handler, where)
         object.__setattr__(self, "is_async", is_async(self.handler))
 
@@ -146,9 +152,11 @@ class PipelineSpec:
 
     name: str
     stages: tuple[StageSpec, ...]
+    #: The file that it is written in, as far as that is known.
+    origin: str = field(default="", compare=False)
 
     @classmethod
-    def build(cls, name: str, stages: Iterable[StageSpec]) -> PipelineSpec:
+    def build(cls, name: str, stages: Iterable[StageSpec], origin: str = "") -> PipelineSpec:
         """Check names and order; refuse two stages of one name, an unknown name, a cycle."""
         check_name(name, "pipeline")
         given: dict[str, StageSpec] = {}
@@ -165,13 +173,32 @@ class PipelineSpec:
                         f"pipeline {name!r}: stage {stage.name!r} comes after {before!r}, which does not exist; "
                         f"{there_are(before, sorted(given))}"
                     )
-        return cls(name, _in_order(name, given))
+        _check_former_names(name, given)
+        return cls(name, _in_order(name, given), origin)
 
     def stage(self, name: str) -> StageSpec:
         for stage in self.stages:
             if stage.name == name:
                 return stage
         raise DefinitionError(f"pipeline {self.name!r} has no stage {name!r}")
+
+
+def _check_former_names(pipeline: str, given: Mapping[str, StageSpec]) -> None:
+    """Refuse a stage that is called what another one says it was called, and two that were one."""
+    taken: dict[str, str] = {}
+    for stage in given.values():
+        former = stage.renamed_from
+        if former is None:
+            continue
+        if former in given:
+            raise DefinitionError(
+                f"pipeline {pipeline!r}: stage {stage.name!r} is renamed_from={former!r}, which is a stage of it still; a new "
+                "stage has no renamed_from="
+            )
+        if former in taken:
+            both = f"{taken[former]!r} and {stage.name!r}"
+            raise DefinitionError(f"pipeline {pipeline!r}: the stages {both} are both renamed_from={former!r}")
+        taken[former] = stage.name
 
 
 def named_resources(pipelines: Iterable[PipelineSpec]) -> set[str]:

@@ -8,14 +8,14 @@ from holdfast.errors import UsageError
 
 
 def test_a_registration_says_what_it_added(app):
-    assert app.pipeline({"a": [], "b": ["a"]}) == (["a", "b"], [], [])
+    assert app.pipeline({"a": [], "b": ["a"]})[:3] == (["a", "b"], [], [])
     assert [row.name for row in app.layout().of_pipeline("p")] == ["a", "b"]
 
 
 def test_the_same_registration_again_changes_nothing(app):
     app.pipeline({"a": [], "b": ["a"]})
     before = app.layout()
-    assert app.pipeline({"a": [], "b": ["a"]}) == ([], [], [])
+    assert app.pipeline({"a": [], "b": ["a"]})[:3] == ([], [], [])
     assert app.layout().stages == before.stages
     assert len(app.events("pipeline_registered")) == 1
 
@@ -23,7 +23,7 @@ def test_the_same_registration_again_changes_nothing(app):
 @pytest.mark.parametrize("change", [{"version": "2"}, {"max_attempts": 9}])
 def test_a_changed_setting_is_a_change_of_that_stage_only(app, change):
     app.pipeline({"a": [], "b": ["a"]})
-    assert app.pipeline({"a": [], "b": ["a"]}, only={"b": change}) == ([], ["b"], [])
+    assert app.pipeline({"a": [], "b": ["a"]}, only={"b": change})[:3] == ([], ["b"], [])
     [(name, value)] = change.items()
     assert getattr(app.stage("b"), name) == value
     assert getattr(app.stage("a"), name) != value
@@ -41,7 +41,7 @@ def test_a_change_raises_the_generation_and_no_change_does_not(app):
 def test_a_removed_stage_stays_in_the_table_and_is_no_longer_active(app):
     app.pipeline({"a": [], "b": ["a"]})
     kept = app.stage("b").id
-    assert app.pipeline({"a": []}) == ([], [], ["b"])
+    assert app.pipeline({"a": []})[:3] == ([], [], ["b"])
     assert [row.name for row in app.layout().of_pipeline("p")] == ["a"]
     assert not app.stage("b").active
     assert app.stage("b").id == kept
@@ -51,7 +51,7 @@ def test_a_stage_that_comes_back_is_the_same_stage(app):
     app.pipeline({"a": [], "b": ["a"]})
     kept = app.stage("b").id
     app.pipeline({"a": []})
-    assert app.pipeline({"a": [], "b": ["a"]}) == ([], ["b"], [])
+    assert app.pipeline({"a": [], "b": ["a"]})[:3] == ([], ["b"], [])
     assert (app.stage("b").id, app.stage("b").active) == (kept, True)
 
 

@@ -75,6 +75,15 @@ ALTER TABLE holdfast_stages ADD COLUMN paused_at BIGINT;
 ALTER TABLE holdfast_resources ADD COLUMN refusals INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE holdfast_stages ADD COLUMN refusals INTEGER NOT NULL DEFAULT 0;
 
+-- What a stage was called before. And work that a change of its pipeline has made, which is put on hold because of its price:
+-- from this item on up to that one they have not been looked at yet. A worker of the version before leaves that alone.
+ALTER TABLE holdfast_stages ADD COLUMN formerly TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE holdfast_stages ADD COLUMN hold_next BIGINT;
+ALTER TABLE holdfast_stages ADD COLUMN hold_until BIGINT;
+ALTER TABLE holdfast_stages ADD COLUMN hold_reason TEXT;
+-- The file that a pipeline was last registered from.
+ALTER TABLE holdfast_pipelines ADD COLUMN origin TEXT NOT NULL DEFAULT '';
+
 -- Which version of its code a worker has for each stage it offers; unknown for workers of the version before.
 ALTER TABLE holdfast_workers ADD COLUMN versions TEXT NOT NULL DEFAULT '{}';
 
@@ -176,6 +185,8 @@ SELECT i.pipeline, i.id AS item, i.key,
               AND (SELECT s.active FROM holdfast_stages s WHERE s.id = o.stage) = 1) > 0 THEN 'cancelled'
         WHEN (SELECT COUNT(*) FROM holdfast_stages s WHERE s.pipeline = i.pipeline AND s.active = 1
               AND s.backfill_next IS NOT NULL AND i.id >= s.backfill_next AND i.id <= s.backfill_until) > 0 THEN 'pending'
+        WHEN (SELECT COUNT(*) FROM holdfast_stages s WHERE s.pipeline = i.pipeline AND s.active = 1
+              AND s.hold_next IS NOT NULL AND i.id >= s.hold_next AND i.id <= s.hold_until) > 0 THEN 'on_hold'
         WHEN (SELECT COUNT(*) FROM holdfast_stages s WHERE s.pipeline = i.pipeline AND s.active = 1
               AND s.after_children IS NOT NULL
               AND (SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = i.id AND o.stage = s.id) = 0) > 0 THEN 'pending'

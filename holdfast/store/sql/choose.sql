@@ -67,3 +67,7 @@ RETURNING item, attempts, alone, rerun;
 
 -- name: kind_of_hold
 SELECT kind FROM holdfast_holds WHERE stage = :stage AND item = :item;
+
+-- name: reasons_of_holds
+SELECT DISTINCT kind, reason FROM (
+    SELECT kind, reason FROM holdfast_holds WHERE stage = :stage ORDER BY item LIMIT :most) AS seen ORDER BY kind, reason;

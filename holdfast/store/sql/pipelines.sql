@@ -12,20 +12,27 @@ UPDATE holdfast_pipelines SET generation = generation + 1, updated_at = :now WHE
 -- The whole layout: a few rows, read again only when the generation has grown.
 SELECT s.id, s.pipeline, p.name, s.name, s.position, s.after, s.version, s.max_attempts, s.active,
        s.created_generation, s.changed_generation, s.backfill_next, s.backfill_until, s.compatible, s.after_children, s.resources,
-       s.paused, s.reason, s.retry_after, s.paused_at
+       s.paused, s.reason, s.retry_after, s.paused_at, s.formerly, s.hold_next, s.hold_until, s.hold_reason
 FROM holdfast_stages s JOIN holdfast_pipelines p ON p.id = s.pipeline ORDER BY p.name, s.position, s.id;
 
 -- name: add_stage
 INSERT INTO holdfast_stages (pipeline, name, position, after, version, max_attempts, active,
-    created_generation, changed_generation, backfill_next, backfill_until, compatible, after_children, resources)
+    created_generation, changed_generation, backfill_next, backfill_until, hold_next, hold_until, hold_reason,
+    compatible, after_children, resources)
 VALUES (:pipeline, :name, :position, :after, :version, :max_attempts, 1, :generation, :generation, :next, :until,
-    :compatible, :after_children, :resources);
+    :hold_next, :hold_until, :hold_reason, :compatible, :after_children, :resources);
 
 -- name: change_stage
 UPDATE holdfast_stages SET position = :position, after = :after, version = :version, max_attempts = :max_attempts,
     active = :active, changed_generation = :changed, backfill_next = :next, backfill_until = :until,
-    compatible = :compatible, after_children = :after_children, resources = :resources
+    hold_next = :hold_next, hold_until = :hold_until, hold_reason = :hold_reason, compatible = :compatible, after_children = :after_children, resources = :resources
 WHERE id = :stage;
+
+-- name: set_origin
+UPDATE holdfast_pipelines SET origin = :origin WHERE id = :pipeline;
+
+-- name: origin_of
+SELECT origin FROM holdfast_pipelines WHERE name = :name;
 
 -- name: newest_item
 SELECT COALESCE(MAX(id), 0) FROM holdfast_items WHERE pipeline = :pipeline;
@@ -37,6 +44,22 @@ WHERE id = :stage AND active = 1 AND backfill_next IS NOT NULL {for_update};
 
 -- name: move_backfill
 UPDATE holdfast_stages SET backfill_next = :next WHERE id = :stage;
+
+-- name: stages_to_hold
+SELECT id FROM holdfast_stages WHERE active = 1 AND hold_next IS NOT NULL ORDER BY id;
+
+-- name: take_hold_walk
+SELECT hold_next, hold_until, pipeline, hold_reason FROM holdfast_stages
+WHERE id = :stage AND active = 1 AND hold_next IS NOT NULL {for_update};
+
+-- name: move_hold_walk
+UPDATE holdfast_stages SET hold_next = :next WHERE id = :stage;
+
+-- name: end_hold_walks
+-- What has not been put on hold yet begins as any work of a new stage does.
+UPDATE holdfast_stages SET backfill_next = COALESCE(backfill_next, hold_next),
+    backfill_until = CASE WHEN backfill_next IS NULL THEN hold_until ELSE backfill_until END,
+    hold_next = NULL, hold_until = NULL WHERE id {in stages} AND hold_next IS NOT NULL RETURNING id;
 
 -- name: items_from
 SELECT id FROM holdfast_items WHERE pipeline = :pipeline AND id >= :first AND id <= :last ORDER BY id LIMIT :most;

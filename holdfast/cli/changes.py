@@ -1,0 +1,69 @@
+"""Says what has changed in the pipelines of a file since the store last saw them, and asks whether new work may cost that."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from holdfast.app import Accept
+from holdfast.cli.amounts import priced
+from holdfast.cli.output import Facts, printable
+from holdfast.engine.changes import Changes
+from holdfast.model.money import spoken
+
+
+def accept(*, yes: bool, may_ask: bool = True) -> Accept:
+    """Says what changes, and whether new work that has a price may run: by `--yes`, or by a person at a terminal."""
+
+    def decide(change: Changes) -> bool:
+        asked = bool(change.priced) and not yes and may_ask and at_a_terminal()
+        tell(change, accepted=yes or asked)
+        if not asked:
+            return yes
+        price = f" for {spoken(change.price)}" if change.price else ""
+        if click.confirm(f"Let the new work of {', '.join(sorted(change.priced))} run{price}?", err=True):
+            return True
+        tell_held(change)
+        return False
+
+    return decide
+
+
+def tell(change: Changes, *, accepted: bool) -> None:
+    """On stderr, in one block."""
+    click.echo(f"{change.pipeline} has changed since this store last saw it:", err=True)
+    for line in change.lines():
+        click.echo(f"  {printable(line)}", err=True)
+    if not accepted:
+        tell_held(change)
+
+
+def tell_held(change: Changes) -> None:
+    for line in change.held_lines():
+        click.echo(printable(line), err=True)
+
+
+def facts(change: Changes) -> Facts:
+    """As JSON has it."""
+    return {
+        "pipeline": change.pipeline,
+        "added": [
+            priced(
+                {
+                    "stage": one.stage, "items": one.items, "cost": one.cost, "is_back": one.back,
+                    "handler_seconds": None if one.took_us is None else one.took_us / 1e6,
+                }, "cost",
+            )
+            for one in change.added
+        ],
+        "removed": [priced(one._asdict(), "cost") for one in change.removed],
+        "renamed": [{"stage": name, "was": was, "results": n} for was, name, n in change.renamed],
+        "rewired": [{"stage": stage, "was": list(was), "after": list(now)} for stage, was, now in change.rewired],
+        "file": None if change.moved is None else {"was": change.moved[0], "is": change.moved[1]},
+        "on_hold": change.priced,
+    }  # fmt: skip
+
+
+def at_a_terminal() -> bool:
+    return sys.stdin.isatty()

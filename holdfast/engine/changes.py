@@ -1,0 +1,201 @@
+"""Changes: what registering a pipeline would change, said before it is done, with its price.
+
+A stage that was added, or is back, runs for the items that were there before it. What that costs is known if the stage has
+an `estimate=`, or has cost something before. All of it is taken from counts: it costs the same at any number of items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast.engine.rename import renamed, renames
+from holdfast.model.durations import spoken as length
+from holdfast.model.layout import StageRow
+from holdfast.model.money import spoken
+from holdfast.model.shell import word
+from holdfast.model.stage import PipelineSpec, StageSpec
+from holdfast.model.states import PASSED
+from holdfast.store import Transaction
+
+
+class NewWork(NamedTuple):
+    """A stage that will run for items that were there before it."""
+
+    stage: str
+    items: int
+    #: What it is expected to cost in all, in millionths; None if nobody knows.
+    cost: int | None
+    #: How long handlers are expected to take, one after another; None if nobody knows.
+    took_us: int | None
+    #: Whether it was there before.
+    back: bool
+
+
+class Removed(NamedTuple):
+    stage: str
+    results: int
+    #: What it has cost, in millionths.
+    cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is another one in a pipeline than the store knows."""
+
+    pipeline: str
+    added: tuple[NewWork, ...] = ()
+    removed: tuple[Removed, ...] = ()
+    #: What it was called, what it is called, and how many results move along.
+    renamed: tuple[tuple[str, str, int], ...] = ()
+    #: The stage, what it came after, and what it comes after.
+    rewired: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = ()
+    #: The file it came from, and the one it comes from.
+    moved: tuple[str, str] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.renamed or self.rewired or self.moved)
+
+    @property
+    def suspects(self) -> tuple[Removed, ...]:
+        """Stages that were paid for and are gone while others are new: they may have been renamed."""
+        new = any(one.items and not one.back for one in self.added)
+        return tuple(one for one in self.removed if one.cost) if new else ()
+
+    @property
+    def priced(self) -> dict[str, str]:
+        """The new work that a person should know the price of before it begins: why, by stage."""
+        found = {}
+        for one in self.added:
+            if one.items and one.cost:
+                found[one.stage] = f"it is new for {_items(one.items)} and is expected to cost {spoken(one.cost)}"
+            elif one.items and self.suspects and not one.back:
+                gone = self.suspects[0]
+                found[one.stage] = (
+                    f"it is new for {_items(one.items)}, while {gone.stage!r}, which has cost {spoken(gone.cost)}, is gone; "
+                    f"if it was renamed, say so: renamed_from={gone.stage!r}"
+                )
+        return found
+
+    @property
+    def price(self) -> int:
+        return sum(one.cost or 0 for one in self.added)
+
+    def lines(self) -> list[str]:
+        """For people: what has changed, a line each."""
+        said = [f"renamed  {was} → {name}: {_results(n)} and their history come along" for was, name, n in self.renamed]
+        for one in self.added:
+            cost = "cost not known" if one.cost is None else f"expected cost {spoken(one.cost)}"
+            took = "time not known" if one.took_us is None else f"handler time {length(one.took_us / 1e6)}"
+            said.append(f"{'is back ' if one.back else 'added   '} {one.stage}: runs for {_items(one.items)}; {cost}, {took}")
+        for gone in self.removed:
+            cost = f", which cost {spoken(gone.cost)}," if gone.cost else ""
+            said.append(f"removed  {gone.stage}: {_results(gone.results)}{cost} are kept, and nothing of it runs")
+        for stage, was, now in self.rewired:
+            said.append(f"rewired  {stage}: comes after {_names(now)} now (before: {_names(was)})")
+        if self.moved:
+            said.append(f"moved    it comes from {self.moved[1]} now (before: {self.moved[0]})")
+        return said
+
+    def held_lines(self) -> list[str]:
+        """For people: what is put on hold if nobody accepts it, and what lets it run."""
+        return [
+            f"The new work of {stage} is on hold: {why}. To let it run: {release(self.pipeline, stage)}"
+            for stage, why in self.priced.items()
+        ]
+
+
+def release(pipeline: str, stage: str) -> str:
+    """The command that lets the work of a stage run that is on hold."""
+    return f"holdfast retry --state on_hold --pipeline {word(pipeline)} --stage {word(stage)}"
+
+
+def changes(tx: Transaction, spec: PipelineSpec, rows: Mapping[str, StageRow]) -> Changes:
+    """What registering this would change in a pipeline that has items; `rows` are its stages as the store knows them."""
+    number = next((row.pipeline for row in rows.values()), None)
+    if number is None or not tx.run("newest_item", pipeline=number)[0][0]:
+        return Changes(spec.name)
+    history = _History(tx)
+    found = renames(rows, spec)
+    there = renamed(rows, found)
+    moved = [(was, spec.origin) for [was] in tx.run("origin_of", name=spec.name) if was and spec.origin]
+    passed: dict[str, int] = {}
+    new: list[NewWork] = []
+    rewired = []
+    for stage in spec.stages:
+        row = there.get(stage.name)
+        waiting = min((passed[name] for name in stage.after), default=history.most(there.values()))
+        if row is not None and row.active:
+            passed[stage.name] = history.passed(row)
+            if row.after != stage.after:
+                rewired.append((stage.name, row.after, stage.after))
+            continue
+        missing = max(0, waiting - (history.passed(row) if row is not None else 0))
+        passed[stage.name] = waiting
+        new.append(_new_work(stage, row, missing, history))
+    names = {stage.name for stage in spec.stages}
+    gone = [row for name, row in there.items() if row.active and name not in names]
+    return Changes(
+        spec.name, tuple(new), tuple(Removed(row.name, history.passed(row), history.cost(row)) for row in gone),
+        tuple((one.row.name, one.name, history.passed(one.row)) for one in found), tuple(rewired),
+        next((pair for pair in moved if pair[0] != pair[1]), None),
+    )  # fmt: skip
+
+
+def _new_work(stage: StageSpec, row: StageRow | None, items: int, history: _History) -> NewWork:
+    cost, took = history.of_one(row) if row is not None else (None, None)
+    if isinstance(stage.estimate, int):
+        cost = stage.estimate
+    return NewWork(
+        stage.name, items, None if cost is None else round(cost * items), None if took is None else round(took * items),
+        back=row is not None,
+    )  # fmt: skip
+
+
+class _History:
+    """What the counts and the ledger's sums say about stages."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._passed: dict[int, int] = {}
+        self._all: dict[int, int] = {}
+        self._took: dict[int, tuple[int, int]] = {}
+        self._cost: dict[int, int] = {}
+        for stage, state, bucket, n, total_us, _ in tx.run("read_counts"):
+            self._all[stage] = self._all.get(stage, 0) + n
+            if state in PASSED:
+                self._passed[stage] = self._passed.get(stage, 0) + n
+                if bucket >= 0:
+                    calls, took = self._took.get(stage, (0, 0))
+                    self._took[stage] = (calls + n, took + total_us)
+        for row in tx.records("sum_money"):
+            self._cost[row["stage"]] = self._cost.get(row["stage"], 0) + row["costs"] + row["in_doubt"]
+
+    def passed(self, row: StageRow) -> int:
+        return self._passed.get(row.id, 0)
+
+    def cost(self, row: StageRow) -> int:
+        return self._cost.get(row.id, 0)
+
+    def most(self, rows: Iterable[StageRow]) -> int:
+        """How many items there are: all of them have begun a first stage."""
+        return max((self._all.get(row.id, 0) for row in rows), default=0)
+
+    def of_one(self, row: StageRow) -> tuple[float | None, float | None]:
+        """What one has cost and taken on the average, if any was done."""
+        calls, took = self._took.get(row.id, (0, 0))
+        if not calls:
+            return None, None
+        return self.cost(row) / calls if self.cost(row) else None, took / calls
+
+
+def _items(n: int) -> str:
+    return "1 item" if n == 1 else f"{n:,} items"
+
+
+def _results(n: int) -> str:
+    return "1 result" if n == 1 else f"{n:,} results"
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "nothing"

@@ -96,7 +96,8 @@ def test_a_pipeline_in_python_and_a_job_file_that_say_the_same_are_equal(folder:
 
 @pytest.mark.req("J15")
 @pytest.mark.parametrize("setting", ["version", "max_attempts", "timeout", "batch", "isolate", "backoff", "compatible_from",
-                                     "normalise", "after_children", "resource", "estimate", "units", "max_cost", "renamed_from"])  # fmt: skip
+                                     "normalise", "after_children", "resource", "estimate", "units", "max_cost",
+                                     "renamed_from"])  # fmt: skip
 def test_a_setting_that_is_left_out_makes_a_difference(setting: str, folder: Folder) -> None:
     """So that the comparison above compares something."""
     lines = FULL.splitlines(keepends=True)

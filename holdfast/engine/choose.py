@@ -163,6 +163,8 @@ def _reopen(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[s
         tx.count(stage, State.PENDING, 1)
         _record(tx, "retried", item, stage, state, who)
     if count:
+        # No other item has led to this.
+        tx.run("forget_reruns", items=[item for item, _ in unchanged])
         tx.tell_idle_workers()
     return count
 

@@ -16,7 +16,7 @@ from holdfast.engine.add import NewItem, Upserted, merged, upsert
 from holdfast.engine.finish import Finished, FollowOn
 from holdfast.engine.meet import let_meet
 from holdfast.engine.register import layout
-from holdfast.model.states import Rerun, State
+from holdfast.engine.rerun import begin_again
 from holdfast.store import Transaction
 
 WHEN_EXISTS = ("skip", "rerun", "merge")
@@ -31,6 +31,12 @@ def follow(tx: Transaction, finished: Sequence[Finished]) -> None:
     for (pipeline, when_exists), same in groupby(wanted, key=lambda pair: (pair[1].pipeline, pair[1].when_exists)):
         pairs = list(same)
         done = _submit(tx, pipeline, when_exists, [follow_on for _, follow_on in pairs])
+        if when_exists == "rerun" and done.known:
+            asked: dict[int, list[int]] = {}
+            for one, follow_on in pairs:
+                if follow_on.key in done.known:
+                    asked.setdefault(done.known[follow_on.key], []).append(one.lease.item)
+            begin_again(tx, pipeline, asked)
         numbers = done.born | done.known
         links = [(one.lease.item, numbers[follow_on.key]) for one, follow_on in pairs if follow_on.child]
         tx.run_rows("add_children", sorted(set(links)))
@@ -43,24 +49,7 @@ def _submit(tx: Transaction, pipeline: str, when_exists: str, follow_ons: list[F
         # Several with the same key come to what they would if one after the other had been added.
         data = merged(merge, one.key, items[one.key].data, one.data) if one.key in items else one.data
         items[one.key] = NewItem(one.key, data)
-    done = upsert(tx, pipeline, list(items.values()), partial(merged, merge))
-    if when_exists == "rerun" and done.known:
-        _run_anew(tx, pipeline, list(done.known.values()))
-    return done
-
-
-def _run_anew(tx: Transaction, pipeline: str, items: list[int]) -> None:
-    """Begin finished items again at their first stages; those that are waiting or running will do."""
-    busy = {row[0] for row in tx.run("open_items", items=items)}
-    idle = [item for item in items if item not in busy]
-    first = [stage for stage in layout(tx).of_pipeline(pipeline) if not stage.after]
-    for stage in first:
-        states = {item: State(state) for item, state, *_ in tx.run("read_outcome_states", stage=stage.id, items=idle)}
-        for item, _ in tx.run_rows("reopen", [(item, stage.id) for item in states], rerun=Rerun.ASKED):
-            tx.count(stage.id, states[item], -1)
-            tx.count(stage.id, State.PENDING, 1)
-            tx.record("submitted_again", pipeline=stage.pipeline, item=item, stage=stage.id, was=str(states[item]))
-    tx.tell_idle_workers()
+    return upsert(tx, pipeline, list(items.values()), partial(merged, merge))
 
 
 def parents_may_go_on(tx: Transaction, stage: int, items: Iterable[int]) -> None:

@@ -64,6 +64,7 @@ def forget_items(tx: Transaction, items: Sequence[int]) -> None:
         "delete_memos_of",
         "delete_answers_of",
         "delete_children_of",
+        "forget_reruns",
         "delete_outcomes_of",
         "delete_events_of",
         "delete_items",

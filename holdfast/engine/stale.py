@@ -258,6 +258,8 @@ def _reopen(store: Store, chosen: list[Stale], by: str, reason: str, dry_run: bo
                 count[known[number].name] += 1
             hold_for_version(tx, number, [item for item, _ in reopened])
         if count:
+            # No other item has led to this.
+            tx.run("forget_reruns", items=[item for item, _ in why])
             tx.tell_idle_workers()
         return count
 

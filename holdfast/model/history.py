@@ -57,6 +57,7 @@ EVENTS = frozenset(MEANING) | {
     "paused",
     "pipeline_registered",
     "pruned",
+    "rerun_refused",
     "resolved",
     "resumed",
     "stage_renamed",

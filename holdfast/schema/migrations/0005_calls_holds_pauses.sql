@@ -87,6 +87,12 @@ ALTER TABLE holdfast_pipelines ADD COLUMN origin TEXT NOT NULL DEFAULT '';
 -- Which version of its code a worker has for each stage it offers; unknown for workers of the version before.
 ALTER TABLE holdfast_workers ADD COLUMN versions TEXT NOT NULL DEFAULT '{}';
 
+-- Items that follow-ons have begun again, each with the items that led to it, oldest first: a JSON list.
+CREATE TABLE holdfast_reruns (
+    item BIGINT PRIMARY KEY,
+    led_by TEXT NOT NULL
+);
+
 -- Counts and memos know one more state each. A CHECK cannot be changed everywhere: the tables are made anew, their rows carried
 -- over. A memo points at the call whose answer, or intent, it holds; a rejected one only counts how often that has happened.
 CREATE TABLE holdfast_memos_before AS SELECT * FROM holdfast_memos;

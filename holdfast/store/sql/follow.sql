@@ -32,3 +32,17 @@ WHERE c.parent {in items} AND i.pipeline = :pipeline;
 SELECT x.status, COUNT(*) FROM holdfast_children c JOIN holdfast_item_status x ON x.item = c.child
 JOIN holdfast_items i ON i.id = c.child JOIN holdfast_pipelines p ON p.id = i.pipeline
 WHERE c.parent = :item AND p.name = :pipeline GROUP BY x.status;
+
+-- name: read_reruns
+SELECT item, led_by FROM holdfast_reruns WHERE item {in items};
+
+-- name: save_reruns
+INSERT INTO holdfast_reruns (item, led_by)
+{values item bigint, led_by text}
+ON CONFLICT (item) DO UPDATE SET led_by = excluded.led_by;
+
+-- name: forget_reruns
+DELETE FROM holdfast_reruns WHERE item {in items};
+
+-- name: names_of
+SELECT i.id, p.name, i.key FROM holdfast_items i JOIN holdfast_pipelines p ON p.id = i.pipeline WHERE i.id {in items};

@@ -1,0 +1,61 @@
+"""Rerun: begin ended items again that follow-ons ask for.
+
+An item is running as long as reruns that it has led to are: neither its own attempt nor an attempt of theirs begins it once
+more. So items that rerun themselves, or each other, come to an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from holdfast.engine.chain import chain
+from holdfast.engine.register import layout
+from holdfast.model.layout import StageRow
+from holdfast.model.states import Rerun, State
+from holdfast.store import Transaction
+
+#: So many reruns may follow from each other: to find out whether an item led to itself, all of them are looked at.
+LONGEST = 1000
+
+
+def begin_again(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]]) -> None:
+    """Begin items again at their first stages; those that are waiting or running will do. `asked` has, by item, the items
+    whose attempts ask for it."""
+    led_by = _allowed(tx, pipeline, asked)
+    busy = {row[0] for row in tx.run("open_items", items=list(led_by))}
+    idle = [item for item in led_by if item not in busy]
+    for stage in layout(tx).of_pipeline(pipeline):
+        if not stage.after:
+            _reopen(tx, stage, idle)
+    tx.run_rows("save_reruns", [(item, msgspec.json.encode(led_by[item]).decode()) for item in idle])
+    tx.tell_idle_workers()
+
+
+def _allowed(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    """Those of the items that none of their own reruns asks for, and what leads to each of them."""
+    askers = sorted({asker for several in asked.values() for asker in several})
+    before = {item: msgspec.json.decode(led_by) for item, led_by in tx.run("read_reruns", items=askers)}
+    allowed: dict[int, list[int]] = {}
+    for item, several in asked.items():
+        ways = [[*before.get(asker, ()), asker] for asker in several]
+        good = next((way for way in ways if item not in way and len(way) < LONGEST), None)
+        if good is not None:
+            allowed[item] = good
+            continue
+        [way, *_] = ways
+        through = way[way.index(item) :] if item in way else way
+        why = f"{chain(tx, [*through, item])}: " + (
+            "it would run because of itself" if item in way else f"more than {LONGEST:,} reruns follow from each other"
+        )
+        tx.record("rerun_refused", pipeline=layout(tx).number_of(pipeline), item=item, reason=why)
+    return allowed
+
+
+def _reopen(tx: Transaction, stage: StageRow, items: list[int]) -> None:
+    states = {item: State(state) for item, state, *_ in tx.run("read_outcome_states", stage=stage.id, items=items)}
+    for item, _ in tx.run_rows("reopen", [(item, stage.id) for item in states], rerun=Rerun.ASKED):
+        tx.count(stage.id, states[item], -1)
+        tx.count(stage.id, State.PENDING, 1)
+        tx.record("submitted_again", pipeline=stage.pipeline, item=item, stage=stage.id, was=str(states[item]))

@@ -39,7 +39,7 @@ def upgrade(store: str | None, as_json: bool) -> None:
 @options.common()
 def check(store: str | None, as_json: bool) -> None:
     """Look for what must never be: a damaged file, a stage of an item in two places, rows of no item, counts that do not
-    add up.
+    add up, items that wait for themselves.
 
     Reads every row. Exit code 5 if something is found.
     """

@@ -13,8 +13,8 @@ from itertools import groupby
 from typing import Any
 
 from holdfast.engine import ledger
-from holdfast.engine.follow import parents_may_go_on
 from holdfast.engine.gates import hold_resources
+from holdfast.engine.meet import parents_may_go_on
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
 from holdfast.model import codec

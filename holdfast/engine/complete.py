@@ -16,8 +16,8 @@ from holdfast.engine.claim import Lease
 from holdfast.engine.effects import run_effects
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished, end_leases, move_leases, record_costs, save_outcomes
-from holdfast.engine.follow import follow, parents_may_go_on
-from holdfast.engine.meet import let_meet
+from holdfast.engine.follow import follow
+from holdfast.engine.meet import let_meet, parents_may_go_on
 from holdfast.engine.register import layout
 from holdfast.engine.settle import settle
 from holdfast.engine.wave import changed_outputs, go_on

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.engine.daytime import follow_the_clock
 from holdfast.engine.finish import Finished, end_leases, record_costs, save_outcomes
-from holdfast.engine.follow import parents_may_go_on
+from holdfast.engine.meet import parents_may_go_on
 from holdfast.engine.register import layout
 from holdfast.engine.settle import settle
 from holdfast.model.decide import after_failure

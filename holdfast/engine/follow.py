@@ -1,13 +1,12 @@
 """Follow-ons and children: items that the completion of a stage brings about, and stages that wait for them.
 
 A follow-on is added by the completing transaction. Where two ask for the same key at once, the second waits for the
-first to commit or to roll back: there is one, never two and never none. A stage that waits for children is decided with
-the parent locked, by whoever ends the last child, so that it begins once.
+first to commit or to roll back: there is one, never two and never none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -39,7 +38,9 @@ def follow(tx: Transaction, finished: Sequence[Finished]) -> None:
             begin_again(tx, pipeline, asked)
         numbers = done.born | done.known
         links = [(one.lease.item, numbers[follow_on.key]) for one, follow_on in pairs if follow_on.child]
-        tx.run_rows("add_children", sorted(set(links)))
+        if links:
+            tx.run_rows("add_children", sorted(set(links)))
+            _wait_also_for_these(tx, finished[0].lease.stage, pipeline, sorted({parent for parent, _ in links}))
 
 
 def _submit(tx: Transaction, pipeline: str, when_exists: str, follow_ons: list[FollowOn]) -> Upserted:
@@ -52,18 +53,13 @@ def _submit(tx: Transaction, pipeline: str, when_exists: str, follow_ons: list[F
     return upsert(tx, pipeline, list(items.values()), partial(merged, merge))
 
 
-def parents_may_go_on(tx: Transaction, stage: int, items: Iterable[int]) -> None:
-    """Items came to an end at a stage, perhaps for good: a stage of their parents may have waited for that."""
-    row = layout(tx).stages[stage]
-    waiting_stages = layout(tx).awaiting_children_of(row.pipeline_name)
-    if not waiting_stages or not (ended := list(items)):
-        return
-    # Whoever makes one of them a child of another holds it until the commit: either that one sees that the child has
-    # ended, or this one sees the parent.
-    tx.run("lock_items", items=ended)
-    parents = tx.run("parents_of", items=ended)
-    for waiting in waiting_stages:
-        let_meet(tx, waiting.id, sorted(parent for parent, pipeline in parents if pipeline == waiting.pipeline))
+def _wait_also_for_these(tx: Transaction, stage: int, pipeline: str, parents: list[int]) -> None:
+    """Items have got children by a stage that a waiting one need not come after: it may have closed a ring."""
+    known = layout(tx)
+    for waiting in known.awaiting_children_of(pipeline):
+        is_theirs = waiting.pipeline == known.stages[stage].pipeline and waiting.id in known.ringed
+        if is_theirs and stage not in known.parents(waiting.id):
+            let_meet(tx, waiting.id, parents)
 
 
 def keep(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

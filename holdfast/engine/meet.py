@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from holdfast.engine.register import layout
+from holdfast.engine.rings import end_rings
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
 
 def let_meet(tx: Transaction, stage: int, items: Sequence[int]) -> list[int]:
-    """Begin a stage for those of the items in which nothing is missing; return them."""
+    """Begin a stage for those of the items in which nothing is missing, and return them. One that would wait for itself ends."""
     if not items:
         return []
+    begun, held = _begin(tx, stage, items)
+    if held and stage in layout(tx).ringed:
+        for ended, those in end_rings(tx, sorted(held)).items():
+            parents_may_go_on(tx, ended, those)
+    return begun
+
+
+def parents_may_go_on(tx: Transaction, stage: int, items: Iterable[int]) -> None:
+    """Items came to an end at a stage, perhaps for good: a stage of their parents may have waited for that."""
+    row = layout(tx).stages[stage]
+    waiting_stages = layout(tx).awaiting_children_of(row.pipeline_name)
+    if not waiting_stages or not (ended := list(items)):
+        return
+    # Whoever makes one of them a child of another holds it until the commit: either that one sees that the child has
+    # ended, or this one sees the parent.
+    tx.run("lock_items", items=ended)
+    parents = tx.run("parents_of", items=ended)
+    for waiting in waiting_stages:
+        if mine := sorted(parent for parent, pipeline in parents if pipeline == waiting.pipeline):
+            _begin(tx, waiting.id, mine)
+
+
+def _begin(tx: Transaction, stage: int, items: Sequence[int]) -> tuple[list[int], Collection[int]]:
+    """Begin a stage for those of the items in which nothing is missing; return these, and those whose children have not all
+    ended."""
     before = layout(tx).parents(stage)
     # In a statement of its own: what follows must see what others committed while this waited.
     tx.run("lock_items", items=list(items))
-    items = _with_ended_children(tx, stage, items)
-    if not items:
-        return []
-    born = tx.run("let_meet", stage=stage, items=list(items), before=list(before), needed=len(before))
+    held = open_children(tx, stage, items)
+    ready = [item for item in items if item not in held]
+    if not ready:
+        return [], held
+    born = tx.run("let_meet", stage=stage, items=ready, before=list(before), needed=len(before))
     if born:
         tx.count(stage, State.PENDING, len(born))
         tx.tell_idle_workers(stage)
@@ -28,13 +55,7 @@ def let_meet(tx: Transaction, stage: int, items: Sequence[int]) -> list[int]:
             # The item's own history does not tell when its children ended.
             for [item] in born:
                 tx.record("children_ended", pipeline=row.pipeline, item=item, stage=stage, of=row.after_children)
-    return [item for [item] in born]
-
-
-def _with_ended_children(tx: Transaction, stage: int, items: Sequence[int]) -> Sequence[int]:
-    """Those whose children in the pipeline the stage waits for have all come to an end."""
-    held = open_children(tx, stage, items)
-    return [item for item in items if item not in held] if held else items
+    return [item for [item] in born], held
 
 
 def open_children(tx: Transaction, stage: int, items: Sequence[int]) -> dict[int, list[int]]:

@@ -15,6 +15,7 @@ from holdfast.engine.hold import outdated_workers, spoken_of
 from holdfast.engine.meet import open_children
 from holdfast.engine.pages import items as items
 from holdfast.engine.register import layout
+from holdfast.engine.rings import find_rings
 from holdfast.engine.standing import stands
 from holdfast.errors import UsageError
 from holdfast.model.history import MEANING, SENT_BACK
@@ -295,7 +296,8 @@ def _place(told: list[Facts], stage: str, ended_at: int) -> int:
 
 
 def check(tx: Transaction) -> list[str]:
-    """Look for what must never be: a stage of an item in two places, rows of no item, counts that do not add up."""
+    """Look for what must never be: a stage of an item in two places, rows of no item, counts that do not add up, items that
+    wait for themselves."""
     known = layout(tx).stages
     tx.read_all()
     wrong = [f"item {item}, stage {stage} lies in {n} places" for item, stage, n in tx.run("open_more_than_once")]
@@ -310,7 +312,7 @@ def check(tx: Transaction) -> list[str]:
             wrong.append(
                 f"{name} {state}: counted {counted.get((stage, state), 0)}, there are {real.get((stage, state), 0)}"
             )
-    return wrong
+    return wrong + find_rings(tx)
 
 
 class Why:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from holdfast.engine import ledger
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished, save_outcomes
-from holdfast.engine.follow import parents_may_go_on
 from holdfast.engine.gates import hold_resources
+from holdfast.engine.meet import parents_may_go_on
 from holdfast.engine.register import layout
 from holdfast.model.decide import after_death
 from holdfast.model.states import State

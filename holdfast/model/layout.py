@@ -113,6 +113,8 @@ class Layout:
     pipelines: dict[str, PipelineRow] = field(default_factory=dict)
     #: Stages that stand still by themselves.
     paused: frozenset[int] = frozenset()
+    #: Stages that wait for children which may wait, in the end, for items of the stage's own pipeline.
+    ringed: frozenset[int] = frozenset()
     _by_name: dict[tuple[str, str], StageRow] = field(default_factory=dict)
     #: By stage: the resources that an attempt uses, those of its pipeline and its own among them; and the other way round.
     _used: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -131,7 +133,7 @@ class Layout:
         stages = {row.id: row for row in rows}
         layout = cls(
             generation, stages, {one.id: one for one in resources}, {one.name: one for one in pipelines},
-            frozenset(row.id for row in stages.values() if row.paused),
+            frozenset(row.id for row in stages.values() if row.paused), _ringed(stages.values()),
         )  # fmt: skip
         layout._join_resources()
         for row in layout.stages.values():
@@ -227,3 +229,17 @@ class Layout:
                 )
                 (simple if untouched else checked).append(other.id)
         return Successors(tuple(simple), tuple(checked))
+
+
+def _ringed(rows: Iterable[StageRow]) -> frozenset[int]:
+    waiting = [row for row in rows if row.active and row.after_children is not None]
+
+    def reach(pipeline: str | None, seen: set[str | None]) -> set[str | None]:
+        if pipeline not in seen:
+            seen.add(pipeline)
+            for row in waiting:
+                if row.pipeline_name == pipeline:
+                    reach(row.after_children, seen)
+        return seen
+
+    return frozenset(row.id for row in waiting if row.pipeline_name in reach(row.after_children, set()))

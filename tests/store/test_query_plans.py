@@ -83,6 +83,7 @@ def test_on_sqlite_finishing_and_promoting_search_and_scan_nothing(queue):
         "next_due": {},
         "lock_items": {"items": [1]},
         "let_meet": {"stage": 2, "items": [1], "before": [1], "needed": 1},
+        "waits_for": {"stage": 2, "items": [1], "before": [1], "needed": 1, "pipeline": 1, "of": "p"},
         "read_results": {"items": [1], "stages": [1], "most": 10},
         "look_for_work": {"stages": [1, 2]},
     }.items():

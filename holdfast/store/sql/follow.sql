@@ -28,6 +28,22 @@ SELECT DISTINCT c.parent, i.pipeline FROM holdfast_children c JOIN holdfast_item
 SELECT c.parent, c.child FROM holdfast_children c JOIN holdfast_items i ON i.id = c.child
 WHERE c.parent {in items} AND i.pipeline = :pipeline;
 
+-- name: waits_for
+-- Of the items whose stage would begin but for their children: those of these that have children themselves.
+SELECT c.parent, c.child FROM holdfast_children c
+JOIN holdfast_items i ON i.id = c.parent JOIN holdfast_items k ON k.id = c.child
+WHERE c.parent {in items} AND i.pipeline = :pipeline AND k.pipeline = (SELECT p.id FROM holdfast_pipelines p WHERE p.name = :of)
+  AND EXISTS (SELECT 1 FROM holdfast_children d WHERE d.parent = c.child)
+  AND (SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = i.id AND o.stage {in before} AND o.state IN ('done', 'skipped')) = :needed
+  AND NOT EXISTS (SELECT 1 FROM holdfast_outcomes o WHERE o.item = i.id AND o.stage = :stage)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = :stage AND w.priority = i.priority AND w.item = i.id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.item = i.id AND d.stage = :stage)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.item = i.id AND l.stage = :stage)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_holds h WHERE h.stage = :stage AND h.item = i.id);
+
+-- name: parents_after
+SELECT DISTINCT parent FROM holdfast_children WHERE parent > :after ORDER BY parent LIMIT :most;
+
 -- name: count_children
 SELECT x.status, COUNT(*) FROM holdfast_children c JOIN holdfast_item_status x ON x.item = c.child
 JOIN holdfast_items i ON i.id = c.child JOIN holdfast_pipelines p ON p.id = i.pipeline

@@ -17,7 +17,7 @@ from holdfast.model.durations import Duration, seconds
 from holdfast.model.money import Amount, micros
 from holdfast.model.names import there_are
 from holdfast.model.resource import ResourceSpec
-from holdfast.model.stage import PipelineSpec, Stage, StageSpec, check_name
+from holdfast.model.stage import MAX_RERUNS_PER_HOUR, PipelineSpec, Stage, StageSpec, check_name
 from holdfast.model.tuning import Tuning
 from holdfast.sources import SourceSpec, read_source
 from holdfast.worker import Settings
@@ -78,6 +78,7 @@ class Pipeline:
         units: Mapping[str, Callable[[Any], Any]] | None = None,
         max_cost: Amount | None = None,
         renamed_from: str | None = None,
+        max_reruns_per_hour: int = MAX_RERUNS_PER_HOUR,
     ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 
     def stage(
@@ -101,6 +102,7 @@ class Pipeline:
         units: Mapping[str, Callable[[Any], Any]] | None = None,
         max_cost: Amount | None = None,
         renamed_from: str | None = None,
+        max_reruns_per_hour: int = MAX_RERUNS_PER_HOUR,
         **unknown: Any,
     ) -> Any:
         """Make a function a stage. It is called with the item and a context, in a thread, or on an event loop if async.
@@ -112,7 +114,8 @@ class Pipeline:
         submitted as children by this one's earlier stages, must have ended first; `resource` names what an attempt uses,
         `estimate` is what it is expected to cost (an amount, or a function of the item), and `units` how much of something
         it is expected to use (tokens, say), by functions of the item; `max_cost` is what one item may cost at this stage;
-        `renamed_from` is what the stage was called before: its results, records and history come along.
+        `renamed_from` is what the stage was called before: its results, records and history come along;
+        `max_reruns_per_hour` is how often its items may rerun each other without new data before the stage is paused.
         """
         where = f"pipeline {self.name!r}: stage"
         for key in unknown:
@@ -141,6 +144,7 @@ class Pipeline:
                 units=dict(units or {}),
                 max_cost=None if max_cost is None else micros(max_cost, what="max_cost"),
                 renamed_from=renamed_from,
+                max_reruns_per_hour=max_reruns_per_hour,
             )
             if spec.name in self._stages:
                 raise DefinitionError(f"pipeline {self.name!r} has two stages named {spec.name!r}: rename one of them")

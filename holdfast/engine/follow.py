@@ -7,7 +7,6 @@ first to commit or to roll back: there is one, never two and never none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -29,13 +28,13 @@ def follow(tx: Transaction, finished: Sequence[Finished]) -> None:
     wanted.sort(key=lambda pair: (pair[1].pipeline, pair[1].when_exists, pair[1].key))
     for (pipeline, when_exists), same in groupby(wanted, key=lambda pair: (pair[1].pipeline, pair[1].when_exists)):
         pairs = list(same)
-        done = _submit(tx, pipeline, when_exists, [follow_on for _, follow_on in pairs])
+        done, renewed = _submit(tx, pipeline, when_exists, [follow_on for _, follow_on in pairs])
         if when_exists == "rerun" and done.known:
             asked: dict[int, list[int]] = {}
             for one, follow_on in pairs:
                 if follow_on.key in done.known:
                     asked.setdefault(done.known[follow_on.key], []).append(one.lease.item)
-            begin_again(tx, pipeline, asked)
+            begin_again(tx, pipeline, asked, renewed)
         numbers = done.born | done.known
         links = [(one.lease.item, numbers[follow_on.key]) for one, follow_on in pairs if follow_on.child]
         if links:
@@ -43,14 +42,24 @@ def follow(tx: Transaction, finished: Sequence[Finished]) -> None:
             _wait_also_for_these(tx, finished[0].lease.stage, pipeline, sorted({parent for parent, _ in links}))
 
 
-def _submit(tx: Transaction, pipeline: str, when_exists: str, follow_ons: list[FollowOn]) -> Upserted:
+def _submit(tx: Transaction, pipeline: str, when_exists: str, follow_ons: list[FollowOn]) -> tuple[Upserted, set[int]]:
+    """Add the items; which are those that were there and got new data?"""
     merge = {"skip": keep, "rerun": rerun_with, "merge": unite}[when_exists]
     items: dict[str, NewItem] = {}
     for one in follow_ons:
         # Several with the same key come to what they would if one after the other had been added.
         data = merged(merge, one.key, items[one.key].data, one.data) if one.key in items else one.data
         items[one.key] = NewItem(one.key, data)
-    return upsert(tx, pipeline, list(items.values()), partial(merged, merge))
+    renewed: set[str] = set()
+
+    def decide(key: str, old: str, new: str) -> str:
+        data = merged(merge, key, old, new)
+        if data != old:
+            renewed.add(key)
+        return data
+
+    done = upsert(tx, pipeline, list(items.values()), decide)
+    return done, {done.known[key] for key in renewed}
 
 
 def _wait_also_for_these(tx: Transaction, stage: int, pipeline: str, parents: list[int]) -> None:

@@ -110,6 +110,7 @@ def register(tx: Transaction, spec: PipelineSpec, *, accepted: bool = True) -> R
             "change_stage", stage=old.id, position=old.position, after=msgspec.json.encode(old.after).decode(),
             version=old.version, max_attempts=old.max_attempts, compatible=msgspec.json.encode(old.compatible).decode(),
             after_children=old.after_children, resources=msgspec.json.encode(old.uses).decode(),
+            max_reruns_per_hour=old.max_reruns_per_hour,
             active=0, changed=generation, **_Begins()._asdict(),
         )  # fmt: skip
     _withdraw(tx, [there[name] for name in sorted(plan.moved)], spec)
@@ -135,6 +136,7 @@ def _columns(stage: StageSpec, position: int) -> dict[str, Any]:
         "compatible": msgspec.json.encode(stage.compatible_from).decode(),
         "after_children": stage.after_children,
         "resources": msgspec.json.encode(stage.resources).decode(),
+        "max_reruns_per_hour": stage.max_reruns_per_hour,
     }
 
 
@@ -189,8 +191,10 @@ class _Plan:
             if not row.active or (row.after, row.after_children) != (stage.after, stage.after_children):
                 self.moved.add(stage.name)
             if self.moved >= {stage.name} or (
-                row.version, row.max_attempts, row.position, row.compatible, row.uses
-            ) != (stage.version, stage.max_attempts, position, stage.compatible_from, stage.resources):  # fmt: skip
+                row.version, row.max_attempts, row.position, row.compatible, row.uses, row.max_reruns_per_hour
+            ) != (
+                stage.version, stage.max_attempts, position, stage.compatible_from, stage.resources, stage.max_reruns_per_hour
+            ):  # fmt: skip
                 self.changed.add(stage.name)
 
     @property
@@ -200,13 +204,13 @@ class _Plan:
 
 def _stage_row(row: tuple[Any, ...]) -> StageRow:
     *front, after, version, max_attempts, active, created, changed, first, last = row[:13]
-    compatible, children, uses, paused, reason, retry_after, paused_at, formerly, *hold = row[13:]
+    compatible, children, uses, paused, reason, retry_after, paused_at, formerly, *rest = row[13:]
     id_, pipeline, pipeline_name, name, position = front
     return StageRow(
         id_, pipeline, pipeline_name, name, position, tuple(msgspec.json.decode(after)), version, max_attempts,
         bool(active), created, changed, first, last, tuple(msgspec.json.decode(compatible)), children,
         tuple(msgspec.json.decode(uses)), bool(paused), reason, retry_after, paused_at,
-        tuple(msgspec.json.decode(formerly)), *hold,
+        tuple(msgspec.json.decode(formerly)), *rest,
     )  # fmt: skip
 
 

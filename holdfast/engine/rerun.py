@@ -1,16 +1,19 @@
 """Rerun: begin ended items again that follow-ons ask for.
 
 An item is running as long as reruns that it has led to are: neither its own attempt nor an attempt of theirs begins it once
-more. So items that rerun themselves, or each other, come to an end.
+more. So items that rerun themselves, or each other, come to an end. Many of them may still take very long: a stage where reruns
+follow from reruns too often, and bring nothing new, is paused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from holdfast.engine.chain import chain
+from holdfast.engine.choose import Who
+from holdfast.engine.pause import pause
 from holdfast.engine.register import layout
 from holdfast.model.layout import StageRow
 from holdfast.model.states import Rerun, State
@@ -18,17 +21,21 @@ from holdfast.store import Transaction
 
 #: So many reruns may follow from each other: to find out whether an item led to itself, all of them are looked at.
 LONGEST = 1000
+HOUR_US = 3_600_000_000
 
 
-def begin_again(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]]) -> None:
+def begin_again(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]], renewed: Collection[int]) -> None:
     """Begin items again at their first stages; those that are waiting or running will do. `asked` has, by item, the items
-    whose attempts ask for it."""
+    whose attempts ask for it; `renewed` are those that got new data."""
     led_by = _allowed(tx, pipeline, asked)
     busy = {row[0] for row in tx.run("open_items", items=list(led_by))}
     idle = [item for item in led_by if item not in busy]
+    in_vain = [item for item in idle if len(led_by[item]) > 1 and item not in renewed]
     for stage in layout(tx).of_pipeline(pipeline):
         if not stage.after:
             _reopen(tx, stage, idle)
+            if in_vain:
+                _count(tx, stage, len(in_vain), [*led_by[in_vain[-1]], in_vain[-1]])
     tx.run_rows("save_reruns", [(item, msgspec.json.encode(led_by[item]).decode()) for item in idle])
     tx.tell_idle_workers()
 
@@ -40,9 +47,8 @@ def _allowed(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]])
     allowed: dict[int, list[int]] = {}
     for item, several in asked.items():
         ways = [[*before.get(asker, ()), asker] for asker in several]
-        good = next((way for way in ways if item not in way and len(way) < LONGEST), None)
-        if good is not None:
-            allowed[item] = good
+        if good := [way for way in ways if item not in way and len(way) < LONGEST]:
+            allowed[item] = min(good, key=len)
             continue
         [way, *_] = ways
         through = way[way.index(item) :] if item in way else way
@@ -51,6 +57,19 @@ def _allowed(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]])
         )
         tx.record("rerun_refused", pipeline=layout(tx).number_of(pipeline), item=item, reason=why)
     return allowed
+
+
+def _count(tx: Transaction, stage: StageRow, n: int, last: Sequence[int]) -> None:
+    """Items of a stage rerun each other without new data: nothing more begins there once they have done so too often."""
+    # A person who resumes the stage lets it begin anew.
+    after = max(tx.now - HOUR_US, stage.paused_at or 0)
+    [(times,)] = tx.run("count_reruns", stage=stage.id, n=n, after=after, now=tx.now)
+    if times > stage.max_reruns_per_hour and not stage.paused:
+        why = (
+            f"its items rerun each other: {times:,} times within an hour, without new data, the last time {chain(tx, last)}; "
+            f"to look again later, a handler returns RetryLater; to allow for more, set max_reruns_per_hour"
+        )
+        pause(tx, stage.label, Who("too many reruns", why))
 
 
 def _reopen(tx: Transaction, stage: StageRow, items: list[int]) -> None:

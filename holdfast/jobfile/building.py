@@ -15,7 +15,7 @@ from holdfast.jobfile.shapes import discreet
 from holdfast.model.backoff import Backoff
 from holdfast.model.durations import seconds
 from holdfast.model.money import micros
-from holdfast.model.stage import PipelineSpec, StageSpec
+from holdfast.model.stage import MAX_RERUNS_PER_HOUR, PipelineSpec, StageSpec
 
 Function = Callable[..., Any]
 
@@ -67,6 +67,7 @@ def build_stage(name: str, node: Node, path: str, find: Find) -> StageSpec:
         after_children=given.get("after_children"),
         resources=_several(given.get("resource", ())),
         estimate=function("estimate") if is_dotted(str(given.get("estimate", ""))) else _amount(given.get("estimate")),
+        max_reruns_per_hour=given.get("max_reruns_per_hour", MAX_RERUNS_PER_HOUR),
         units={unit: find(one, below(below(path, "units"), unit)) for unit, one in units.items()} if units else {},
         max_cost=_amount(given.get("max_cost")),
         renamed_from=given.get("renamed_from"),

@@ -213,6 +213,7 @@ STAGE = Table({
     "after_children": Key(TEXT, "a pipeline whose items, submitted by this one's, must have ended"),
     "resource": Key(Many(TEXT), "the resource that an attempt uses, or several"),
     "estimate": Key(_money(_estimate), "what an attempt is expected to cost: an amount, or a function of the item"),
+    "max_reruns_per_hour": Key(_whole(_at_least(1)), "how often its items may rerun each other without new data"),
     "units": Key(
         Named(DOTTED, "function", r".{1,100}", "a text"), "how many units an attempt is expected to use, by functions"
     ),

@@ -15,6 +15,7 @@ from holdfast.errors import UsageError
 from holdfast.model.guards import Guards
 from holdfast.model.names import there_are
 from holdfast.model.resource import ResourceSpec
+from holdfast.model.stage import MAX_RERUNS_PER_HOUR
 from holdfast.model.tuning import own_resource
 
 
@@ -52,6 +53,8 @@ class StageRow:
     hold_next: int | None = None
     hold_until: int | None = None
     hold_reason: str | None = None
+    #: How often its items may rerun each other within an hour.
+    max_reruns_per_hour: int = MAX_RERUNS_PER_HOUR
 
     def stands(self, version: str | None) -> bool:
         """Whether a result of this version is as good as one of today's."""

@@ -20,6 +20,9 @@ Handler = Callable[..., Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 
+#: Unless a stage says something else.
+MAX_RERUNS_PER_HOUR = 1000
+
 _NAME = re.compile(r"[^\W\d][\w.-]{0,99}")
 
 
@@ -51,6 +54,8 @@ class StageSpec:
     max_cost: int | None = None
     #: What it was called before: its results, records and history come along.
     renamed_from: str | None = None
+    #: How often, within an hour, reruns may begin items here that follow from other reruns and bring no new data.
+    max_reruns_per_hour: int = MAX_RERUNS_PER_HOUR
     is_async: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -91,6 +96,11 @@ class StageSpec:
                 raise DefinitionError(f"{where}: units: {unit!r} needs a function of the item, not {function!r}")
         if (self.units or self.estimate is not None) and not self.resources:
             raise DefinitionError(f"{where}: an estimate, or units, need a resource that they count against")
+        reruns = self.max_reruns_per_hour
+        if _whole(reruns) < 1:
+            raise DefinitionError(f"{where}: max_reruns_per_hour {reruns!r} is not a whole number of 1 or more")
+        if self.after and reruns != MAX_RERUNS_PER_HOUR:
+            raise DefinitionError(f"{where}: max_reruns_per_hour is for first stages: that is where reruns begin")
         if self.isolate not in (None, "process"):
             raise DefinitionError(f'{where}: isolate={self.isolate!r} is unknown; the only way is isolate="process"')
         if self.renamed_from is not None:

@@ -41,6 +41,7 @@ pipelines:
         units: {tokens: shelf.count_tokens}
         max_cost: "2.00"
         renamed_from: read_pages
+        max_reruns_per_hour: 50
       plain: {handler: "shelf:shelf.put", after: [extract, chunk], compatible_from: "0"}
     merge: holdfast.merge_provenance
     sources:
@@ -77,7 +78,7 @@ def in_python(shelf: Any) -> Pipeline:
     )(shelf.chunk)  # fmt: skip
     books.stage(
         version="2", max_attempts=3, timeout="30m", resource="gemini", estimate=0.40,
-        units={"tokens": shelf.count_tokens}, max_cost="2.00", renamed_from="read_pages",
+        units={"tokens": shelf.count_tokens}, max_cost="2.00", renamed_from="read_pages", max_reruns_per_hour=50,
     )(shelf.extract)  # fmt: skip
     books.stage(name="plain", after=["extract", "chunk"], compatible_from="0")(shelf.shelf.put)
     return books
@@ -97,7 +98,7 @@ def test_a_pipeline_in_python_and_a_job_file_that_say_the_same_are_equal(folder:
 @pytest.mark.req("J15")
 @pytest.mark.parametrize("setting", ["version", "max_attempts", "timeout", "batch", "isolate", "backoff", "compatible_from",
                                      "normalise", "after_children", "resource", "estimate", "units", "max_cost",
-                                     "renamed_from"])  # fmt: skip
+                                     "renamed_from", "max_reruns_per_hour"])  # fmt: skip
 def test_a_setting_that_is_left_out_makes_a_difference(setting: str, folder: Folder) -> None:
     """So that the comparison above compares something."""
     lines = FULL.splitlines(keepends=True)

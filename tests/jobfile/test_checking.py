@@ -119,6 +119,11 @@ WRONG_STAGE = {
         "handler: shelf.extract, after: [x, x]",
         "4:7: @: after=['x', 'x'] names a stage twice",
     ),
+    "reruns of a later stage": (
+        "handler: shelf.extract, after: extract, max_reruns_per_hour: 5",
+        "4:7: @: max_reruns_per_hour is for first stages",
+    ),
+    "no reruns": ("handler: shelf.extract, max_reruns_per_hour: 0", "4:62: @.max_reruns_per_hour: 0 is too small"),
     "children of nobody": ("handler: shelf.extract, after_children: x", "4:7: @: after_children='x' needs after="),
     "a version that is empty": ('handler: shelf.extract, version: ""', "4:50: @.version: the text is empty"),
     "versions that are numbers": (

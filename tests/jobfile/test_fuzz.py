@@ -108,7 +108,7 @@ KEYS = st.sampled_from([
     "hours", "breaker", "share", "guards", "stages", "extract", "files",
 ])  # fmt: skip
 SETTINGS = ("after", "version", "timeout", "batch", "isolate", "backoff", "compatible_from", "resource", "estimate", "units",
-            "normalise", "after_children")  # fmt: skip
+            "normalise", "after_children", "max_reruns_per_hour")  # fmt: skip
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4))
 
 

@@ -132,7 +132,7 @@ BEYOND = {
     "a handler that is a call", "a handler with a relative path", "a resource that nothing defines", "an estimate of nothing",
     "an estimate that is neither", "a stage after itself", "a stage after one twice", "children of nobody", "no time at all",
     "a pipeline with a wrong name", "a stage with a wrong name", "a store of no known kind", "limits that do not go together",
-    "a number that is too large", "a number that is no number any more",
+    "a number that is too large", "a number that is no number any more", "reruns of a later stage",
 }  # fmt: skip
 
 

@@ -12,13 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast import Context, Item, Pipeline
+from holdfast import Context, DefinitionError, Item, Pipeline
 from holdfast.engine import rerun
+from holdfast.engine.choose import Who
 from holdfast.engine.complete import complete
 from holdfast.engine.finish import FollowOn
+from holdfast.engine.pause import resume
 from holdfast.engine.prune import prune_items
 from tests.support.bench import Bench, Ran
-from tests.support.harness import App
+from tests.support.harness import App, connected
+from tests.support.processes import wait_for
 from tests.support.several import Several
 from tests.support.steps import quick_store, wipe
 
@@ -245,3 +248,132 @@ def test_whoever_asks_for_whom_all_comes_to_an_end(database: str, request: pytes
             assert app.counts() == app.recount() == {"link": {"done": 4}}
 
         ends()
+
+
+# Too many -------------------------------------------------------------------------------------------------------------
+
+#: Each of them asks for all others: more lives than anybody wants to see, though not endlessly many.
+CROWD = [f"page-{number}" for number in range(16)]
+
+
+@pytest.mark.req("P5")
+def test_a_stage_whose_items_rerun_each_other_too_often_is_paused_and_the_others_go_on(url: str):
+    notes = Notes({key: [other for other in CROWD if other != key] for key in CROWD})
+    crowd = pages(notes, max_reruns_per_hour=30)
+    quiet = Pipeline("quiet")
+    quiet.stage(name="calm")(lambda item, ctx: None)
+    bench = Several(url, [quiet])
+    app = bench.app(crowd, CROWD)
+
+    with bench.serving(crowd), bench.serving(crowd) as (_, ran):
+        [told] = wait_for(lambda: ran.events("paused"))
+        assert told["data"]["reason"].startswith("its items rerun each other: ")
+        assert "a handler returns RetryLater" in told["data"]["reason"]
+        wait_for(lambda: "in_progress" not in ran.states("link"))
+        before = notes.ran.total()
+        app.add("quiet", ["x"])
+        wait_for(lambda: ran.states("calm") == {"done": 1})
+        assert notes.ran.total() == before, "nothing of the stage has begun meanwhile"
+        assert 30 < before < 16 * 15
+        app.resume("pages/link")
+        wait_for(lambda: len(ran.events("paused")) == 2)
+        wait_for(lambda: "in_progress" not in ran.states("link"))
+        assert notes.ran.total() >= before + 30, "it has begun anew"
+    assert app.check() == []
+    bench.close()
+
+
+@pytest.fixture
+def limited(app: App) -> App:
+    """Three reruns that follow from reruns may happen within an hour."""
+    app.pipeline({"link": []}, only={"link": {"max_reruns_per_hour": 3}})
+    app.add(["a", "b", "c"])
+    run_all(app, {})
+    return app
+
+
+def go_round(app: App, data: str = "{}") -> None:
+    """a leads to b, and that to c: one rerun that follows from another."""
+    app.retry(key="a", states=["done"])
+    while run_next(app, {"a": ["b"], "b": ["c"]}, data):
+        pass
+
+
+def is_paused(app: App) -> bool:
+    return app.stage("link").paused
+
+
+@pytest.mark.req("P5")
+def test_all_workers_count_together_and_a_restart_forgets_nothing(limited: App):
+    for _ in range(3):
+        with connected(limited) as other:
+            go_round(other)
+            assert not is_paused(limited)
+    go_round(limited)
+    assert is_paused(limited)
+    [told] = limited.events("paused")
+    assert told["by"] == "too many reruns"
+    assert told["reason"].startswith(
+        "its items rerun each other: 4 times within an hour, without new data, the last time a → b → c; "
+    )
+    assert limited.counts() == limited.recount()
+
+
+def test_what_was_asked_for_in_a_paused_stage_is_not_lost(limited: App):
+    for _ in range(4):
+        limited.retry(key="a", states=["done"])
+        assert [run_next(limited, {"a": ["b"], "b": ["c"]}) for _ in range(2)] == ["a", "b"]
+        assert limited.states("c") == {"link": "pending"}
+        if not is_paused(limited):
+            run_all(limited, {})
+    assert is_paused(limited)
+
+
+def test_an_hour_later_they_count_from_the_beginning(limited: App):
+    for _ in range(6):
+        for _ in range(3):
+            go_round(limited)
+        limited.clock.advance(3600)
+    assert not is_paused(limited)
+
+
+def test_a_stage_that_is_resumed_begins_to_count_anew(limited: App):
+    for _ in range(3):
+        for _ in range(4):
+            assert not is_paused(limited)
+            limited.clock.advance(1)
+            go_round(limited)
+        assert is_paused(limited)
+        limited.clock.advance(1)
+        assert limited.store.write(lambda tx: resume(tx, "p/link", Who("me")))
+
+
+def test_reruns_with_new_data_do_not_count(limited: App):
+    for number in range(10):
+        go_round(limited, f'{{"n":{number}}}')
+    assert not is_paused(limited)
+    for _ in range(4):
+        go_round(limited, '{"n":9}')
+    assert is_paused(limited), "the same data is no new data"
+
+
+def test_reruns_that_others_ask_for_do_not_count(limited: App):
+    """Many pages that each ask for the index are no items that rerun each other."""
+    for number in range(10):
+        limited.add([f"page-{number}"])
+        assert sorted(run_all(limited, {f"page-{number}": ["a", "b"]})) == ["a", "b", f"page-{number}"]
+    assert not is_paused(limited)
+
+
+@pytest.mark.req("V12")
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"max_reruns_per_hour": 0}, "max_reruns_per_hour 0 is not a whole number of 1 or more"),
+        ({"max_reruns_per_hour": True}, "max_reruns_per_hour True is not a whole number"),
+        ({"max_reruns_per_hour": 5, "after": "extract"}, "max_reruns_per_hour is for first stages"),
+    ],
+)
+def test_a_limit_of_reruns_that_makes_no_sense_is_refused(settings: dict[str, Any], said: str):
+    with pytest.raises(DefinitionError, match=said):
+        Pipeline("pages").stage(name="link", **settings)(lambda item, ctx: None)

@@ -92,6 +92,10 @@ CREATE TABLE holdfast_reruns (
     item BIGINT PRIMARY KEY,
     led_by TEXT NOT NULL
 );
+-- How often a stage's items may rerun each other within an hour, how often they have, and since when.
+ALTER TABLE holdfast_stages ADD COLUMN max_reruns_per_hour BIGINT NOT NULL DEFAULT 1000;
+ALTER TABLE holdfast_stages ADD COLUMN reruns BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE holdfast_stages ADD COLUMN reruns_since BIGINT NOT NULL DEFAULT 0;
 
 -- Counts and memos know one more state each. A CHECK cannot be changed everywhere: the tables are made anew, their rows carried
 -- over. A memo points at the call whose answer, or intent, it holds; a rejected one only counts how often that has happened.

@@ -60,5 +60,12 @@ ON CONFLICT (item) DO UPDATE SET led_by = excluded.led_by;
 -- name: forget_reruns
 DELETE FROM holdfast_reruns WHERE item {in items};
 
+-- name: count_reruns
+-- Those of an hour, which begins with the first of them; :after is when the last one that counts may have begun.
+UPDATE holdfast_stages SET
+    reruns = CASE WHEN reruns_since > :after AND reruns_since <= :now THEN reruns + :n ELSE :n END,
+    reruns_since = CASE WHEN reruns_since > :after AND reruns_since <= :now THEN reruns_since ELSE :now END
+WHERE id = :stage RETURNING reruns;
+
 -- name: names_of
 SELECT i.id, p.name, i.key FROM holdfast_items i JOIN holdfast_pipelines p ON p.id = i.pipeline WHERE i.id {in items};

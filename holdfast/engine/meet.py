@@ -11,7 +11,8 @@ from holdfast.store import Transaction
 
 
 def let_meet(tx: Transaction, stage: int, items: Sequence[int]) -> list[int]:
-    """Begin a stage for those of the items in which nothing is missing, and return them. One that would wait for itself ends."""
+    """Begin a stage for those of the items in which nothing is missing, and return them. One that would wait for itself
+    ends."""
     if not items:
         return []
     begun, held = _begin(tx, stage, items)

@@ -113,7 +113,8 @@ def _settle(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
         if memo.state == "done":
             return ledger.charged(call, memo.cost or 0, memo.facts) if call.state in _OPEN else None
         if memo.state == "rejected":
-            return call._replace(state=str(Paid.REJECTED), reason=memo.reason, value=memo.value)
+            paid = ledger.charged(call, memo.cost or 0, memo.facts) if call.state in _OPEN else call
+            return paid._replace(state=str(Paid.REJECTED), reason=memo.reason, value=memo.value)
         if memo.state == "free" or memo.was_free:
             return ledger.free(call, memo.reason) if call.state in _OPEN else None
         return None
@@ -129,8 +130,8 @@ def _new_call(memo: MemoWrite) -> ledger.NewCall | None:
     had = _had(memo)
     if memo.state == "intended":
         state, amount = Paid.INTENDED, memo.estimate or 0
-    elif memo.state == "done" and memo.cost and (had is None or had.state != "intended" or had.call is None):
-        state, amount = Paid.DONE, memo.cost
+    elif memo.cost and (had is None or had.state != "intended" or had.call is None):
+        state, amount = Paid.REJECTED if memo.state == "rejected" else Paid.DONE, memo.cost
     else:
         return None
     lease = memo.lease
@@ -152,5 +153,6 @@ def _kept(memo: MemoWrite, entered: int | None) -> Memo | None:
     if memo.state == "done":
         return Memo("done", *made, cost, memo.value, call, rejections)
     if memo.state == "rejected":
-        return Memo("rejected", *made, None if had is None else had.cost, None, call, rejections + 1)
+        paid = had.cost if had is not None and had.state == "done" else cost
+        return Memo("rejected", *made, paid, None, call, rejections + 1)
     return Memo("rejected", *made, cost, None, call, rejections) if rejections else None

@@ -285,9 +285,8 @@ class SubStep:
             shown = storable(_BRIEF.repr(value), KEPT_LENGTH)
         except Exception as worse:
             shown = f"(it cannot be shown: {type(worse).__name__})"
-        kept = codec.encode(shown)
-        yield self._remember("done", key, value=kept, **paid)
-        yield self._remember("rejected", key, value=kept, reason=f"it cannot be kept: {error}")
+        # At once: as an answer, this text would be used by the next attempt.
+        yield self._remember("rejected", key, value=codec.encode(shown), reason=f"it cannot be kept: {error}", **paid)
         raise AnswerNotKept(
             f"{self._where}: the answer is paid for and cannot be kept: {error}; it is kept as text (holdfast show), and the "
             f"stage is paused: let {_name(self.function)} return a plain value, then: holdfast resume "

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Holdfast, Item, Pipeline, Rejected, UsageError
+from holdfast import Context, Holdfast, Item, Pipeline, Rejected, UsageError, points
 from tests.support.bench import QUICK, Bench, Ran
 from tests.support.money import charged
 from tests.support.processes import wait_for
+from tests.support.together import listening
 
 pytestmark = pytest.mark.req("P1")
 
@@ -267,6 +268,23 @@ def test_a_paid_answer_that_cannot_be_kept_is_kept_as_text_and_stops_the_stage(r
     assert charged(ran.app, ["stage"])[0]["amount"] == len(calls) * PRICE
     answer = ran.app.why("page-199")
     assert (answer["reason"], "holdfast resume p/work" in answer["do"]) == ("paused", True)
+
+
+@pytest.mark.req("P3", "V4")
+def test_the_text_of_an_answer_that_cannot_be_kept_is_at_no_moment_recorded_as_an_answer(run: Bench):
+    """A worker that dies in between would leave it to the next attempt."""
+    states: list[str] = []
+
+    def listener(point: str) -> None:
+        if point == "store.save_memos":
+            states.extend(row[3] for row in points.about()[0])
+
+    with listening(listener):
+        ran = run(one_stage(lambda item, ctx: ctx.once("call", lambda: b"not JSON", cost=0.40)), ["page-1"])
+    assert states == ["intended", "rejected"]
+    [memo] = ran.app.memos("page-1")
+    assert (memo["state"], memo["cost"], memo["rejections"]) == ("rejected", PRICE, 1)
+    assert charged(ran.app, ["item"]) == [{"item": "page-1", "amount": PRICE, "payments": 1}]
 
 
 @pytest.mark.req("P3")

@@ -16,7 +16,7 @@ HoldfastError
 ├── Rejected              raised by `validate`: this answer of a paid call is no good
 └── Permanent             raised by a handler: this item can never work
     ├── RejectedTooOften  the answers of one call were rejected as often as is allowed
-    └── AnswerNotKept     the answer of a paid call has no JSON form
+    └── AnswerNotKept     the answer of a paid call has no JSON form, or nobody can tell whose it is
 
 `Skip` and `RetryLater` are a handler's answers, not errors; they live in `model.outcome`.
 """
@@ -107,4 +107,5 @@ class RejectedTooOften(Permanent):
 
 
 class AnswerNotKept(Permanent):
-    """The answer of a paid call has no JSON form: it is kept as text, and the stage stands still until a person has looked."""
+    """The answer of a paid call has no JSON form, or is not one for each item of a batch: it is kept as text, and the stage
+    stands still until a person has looked."""

@@ -1,8 +1,9 @@
 """The ledger: every paid call is a row, and what was spent is what the rows add up to.
 
 A call is intended before it is made. Then it is done; or rejected: paid for, and its answer refused; or not charged; or
-doubtful: it may have been charged, and counts as spent until somebody says what became of it. Beside the rows are two sums,
-written with them: per day for questions, and per resource for budgets.
+doubtful: it may have been charged, and counts as spent until somebody says what became of it. A call for several items is a
+row for each, with its share of the price. Beside the rows are two sums, written with them: per day for questions, and per
+resource for budgets.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Place = tuple[int, int, str]
 
 
 class NewCall(NamedTuple):
-    """A call to be entered. The resource is the one it names, if any."""
+    """A call to be entered. The resource is the one it names, if any; those of the same name and `lead` are one call."""
 
     stage: int
     item: int
@@ -39,6 +40,7 @@ class NewCall(NamedTuple):
     amount: int
     resource: str | None = None
     facts: CallFacts = NO_FACTS
+    lead: int | None = None
 
 
 def enter(tx: Transaction, new: Sequence[NewCall]) -> dict[Place, int]:
@@ -60,9 +62,25 @@ def enter(tx: Transaction, new: Sequence[NewCall]) -> dict[Place, int]:
                 facts.tokens_in, facts.tokens_out, facts.text, day_of(tx.now, _zone(known, resource)), tx.now,
             )
         )  # fmt: skip
-    numbers = tx.run_rows("add_calls", [call[1:15] for call in calls])
+    rows = tx.run_rows("add_calls", [call[1:15] for call in calls])
+    numbers = {(stage, item, name): id_ for id_, stage, item, name in rows}
+    first: dict[tuple[int, str], int] = {}
+    for place, one in enumerate(new):
+        if one.lead is not None:
+            number = numbers[one.stage, one.item, one.name]
+            calls[place] = calls[place]._replace(id=number, share_of=first.setdefault((one.lead, one.name), number))
+    tx.run_rows("share_calls", [(call.id, call.share_of) for call in calls if call.share_of is not None])
     _count(tx, (), calls)
-    return {(stage, item, name): id_ for id_, stage, item, name in numbers}
+    return numbers
+
+
+def whole(tx: Transaction, calls: Sequence[int]) -> list[list[PaidCall]]:
+    """The calls that these rows belong to, each with all of its shares, the first one first."""
+    rows = [PaidCall(*row) for row in tx.run("read_calls", calls=list(calls))]
+    found = [[row] for row in rows if row.share_of is None]
+    for call in sorted({row.share_of for row in rows if row.share_of is not None}):
+        found.append([PaidCall(*row) for row in tx.run("read_shares", call=call)])
+    return found
 
 
 def settle(tx: Transaction, calls: Sequence[int], decide: Callable[[PaidCall], PaidCall | None]) -> list[PaidCall]:

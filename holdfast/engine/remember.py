@@ -15,6 +15,7 @@ from holdfast.engine import ledger
 from holdfast.engine.claim import Lease, Memo
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.register import layout
+from holdfast.errors import LeaseLost
 from holdfast.model import codec
 from holdfast.model.paid import NO_FACTS, CallFacts, Paid, PaidCall
 from holdfast.store import Transaction
@@ -40,6 +41,8 @@ class MemoWrite:
     was_free: bool = False
     #: Why the answer was rejected, or the call is known to be free.
     reason: str | None = None
+    #: The same number for all items that one call is made for, of which amounts and tokens are the shares; None for one item.
+    lead: int | None = None
     #: Set when the lease no longer stood: nothing was written.
     lost: bool = False
     #: What is there now; None for nothing.
@@ -49,9 +52,16 @@ class MemoWrite:
         # It may have come from another process.
         self.facts = CallFacts(*self.facts)
 
+    def lease_lost(self) -> LeaseLost:
+        return LeaseLost(
+            f"item {self.lease.key!r}: the lease of attempt {self.lease.attempt} has ended; "
+            f"{self.name!r} is not recorded, another worker has the item"
+        )
+
 
 def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
-    """Write memos whose lease still stands, with the money they cost; mark the others as lost."""
+    """Write memos whose lease still stands, with the money they cost; mark the others as lost. A call for several items is
+    settled as long as one of their leases stands: the others get no memo, but what they cost is known."""
     # Two who pay for several resources take them in the same order.
     hold_resources(tx, {memo.lease.stage for memo in memos})
     stood: dict[int, int] = dict(tx.run("hold_leases", leases=sorted({memo.lease.id for memo in memos})))
@@ -60,7 +70,9 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
         memo.lost = stood.get(memo.lease.id) != memo.lease.stage
         if not memo.lost:
             standing.append(memo)
-    _settle(tx, standing)
+    shared = {(memo.lead, memo.name) for memo in standing if memo.lead is not None}
+    lost = [memo for memo in memos if memo.lost and memo.state != "intended" and (memo.lead, memo.name) in shared]
+    _settle(tx, [*standing, *lost])
     numbers = ledger.enter(tx, [call for memo in standing if (call := _new_call(memo)) is not None])
     rows: dict[ledger.Place, tuple[object, ...]] = {}
     for memo in standing:
@@ -110,6 +122,9 @@ def _settle(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
 
     def decide(call: PaidCall) -> PaidCall | None:
         memo = about[call.id]
+        if memo.lost and memo.state in ("done", "rejected"):
+            # The item may be gone, and with it what was said about it.
+            return ledger.charged(call, memo.cost or 0, memo.facts._replace(text="{}")) if call.state in _OPEN else None
         if memo.state == "done":
             return ledger.charged(call, memo.cost or 0, memo.facts) if call.state in _OPEN else None
         if memo.state == "rejected":
@@ -136,7 +151,7 @@ def _new_call(memo: MemoWrite) -> ledger.NewCall | None:
         return None
     lease = memo.lease
     return ledger.NewCall(
-        lease.stage, lease.item, memo.name, state, lease.id, lease.life, amount, memo.resource, memo.facts
+        lease.stage, lease.item, memo.name, state, lease.id, lease.life, amount, memo.resource, memo.facts, memo.lead
     )  # fmt: skip
 
 

@@ -1,9 +1,12 @@
-"""Resolve: a person says what became of paid calls that are in doubt: of one, with its answer, or of many by filter."""
+"""Resolve: a person says what became of paid calls that are in doubt: of one, with its answer, or of many by filter.
+
+A call for several items is one doubt: what is said of its money for one item holds for all of them. An answer is that of one.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from holdfast.engine import ledger
@@ -13,6 +16,7 @@ from holdfast.engine.reads import find_item
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
 from holdfast.model.layout import StageRow
+from holdfast.model.money import shares as in_shares
 from holdfast.model.paid import Paid, PaidCall
 from holdfast.store import Store, Transaction
 
@@ -45,7 +49,7 @@ def calls(tx: Transaction, key: str, pipeline: str | None) -> list[dict[str, Any
 
 
 def resolve(tx: Transaction, key: str, pipeline: str | None, name: str, decision: Decision, who: Who) -> str:
-    """Settle the call of a memo that is in doubt. Returns the stage. The item stays where it is; `retry` sends it on."""
+    """Settle the call of a memo that is in doubt. Returns the stage. Items stay where they are; `retry` sends them on."""
     item = find_item(tx, key, pipeline)
     found = [memo for memo in _memos_of(tx, item) if memo["name"] == name]
     if not found:
@@ -58,15 +62,17 @@ def resolve(tx: Transaction, key: str, pipeline: str | None, name: str, decision
             f"item {key!r}: the memo {name!r} is not in doubt, its result is recorded; to have it made anew: holdfast forget"
         )
     stage = layout(tx).stages[memo["stage"]]
-    if any(lease["stage"] == stage.id for lease in tx.records("item_lease", item=item["id"])):
+    at_work = any(lease["stage"] == stage.id for lease in tx.records("item_lease", item=item["id"]))
+    if at_work or tx.run("shares_under_way", call=memo["call"]):
         raise UsageError(f"item {key!r}: stage {stage.name!r} is in progress: the call {name!r} may be under way")
     hold_resources(tx, [stage.id])
     if memo["call"] is not None:
-        ledger.settle(tx, [memo["call"]], lambda call: _settled(call, decision))
-    elif decision.charged:
-        # Begun by a worker that kept no ledger.
+        _settle(tx, [memo["call"]], decision, who, only=None if decision.value is None else item["id"])
+        return stage.name
+    # Begun by a worker that kept no ledger.
+    if decision.charged:
         ledger.enter(tx, [ledger.NewCall(stage.id, item["id"], name, Paid.DONE, 0, 1, decision.charged)])
-    _settle_memo(tx, stage, item["id"], memo, decision)
+    _settle_memo(tx, stage, item["id"], memo, decision, decision.charged)
     _leave_event(tx, stage, item["id"], name, decision, who)
     return stage.name
 
@@ -78,8 +84,10 @@ def resolve_many(
     doubt."""
     count: Counter[str] = Counter()
     place: tuple[int, int] | None = (0, 0)
+    #: Calls for several items: the filter may mean each of them.
+    shared: set[int] = set()
 
-    def step(tx: Transaction) -> tuple[Counter[str], tuple[int, int] | None]:
+    def step(tx: Transaction) -> tuple[dict[int, str], set[int], tuple[int, int] | None]:
         assert place is not None
         rows = tx.run(
             "doubtful_calls", stages=stages_of(tx, which), stage=place[0], item=place[1], keys=patterns_of(tx, which),
@@ -92,45 +100,63 @@ def resolve_many(
             last = (rows[-1][1], rows[-1][2])
         known = layout(tx).stages
         if not dry_run:
-            _settle_calls(tx, {row[0]: row[4] is None for row in rows}, decision, who)
-        return Counter(known[row[1]].label for row in rows), last
+            _settle(tx, [id_ for id_, *_ in rows], decision, who)
+        found = {share_of or id_: known[stage].label for id_, stage, _, share_of in rows}
+        return found, {share_of for *_, share_of in rows if share_of is not None}, last
 
     while place is not None:
-        done, place = store.read(step) if dry_run else store.write(step)
-        count += done
+        done, more, place = store.read(step) if dry_run else store.write(step)
+        count.update(label for call, label in done.items() if call not in shared)
+        shared |= more
     return dict(count)
 
 
-def _settle_calls(tx: Transaction, pruned: Mapping[int, bool], decision: Decision, who: Who) -> None:
-    """Settle calls, of which it is known whether their item was pruned."""
+def _settle(tx: Transaction, rows: Sequence[int], decision: Decision, who: Who, *, only: int | None = None) -> None:
+    """Settle the calls that these rows belong to, each with all of its shares, and the memos that wait for them, or that of
+    `only` one item."""
     known = layout(tx).stages
-    settled = ledger.settle(tx, list(pruned), lambda call: _settled(call, decision))
-    for call in settled:
-        stage = known[call.stage]
-        for memo in tx.records("item_memos", item=call.item, stages=[call.stage]):
-            if memo["call"] == call.id and memo["state"] == "intended":
-                _settle_memo(tx, stage, call.item, memo, decision)
-        _leave_event(tx, stage, None if pruned[call.id] else call.item, call.name, decision, who)
+    calls = ledger.whole(tx, rows)
+    amounts = {share.id: amount for shares in calls for share, amount in _amounts(shares, decision)}
+    ledger.settle(tx, sorted(amounts), lambda call: _settled(call, decision, amounts[call.id]))
+    meant = [share for shares in calls for share in shares if only in (None, share.item)]
+    items = tx.records("read_items", items=sorted({share.item for share in meant}))
+    there = {item["id"] for item in items if item["key"] is not None}
+    for share in meant:
+        stage = known[share.stage]
+        memos = tx.records("item_memos", item=share.item, stages=[share.stage])
+        waiting = [memo for memo in memos if memo["call"] == share.id and memo["state"] == "intended"]
+        for memo in waiting:
+            _settle_memo(tx, stage, share.item, memo, decision, amounts.get(share.id, share.amount))
+        if waiting or share.id in amounts:
+            _leave_event(tx, stage, share.item if share.item in there else None, share.name, decision, who)
 
 
-def _settled(call: PaidCall, decision: Decision) -> PaidCall | None:
-    if call.state not in (Paid.INTENDED, Paid.DOUBTFUL):
-        return None
+def _amounts(shares: Sequence[PaidCall], decision: Decision) -> list[tuple[PaidCall, int]]:
+    """What is left of what was charged, for those that are not settled yet; what was expected, if nothing is said."""
+    unsettled = [share for share in shares if share.state in (Paid.INTENDED, Paid.DOUBTFUL)]
+    if decision.charged is None or not unsettled:
+        return [(share, share.amount) for share in unsettled]
+    rest = max(0, decision.charged - sum(share.charged for share in shares))
+    return list(zip(unsettled, in_shares(rest, len(unsettled)), strict=True))
+
+
+def _settled(call: PaidCall, decision: Decision, amount: int) -> PaidCall:
     if decision.value is not None:
-        return ledger.charged(call, call.amount if decision.charged is None else decision.charged)
+        return ledger.charged(call, amount)
     if decision.charged:
-        return ledger.charged(call, decision.charged)._replace(reason="a person said that it was charged")
+        return ledger.charged(call, amount)._replace(reason="a person said that it was charged")
     return ledger.free(call, "a person said that it was not charged")
 
 
-def _settle_memo(tx: Transaction, stage: StageRow, item: int, memo: dict[str, Any], decision: Decision) -> None:
+def _settle_memo(
+    tx: Transaction, stage: StageRow, item: int, memo: dict[str, Any], decision: Decision, charged: int | None
+) -> None:  # fmt: skip
     """With an answer it is as if the call had returned; without one, the next attempt calls again."""
     row = (stage.id, item, memo["name"])
     tx.run("forget_memo", stage=stage.id, item=item, name=memo["name"])
     made = (memo["version"], memo["idempotency_key"], 0, None)
     if decision.value is not None:
-        kept = (decision.charged, decision.value, tx.now, memo["call"], memo["rejections"])
-        tx.run_rows("save_memos", [(*row, "done", *made, *kept)])
+        tx.run_rows("save_memos", [(*row, "done", *made, charged, decision.value, tx.now, memo["call"], memo["rejections"])])
     elif memo["rejections"]:
         tx.run_rows("save_memos", [(*row, "rejected", *made, memo["cost"], None, tx.now, memo["call"], memo["rejections"])])
 

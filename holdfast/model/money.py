@@ -28,6 +28,12 @@ def micros(amount: object, *, what: str = "an amount of money") -> int:
     return int(_EXACT.multiply(exact, Decimal(MICROS)).to_integral_value(rounding=ROUND_CEILING))
 
 
+def shares(whole: int, n: int) -> list[int]:
+    """A whole number in `n` parts that add up to it, none of which is more than one above another; the larger ones first."""
+    each, rest = divmod(whole, n)
+    return [each + (place < rest) for place in range(n)]
+
+
 def decimal(value: int) -> Decimal:
     """The amount as an exact decimal number."""
     return _EXACT.divide(Decimal(value), Decimal(MICROS))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
+from holdfast.model.money import shares
 
 #: What a model may be called.
 MAX_MODEL = 200
@@ -51,6 +52,17 @@ class CallFacts(NamedTuple):
             raise UsageError(f"{where}: facts: model {str(model)[:50]!r} is not a text of up to {MAX_MODEL} characters")
         return cls(model, _tokens(kept, "tokens_in", where), _tokens(kept, "tokens_out", where), text)
 
+    def shares(self, n: int) -> list[CallFacts]:
+        """The same for each of several items, with its part of the tokens."""
+        if n == 1:
+            return [self]
+        told = codec.decode(self.text)
+        parts = []
+        for tokens in zip(shares(self.tokens_in, n), shares(self.tokens_out, n), strict=True):
+            own = {name: some for name, some in zip(("tokens_in", "tokens_out"), tokens, strict=True) if name in told}
+            parts.append(CallFacts(self.model, *tokens, codec.encode({**told, **own})))
+        return parts
+
 
 NO_FACTS = CallFacts()
 
@@ -77,6 +89,13 @@ class PaidCall(NamedTuple):
     at: int
     reason: str | None = None
     value: str | None = None
+    #: The first row of a call for several items, each of which bears a share; None for a call for one item.
+    share_of: int | None = None
+
+    @property
+    def call(self) -> int:
+        """The row that stands for the whole call."""
+        return self.id if self.share_of is None else self.share_of
 
     @property
     def charged(self) -> int:
@@ -87,10 +106,12 @@ class PaidCall(NamedTuple):
         return self.amount if self.state == Paid.DOUBTFUL else 0
 
     def sums(self) -> tuple[int, int, int, int, int, int]:
-        """Payments, amount, doubts, amount in doubt, tokens in and out: what it adds to the sums of its day."""
+        """Payments, amount, doubts, amount in doubt, tokens in and out: what it adds to the sums of its day. A call is one
+        payment, or one doubt, however many items share it."""
+        one = int(self.call == self.id)
         if self.state in CHARGED:
-            return int(self.amount > 0), self.amount, 0, 0, self.tokens_in, self.tokens_out
-        return (0, 0, 1, self.amount, 0, 0) if self.state == Paid.DOUBTFUL else (0, 0, 0, 0, 0, 0)
+            return one if self.amount else 0, self.amount, 0, 0, self.tokens_in, self.tokens_out
+        return (0, 0, one, self.amount, 0, 0) if self.state == Paid.DOUBTFUL else (0, 0, 0, 0, 0, 0)
 
 
 def _tokens(facts: Mapping[str, Any], name: str, where: str) -> int:

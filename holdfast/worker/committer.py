@@ -134,9 +134,9 @@ class Committer:
         """Called now and then while handlers run."""
         self._turns.look(now)
 
-    def remember(self, memo: MemoWrite) -> Future[None]:
-        """Write a memo with the next commit; the future tells when it is safe, or that the lease was lost."""
-        future = self._errands.add(memo)
+    def remember(self, memos: Sequence[MemoWrite]) -> Future[None]:
+        """Write memos with the next commit; the future tells when they are safe. Those whose lease was lost are marked."""
+        future = self._errands.add(memos)
         self._inbox.ring()
         return future
 

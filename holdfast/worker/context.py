@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,7 +14,7 @@ from holdfast.clock import microseconds
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Cost, Effect, FollowOn
 from holdfast.engine.follow import WHEN_EXISTS
-from holdfast.engine.remember import MemoWrite, idempotency_key
+from holdfast.engine.remember import MemoWrite
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.faults import storable
@@ -26,16 +25,10 @@ from holdfast.model.replies import used_up_for
 from holdfast.model.resource import COOL_MOST_SECONDS
 from holdfast.model.stage import Stage, StageSpec, stage_name
 from holdfast.worker.machine import Lineage
-from holdfast.worker.once import (
-    REJECTIONS,
-    Facts,
-    OnDoubt,
-    Price,
-    SubStep,
-    check_memo_name,
-    check_resource,
-    forget,
-)
+from holdfast.worker.once import Once, forget
+from holdfast.worker.steps import Steps, run, run_async
+from holdfast.worker.sub_step import SubStep, key_of, key_of_all
+from holdfast.worker.terms import REJECTIONS, Facts, OnDoubt, Price, Terms, check_memo_name, check_resource
 
 
 class Surroundings(Protocol):
@@ -50,8 +43,8 @@ class Surroundings(Protocol):
 
     def note_progress(self, item: int, stage: str, note: dict[str, Any]) -> None: ...
 
-    def remember(self, memo: MemoWrite) -> Future[None]:
-        """Write a memo durably; the future tells when that is done, or that the lease was lost."""
+    def remember(self, memos: Sequence[MemoWrite]) -> Future[None]:
+        """Write memos durably, in one transaction; the future tells when that is done. Those whose lease was lost say so."""
         ...
 
     def count_children(self, item: int, pipeline: str) -> dict[str, int]: ...
@@ -125,30 +118,17 @@ class Context(msgspec.Struct, eq=False):
         one calls again; the third rejection (`rejections=`) fails the item. `facts` (a mapping, or a function of the answer)
         go into the ledger: `model`, `tokens_in` and `tokens_out` are summed by `holdfast costs`.
         """
-        said = self._say()
-        name, resource = _plain_name(name), _plain_name(resource)
-        if again := isinstance(name, str) and name in said.forgotten:
-            said.forgotten.discard(name)
-            said.sub_steps.pop(name, None)
-        sub_step = SubStep(
-            self._around, self._lease, self._spec, name, function, args, cost, estimate, on_doubt, resource, said.sub_steps,
-            validate, facts, rejections, sum(one.amount for one in said.costs), again,
+        terms = Terms(
+            _plain_name(name), function, args, cost, estimate, on_doubt, _plain_name(resource), validate, facts, rejections
         )  # fmt: skip
-        return sub_step.run_async() if self._spec.is_async else sub_step.run()
+        return self._run(Once(self._around, self._spec, terms, [self._sub_step(terms)]).steps())
 
     def forget(self, name: str, reason: str = "forgotten by the handler") -> Any:
         """Reject the recorded answer of a sub-step: it stays paid for and readable, and `once` calls again. False if there is
         none. In an async handler: `await ctx.forget(...)`."""
         said, name = self._say(), _plain_name(name)
         check_memo_name(name, f"{self._where}: forget({name!r})")
-        found, written = forget(self._around, self._lease, self._spec, name, storable(str(reason)))
-        if found:
-            said.forgotten.add(name)
-        if self._spec.is_async:
-            return _waited(written, found)
-        if written is not None:
-            written.result()
-        return found
+        return self._run(forget(self._around, self._lease, name, storable(str(reason)), said.forgotten))
 
     def submit(
         self,
@@ -211,10 +191,7 @@ class Context(msgspec.Struct, eq=False):
         self._check()
         name = _plain_name(name)
         check_memo_name(name, f"{self._where}: idempotency_key({name!r})")
-        memo = self._lease.memos.get(name)
-        if memo is not None and memo.state != "rejected" and self._spec.stands(memo.version):
-            return memo.idempotency_key
-        return idempotency_key(self._lease, name, self._spec.version, 0 if memo is None else memo.rejections)
+        return key_of(self._lease, self._spec, name)
 
     def children(self, pipeline: str) -> dict[str, int]:
         """How many of the items submitted as children to a pipeline ended how: `{"done": 9, "failed": 1}`."""
@@ -261,6 +238,18 @@ class Context(msgspec.Struct, eq=False):
     def _where(self) -> str:
         return f"item {self.item.key!r}, stage {self._spec.name!r}"
 
+    def _sub_step(self, terms: Terms) -> SubStep:
+        said, name = self._say(), terms.name
+        if again := isinstance(name, str) and name in said.forgotten:
+            said.forgotten.discard(name)
+            said.sub_steps.pop(name, None)
+        return SubStep(
+            self._lease, self._spec, terms, said.sub_steps, sum(one.amount for one in said.costs), again
+        )  # fmt: skip
+
+    def _run(self, steps: Steps) -> Any:
+        return run_async(steps) if self._spec.is_async else run(steps)
+
     def _say(self) -> Said:
         self._check()
         if self.said is None:
@@ -278,12 +267,6 @@ class Context(msgspec.Struct, eq=False):
                 f"item {self.item.key!r}, stage {self._spec.name!r}: a forked process cannot use the context; "
                 f"return what it found to the handler"
             )
-
-
-async def _waited(written: Future[None] | None, answer: bool) -> bool:
-    if written is not None:
-        await asyncio.wrap_future(written)
-    return answer
 
 
 def _plain_name(name: Any) -> Any:
@@ -315,18 +298,79 @@ class BatchContext:
     def of(self, item: Item) -> Context:
         return self._contexts[item.key]
 
+    def once(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        items: Sequence[Item],
+        *args: Any,
+        cost: Price | None = None,
+        estimate: Amount | None = None,
+        on_doubt: OnDoubt = "retry",
+        resource: str | None = None,
+        validate: Callable[[Any], Any] | None = None,
+        facts: Facts | None = None,
+        rejections: int = REJECTIONS,
+    ) -> Any:
+        """Call `function(some, *args)` once for those of the items that have no record under this name, and return the answers
+        to all of them as a list in the order of `items`. In an async handler: `await ctx.once(...)`.
+
+        The function returns one answer for each item it was given, in their order, or by key in a mapping. Each is recorded for
+        its item, before this returns; a later attempt, with whichever items, calls for those that have no record. What the call
+        cost, and the tokens in its `facts`, are shared by the items it was made for. In doubt, it is one call in doubt; an
+        `on_doubt` function gets the idempotency key and those of its items that are here.
+
+        An item that has no answer has an exception in its place, to be returned as its verdict: `validate`, which sees the
+        answers one by one, has rejected it; its call is in doubt and held; it would cost too much; its lease was lost. With
+        only one item in `items`, the exception is raised.
+        """
+        contexts = self._contexts_of(items, f"once({name!r})")
+        if not contexts:
+            return _nothing() if self._first._spec.is_async else []
+        terms = Terms(
+            _plain_name(name), function, args, cost, estimate, on_doubt, _plain_name(resource), validate, facts, rejections
+        )  # fmt: skip
+        parts = [one._sub_step(terms) for one in contexts]
+        return self._first._run(Once(self._first._around, self._first._spec, terms, parts, items).steps())
+
+    def idempotency_key(self, name: str, items: Sequence[Item]) -> str:
+        """A key for a provider that knows such keys: the same whenever these items, in this order, are called for together."""
+        name = _plain_name(name)
+        contexts = self._contexts_of(items, f"idempotency_key({name!r})")
+        check_memo_name(name, f"stage {self._first._spec.name!r}: idempotency_key({name!r})")
+        if not contexts:
+            raise UsageError(f"stage {self._first._spec.name!r}: idempotency_key({name!r}): give at least one item")
+        return key_of_all([one._lease for one in contexts], self._first._spec, name)
+
+    @property
+    def _first(self) -> Context:
+        return next(iter(self._contexts.values()))
+
+    def _contexts_of(self, items: Sequence[Item], what: str) -> list[Context]:
+        where = f"stage {self._first._spec.name!r}: {what}"
+        if not isinstance(items, Sequence) or not all(isinstance(one, Item) for one in items):
+            raise UsageError(f"{where}: give a list of items of this batch")
+        if strangers := [one.key for one in items if one.key not in self._contexts]:
+            raise UsageError(f"{where}: item {strangers[0]!r} is not in this batch")
+        for one in items:
+            self._contexts[one.key]._check()
+        return [self._contexts[one.key] for one in items]
+
     @property
     def stopping(self) -> bool:
-        return next(iter(self._contexts.values())).stopping
+        return self._first.stopping
 
     @property
     def log(self) -> logging.Logger:
-        first = next(iter(self._contexts.values()))
-        return logging.getLogger(f"holdfast.stage.{first.item.pipeline}.{first._spec.name}")
+        return logging.getLogger(f"holdfast.stage.{self._first.item.pipeline}.{self._first._spec.name}")
 
     def close(self) -> None:
         for one in self._contexts.values():
             one.close()
+
+
+async def _nothing() -> list[Any]:
+    return []
 
 
 class _ItemLog(logging.LoggerAdapter[logging.Logger]):

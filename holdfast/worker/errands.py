@@ -3,46 +3,54 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from holdfast.engine.remember import MemoWrite, remember
-from holdfast.errors import LeaseLost, StoreError
+from holdfast.errors import StoreError
 from holdfast.store import Transaction
 
-#: Memos that go into one transaction at most.
+#: So many memos, and those of one errand more, go into one transaction at most.
 MOST = 1000
 
 Commit = Callable[[Callable[[Transaction], None]], None]
 
 
+#: Memos that are written together, and what tells that they are.
+Errand = tuple[Sequence[MemoWrite], Future[None]]
+
+
 class Errands:
-    """A queue of memos, each with a future that tells when it is safe, or that the lease was lost."""
+    """A queue of memos, with futures that tell when they are safe. Those whose lease was lost are marked."""
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
-        self._queue: deque[tuple[MemoWrite, Future[None]]] = deque()
+        self._queue: deque[Errand] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    def add(self, memo: MemoWrite) -> Future[None]:
+    def add(self, memos: Sequence[MemoWrite]) -> Future[None]:
         future: Future[None] = Future()
-        # Whoever waits may give up waiting; the memo is written all the same.
+        # Whoever waits may give up waiting; the memos are written all the same.
         future.set_running_or_notify_cancel()
-        self._queue.append((memo, future))
+        self._queue.append((memos, future))
         return future
 
     def run(self) -> None:
         """Write what was asked for so far."""
         left = len(self._queue)
         while left > 0:
-            errands = [self._queue.popleft() for _ in range(min(left, MOST))]
-            left -= len(errands)
+            errands: list[Errand] = []
+            n = 0
+            while left > 0 and n < MOST:
+                errands.append(self._queue.popleft())
+                n += len(errands[-1][0])
+                left -= 1
             self._write(errands)
 
-    def _write(self, errands: list[tuple[MemoWrite, Future[None]]]) -> None:
-        memos = [memo for memo, _ in errands]
+    def _write(self, errands: list[Errand]) -> None:
+        memos = [memo for some, _ in errands for memo in some]
         try:
             self._commit(lambda tx: remember(tx, memos))
         except StoreError:
@@ -61,14 +69,8 @@ class Errands:
                     self._queue.extendleft(reversed(errands[place:]))
                     raise
             return
-        for memo, future in errands:
-            if memo.lost:
-                future.set_exception(
-                    LeaseLost(
-                        f"item {memo.lease.key!r}: the lease of attempt {memo.lease.attempt} has ended; "
-                        f"{memo.name!r} is not recorded, another worker has the item"
-                    )
-                )
-            else:
-                memo.lease.remember(memo.name, memo.kept)
-                future.set_result(None)
+        for some, future in errands:
+            for memo in some:
+                if not memo.lost:
+                    memo.lease.remember(memo.name, memo.kept)
+            future.set_result(None)

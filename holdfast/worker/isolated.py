@@ -23,7 +23,7 @@ from holdfast.engine.finish import Cost, Effect, Finished, FollowOn
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.register import layout
 from holdfast.engine.remember import MemoWrite
-from holdfast.errors import HoldfastError, LeaseLost, ProcessDied, StoreUnavailable, UsageError
+from holdfast.errors import HoldfastError, ProcessDied, StoreUnavailable, UsageError
 from holdfast.model import codec
 from holdfast.model.faults import describe
 from holdfast.model.paid import CallFacts
@@ -41,7 +41,7 @@ log = logging.getLogger("holdfast.worker")
 #: What a child works out about an attempt; the lease stays with the worker.
 _MEMO = (
     "name", "state", "version", "idempotency_key", "estimate", "cost", "value", "resource", "facts", "doubt", "was_free",
-    "reason",
+    "reason", "lead",
 )  # fmt: skip
 _TOLD = (
     "state",
@@ -202,9 +202,10 @@ class Isolated:
                 return {"answer": self._around.read_result(call.pipeline, message["item"], message["stage"], {})}
             if message["ask"] == "children":
                 return {"answer": self._around.count_children(message["item"], message["pipeline"])}
-            [lease] = [lease for lease in call.leases if lease.item == message["item"]]
-            self._around.remember(MemoWrite(lease, **message["memo"])).result()
-            return {"answer": None}
+            leases = {lease.item: lease for lease in call.leases}
+            memos = [MemoWrite(leases[item], **memo) for item, memo in message["memos"]]
+            self._around.remember(memos).result()
+            return {"answer": [memo.lost for memo in memos]}
         except HoldfastError as error:
             return {"error": str(error), "kind": type(error).__name__}
 
@@ -276,11 +277,12 @@ class _Child:
         found: str | None = self._ask({"ask": "result", "item": item, "stage": stage})
         return found
 
-    def remember(self, memo: MemoWrite) -> Future[None]:
-        facts = {name: getattr(memo, name) for name in _MEMO}
+    def remember(self, memos: Sequence[MemoWrite]) -> Future[None]:
+        told = [(memo.lease.item, {name: getattr(memo, name) for name in _MEMO}) for memo in memos]
         future: Future[None] = Future()
         try:
-            self._ask({"ask": "memo", "item": memo.lease.item, "memo": facts})
+            for memo, lost in zip(memos, self._ask({"ask": "memos", "memos": told}), strict=True):
+                memo.lost = lost
             future.set_result(None)
         except HoldfastError as error:
             future.set_exception(error)
@@ -295,7 +297,7 @@ class _Child:
             wire.send(self._line, question)
             answer = wire.receive(self._line)
         if "error" in answer:
-            kinds = {"LeaseLost": LeaseLost, "StoreUnavailable": StoreUnavailable, "StoreConflict": StoreUnavailable}
+            kinds = {"StoreUnavailable": StoreUnavailable, "StoreConflict": StoreUnavailable}
             raise kinds.get(answer["kind"], UsageError)(answer["error"])
         return answer["answer"]
 

@@ -1,39 +1,34 @@
 """A named sub-step inside a stage: called once, recorded before its result is used, and never again.
 
-What happens is written once, as a sequence of things to wait for; sync and async handlers differ only in how they wait.
+A call is for one item, or for those of a batch that have no record: each gets a record of its own, and bears its share of the
+price.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import reprlib
-import shlex
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from holdfast.engine.claim import Lease, Memo
-from holdfast.engine.remember import MemoWrite, idempotency_key
-from holdfast.errors import AnswerNotKept, Permanent, Rejected, RejectedTooOften, UsageError, ValueRefused
+from holdfast.engine.claim import Lease
+from holdfast.engine.remember import MemoWrite
+from holdfast.errors import AnswerNotKept, Permanent, UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.faults import storable
 from holdfast.model.functions import is_async
-from holdfast.model.money import Amount, micros, spoken
+from holdfast.model.item import Item
+from holdfast.model.money import shares
 from holdfast.model.outcome import CredentialRefused
-from holdfast.model.paid import NO_FACTS, CallFacts
+from holdfast.model.paid import NO_FACTS
 from holdfast.model.replies import key_refused, not_charged
 from holdfast.model.stage import StageSpec
+from holdfast.worker.steps import Run, Steps
+from holdfast.worker.sub_step import SubStep, key_of, key_of_all
+from holdfast.worker.terms import Terms, name_of
 
-Price = Amount | Callable[[Any], Amount]
-OnDoubt = Literal["retry", "hold"] | Callable[[str], Any]
-Facts = Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
-
-MAX_NAME = 200
-#: So many answers of one call may be rejected before its item fails.
-REJECTIONS = 3
 #: How much is kept of an answer that has no JSON form.
 KEPT_LENGTH = 100_000
 _BRIEF = reprlib.Repr()
@@ -46,325 +41,323 @@ class CallAgain(Exception):
 
 
 class Rememberer(Protocol):
-    def remember(self, memo: MemoWrite) -> Future[None]: ...
+    def remember(self, memos: Sequence[MemoWrite]) -> Future[None]: ...
 
 
-class _Run(NamedTuple):
-    """A function of the user's to be run."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
+#: What becomes of each: an answer, or the exception that its attempt ends with.
+_Verdicts = dict[SubStep, Any]
 
 
-#: What is waited for, one after another.
-_Steps = Generator[Future[None] | _Run, Any, Any]
+class Once:
+    """One `ctx.once`: a call for one item; or for a batch, if the items are given."""
 
+    def __init__(
+        self,
+        around: Rememberer,
+        spec: StageSpec,
+        terms: Terms,
+        parts: Sequence[SubStep],
+        items: Sequence[Item] | None = None,
+    ) -> None:
+        self._around = around
+        self._spec = spec
+        self._terms = terms
+        self._parts = parts
+        self._items = None if items is None else dict(zip(parts, items, strict=True))
 
-@dataclass(slots=True)
-class SubStep:
-    """One `ctx.once`."""
+    def steps(self) -> Steps:
+        """Ends with the answer or, for a batch, with the verdicts of its items in their order."""
+        self._terms.check(self._where(self._parts), may_wait=self._spec.is_async)
+        for one in self._parts:
+            one.enlist()
+        verdicts: _Verdicts = yield from self._recall()
+        due = self._decide([one for one in self._parts if one not in verdicts], verdicts)
+        due = yield from self._ask(due, verdicts)
+        if due and self._terms.is_paid:
+            due = yield from self._intend(due, verdicts)
+        if due:
+            self._agree_on_key(due)
+            value = yield from self._call(due)
+            verdicts |= yield from self._save(value, due)
+        answers = [verdicts[one] for one in self._parts]
+        if len(answers) == 1 and isinstance(answers[0], BaseException):
+            raise answers[0]
+        return answers[0] if self._items is None else answers
 
-    around: Rememberer
-    lease: Lease
-    spec: StageSpec
-    name: str
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    price: Price | None
-    estimate: Amount | None
-    on_doubt: OnDoubt
-    resource: str | None
-    #: The sub-steps of this attempt, by name.
-    used: dict[str, SubStep]
-    validate: Callable[[Any], Any] | None = None
-    facts: Facts | None = None
-    rejections: int = REJECTIONS
-    #: What else this attempt has paid, in millionths.
-    paid_beside: int = 0
-    #: This attempt has had an answer to this name before, and has forgotten it.
-    again: bool = False
+    # Before the call ----------------------------------------------------------------------------------------------
 
-    def run(self) -> Any:
-        """In a sync handler."""
-        self._check()
-        for function in (self.function, self.on_doubt):
-            if callable(function) and is_async(function):
-                raise UsageError(f"{self._where}: {_name(function)} is async: call it from an async handler")
-        steps = self._steps()
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    result = step.function(*step.args) if isinstance(step, _Run) else step.result()
-                except BaseException as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(result)
-        except StopIteration as end:
-            return end.value
+    def _recall(self) -> Steps:
+        """The verdicts of those that have a record."""
+        recorded = []
+        for one in self._parts:
+            memo = one.memo
+            if memo is not None and memo.state == "done":
+                one.key = memo.idempotency_key
+                recorded.append((one, memo.value or "null"))
+        return (yield from self._judge(recorded))
 
-    async def run_async(self) -> Any:
-        """In an async handler. A plain function runs in a thread, so that the others go on."""
-        self._check()
-        steps = self._steps()
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    waited = _called(*step) if isinstance(step, _Run) else asyncio.wrap_future(step)
-                    result = await waited
-                except BaseException as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(result)
-        except StopIteration as end:
-            return end.value
+    def _decide(self, parts: Sequence[SubStep], verdicts: _Verdicts) -> list[SubStep]:
+        due = []
+        for one in parts:
+            try:
+                one.decide()
+                due.append(one)
+            except Permanent as error:
+                verdicts[one] = error
+        return due
 
-    def _steps(self) -> _Steps:
-        memo = self._known()
-        if memo is not None and memo.state == "done":
-            return (yield from self._approved(memo.value or "null", memo.idempotency_key, memo.rejections))
-        rejections = 0 if memo is None else memo.rejections
-        if self.again and rejections and rejections % self.rejections == 0:
-            raise RejectedTooOften(f"{self._where}: its answer was rejected {rejections} times, and is not bought again")
-        key = self._key(memo)
-        doubt, was_free = None, False
-        if memo is not None and memo.state == "intended":
-            doubt = self._policy(memo)
-            if callable(self.on_doubt) and self.spec.stands(memo.version):
-                answer = yield _Run(_asking(self.on_doubt), (key,))
-                if not _is_call_again(answer):
-                    return (yield from self._save(answer, key, rejections, "the provider was asked"))
-                was_free = True
-        if self._is_paid:
-            self._check_cap()
-            yield self._intend(key, doubt, was_free)
-            doubt = None
-        value = yield from self._call(key)
-        return (yield from self._save(value, key, rejections, doubt))
+    def _ask(self, due: Sequence[SubStep], verdicts: _Verdicts) -> Steps:
+        """Ask the provider about calls in doubt, once about each; return those that are still to be called for."""
+        in_doubt: dict[str, list[SubStep]] = {}
+        for one in due:
+            if (key := one.asks_about) is not None:
+                in_doubt.setdefault(key, []).append(one)
+        for key, some in in_doubt.items():
+            assert callable(self._terms.on_doubt)
+            answer = yield Run(_asking(self._terms.on_doubt), (key, *self._given(some)))
+            knows = not _is_call_again(answer)
+            for one in some:
+                one.key, one.was_free = key, not knows
+                if knows:
+                    one.doubt = "the provider was asked"
+            if knows:
+                verdicts |= yield from self._save(answer, some, asked=True)
+        return [one for one in due if one not in verdicts]
 
-    # The parts ----------------------------------------------------------------------------------------------------
+    def _intend(self, due: Sequence[SubStep], verdicts: _Verdicts) -> Steps:
+        """Record that the call is about to be made; return those that it is made for."""
+        due = self._within_cap(due, verdicts)
+        if not due:
+            return due
+        self._agree_on_key(due)
+        facts = self._terms.facts_before(self._where(due))
+        lost = yield from self._remember(
+            [
+                (one, one.write("intended", estimate=estimate, facts=its, doubt=one.doubt, was_free=one.was_free))
+                for one, estimate, its in zip(
+                    due, _shares(self._terms.expected, len(due)), facts.shares(len(due)), strict=True
+                )
+            ]
+        )
+        for one in due:
+            one.doubt = None
+        verdicts |= lost
+        return [one for one in due if one not in lost]
 
-    @property
-    def _where(self) -> str:
-        return f"item {self.lease.key!r}, stage {self.spec.name!r}, once({self.name!r})"
+    def _within_cap(self, due: Sequence[SubStep], verdicts: _Verdicts) -> Sequence[SubStep]:
+        """Those that may cost their share. Where one drops out, the others bear more."""
+        over: _Verdicts = {}
+        for one, share in zip(due, _shares(self._terms.expected, len(due)), strict=True):
+            try:
+                one.check_cap(share or 0)
+            except Permanent as error:
+                over[one] = error
+        verdicts |= over
+        return self._within_cap([one for one in due if one not in over], verdicts) if over else due
 
-    @property
-    def _is_paid(self) -> bool:
-        return self.price is not None or self.estimate is not None
+    def _agree_on_key(self, due: Sequence[SubStep]) -> None:
+        leases, name = [one.lease for one in due], self._terms.name
+        key = key_of(leases[0], self._spec, name) if self._items is None else key_of_all(leases, self._spec, name)
+        for one in due:
+            one.key = key
 
-    @property
-    def _expected(self) -> int | None:
-        amount = self.estimate if self.estimate is not None else self.price
-        return None if amount is None or callable(amount) else micros(amount)
+    # The call, and after it ---------------------------------------------------------------------------------------
 
-    def _check(self) -> None:
-        check_memo_name(self.name, self._where)
-        if not callable(self.function):
-            raise UsageError(f"{self._where}: {self.function!r} is not a function")
-        if self.on_doubt not in ("retry", "hold") and not callable(self.on_doubt):
-            raise UsageError(f'{self._where}: on_doubt={self.on_doubt!r}: it is "retry", "hold" or a function')
-        if self.price is not None and not callable(self.price):
-            micros(self.price, what=f"{self._where}: cost")
-        for what, function in (("cost", self.price), ("validate", self.validate), ("facts", self.facts)):
-            if callable(function) and is_async(function):
-                raise UsageError(f"{self._where}: {what}: {_name(function)} is async; give a plain function")
-        if self.validate is not None and not callable(self.validate):
-            raise UsageError(f"{self._where}: validate={self.validate!r} is not a function")
-        if isinstance(self.rejections, bool) or not isinstance(self.rejections, int) or self.rejections < 1:
-            raise UsageError(f"{self._where}: rejections={self.rejections!r} is not a whole number of 1 or more")
-        if not callable(self.facts):
-            CallFacts.read(self.facts, where=self._where)
-        if self.estimate is not None:
-            micros(self.estimate, what=f"{self._where}: estimate")
-        check_resource(self.resource, self._where)
-        # In one step, for threads that come at the same time.
-        if self.used.setdefault(self.name, self) is not self:
-            raise UsageError(f"{self._where}: this name was used before in this attempt; names tell sub-steps apart")
-
-    def _check_cap(self) -> None:
-        """What one item may cost at this stage is not exceeded by a call that is about to be made."""
-        most = self.spec.max_cost
-        if most is None:
-            return
-        spent = self.paid_beside + sum(
-            memo.cost or 0 if memo.state != "intended" else memo.estimate or 0
-            for name, memo in self.lease.memos.items() if name != self.name or memo.rejections
-        )  # fmt: skip
-        if spent + (self._expected or 0) > most:
-            raise Permanent(
-                f"{self._where}: the stage may cost {spoken(most)} per item: {spoken(spent)} are spent, and "
-                f"{spoken(self._expected or 0)} more would be too much; the call was not made"
-            )
-
-    def _known(self) -> Memo | None:
-        """What earlier attempts left, unless it is a result of a version whose results no longer stand. A call that was
-        begun may have been made, whatever the version."""
-        memo = self.lease.memos.get(self.name)
-        if memo is None or memo.state == "intended" or self.spec.stands(memo.version):
-            return memo
-        return None
-
-    def _key(self, memo: Memo | None) -> str:
-        if memo is not None and memo.state != "rejected" and self.spec.stands(memo.version):
-            return memo.idempotency_key
-        return idempotency_key(self.lease, self.name, self.spec.version, 0 if memo is None else memo.rejections)
-
-    def _policy(self, memo: Memo) -> str:
-        """What is done about a call that may or may not have been made."""
-        if self.on_doubt == "hold":
-            raise Permanent(
-                f"{self._where}: the call was begun and never recorded, so it may have been made; it is not repeated: "
-                f"see what the provider says, then: holdfast why {shlex.quote(self.lease.key)}"
-            )
-        if not self.spec.stands(memo.version):
-            return f"called again by version {self.spec.version}"
-        return "called again" if self.on_doubt == "retry" else "the provider knew nothing, called again"
-
-    def _call(self, key: str) -> _Steps:
+    def _call(self, due: Sequence[SubStep]) -> Steps:
         before = sys.exception()
+        is_paid = self._terms.is_paid
         try:
-            value = yield _Run(self.function, self.args)
+            value = yield Run(self._terms.function, (*self._given(due), *self._terms.args))
         except BaseException as error:
             # What was refused, or never sent, is free at once. Anything else may have been charged.
-            if self._is_paid and (why := not_charged(error, before)) is not None:
-                yield self._remember("free", key, reason=why)
-            if self._is_paid and (refused := key_refused(error)) is not None and not isinstance(error, CredentialRefused):
+            if is_paid and (why := not_charged(error, before)) is not None:
+                yield from self._remember([(one, one.write("free", reason=why)) for one in due])
+            if is_paid and (refused := key_refused(error)) is not None and not isinstance(error, CredentialRefused):
                 raise CredentialRefused(storable(refused)) from error
             raise
         if inspect.isawaitable(value):
             if inspect.iscoroutine(value):
                 value.close()
-            if self._is_paid:
-                yield self._remember("free", key, reason="it was never awaited")
-            raise UsageError(f"{self._where}: {_name(self.function)} is async: call it from an async handler")
+            if is_paid:
+                yield from self._remember([(one, one.write("free", reason="it was never awaited")) for one in due])
+            function = name_of(self._terms.function)
+            raise UsageError(f"{self._where(due)}: {function} is async: call it from an async handler")
         return value
 
-    def _intend(self, key: str, doubt: str | None, was_free: bool) -> Future[None]:
-        facts = NO_FACTS if callable(self.facts) else CallFacts.read(self.facts, where=self._where)
-        return self._remember(
-            "intended", key, estimate=self._expected, resource=self.resource, facts=facts, doubt=doubt, was_free=was_free
-        )  # fmt: skip
-
-    def _save(self, value: Any, key: str, rejections: int, doubt: str | None) -> _Steps:
-        """Record an answer. It is made and paid by now: nothing that goes wrong here may lose it."""
-        cost, unpriced = self._cost(value)
-        facts, odd = self._facts(value)
-        paid = {"cost": cost, "resource": self.resource, "facts": facts, "doubt": doubt}
-        try:
-            text = codec.encode(value)
-        except ValueRefused as error:
-            yield from self._keep_as_text(value, key, paid, error)
-        yield self._remember("done", key, value=text, **paid)
-        if (trouble := unpriced or odd) is not None:
+    def _save(self, value: Any, some: Sequence[SubStep], *, asked: bool = False) -> Steps:
+        """Record what a call returned; the verdicts. It is made and paid by now: nothing that goes wrong here may lose it."""
+        where = self._where(some)
+        cost, unpriced = self._terms.cost_of(value, where)
+        facts, odd = self._terms.facts_of(value, where)
+        if asked and not callable(self._terms.facts):
+            facts = NO_FACTS  # as they were, for all that the call was made for
+        paid = [
+            {"cost": share, "facts": its, "doubt": one.doubt}
+            for one, share, its in zip(some, self._costs(cost, some, asked), facts.shares(len(some)), strict=True)
+        ]
+        answers = self._apart(value, some)
+        if isinstance(answers, str):
+            raise (yield from self._keep_whole(value, some, paid, answers))
+        good: list[tuple[SubStep, str]] = []
+        verdicts: _Verdicts = {}
+        writes: list[tuple[SubStep, MemoWrite]] = []
+        unkept: Permanent | None = None
+        for one, its in zip(some, paid, strict=True):
+            if one not in answers:
+                reason = "the call returned no answer for this item"
+                verdicts[one] = one.refusal(reason)
+                writes.append((one, one.write("rejected", reason=reason, **its)))
+                continue
+            try:
+                text = codec.encode(answers[one])
+            except ValueRefused as error:
+                unkept = self._not_kept(one, error)
+                if self._terms.is_paid:
+                    # At once: as an answer, this text would be used by the next attempt.
+                    shown, reason = codec.encode(_shown(answers[one])), f"it cannot be kept: {error}"
+                    writes.append((one, one.write("rejected", value=shown, reason=reason, **its)))
+            else:
+                good.append((one, text))
+                writes.append((one, one.write("done", value=text, **its)))
+        lost = yield from self._remember(writes)
+        trouble = unkept or unpriced or odd
+        if trouble is not None and len(lost) < len(some):
             raise trouble
-        return (yield from self._approved(text, key, rejections))
+        judged = yield from self._judge([(one, text) for one, text in good if one not in lost])
+        return {**verdicts, **judged, **lost}
 
-    def _approved(self, text: str, key: str, rejections: int) -> _Steps:
-        """The recorded answer, if `validate` has nothing against it. A mistake in `validate` itself leaves the record."""
-        if self.validate is None:
-            return codec.decode(text)
-        try:
-            verdict = self.validate(codec.decode(text))
-            if verdict is not False:
-                return codec.decode(text)
-            reason = f"{_name(self.validate)} said no"
-        except (Rejected, ValueError) as error:
-            reason = storable(f"{type(error).__name__}: {error}")
-        yield self._remember("rejected", key, value=text, reason=reason)
-        times = rejections + 1
-        # Also beyond: a person who retries the item allows for as many again.
-        if times % self.rejections == 0:
-            raise RejectedTooOften(f"{self._where}: its answer was rejected {times} times, the last time because: {reason}")
-        raise Rejected(f"{self._where}: the answer was rejected: {reason}; the next attempt calls again")
+    def _judge(self, answers: Sequence[tuple[SubStep, str]]) -> Steps:
+        """The recorded answers that `validate` has nothing against; the others are rejected. A mistake in `validate` itself
+        leaves the record."""
+        verdicts: _Verdicts = {}
+        refused = []
+        for one, text in answers:
+            try:
+                reason = one.objection(text)
+            except Exception as mistake:
+                verdicts[one] = mistake
+                continue
+            if reason is None:
+                verdicts[one] = codec.decode(text)
+            else:
+                verdicts[one] = one.refusal(reason)
+                refused.append((one, one.write("rejected", value=text, reason=reason)))
+        lost = yield from self._remember(refused)
+        return {**verdicts, **lost}
 
-    def _keep_as_text(self, value: Any, key: str, paid: dict[str, Any], error: ValueRefused) -> _Steps:
-        if not self._is_paid:
-            raise Permanent(f"{self._where}: the result cannot be kept: {error}") from None
-        try:
-            shown = storable(_BRIEF.repr(value), KEPT_LENGTH)
-        except Exception as worse:
-            shown = f"(it cannot be shown: {type(worse).__name__})"
-        # At once: as an answer, this text would be used by the next attempt.
-        yield self._remember("rejected", key, value=codec.encode(shown), reason=f"it cannot be kept: {error}", **paid)
-        raise AnswerNotKept(
-            f"{self._where}: the answer is paid for and cannot be kept: {error}; it is kept as text (holdfast show), and the "
-            f"stage is paused: let {_name(self.function)} return a plain value, then: holdfast resume "
-            f"PIPELINE/{self.spec.name} and holdfast retry"
-        ) from None
+    def _keep_whole(self, value: Any, some: Sequence[SubStep], paid: Sequence[dict[str, Any]], wrong: str) -> Steps:
+        """Nobody can tell whose answers these are: they stay with the first item, paid for by all. Ends with an error."""
+        where, function = self._where(some), name_of(self._terms.function)
+        if not self._terms.is_paid:
+            return Permanent(f"{where}: {function} returned {wrong}")
+        shown, reason = codec.encode(_shown(value)), f"the call returned {wrong}"
+        yield from self._remember(
+            [
+                (one, one.write("rejected", value=shown if one is some[0] else None, reason=reason, **its))
+                for one, its in zip(some, paid, strict=True)
+            ]
+        )
+        return AnswerNotKept(
+            f"{where}: {function} returned {wrong}; what it returned is paid for, and kept as text with item "
+            f"{some[0].lease.key!r} (holdfast show), and the stage is paused: let it return one answer for each item, then: "
+            f"holdfast resume PIPELINE/{self._spec.name} and holdfast retry"
+        )
 
-    def _cost(self, value: Any) -> tuple[int | None, Permanent | None]:
-        """What the call cost; and why that cannot be told, if so."""
-        if not callable(self.price):
-            return (None if self.price is None else micros(self.price)), None
-        try:
-            return micros(self.price(value), what=f"{self._where}: cost"), None
-        except Exception as error:
-            return self._expected, Permanent(
-                f"{self._where}: the result is recorded, but its cost cannot be told: {type(error).__name__}: {error}"
-            )
+    def _not_kept(self, one: SubStep, error: ValueRefused) -> Permanent:
+        if not self._terms.is_paid:
+            return Permanent(f"{one.where}: the result cannot be kept: {error}")
+        return AnswerNotKept(
+            f"{one.where}: the answer is paid for and cannot be kept: {error}; it is kept as text (holdfast show), and the "
+            f"stage is paused: let {name_of(self._terms.function)} return a plain value, then: holdfast resume "
+            f"PIPELINE/{self._spec.name} and holdfast retry"
+        )
 
-    def _facts(self, value: Any) -> tuple[CallFacts, Permanent | None]:
-        try:
-            return CallFacts.read(self.facts(value) if callable(self.facts) else self.facts, where=self._where), None
-        except Exception as error:
-            return NO_FACTS, Permanent(
-                f"{self._where}: the result is recorded, but not its facts: {type(error).__name__}: {error}"
-            )
+    # The parts ----------------------------------------------------------------------------------------------------
 
-    def _remember(self, state: str, key: str, **more: Any) -> Future[None]:
-        return self.around.remember(MemoWrite(self.lease, self.name, state, self.spec.version, key, **more))
+    def _where(self, some: Sequence[SubStep]) -> str:
+        others = f" and {len(some) - 1} more" if len(some) > 1 else ""
+        return f"item {some[0].lease.key!r}{others}, stage {self._spec.name!r}, once({self._terms.name!r})"
+
+    def _given(self, some: Sequence[SubStep]) -> tuple[list[Item], ...]:
+        """The items, for a function that is called for a batch."""
+        return () if self._items is None else ([self._items[one] for one in some],)
+
+    def _apart(self, value: Any, some: Sequence[SubStep]) -> dict[SubStep, Any] | str:
+        """What was returned for each; or what is wrong with it."""
+        if self._items is None:
+            return {some[0]: value}
+        by_key = {self._items[one].key: one for one in some}
+        if not isinstance(value, Collection) or isinstance(value, (str, bytes, Set)):
+            return f"a {type(value).__name__} for {len(some)} items"
+        if isinstance(value, Mapping):
+            strange = [key for key in value if key not in by_key]
+            return f"an answer for {strange[0]!r}" if strange else {by_key[key]: value[key] for key in value}
+        answers = list(value)
+        if len(answers) != len(some):
+            return f"{len(answers)} answers for {len(some)} items"
+        return dict(zip(some, answers, strict=True))
+
+    def _costs(self, cost: int | None, some: Sequence[SubStep], asked: bool) -> Sequence[int | None]:
+        """The share of each. A fixed price is shared by all items that the call was made for, and these may not be all."""
+        if asked and self._items is not None and not callable(self._terms.price):
+            return [None if (memo := one.memo) is None else memo.estimate for one in some]
+        return _shares(cost, len(some))
+
+    def _remember(self, writes: Sequence[tuple[SubStep, MemoWrite]]) -> Steps:
+        """Write memos in one transaction; return what becomes of those whose lease was lost."""
+        if not writes:
+            return {}
+        for _, write in writes:
+            write.resource = self._terms.resource
+            write.lead = writes[0][1].lease.id if len(writes) > 1 else None
+        yield self._around.remember([write for _, write in writes])
+        return {one: write.lease_lost() for one, write in writes if write.lost}
 
 
-def forget(around: Rememberer, lease: Lease, spec: StageSpec, name: str, reason: str) -> tuple[bool, Future[None] | None]:
-    """Reject the recorded answer of a sub-step: whether there was one, and what to wait for."""
+def forget(around: Rememberer, lease: Lease, name: str, reason: str, forgotten: set[str]) -> Steps:
+    """Reject the recorded answer of a sub-step; ends with whether there was one."""
     memo = lease.memos.get(name)
     if memo is None or memo.state != "done":
-        return False, None
+        return False
     write = MemoWrite(lease, name, "rejected", memo.version, memo.idempotency_key, value=memo.value, reason=reason)
-    return True, around.remember(write)
+    yield around.remember([write])
+    if write.lost:
+        raise write.lease_lost()
+    forgotten.add(name)
+    return True
 
 
-def check_memo_name(name: object, where: str) -> None:
-    if isinstance(name, str) and 0 < len(name) <= MAX_NAME and codec.plain_text(name, MAX_NAME) == name:
-        return
-    raise UsageError(f"{where}: a name is a text of 1 to {MAX_NAME} characters")
+def _shares(whole: int | None, n: int) -> Sequence[int | None]:
+    return [None] * n if whole is None or not n else shares(whole, n)
 
 
-def check_resource(resource: object, where: str) -> None:
-    if resource is not None:
-        if not isinstance(resource, str) or not resource or codec.plain_text(resource, MAX_NAME) != resource:
-            raise UsageError(f"{where}: resource {resource!r} is not a name")
-
-
-def _name(function: Any) -> str:
-    return str(getattr(function, "__qualname__", repr(function)))
+def _shown(value: Any) -> str:
+    """The text of something that JSON cannot carry."""
+    try:
+        return storable(_BRIEF.repr(value), KEPT_LENGTH)
+    except Exception as error:
+        return f"(it cannot be shown: {type(error).__name__})"
 
 
 def _is_call_again(answer: object) -> bool:
     return answer is CallAgain or isinstance(answer, CallAgain)
 
 
-async def _called(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    value = function(*args) if is_async(function) else await asyncio.to_thread(function, *args)
-    return await value if inspect.isawaitable(value) else value
-
-
-def _asking(function: Callable[[str], Any]) -> Callable[[str], Any]:
+def _asking(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, for which raising `CallAgain` means the same as returning it."""
     if is_async(function):
 
-        async def ask_async(key: str) -> Any:
+        async def ask_async(*args: Any) -> Any:
             try:
-                return await function(key)
+                return await function(*args)
             except CallAgain as again:
                 return again
 
         return ask_async
 
-    def ask(key: str) -> Any:
+    def ask(*args: Any) -> Any:
         try:
-            return function(key)
+            return function(*args)
         except CallAgain as again:
             return again
 

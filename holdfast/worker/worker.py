@@ -134,8 +134,8 @@ class Worker:
     def note_progress(self, item: int, stage: str, note: dict[str, Any]) -> None:
         self._progress[item, stage] = note
 
-    def remember(self, memo: MemoWrite) -> Future[None]:
-        return self._committer.remember(memo)
+    def remember(self, memos: Sequence[MemoWrite]) -> Future[None]:
+        return self._committer.remember(memos)
 
     def count_children(self, item: int, pipeline: str) -> dict[str, int]:
         with self._reading:

@@ -205,6 +205,40 @@ def test_a_child_process_killed_in_the_window_leaves_its_call_in_doubt_and_its_w
     assert paid.documents() == ["page-1", "page-2"]
 
 
+@pytest.mark.fault(2)
+@pytest.mark.req("V4", "V13", "P25")
+@pytest.mark.parametrize("when", ["before the call", "after the reply", "after the record"])
+def test_a_call_for_a_batch_whose_worker_is_killed_is_one_doubt_and_no_record_is_paid_again(
+    scene: Callable[[str], Scene], when: str
+):
+    paid = scene("together")
+    keys = ["page-1", "page-2", "page-3"]
+    paid.add(*keys)
+    if when == "after the reply":
+        paid.kill_after_reply(lambda call: " " in call.key)
+        paid.wait_until_killed(paid.herd.start(concurrency=1))
+    else:
+        statement = "share_calls" if when == "before the call" else "change_calls"
+        paid.wait_until_killed(paid.herd.start(concurrency=1, die_at=f"store.{statement} commit.after"))
+    assert [call.key for call in paid.server.calls()] == ([] if when == "before the call" else [" ".join(keys)])
+    paid.work_off()
+
+    assert {key: paid.result(key) for key in keys} == {key: answer_to(key, "vectors") for key in keys}
+    again = sorted(call.key for call in paid.server.calls() if " " not in call.key)
+    [told] = paid.app.costs()
+    assert told["spent"] == told["costs"] + told["in_doubt"]
+    if when == "after the record":
+        assert again == []
+        assert paid.doubts() == {}
+        assert (told["costs"], told["payments"], told["doubts"]) == (400_000, 1, 0)
+    else:
+        assert again == keys, "what a dead worker held is run alone"
+        assert sum(paid.doubts().values()) == len(keys), "each item knows of it"
+        assert (told["costs"], told["in_doubt"], told["doubts"]) == (1_200_000, 400_000, 1)
+        assert paid.app.resolve_many(charged=0) == {"together/call_together": 1}
+        assert [(one["costs"], one["in_doubt"]) for one in paid.app.costs()] == [(1_200_000, 0)]
+
+
 @pytest.mark.req("V4")
 def test_a_call_that_fails_is_made_again_and_paid_once(scene: Callable[[str], Scene]):
     paid = scene("called")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -28,6 +28,8 @@ from holdfast.engine.forget import forget
 from holdfast.engine.prune import prune_items
 from holdfast.engine.remember import MemoWrite, remember
 from holdfast.engine.resolve import Decision
+from holdfast.errors import UsageError
+from holdfast.model.money import shares
 from holdfast.model.paid import CallFacts
 from holdfast.model.states import State
 from holdfast.store import Store, Transaction
@@ -55,7 +57,7 @@ TOLD = ("spent", "costs", "in_doubt", "payments", "doubts", "set_aside")
 Place = tuple[str, str, str]
 
 
-@dataclass
+@dataclass(eq=False)
 class Call:
     place: Place
     name: str
@@ -64,12 +66,19 @@ class Call:
     state: str
     amount: int
     lease: int = 0
+    #: All rows of a call for several items, the first one first; only that one is a payment, or a doubt.
+    shares: list[Call] = field(default_factory=list)
+
+    @property
+    def whole(self) -> list[Call]:
+        return self.shares or [self]
 
     @property
     def sums(self) -> Counter[str]:
+        one = int(self.whole[0] is self)
         if self.state in ("done", "rejected"):
-            return Counter(costs=self.amount, payments=int(self.amount > 0))
-        return Counter(in_doubt=self.amount, doubts=1) if self.state == "doubtful" else Counter()
+            return Counter(costs=self.amount, payments=one if self.amount else 0)
+        return Counter(in_doubt=self.amount, doubts=one) if self.state == "doubtful" else Counter()
 
     def day(self, zone: str) -> int:
         return datetime.fromtimestamp(self.at / 1e6, ZoneInfo(zone)).date().toordinal() - datetime(1970, 1, 1).toordinal()
@@ -82,7 +91,7 @@ class Memo:
     rejections: int = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class Running:
     lease: Lease
     place: Place
@@ -173,6 +182,8 @@ class Walk:
         self.books = Reference(clock)
         self.random = random.Random(seed)
         self.trail: list[str] = []
+        #: Who has called together, for what, and with which rows.
+        self.together: list[tuple[list[Running], str, list[Call]]] = []
         self.taken: Counter[str] = Counter()
         self.app.limited(None, items=0, stages={"free": []}, uses=(), name="q", max_attempts=9)
         self.app.add(KEYS)
@@ -189,7 +200,7 @@ class Walk:
             (8, self.begin), (14, self.intend), (9, self.record), (3, self.refuse), (4, self.reject), (3, self.end),
             (3, self.fail), (2, self.give_up), (1, self.hand_back), (1, self.kill), (2, self.cancel), (1, self.be_late),
             (3, self.forget), (3, self.undo), (3, self.resolve_one), (2, self.resolve_many), (1, self.fold), (4, self.wait),
-            (2, self.send_back),
+            (2, self.send_back), (10, self.intend_together), (10, self.record_together),
         ]  # fmt: skip
 
     def step(self) -> None:
@@ -212,12 +223,13 @@ class Walk:
         pipeline, stage = self.random.choice(list(STAGES))
         self.app.name = pipeline
         worker, money = self.random.choice(["v", "w"]), self.random.choice([0, 3, 50]) * CENT
-        leases = self.app.begin(worker=worker, stage=stage, money=money)
+        leases = self.app.begin(self.random.choice([1, 3]), worker=worker, stage=stage, money=money)
         for lease in leases:
             limited = [*STAGES[pipeline, stage], "@p"] if pipeline == "p" and money else []
             place = (pipeline, stage, lease.key)
             self.books.running[lease.id] = Running(lease, place, worker, dict.fromkeys(limited, money))
-        return f"{worker} begins {leases[0].key} at {pipeline}/{stage}, {money} set aside" if leases else None
+        keys = [lease.key for lease in leases]
+        return f"{worker} begins {keys} at {pipeline}/{stage}, {money} set aside for each" if leases else None
 
     def intend(self) -> str | None:
         """A call is begun; one that was in doubt is made again, perhaps because the provider knows nothing of it."""
@@ -252,6 +264,57 @@ class Walk:
         memo.state = "done"
         run.begun.add(name)
         return f"{run.place} records {name} for {cost}"
+
+    def intend_together(self) -> str | None:
+        """One call is begun for several items of a stage."""
+        (pipeline, stage), name = self.random.choice(list(STAGES)), self.random.choice(NAMES)
+        runs = [
+            run for run in self.books.running.values() if run.place[:2] == (pipeline, stage) and name not in run.begun
+            and ((memo := self.books.memos.get((run.place, name))) is None or memo.state == "rejected")
+        ]  # fmt: skip
+        if len(runs) < 2:
+            return None
+        estimate, resource = self.random.choice([None, self._amount(), 1]), self._resource()
+        amounts = [None] * len(runs) if estimate is None else shares(estimate, len(runs))
+        self._remember(
+            MemoWrite(run.lease, name, "intended", "1", "key of all", amount, resource=resource, lead=runs[0].lease.id)
+            for run, amount in zip(runs, amounts, strict=True)
+        )
+        calls: list[Call] = []
+        for run, amount in zip(runs, amounts, strict=True):
+            calls.append(self.books.pay(run, name, "intended", amount or 0, resource))
+            calls[-1].shares = calls
+            memo = self.books.memos.get((run.place, name))
+            self.books.memos[run.place, name] = Memo("intended", calls[-1], 0 if memo is None else memo.rejections)
+            run.begun.add(name)
+        self.together.append((runs, name, calls))
+        return f"{[run.place for run in runs]} intend {name} together, estimate {estimate}, resource {resource}"
+
+    def record_together(self) -> str | None:
+        """Such a call returned. Some may have been taken away meanwhile: they have paid all the same."""
+        for runs, name, calls in self.together:
+            mine = [
+                (run, call) for run, call in zip(runs, calls, strict=True)
+                if name in run.lease.memos and run.lease.memos[name].state == "intended"
+            ]  # fmt: skip
+            here = [run for run, _ in mine if run.lease.id in self.books.running]
+            if here and len(mine) > 1:
+                break
+        else:
+            return None
+        self.together.remove((runs, name, calls))
+        cost = self.random.choice([0, 2, self._amount()])
+        parts = shares(cost, len(mine))
+        self._remember(
+            MemoWrite(run.lease, name, "done", "1", "key of all", cost=part, value="1", lead=mine[0][0].lease.id)
+            for (run, _), part in zip(mine, parts, strict=True)
+        )
+        for (run, call), part in zip(mine, parts, strict=True):
+            if call.state in ("intended", "doubtful"):
+                self.books.settle(call, "done", part)
+            if run in here:
+                self.books.memos[run.place, name].state = "done"
+        return f"{[run.place for run, _ in mine]} record {name} together for {cost}, {len(mine) - len(here)} of them too late"
 
     def refuse(self) -> str | None:
         found = self._memo("intended")
@@ -335,9 +398,13 @@ class Walk:
         (pipeline, stage, key), name, memo = self.random.choice(found)
         if any(at[0][::2] == (pipeline, key) and at[0][1] != stage and at[1] == name for at in self.books.memos):
             return None  # its name is needed to tell it apart, and several stages have it
+        if self._is_under_way(memo.call):
+            with pytest.raises(UsageError, match="may be under way"):
+                self.app.store.write(lambda tx: resolving.resolve(tx, key, pipeline, name, Decision(charged=0), ME))
+            return None
         decision = self.random.choice([Decision('"answer"'), Decision('"answer"', self._amount()), *self._decisions()])
         self.app.store.write(lambda tx: resolving.resolve(tx, key, pipeline, name, decision, ME))
-        self._settled(memo.call, decision)
+        self._settled(memo.call, decision, one=True)
         return f"{name} of {pipeline}/{stage}/{key} is resolved: {decision}"
 
     def resolve_many(self) -> str | None:
@@ -348,10 +415,11 @@ class Walk:
         calls = [
             call for call in self.books.calls
             if call.state == "doubtful" and call.place[:2] == (pipeline, stage) and key in (None, call.place[2])
-            and name in (None, call.name)
+            and name in (None, call.name) and not self._is_under_way(call)
         ]  # fmt: skip
-        assert sum(found.values()) == len(calls)
-        for call in calls:
+        whole = {id(call.whole[0]): call for call in calls}
+        assert sum(found.values()) == len(whole)
+        for call in whole.values():
             self._settled(call, decision)
         return f"{name} of {pipeline}/{stage}/{key} are resolved: {decision}" if calls else None
 
@@ -454,17 +522,32 @@ class Walk:
             memo.state, memo.rejections = ("done", memo.rejections - 1) if undo else ("rejected", memo.rejections + 1)
         return f"{name} of {pipeline}/{stage}/{key}: undo {undo}" if memos else None
 
-    def _settled(self, call: Call, decision: Decision) -> None:
-        if decision.value is not None:
-            self.books.settle(call, "done", call.amount if decision.charged is None else decision.charged)
-        else:
-            self.books.settle(call, "done" if decision.charged else "not_charged", decision.charged or 0)
+    def _is_under_way(self, call: Call) -> bool:
+        return any(one.state == "intended" and one.lease in self.books.running for one in call.shares)
+
+    def _settled(self, call: Call, decision: Decision, *, one: bool = False) -> None:
+        """A person's word about a call holds for all that share it; an answer is that of one item."""
+        unsettled = [share for share in call.whole if share.state in ("intended", "doubtful")]
+        paid = sum(share.sums["costs"] for share in call.whole)
+        parts = [share.amount for share in unsettled]
+        if decision.charged is not None and unsettled:
+            parts = shares(max(0, decision.charged - paid), len(unsettled))
+        for share, part in zip(unsettled, parts, strict=True):
+            self.books.settle(share, "done" if decision.value is not None or decision.charged else "not_charged", part)
         for at, memo in list(self.books.memos.items()):
-            if memo.call is call and memo.state == "intended":
+            meant = [call] if one and decision.value is not None else call.whole
+            if memo.call in meant and memo.state == "intended":
                 if decision.value is not None:
                     memo.state = "done"
                 else:
                     self._drop(at, memo)
+
+    def _remember(self, memos: Iterable[MemoWrite]) -> None:
+        written = list(memos)
+        self.app.store.write(lambda tx: remember(tx, written))
+        for memo in written:
+            if not memo.lost:
+                memo.lease.remember(memo.name, memo.kept)
 
     def _drop(self, at: tuple[Place, str], memo: Memo) -> None:
         """Without an answer the next attempt calls again; only what was rejected before is remembered."""

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
 from holdfast.model import money
-from holdfast.model.money import micros, spoken
+from holdfast.model.money import micros, shares, spoken
+from holdfast.model.paid import CallFacts
 
 pytestmark = pytest.mark.req("J10")
 
@@ -134,3 +135,20 @@ def test_a_float_costs_what_its_text_says(amount: float):
 )
 def test_money_is_spoken_with_two_digits_or_as_many_as_there_are(value: int, text: str):
     assert spoken(value) == text
+
+
+@given(st.integers(0, 10**15), st.integers(1, 300))
+def test_shares_add_up_to_the_whole_and_differ_by_a_millionth_at_most(whole: int, n: int):
+    parts = shares(whole, n)
+    assert (len(parts), sum(parts)) == (n, whole)
+    assert parts == sorted(parts, reverse=True)
+    assert parts[0] - parts[-1] <= 1
+
+
+def test_the_facts_of_a_call_are_those_of_each_of_its_items_and_its_tokens_are_shared():
+    facts = CallFacts.read({"model": "small", "tokens_in": 7, "region": "eu"}, where="here")
+    assert facts.shares(1) == [facts]
+    assert facts.shares(2) == [
+        CallFacts("small", 4, 0, '{"model":"small","tokens_in":4,"region":"eu"}'),
+        CallFacts("small", 3, 0, '{"model":"small","tokens_in":3,"region":"eu"}'),
+    ]

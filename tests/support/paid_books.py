@@ -24,7 +24,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from holdfast import Backoff, CallAgain, Context, Holdfast, Item, Pipeline
+from holdfast import Backoff, BatchContext, CallAgain, Context, Holdfast, Item, Pipeline
 from tests.support.own_tables import engine_of
 from tests.support.paid_server import answer_to, call_provider, look_up
 
@@ -258,6 +258,23 @@ def ask_provider(idempotency: str) -> Any:
     return CallAgain() if found is None else found
 
 
+together = Pipeline("together")
+
+
+@together.stage(batch=8, **SETTINGS)
+def call_together(items: list[Item], ctx: BatchContext) -> list[Any]:
+    """One paid call for all items that have no answer yet."""
+
+    def call(some: list[Item]) -> dict[str, Any]:
+        keys = [item.key for item in some]
+        call_provider(" ".join(keys), "vectors", ctx.idempotency_key("vectors", some))
+        return {key: answer_to(key, "vectors") for key in keys}
+
+    for item in items:
+        tell("start", key=item.key, stage="call_together", attempt=ctx.of(item).attempt)
+    return ctx.once("vectors", call, items, cost=PRICE)  # type: ignore[no-any-return]
+
+
 called = _one_call("called")
 held = _one_call("held", on_doubt="hold")
 asked = _one_call("asked", on_doubt=ask_provider)
@@ -265,7 +282,7 @@ isolated = _one_call("isolated", isolate="process")
 
 ALL: dict[str, list[Pipeline]] = {
     "books": [books, pieces, connections],
-    **{one.name: [one] for one in (gathered, called, held, asked, isolated)},
+    **{one.name: [one] for one in (gathered, together, called, held, asked, isolated)},
 }
 
 

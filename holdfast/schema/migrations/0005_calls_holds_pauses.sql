@@ -203,3 +203,8 @@ SELECT i.pipeline, i.id AS item, i.key,
         ELSE 'done'
     END AS status
 FROM holdfast_items i;
+
+-- A call for several items of a batch is a row for each of them, with its share of the price: `share_of` is the first of these
+-- rows, which stands for the call where calls are counted. A call for one item has none.
+ALTER TABLE holdfast_calls ADD COLUMN share_of BIGINT;
+CREATE INDEX ix_holdfast_calls_shares ON holdfast_calls (share_of, id) WHERE share_of IS NOT NULL;

@@ -15,24 +15,40 @@ WHERE holdfast_calls.id = r.id;
 
 -- name: read_calls
 -- Held until the transaction ends: whoever settles one decides from what it is now.
-SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value
+SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value, share_of
 FROM holdfast_calls WHERE id {in calls} ORDER BY id {for_update};
+
+-- name: read_shares
+SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value, share_of
+FROM holdfast_calls WHERE share_of = :call ORDER BY id {for_update};
+
+-- name: share_calls
+UPDATE holdfast_calls SET share_of = r.share_of FROM {rows id bigint, share_of bigint} WHERE holdfast_calls.id = r.id;
+
+-- name: shares_under_way
+-- Those shares of a call, given by one of them, that it is being made for.
+SELECT s.id FROM holdfast_calls c JOIN holdfast_calls s ON s.share_of = c.share_of JOIN holdfast_leases l ON l.id = s.lease
+WHERE c.id = :call AND s.state = 'intended';
 
 -- name: intended_calls
 -- Calls of these items that were begun and are not known to have ended.
-SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value
+SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value, share_of
 FROM holdfast_calls WHERE item {in items} AND stage {in stages} AND state = 'intended' ORDER BY id {for_update};
 
 -- name: item_calls
-SELECT id, stage, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value
+SELECT id, stage, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value, share_of
 FROM holdfast_calls WHERE item = :item ORDER BY id;
 
 -- name: doubtful_calls
--- The next ones in doubt, in order of stage and item, that a filter means; without a key if the item was pruned.
-SELECT c.id, c.stage, c.item, c.name, i.key FROM holdfast_calls c LEFT JOIN holdfast_items i ON i.id = c.item
+-- The next ones in doubt, in order of stage and item, that a filter means. A call that is being made for others of its items
+-- is not in doubt.
+SELECT c.id, c.stage, c.item, c.share_of FROM holdfast_calls c LEFT JOIN holdfast_items i ON i.id = c.item
 WHERE c.state = 'doubtful' AND c.stage {in stages} AND (c.stage > :stage OR (c.stage = :stage AND c.item > :item))
   AND {fits COALESCE(i.key,'') keys} AND (CAST(:name AS TEXT) IS NULL OR c.name = :name)
   AND (CAST(:before AS BIGINT) IS NULL OR c.at < :before)
+  AND (c.share_of IS NULL OR (
+      SELECT COUNT(*) FROM holdfast_calls s JOIN holdfast_leases l ON l.id = s.lease
+      WHERE s.share_of = c.share_of AND s.state = 'intended') = 0)
 ORDER BY c.stage, c.item LIMIT :most;
 
 -- name: add_money
@@ -60,9 +76,9 @@ FROM holdfast_money GROUP BY stage, resource, model, day;
 -- name: sum_calls
 -- The same from the ledger itself: from one time to another, and by item if asked for.
 SELECT c.stage, CASE WHEN CAST(:items AS INTEGER) = 1 THEN c.item END AS item, c.resource, c.model, c.day,
-       CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') AND c.amount > 0 THEN 1 ELSE 0 END) AS BIGINT) AS payments,
+       CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') AND c.amount > 0 AND COALESCE(c.share_of, c.id) = c.id THEN 1 ELSE 0 END) AS BIGINT) AS payments,
        CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') THEN c.amount ELSE 0 END) AS BIGINT) AS costs,
-       CAST(SUM(CASE WHEN c.state = 'doubtful' THEN 1 ELSE 0 END) AS BIGINT) AS doubts,
+       CAST(SUM(CASE WHEN c.state = 'doubtful' AND COALESCE(c.share_of, c.id) = c.id THEN 1 ELSE 0 END) AS BIGINT) AS doubts,
        CAST(SUM(CASE WHEN c.state = 'doubtful' THEN c.amount ELSE 0 END) AS BIGINT) AS in_doubt,
        CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') THEN c.tokens_in ELSE 0 END) AS BIGINT) AS tokens_in,
        CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') THEN c.tokens_out ELSE 0 END) AS BIGINT) AS tokens_out

@@ -1,0 +1,59 @@
+"""What happens in a sub-step is written once, as a sequence of things to wait for; sync and async handlers differ only in how
+they wait."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from holdfast.model.functions import is_async
+
+
+class Run(NamedTuple):
+    """A function of the user's to be run."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+
+
+#: What is waited for, one after another.
+Steps = Generator[Future[None] | Run, Any, Any]
+
+
+def run(steps: Steps) -> Any:
+    """In a sync handler."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = step.function(*step.args) if isinstance(step, Run) else step.result()
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        return end.value
+
+
+async def run_async(steps: Steps) -> Any:
+    """In an async handler. A plain function runs in a thread, so that the others go on."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                waited = _called(*step) if isinstance(step, Run) else asyncio.wrap_future(step)
+                result = await waited
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        return end.value
+
+
+async def _called(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    value = function(*args) if is_async(function) else await asyncio.to_thread(function, *args)
+    return await value if inspect.isawaitable(value) else value

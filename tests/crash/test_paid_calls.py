@@ -206,7 +206,7 @@ def test_a_child_process_killed_in_the_window_leaves_its_call_in_doubt_and_its_w
 
 
 @pytest.mark.fault(2)
-@pytest.mark.req("V4", "V13", "P25")
+@pytest.mark.req("V4", "V13")
 @pytest.mark.parametrize("when", ["before the call", "after the reply", "after the record"])
 def test_a_call_for_a_batch_whose_worker_is_killed_is_one_doubt_and_no_record_is_paid_again(
     scene: Callable[[str], Scene], when: str

@@ -17,7 +17,7 @@ from tests.support.bench import QUICK, Bench, Ran
 from tests.support.money import charged
 from tests.support.processes import wait_for
 
-pytestmark = pytest.mark.req("V4", "P25")
+pytestmark = pytest.mark.req("V4")
 
 KEYS = [f"page-{n}" for n in range(5)]
 KINDS = ("thread", "loop", "process")

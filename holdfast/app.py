@@ -16,17 +16,20 @@ from typing import Any, TypeVar
 
 from holdfast import schema
 from holdfast.clock import Clock, microseconds
-from holdfast.engine import add, choose, costs, limits, prune, reads, resolve, stale
-from holdfast.engine import delete as deleting
-from holdfast.engine import forget as forgetting
+from holdfast.engine import actions, add, costs, limits, prune, reads, resolve, stale
 from holdfast.engine import pause as pausing
 from holdfast.engine import tune as tuning
+from holdfast.engine.actions import Counts, Kind
 from holdfast.engine.add import Added, Looked, Merge, NewItem, overwrite
 from holdfast.engine.changes import Changes
-from holdfast.engine.choose import Counts, Which, Who
+from holdfast.engine.choose import Cancel, Retry, Which, Who, end_hold_walks
+from holdfast.engine.delete import Delete
+from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.hold import Outdated, outdated_workers
 from holdfast.engine.ledger import take_up_old_payments
 from holdfast.engine.register import Registered, changes_of, is_registered, layout, register
+from holdfast.engine.resolve import Resolve
+from holdfast.engine.stale import Accept, Reprocess
 from holdfast.engine.tune import Declared, declare, defined_resources, is_declared
 from holdfast.errors import RunFailed, StoreBroken, UsageError
 from holdfast.model import codec
@@ -53,7 +56,7 @@ YES_VARIABLE = "HOLDFAST_YES"
 T = TypeVar("T")
 
 #: Is told what changes in a pipeline, and says whether new work of it that has a price may run.
-Accept = Callable[[Changes], bool]
+Approve = Callable[[Changes], bool]
 
 #: In place of a value: nobody knows what the call returned.
 UNKNOWN = object()
@@ -98,7 +101,7 @@ def _counted(states: Mapping[str, int]) -> str:
     return ", ".join(f"{states[state]:,} {state}" for state in State if states.get(state)) or "nothing yet"
 
 
-def _accept(change: Changes) -> bool:
+def _approve(change: Changes) -> bool:
     """Nobody is there to be asked: the environment decides, and the log says what changes."""
     yes = os.environ.get(YES_VARIABLE, "").lower() not in ("", "0", "false", "no", "off")
     held = [] if yes else change.held_lines()
@@ -186,10 +189,10 @@ class Holdfast:
             pass
         return done
 
-    def register(self, accept: Accept | None = None) -> dict[str, Registered]:
+    def register(self, approve: Approve | None = None) -> dict[str, Registered]:
         """Make the pipelines, with their limits and guards, known to the store; return what that changed.
 
-        `accept` is told what changes in pipelines that have items, and says whether new work that has a price may run;
+        `approve` is told what changes in pipelines that have items, and says whether new work that has a price may run;
         otherwise it is put on hold. Without it, HOLDFAST_YES says so, and what changes is logged."""
         with self._lock:
             self.require_resources()
@@ -197,7 +200,7 @@ class Holdfast:
             done: dict[str, Registered] = {}
             if changed:
                 found = [self.store.read(partial(changes_of, spec=spec)) for spec in changed]
-                accepted = {one.pipeline for one in found if not one or (accept or _accept)(one)}
+                accepted = {one.pipeline for one in found if not one or (approve or _approve)(one)}
                 done = self.store.write(
                     partial(_register, specs=changed, accepted=accepted, said=self._said), exclusive=True
                 )
@@ -306,9 +309,9 @@ class Holdfast:
         found = [self._read(partial(changes_of, spec=spec)) for spec in self.pipelines]
         return [one for one in found if one]
 
-    def worker(self, settings: Settings | None = None, accept: Accept | None = None) -> Worker:
-        """A worker for the pipelines of this app; `accept` is as for `register`."""
-        self.register(accept)
+    def worker(self, settings: Settings | None = None, approve: Approve | None = None) -> Worker:
+        """A worker for the pipelines of this app; `approve` is as for `register`."""
+        self.register(approve)
         if self._is_new and self._read(reads.is_empty):
             log.warning(
                 "%s is a new store without items; if yours are in another one, name it with --store, Pipeline(store=…) or %s "
@@ -432,13 +435,15 @@ class Holdfast:
 
     def retry(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> Counts:
         """Send stages back to pending with all their attempts. Filters: pipeline, stage, states, key, error, older_than."""
-        with self._lock:
-            return choose.retry(self.store, read_filter(**which), Who(by, reason), dry_run=dry_run)
+        meant = read_filter(**which)
+        if not dry_run:
+            with self._lock:
+                self.store.write(lambda tx: end_hold_walks(tx, meant))
+        return self._act(Retry(meant), Who(by, reason), dry_run)
 
     def cancel(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> Counts:
         """Set open stages aside. The same filters."""
-        with self._lock:
-            return choose.cancel(self.store, read_filter(**which), Who(by, reason), dry_run=dry_run)
+        return self._act(Cancel(read_filter(**which)), Who(by, reason), dry_run)
 
     def forget(
         self, *, memo: str | None = None, undo: bool = False, by: str = "", reason: str = "", dry_run: bool = False,
@@ -446,18 +451,49 @@ class Holdfast:
     ) -> Counts:  # fmt: skip
         """Reject recorded answers of paid calls, so that the next attempt calls again; with `undo`, take that back. Filters:
         pipeline, stage, key, error, older_than. Returns how many at which stage."""
-        with self._lock:
-            return forgetting.forget(
-                self.store, read_filter(**which), memo, Who(by, reason), undo=undo, dry_run=dry_run
-            )  # fmt: skip
+        kind = (Restore if undo else Forget)(read_filter(**which), memo)
+        return self._act(kind, Who(by, reason), dry_run)
 
     def delete(
         self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any
     ) -> Counts:  # fmt: skip
         """Remove items for good, with data, results, memos, history and children that belong to no other; what they have cost
-        stays, as amounts. Filters: pipeline, key, stage, states, error. Returns how many of which pipeline."""
+        stays, as amounts. Filters: pipeline, key, stage, states, error. Returns how many of which pipeline; a dry run does not
+        count children."""
+        return self._act(Delete(read_filter(**which)), Who(by, reason), dry_run)
+
+    def _act(self, kind: Kind, who: Who, dry_run: bool) -> Counts:
+        if dry_run:
+            with self._scan() as store:
+                return actions.count(store, kind)
         with self._lock:
-            return deleting.delete(self.store, read_filter(**which), Who(by, reason), dry_run=dry_run)
+            return actions.act(self.store, kind, who)
+
+    def actions(self, *, only_open: bool = False, most: int = 100) -> list[dict[str, Any]]:
+        """What was done to many items at once, newest first: what was asked for, by whom and why, what it was going to do, and
+        what it has done."""
+        return self._read(lambda tx: actions.actions(tx, only_open=only_open, most=most))
+
+    def action(self, number: int, *, after: str = "", most: int = 100) -> dict[str, Any]:
+        """One of them, with a page of what it did to which item; the next page is after its `cursor`."""
+        return self._read(lambda tx: actions.action(tx, number, after=after, most=most))
+
+    def continue_action(self, number: int) -> Counts:
+        """Go on with an open action until it is done; return what it has done in all."""
+        with self._lock:
+            return actions.drive(self.store, number)
+
+    def stop_action(self, number: int, *, by: str = "", reason: str = "") -> None:
+        """End an open action where it stands; what it has done stays done."""
+        with self._lock:
+            if not self.store.write(lambda tx: actions.stop(tx, number, Who(by, reason))):
+                raise UsageError(f"action {number} is not open: it is {self.action(number, most=1)['state']}")
+
+    def undo_action(self, number: int, *, by: str = "", reason: str = "", dry_run: bool = False) -> Counts:
+        """Move back what a cancel, a retry, a reprocess or a forget has moved, as far as it has not moved on since. It is an
+        action of its own."""
+        kind = self._read(lambda tx: actions.undoing(tx, number))
+        return self._act(kind, Who(by, reason), dry_run)
 
     def pause(
         self, name: str, *, until: Duration | None = None, reason: str = "", by: str = "", resource: bool = False
@@ -488,18 +524,25 @@ class Holdfast:
         """Every resource: what is allowed, what is used, and what stands in the way."""
         return self._read(limits.limits)
 
-    def reprocess(self, pipeline: str, *, budget: Amount | None = None, **which: Any) -> Counts:
-        """Run again what is stale, or with `stale_only=False` all that is chosen. See `engine.stale.reprocess`."""
-        limit = None if budget is None else micros(budget, what="budget")
+    def reprocess(
+        self, pipeline: str, *, stage: str | None = None, key: str | None = None, stale_only: bool = True,
+        budget: Amount | None = None, limit: int | None = None, by: str = "", reason: str = "", dry_run: bool = False,
+    ) -> Counts:  # fmt: skip
+        """Run again what is stale, or with `stale_only=False` all that is chosen: items are sent back as long as their forecast
+        fits the budget, and no more of them than `limit`. Returns how many at which stage."""
+        most = None if budget is None else micros(budget, what="budget")
         with self._lock:
             self.register()
-            return stale.reprocess(self.store, pipeline, budget=limit, **which)
+        return self._act(Reprocess(pipeline, stage, key, stale_only, most, limit), Who(by, reason), dry_run)
 
-    def accept(self, pipeline: str, **which: Any) -> Counts:
-        """Mark results of older versions as good."""
+    def accept(
+        self, pipeline: str, *, stage: str | None = None, key: str | None = None, by: str = "", reason: str = "",
+        dry_run: bool = False,
+    ) -> Counts:  # fmt: skip
+        """Mark results of older versions as good. Returns how many at which stage."""
         with self._lock:
             self.register()
-            return stale.accept(self.store, pipeline, **which)
+        return self._act(Accept(pipeline, stage, key), Who(by, reason), dry_run)
 
     def resolve(
         self, key: str, memo: str, *, value: Any = UNKNOWN, charged: Amount | None = None, pipeline: str | None = None,
@@ -516,11 +559,8 @@ class Holdfast:
     ) -> Counts:
         """Say of every call in doubt that is meant what was charged for it (0 for nothing). Filters: pipeline, stage, key,
         older_than. Returns how many at which stage."""
-        decision = read_decision(UNKNOWN, charged)
-        with self._lock:
-            return resolve.resolve_many(
-                self.store, read_filter(**which), memo, decision, Who(by, reason), dry_run=dry_run
-            )  # fmt: skip
+        kind = Resolve(read_filter(**which), micros(charged, what="charged"), memo)
+        return self._act(kind, Who(by, reason), dry_run)
 
     def prune(
         self, *, events_older_than: Duration | None = None, items_older_than: Duration | None = None, dry_run: bool = False

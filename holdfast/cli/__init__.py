@@ -45,6 +45,7 @@ COMMANDS = {
     "reprocess": ("reprocess", "Run again what is stale."),
     "accept": ("reprocess", "Let results of older versions stand."),
     "delete": ("delete", "Remove items for good, with all that is known of them."),
+    "actions": ("actions", "What was done to many items at once: list, continue, stop, undo."),
     "adopt-sql": ("adopt_sql", "Print a migration that makes your own table ready."),
     "loop": ("loop", "Run a loop over your own table."),
     "import-legacy": ("legacy", "Import an old database with stages in a JSON column."),
@@ -97,10 +98,11 @@ class Commands(Group):
         try:
             super().invoke(ctx)
             sys.stdout.flush()
-        except KeyboardInterrupt:
-            code = INTERRUPTED
+        except KeyboardInterrupt as error:
+            code = _complain(ctx, *getattr(error, "__notes__", ()), code=INTERRUPTED)
         except HoldfastError as error:
-            code = _complain(ctx, *getattr(error, "lines", [str(error)]), code=error.exit_code)
+            said = getattr(error, "lines", [str(error)])
+            code = _complain(ctx, *said, *getattr(error, "__notes__", ()), code=error.exit_code)
         except click.ClickException as error:
             if type(error).__name__ == "NoArgsIsHelpError":
                 raise

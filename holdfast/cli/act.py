@@ -66,13 +66,16 @@ def _act(
 ) -> None:  # fmt: skip
     if not everything and not any(which.values()):
         raise UsageError(f"{verb} would act on everything: give a filter, or --all if that is meant")
+    done: list[int | None] = []
     with options.open_to_ask(store) as app:
         if forget:
             filters = {name: value for name, value in which.items() if name != "states"}
             forgotten = app.forget(by=options.user(), reason=reason, dry_run=dry_run, **filters)
+            done.append(forgotten.action)
             if not as_json and forgotten:
                 click.echo(f"{'would be ' if dry_run else ''}forgotten: {counted(forgotten)}")
         act = app.retry if verb == "retry" else app.cancel
         counts = act(by=options.user(), reason=reason, dry_run=dry_run, **which)
-    done = {"retry": "sent back", "cancel": "cancelled"}[verb]
-    print_counts(done, counts, dry_run=dry_run, as_json=as_json)
+    words = {"retry": "sent back", "cancel": "cancelled"}[verb]
+    numbers = [*done, counts.action] if as_json else [counts.action]
+    print_counts(words, counts, numbers, dry_run=dry_run, as_json=as_json)

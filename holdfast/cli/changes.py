@@ -6,14 +6,14 @@ import sys
 
 import click
 
-from holdfast.app import Accept
+from holdfast.app import Approve
 from holdfast.cli.amounts import priced
 from holdfast.cli.output import Facts, printable
 from holdfast.engine.changes import Changes
 from holdfast.model.money import spoken
 
 
-def accept(*, yes: bool, may_ask: bool = True) -> Accept:
+def approval(*, yes: bool, may_ask: bool = True) -> Approve:
     """Says what changes, and whether new work that has a price may run: by `--yes`, or by a person at a terminal."""
 
     def decide(change: Changes) -> bool:

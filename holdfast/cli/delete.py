@@ -47,4 +47,4 @@ def delete(
             if found:
                 click.confirm(f"Remove {counted(found)}? It cannot be undone", abort=True, err=True)
         counts = app.delete(by=options.user(), reason=reason, dry_run=dry_run, **given)
-    print_counts("deleted", counts, dry_run=dry_run, as_json=as_json)
+    print_counts("deleted", counts, [counts.action], dry_run=dry_run, as_json=as_json)

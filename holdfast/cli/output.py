@@ -19,7 +19,7 @@ SHORTEST = 8
 #: What instants are called.
 TIMES = (
     "created_at", "updated_at", "started_at", "ended_at", "next_attempt_at", "beat_at", "at", "since", "until", "due_at",
-    "looked_at", "next_look_at", "cool_until", "retry_after",
+    "looked_at", "next_look_at", "cool_until", "retry_after", "touched_at",
 )  # fmt: skip
 
 
@@ -169,12 +169,18 @@ def counted(counts: Mapping[str, int], names: Sequence[str] | None = None) -> st
     return ", ".join(f"{counts[name]:,} {name}" for name in names or sorted(counts) if counts.get(name))
 
 
-def print_counts(done: str, counts: Mapping[str, int], *, dry_run: bool, as_json: bool) -> None:
-    """How many were acted on, or would be: the answer of every act on many items at once."""
+def print_counts(
+    done: str, counts: Mapping[str, int], actions: Sequence[int | None], *, dry_run: bool, as_json: bool,
+    nothing: str = "Nothing matches.", more: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """How many were acted on, or would be, and by which actions: the answer of every act on many items at once. JSON has
+    perhaps more."""
     total = sum(counts.values())
+    numbers = [number for number in actions if number is not None]
     if as_json:
-        print_json({"dry_run": dry_run, "total": total, "counts": counts})
+        print_json({"dry_run": dry_run, "total": total, "counts": counts, "actions": numbers, **(more or {})})
     elif not total:
-        click.echo("Nothing matches.")
+        click.echo(nothing)
     else:
-        click.echo(f"{'would be ' if dry_run else ''}{done}: {total:,} ({counted(counts)})")
+        by = f" by action {', '.join(map(str, numbers))}" if numbers else ""
+        click.echo(f"{'would be ' if dry_run else ''}{done}{by}: {total:,} ({counted(counts)})")

@@ -7,10 +7,13 @@ import click
 from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline, some_pipelines
 from holdfast.cli.loader import load
-from holdfast.cli.output import counted, print_json
+from holdfast.cli.output import print_counts
 from holdfast.cli.plan import print_outdated
 from holdfast.engine.hold import Outdated
 from holdfast.errors import UsageError
+
+#: What else it may be if nothing is sent back.
+NO_ROOM = ", or the first item does not fit the budget"
 
 
 @click.command(short_help="Run again what is stale.")
@@ -45,6 +48,7 @@ def reprocess(
         one_pipeline(file, found.specs, pipeline)
     counts: dict[str, int] = {}
     outdated: dict[str, list[Outdated]] = {}
+    actions: list[int | None] = []
     with options.existing(found.open(create=False)) as app:
         for name in names:
             done = app.reprocess(
@@ -52,26 +56,26 @@ def reprocess(
                 by=options.user(), reason=reason,
             )  # fmt: skip
             counts |= {f"{name}/{one}": n for one, n in done.items()}
+            actions.append(done.action)
             outdated |= {f"{name}/{one}": workers for one, workers in app.outdated_workers(name).items() if one in done}
-    total = sum(counts.values())
-    if as_json:
-        told = {stage: [one._asdict() for one in workers] for stage, workers in outdated.items()}
-        print_json({"dry_run": dry_run, "total": total, "counts": counts, "outdated_workers": told})
-    elif total:
-        click.echo(f"{'would be ' if dry_run else ''}sent back: {total:,} ({counted(counts)})")
+    nothing = f"{'Nothing matches' if everything else 'Nothing is stale'}{'' if budget is None else NO_ROOM}."
+    told = {stage: [one._asdict() for one in workers] for stage, workers in outdated.items()}
+    print_counts(
+        "sent back", counts, actions, dry_run=dry_run, as_json=as_json, nothing=nothing, more={"outdated_workers": told}
+    )  # fmt: skip
+    if not as_json:
         print_outdated(outdated, counts)
-    else:
-        nothing = "Nothing matches" if everything else "Nothing is stale"
-        click.echo(f"{nothing}." if budget is None else f"{nothing}, or the first item does not fit the budget.")
 
 
 @click.command(short_help="Let results of older versions stand.")
 @click.argument("file", type=options.text)
 @options.stale
+@click.option("--dry-run", is_flag=True, help="Only count.")
 @click.option("--reason", type=options.text, default="", help="Goes into the events.")
 @options.common(file=True)
 def accept(
-    file: str, pipeline: str | None, stage: str | None, key: str | None, reason: str, store: str | None, as_json: bool
+    file: str, pipeline: str | None, stage: str | None, key: str | None, dry_run: bool, reason: str, store: str | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Mark results of older versions as good: they count as today's from now on.
 
@@ -80,12 +84,11 @@ def accept(
     found = load(file, store)
     names = some_pipelines(file, found.specs, pipeline, stage)
     counts: dict[str, int] = {}
+    actions: list[int | None] = []
     with options.existing(found.open(create=False)) as app:
         for name in names:
-            done = app.accept(name, stage=stage, key=key, by=options.user(), reason=reason)
+            done = app.accept(name, stage=stage, key=key, dry_run=dry_run, by=options.user(), reason=reason)
             counts |= {f"{name}/{one}": n for one, n in done.items()}
-    total = sum(counts.values())
-    if as_json:
-        print_json({"total": total, "counts": counts})
-    else:
-        click.echo(f"accepted: {total:,} ({counted(counts)})" if total else "Nothing is of an older version.")
+            actions.append(done.action)
+    nothing = "Nothing is of an older version."
+    print_counts("accepted", counts, actions, dry_run=dry_run, as_json=as_json, nothing=nothing)

@@ -52,7 +52,7 @@ def resolve(
             raise UsageError("resolve would settle everything that is in doubt: give a filter, or --all if that is meant")
         with options.open_to_ask(store) as app:
             counts = app.resolve_many(charged=amount or "0", memo=memo, dry_run=dry_run, **who, **which)
-        print_counts("settled", counts, dry_run=dry_run, as_json=as_json)
+        print_counts("settled", counts, [counts.action], dry_run=dry_run, as_json=as_json)
         return
     if memo is None or stage or pattern or older_than or dry_run:
         raise UsageError("a KEY goes with --memo NAME, and with none of the filters")
@@ -101,7 +101,7 @@ def forget(
         counts = app.forget(
             memo=memo, undo=undo, dry_run=dry_run, by=options.user(), reason=reason, key=keys or None, **which
         )  # fmt: skip
-    print_counts("restored" if undo else "forgotten", counts, dry_run=dry_run, as_json=as_json)
+    print_counts("restored" if undo else "forgotten", counts, [counts.action], dry_run=dry_run, as_json=as_json)
 
 
 def _read(value: str) -> Any:

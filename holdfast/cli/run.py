@@ -10,7 +10,7 @@ import click
 
 from holdfast.app import Summary
 from holdfast.cli import SOME_FAILED, options
-from holdfast.cli.changes import accept
+from holdfast.cli.changes import approval
 from holdfast.cli.loader import load
 from holdfast.cli.output import TIMES, Facts, dated, print_json, told_pipelines
 from holdfast.cli.progress import Watched
@@ -37,7 +37,7 @@ def run(file: str, store: str | None, as_json: bool, progress_seconds: str, yes:
     names = [spec.name for spec in found.specs]
     watched = Watched(found.url, names, sys.stderr if as_json else sys.stdout, seconds(progress_seconds))
     with found.open() as app:
-        app.register(accept(yes=yes))
+        app.register(approval(yes=yes))
         if any(found.sources.values()):
             from holdfast.companions import discover_now
 

@@ -11,7 +11,7 @@ import click
 
 from holdfast.app import YES_VARIABLE
 from holdfast.cli import options
-from holdfast.cli.changes import accept
+from holdfast.cli.changes import approval
 from holdfast.cli.loader import load
 from holdfast.cli.run import crash_as_asked
 from holdfast.cli.stopping import say_stopping
@@ -58,7 +58,7 @@ def _serve(
     found = load(file, store)
     with found.open() as app:
         # Of several processes, none can ask.
-        worker = app.worker(settings, accept(yes=yes, may_ask=parent is None))
+        worker = app.worker(settings, approval(yes=yes, may_ask=parent is None))
         unsaid = [ready_fd] if ready_fd is not None else []
 
         def tick() -> None:

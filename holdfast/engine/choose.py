@@ -1,34 +1,38 @@
-"""Retry and cancel: what a person may do to many stages of items at once, chosen by filter.
+"""Retry and cancel: what a person may do to many stages of items at once, chosen by filter; and what all such acts share.
 
-Both work in stretches, each in a transaction of its own, and answer with counts. A row that changed between choosing and
-acting is left alone: every act takes the row out of the table it was seen in, or does nothing.
+Each is a kind of action (`engine.actions`): it chooses the next stretch after a place, and acts on it in the same transaction.
+A row that changed between choosing and acting is left alone: every act takes the row out of the table it was seen in, or does
+nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
 
 from holdfast.engine import ledger
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.meet import parents_may_go_on
+from holdfast.engine.pages import Place as Cursor
+from holdfast.engine.pages import stages_of_items
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
 from holdfast.model import codec
 from holdfast.model.faults import ERROR_LENGTH
-from holdfast.model.pattern import Patterns, several
+from holdfast.model.layout import StageRow
+from holdfast.model.pattern import several
 from holdfast.model.states import FINISHED, OPEN, PASSED, Rerun, State
-from holdfast.store import Store, Transaction
+from holdfast.store import Transaction
 
 CHUNK = 1000
 
 #: What `retry` sends back unless told otherwise.
 RETRIED = frozenset({State.FAILED, State.EXHAUSTED, State.CANCELLED})
-
-_Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class Which:
     pipeline: str | None = None
     stage: str | None = None
     states: frozenset[State] = frozenset()
-    key: Patterns = None
+    key: str | tuple[str, ...] | None = None
     #: A part of the error's text.
     error: str | None = None
     older_than_us: int | None = None
@@ -46,93 +50,139 @@ class Which:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who did it, and why; both go into the event, as far as they can be stored."""
+    """Who did it, and why; both go into the event, as far as they can be stored, with the action that it is part of."""
 
     name: str = ""
     reason: str = ""
+    action: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", codec.plain_text(str(self.name), ERROR_LENGTH))
         object.__setattr__(self, "reason", codec.plain_text(str(self.reason), ERROR_LENGTH))
 
-
-Counts = dict[str, int]
-
-
-def retry(store: Store, which: Which, who: Who, *, dry_run: bool = False) -> Counts:
-    """Send finished, delayed or held stages back to pending with all their attempts; return how many came from which
-    state."""
-    states = which.states or RETRIED
-    if states & {State.PENDING, State.IN_PROGRESS}:
-        raise UsageError(
-            "retry takes finished stages, retry_later and on_hold; what is pending or in progress runs anyway"
-        )
-    count: Counter[str] = Counter()
-    if State.ON_HOLD in states and not (dry_run or which.key or which.error or which.older_than_us):
-        # Of a stage whose work is still being put on hold, the rest is meant, too.
-        store.write(lambda tx: tx.run("end_hold_walks", stages=stages_of(tx, which)))
-    if states & FINISHED:
-        count += _walk(store, which, "choose_outcomes", states & FINISHED, _reopen, who, dry_run)
-    for state, choose, take in (
-        (State.RETRY_LATER, "choose_delayed", "take_delayed"), (State.ON_HOLD, "choose_held", "take_held"),
-    ):  # fmt: skip
-        if state in states:
-            count += _walk(store, which, choose, {state}, _let_run(state, take), who, dry_run)
-    return dict(count)
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What an event says of it."""
+        part = {} if self.action is None else {"action": self.action}
+        return {**part, "by": self.name, "reason": self.reason}
 
 
-def cancel(store: Store, which: Which, who: Who, *, dry_run: bool = False) -> Counts:
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where an action stands. Items and paid calls that came after its beginning are not meant, however long it takes."""
+
+    #: The last item and the last paid call there were.
+    until: int = 0
+    until_call: int = 0
+    #: What was older than this is meant.
+    before: int | None = None
+    #: Behind this entry of a page.
+    after: str = "0"
+    #: Or behind this item, or this item of this stage.
+    stage: int = 0
+    item: int = 0
+    #: What may still be spent, and how many items taken.
+    budget: int | None = None
+    limit: int | None = None
+    #: Or behind this event.
+    at: int = 0
+    event: int = 0
+
+
+def beginning(tx: Transaction, which: Which) -> Place:
+    """The place before everything that a filter can mean now."""
+    [(item, call)] = tx.run("newest_of_all")
+    return Place(item or 0, call or 0, None if which.older_than_us is None else tx.now - which.older_than_us)
+
+
+class Chosen(NamedTuple):
+    """A stage of an item that is meant."""
+
+    item: int
+    stage: int
+    state: str
+
+
+Step = tuple[list[Chosen], Place | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Send finished, delayed or held stages back to pending with all their attempts; counted by the state they came from."""
+
+    name: ClassVar[str] = "retry"
+    event: ClassVar[str] = "retried"
+    which: Which
+
+    def begin(self, tx: Transaction) -> Place:
+        if self._states & {State.PENDING, State.IN_PROGRESS}:
+            raise UsageError(
+                "retry takes finished stages, retry_later and on_hold; what is pending or in progress runs anyway"
+            )
+        return beginning(tx, self.which)
+
+    @property
+    def _states(self) -> frozenset[State]:
+        return self.which.states or RETRIED
+
+    def choose(self, tx: Transaction, place: Place) -> Step:
+        return _choose(tx, self.which, self._states, place)
+
+    def count(self, tx: Transaction, rows: list[Chosen]) -> Counter[str]:
+        return Counter(row.state for row in rows)
+
+    def act(self, tx: Transaction, rows: list[Chosen], who: Who) -> Counter[str]:
+        count = reopen(tx, [row for row in rows if row.state in FINISHED], who)
+        for state, take in ((State.RETRY_LATER, "take_delayed"), (State.ON_HOLD, "take_held")):
+            count += _let_run(tx, [row for row in rows if row.state == state], state, take, who)
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
     """Set open stages aside; whoever works on one of them loses the lease. A stage that was done before stays done."""
-    states = which.states or OPEN
-    if states - OPEN:
-        raise UsageError(f"cancel takes what is {', '.join(sorted(OPEN))}; the rest is finished already")
-    count: Counter[str] = Counter()
-    ways = {
-        State.PENDING: ("choose_waiting", "take_waiting"),
-        State.RETRY_LATER: ("choose_delayed", "take_delayed"),
-        State.ON_HOLD: ("choose_held", "take_held"),
-        State.IN_PROGRESS: ("choose_leased", "revoke_leases"),
-    }
-    for state, (choose, take) in ways.items():
-        if state in states:
-            count += _walk(store, which, choose, {state}, _set_aside(state, take), who, dry_run)
-    return dict(count)
+
+    name: ClassVar[str] = "cancel"
+    event: ClassVar[str] = "cancelled"
+    which: Which
+
+    def begin(self, tx: Transaction) -> Place:
+        if self._states - OPEN:
+            raise UsageError(f"cancel takes what is {', '.join(sorted(OPEN))}; the rest is finished already")
+        return beginning(tx, self.which)
+
+    @property
+    def _states(self) -> frozenset[State]:
+        return self.which.states or OPEN
+
+    def choose(self, tx: Transaction, place: Place) -> Step:
+        return _choose(tx, self.which, self._states, place)
+
+    def count(self, tx: Transaction, rows: list[Chosen]) -> Counter[str]:
+        return Counter(row.state for row in rows)
+
+    def act(self, tx: Transaction, rows: list[Chosen], who: Who) -> Counter[str]:
+        return set_aside(tx, rows, who, PASSED)
 
 
-_Act = Callable[[Transaction, list[tuple[Any, ...]], Who], Counter[str]]
+def end_hold_walks(tx: Transaction, which: Which) -> None:
+    """If a retry means all that is on hold at some stages, it means also what is still to be put on hold there."""
+    if State.ON_HOLD in which.states and not (which.key or which.error or which.older_than_us):
+        tx.run("end_hold_walks", stages=stages_of(tx, which))
 
 
-def _walk(
-    store: Store, which: Which, choose: str, states: Iterable[State], act: _Act, who: Who, dry_run: bool
-) -> Counter[str]:
-    count: Counter[str] = Counter()
-    place: _Place | None = (0, 0)
-
-    def step(tx: Transaction) -> tuple[Counter[str], _Place | None]:
-        assert place is not None
-        params: dict[str, Any] = {"states": sorted(states)} if choose == "choose_outcomes" else {}
-        rows = tx.run(
-            choose, stages=stages_of(tx, which), item=place[0], stage=place[1], keys=patterns_of(tx, which), error=which.error,
-            before=None if which.older_than_us is None else tx.now - which.older_than_us, most=CHUNK, **params,
-        )  # fmt: skip
-        done = (
-            Counter({str(state): n for state, n in _seen(rows, choose, states).items()})
-            if dry_run
-            else act(tx, rows, who)
-        )
-        return done, (rows[-1][0], rows[-1][1]) if len(rows) == CHUNK else None
-
-    while place is not None:
-        done, place = store.read(step) if dry_run else store.write(step)
-        count += done
-    return count
-
-
-def _seen(rows: list[tuple[Any, ...]], choose: str, states: Iterable[State]) -> Counter[str]:
-    if choose == "choose_outcomes":
-        return Counter(row[2] for row in rows)
-    [state] = states
-    return Counter({str(state): len(rows)})
+def _choose(tx: Transaction, which: Which, states: frozenset[State], place: Place) -> Step:
+    """The next stages of items in these states, in the order of items: so an action comes by each of them once, wherever it
+    has moved to meanwhile."""
+    stages = _stages(tx, which)
+    page = stages_of_items(tx, stages, states, which.key, which.error, Cursor.read(place.after), CHUNK)
+    number = {(row.pipeline_name, row.name): row.id for row in stages}
+    rows = [
+        Chosen(row["id"], number[row["pipeline"], row["stage"]], row["state"])
+        for row in page
+        if row["id"] <= place.until and (place.before is None or row["updated_at"] < place.before)
+    ]
+    is_last = len(page) < CHUNK or page[-1]["id"] > place.until
+    return rows, None if is_last else msgspec.structs.replace(place, after=page[-1]["cursor"])
 
 
 def patterns_of(tx: Transaction, which: Which) -> list[str]:
@@ -141,18 +191,23 @@ def patterns_of(tx: Transaction, which: Which) -> list[str]:
 
 
 def stages_of(tx: Transaction, which: Which) -> list[int]:
-    """The stages that a filter means."""
+    """The stages that a filter means, by number."""
+    return [row.id for row in _stages(tx, which)]
+
+
+def _stages(tx: Transaction, which: Which) -> list[StageRow]:
     known = layout(tx).chosen(which.pipeline, which.stage)
     # A stage that its pipeline no longer has is meant only if it is named: nobody would run what is sent back to it.
-    return [row.id for row in known if which.stage is not None or row.active]
+    return [row for row in known if which.stage is not None or row.active]
 
 
-def _reopen(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[str]:
+def reopen(tx: Transaction, rows: list[Chosen], who: Who) -> Counter[str]:
+    """Send finished stages back, if they are still as they were seen."""
     states = {(item, stage): state for item, stage, state in rows}
     unchanged = [
         (item, number)
         for stage, same in _by_stage(rows)
-        for item, number, state in tx.run("lock_outcomes", stage=stage, items=[row[0] for row in same])
+        for item, number, state in tx.run("lock_outcomes", stage=stage, items=[row.item for row in same])
         if states[item, number] == state
     ]
     count: Counter[str] = Counter()
@@ -169,62 +224,73 @@ def _reopen(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[s
     return count
 
 
-def _let_run(state: State, take: str) -> _Act:
+def _let_run(tx: Transaction, rows: list[Chosen], state: State, take: str, who: Who) -> Counter[str]:
     """What waits for a time, or is on hold, may be claimed now."""
+    count: Counter[str] = Counter()
+    for stage, same in _by_stage(rows):
+        taken = tx.run(take, stage=stage, items=[row.item for row in same])
+        # Whatever it was held for, from here on it may be done by any worker.
+        most = Rerun.ASKED if state is State.ON_HOLD else Rerun.WAVE
+        tx.run_rows("enter_waiting", [(item, stage, 0, alone, min(rerun, most)) for item, _, alone, rerun in taken])
+        tx.count(stage, state, -len(taken))
+        tx.count(stage, State.PENDING, len(taken))
+        for item, *_ in taken:
+            _record(tx, "retried", item, stage, state, who)
+        count[str(state)] += len(taken)
+    if count.total():
+        tx.tell_idle_workers()
+    return +count
 
-    def act(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[str]:
-        count: Counter[str] = Counter()
-        for stage, same in _by_stage(rows):
-            taken = tx.run(take, stage=stage, items=[row[0] for row in same])
-            # Whatever it was held for, from here on it may be done by any worker.
-            most = Rerun.ASKED if state is State.ON_HOLD else Rerun.WAVE
-            tx.run_rows("enter_waiting", [(item, stage, 0, alone, min(rerun, most)) for item, _, alone, rerun in taken])
+
+#: How open work is taken away, by its state. Leases first, as those who end their work do it.
+_TAKE = {
+    State.IN_PROGRESS: "revoke_leases",
+    State.PENDING: "take_waiting",
+    State.RETRY_LATER: "take_delayed",
+    State.ON_HOLD: "take_held",
+}
+
+
+def set_aside(tx: Transaction, rows: list[Chosen], who: Who, stands: frozenset[State]) -> Counter[str]:
+    """Take open work away. If only a re-run of it is open, and the outcome before is one of those that stand, it stays;
+    everything else is cancelled from now on."""
+    count: Counter[str] = Counter()
+    # Before the leases, as those who end their work do it.
+    hold_resources(tx, {row.stage for row in rows if row.state == State.IN_PROGRESS})
+    for state, take in _TAKE.items():
+        for stage, same in _by_stage(row for row in rows if row.state == state):
+            taken = tx.run(take, stage=stage, items=[row.item for row in same])
             tx.count(stage, state, -len(taken))
-            tx.count(stage, State.PENDING, len(taken))
-            for item, *_ in taken:
-                _record(tx, "retried", item, stage, state, who)
-            count[state] += len(taken)
-        if count.total():
-            tx.tell_idle_workers()
-        return +count
-
-    return act
-
-
-def _set_aside(state: State, take: str) -> _Act:
-    def act(tx: Transaction, rows: list[tuple[Any, ...]], who: Who) -> Counter[str]:
-        count: Counter[str] = Counter()
-        if state is State.IN_PROGRESS:
-            # Before the leases, as those who end their work do it.
-            hold_resources(tx, {row[1] for row in rows})
-        for stage, same in _by_stage(rows):
-            taken = tx.run(take, stage=stage, items=[row[0] for row in same])
-            tx.count(stage, state, -len(taken))
+            count[str(state)] += len(taken)
             if state is State.IN_PROGRESS:
-                ledger.doubt(tx, [(lease, item, stage) for item, *_, lease in taken], "it was cancelled during the call")
-            earlier = {
-                item: State(old)
-                for item, old, *_ in tx.run("read_outcome_states", stage=stage, items=[row[0] for row in taken])
-            } if any(row[3] for row in taken) else {}  # fmt: skip
-            outcomes = []
-            for item, attempts, *_ in taken:
-                count[state] += 1
-                old = earlier.get(item)
-                stays = old if old in PASSED else None
-                _record(tx, "cancelled", item, stage, state, who, stays=stays)
-                # If only a re-run is cancelled, what it would have replaced still stands.
-                tx.count(stage, stays or State.CANCELLED, 1)
-                if stays is None:
-                    outcomes.append(_cancelled(tx, item, stage, attempts, who))
-            tx.run_rows("replace_outcomes", outcomes)
+                ledger.doubt(
+                    tx, [(lease, item, stage) for item, *_, lease in taken], "it was cancelled during the call"
+                )
+            _end(tx, stage, state, taken, who, stands)
             parents_may_go_on(tx, stage, [row[0] for row in taken])
-        return count
-
-    return act
+    return +count
 
 
-def _by_stage(rows: list[tuple[Any, ...]]) -> Iterable[tuple[int, list[tuple[Any, ...]]]]:
-    for stage, same in groupby(sorted(rows, key=lambda row: (row[1], row[0])), key=lambda row: row[1]):
+def _end(
+    tx: Transaction, stage: int, state: State, taken: list[tuple[Any, ...]], who: Who, stands: frozenset[State]
+) -> None:  # fmt: skip
+    earlier = {
+        item: State(old)
+        for item, old, *_ in tx.run("read_outcome_states", stage=stage, items=[row[0] for row in taken])
+    } if any(row[3] for row in taken) else {}  # fmt: skip
+    outcomes = []
+    for item, attempts, *_ in taken:
+        old = earlier.get(item)
+        stays = old if old in stands else None
+        _record(tx, "cancelled", item, stage, state, who, stays=stays)
+        tx.count(stage, stays or State.CANCELLED, 1)
+        if stays is None:
+            outcomes.append(_cancelled(tx, item, stage, attempts, who))
+    tx.run_rows("replace_outcomes", outcomes)
+
+
+def _by_stage(rows: Iterable[Chosen]) -> Iterable[tuple[int, list[Chosen]]]:
+    for stage, same in groupby(sorted(rows, key=lambda row: (row.stage, row.item)), key=lambda row: row.stage):
         yield stage, list(same)
 
 
@@ -235,10 +301,5 @@ def _cancelled(tx: Transaction, item: int, stage: int, attempts: int, who: Who) 
 
 
 def _record(tx: Transaction, event: str, item: int, stage: int, state: str, who: Who, **more: Any) -> None:
-    facts = {
-        "was": str(state),
-        "by": who.name,
-        "reason": who.reason,
-        **{k: v for k, v in more.items() if v is not None},
-    }
+    facts = {"was": str(state), **who.facts, **{k: v for k, v in more.items() if v is not None}}
     tx.record(event, pipeline=layout(tx).stages[stage].pipeline, item=item, stage=stage, **facts)

@@ -8,41 +8,61 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from msgspec.structs import replace
 
 from holdfast.engine import ledger
-from holdfast.engine.choose import Counts, Which, Who
+from holdfast.engine.choose import Place, Which, Who, beginning
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.meet import let_meet
+from holdfast.engine.pages import Facts, stages_of_items
+from holdfast.engine.pages import Place as Cursor
 from holdfast.engine.pages import items as page_of_items
 from holdfast.engine.prune import forget_items, uncover, withdraw
 from holdfast.engine.register import layout
 from holdfast.model.states import State
-from holdfast.store import Store, Transaction
+from holdfast.store import Transaction
 
 CHUNK = 200
 
+#: An item and the name of its pipeline.
+_Chosen = tuple[int, str]
 
-def delete(store: Store, which: Which, who: Who, *, dry_run: bool = False) -> Counts:
-    """Remove the items that a filter means; return how many of which pipeline, children included. A dry run leaves out
-    children."""
-    count: Counter[str] = Counter()
-    states: list[State | None] = [*sorted(which.states)] or [None]
-    for state in states:
-        after: int | None = 0
-        while after is not None:
 
-            def step(tx: Transaction, state: State | None = state, after: int = after) -> tuple[Counter[str], int | None]:
-                page = page_of_items(
-                    tx, pipeline=which.pipeline, stage=which.stage, state=state, key=which.key, error=which.error,
-                    after=after, most=CHUNK,
-                )  # fmt: skip
-                chosen = {row["id"]: row["pipeline"] for row in page}
-                done = Counter(chosen.values()) if dry_run else _delete(tx, list(chosen), who)
-                return done, page[-1]["id"] if len(page) == CHUNK else None
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove the items that a filter means; counted by pipeline. Children that go with them are counted when they are gone."""
 
-            done, after = store.read(step) if dry_run else store.write(step)
-            count += done
-    return dict(count)
+    name: ClassVar[str] = "delete"
+    event: ClassVar[str] = "deleted"
+    which: Which
+
+    def begin(self, tx: Transaction) -> Place:
+        return beginning(tx, self.which)
+
+    def choose(self, tx: Transaction, place: Place) -> tuple[list[_Chosen], Place | None]:
+        page = self._page(tx, int(place.after))
+        rows = sorted({(row["id"], row["pipeline"]) for row in page if row["id"] <= place.until})
+        is_last = len(page) < CHUNK or page[-1]["id"] > place.until
+        return rows, None if is_last else replace(place, after=str(page[-1]["id"]))
+
+    def count(self, tx: Transaction, rows: list[_Chosen]) -> Counter[str]:
+        return Counter(pipeline for _, pipeline in rows)
+
+    def act(self, tx: Transaction, rows: list[_Chosen], who: Who) -> Counter[str]:
+        return _delete(tx, [item for item, _ in rows], who)
+
+    def _page(self, tx: Transaction, after: int) -> list[Facts]:
+        which = self.which
+        if which.states:
+            stages = layout(tx).chosen(which.pipeline, which.stage)
+            return stages_of_items(tx, stages, which.states, which.key, which.error, Cursor(after), CHUNK)
+        return page_of_items(
+            tx, pipeline=which.pipeline, stage=which.stage, state=None, key=which.key, error=which.error, after=after,
+            most=CHUNK,
+        )  # fmt: skip
 
 
 def _delete(tx: Transaction, items: Sequence[int], who: Who) -> Counter[str]:
@@ -66,7 +86,7 @@ def _delete(tx: Transaction, items: Sequence[int], who: Who) -> Counter[str]:
     tx.run("delete_parents_of", items=items)
     forget_items(tx, items)
     for number, n in sorted(of_pipeline.items()):
-        tx.record("deleted", pipeline=number, items=n, by=who.name, reason=who.reason)
+        tx.record("deleted", pipeline=number, items=n, **who.facts)
     for row in known.stages.values():
         if row.active and row.after_children is not None:
             let_meet(tx, row.id, sorted({parent for parent, pipeline in parents if pipeline == row.pipeline}))

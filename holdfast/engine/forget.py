@@ -7,47 +7,88 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
 
 from holdfast.engine import ledger
-from holdfast.engine.choose import CHUNK, Counts, Which, Who, patterns_of, stages_of
+from holdfast.engine.choose import CHUNK, Place, Which, Who, beginning, patterns_of, stages_of
 from holdfast.engine.register import layout
 from holdfast.model.paid import Paid, PaidCall
-from holdfast.store import Store, Transaction
+from holdfast.store import Transaction
 
-_Memo = dict[str, Any]
-
-
-def forget(
-    store: Store, which: Which, name: str | None, who: Who, *, undo: bool = False, dry_run: bool = False
-) -> Counts:  # fmt: skip
-    """Reject the recorded answers that a filter means, or restore the newest ones that were rejected; return how many at which
-    stage. What is in progress is left alone: its handler may be using the answer."""
-    count: Counter[str] = Counter()
-    place: tuple[int, int] | None = (0, 0)
-    act = _restore if undo else _reject
-
-    def step(tx: Transaction) -> tuple[Counter[str], tuple[int, int] | None]:
-        assert place is not None
-        memos = tx.records(
-            "choose_memos", state="rejected" if undo else "done", stages=stages_of(tx, which), stage=place[0], item=place[1],
-            keys=patterns_of(tx, which), name=name, error=which.error, most=CHUNK,
-            before=None if which.older_than_us is None else tx.now - which.older_than_us,
-        )  # fmt: skip
-        last = (memos[-1]["stage"], memos[-1]["item"]) if len(memos) == CHUNK else None
-        if last is not None and (whole := [one for one in memos if (one["stage"], one["item"]) != last]):
-            memos, last = whole, (whole[-1]["stage"], whole[-1]["item"])
-        known = layout(tx).stages
-        done = [memo for memo in memos if dry_run or act(tx, memo, who)]
-        return Counter(known[memo["stage"]].label for memo in done), last
-
-    while place is not None:
-        done, place = store.read(step) if dry_run else store.write(step)
-        count += done
-    return dict(count)
+Memo = dict[str, Any]
 
 
-def _reject(tx: Transaction, memo: _Memo, who: Who) -> bool:
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Reject the recorded answers that a filter means; counted by stage. What is in progress is left alone: its handler may be
+    using the answer."""
+
+    name: ClassVar[str] = "forget"
+    event: ClassVar[str] = "answer_rejected"
+    which: Which
+    memo: str | None = None
+
+    def begin(self, tx: Transaction) -> Place:
+        return beginning(tx, self.which)
+
+    def choose(self, tx: Transaction, place: Place) -> tuple[list[Memo], Place | None]:
+        return _choose(tx, self.which, self.memo, "done", place)
+
+    def count(self, tx: Transaction, rows: list[Memo]) -> Counter[str]:
+        return by_stage(tx, rows)
+
+    def act(self, tx: Transaction, rows: list[Memo], who: Who) -> Counter[str]:
+        return by_stage(tx, [memo for memo in rows if reject(tx, memo, who)])
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Take back the newest rejections that a filter means; counted by stage."""
+
+    name: ClassVar[str] = "restore"
+    event: ClassVar[str] = "answer_restored"
+    which: Which
+    memo: str | None = None
+
+    def begin(self, tx: Transaction) -> Place:
+        return beginning(tx, self.which)
+
+    def choose(self, tx: Transaction, place: Place) -> tuple[list[Memo], Place | None]:
+        return _choose(tx, self.which, self.memo, "rejected", place)
+
+    def count(self, tx: Transaction, rows: list[Memo]) -> Counter[str]:
+        return by_stage(tx, rows)
+
+    def act(self, tx: Transaction, rows: list[Memo], who: Who) -> Counter[str]:
+        return by_stage(tx, [memo for memo in rows if restore(tx, memo, who)])
+
+
+def _choose(
+    tx: Transaction, which: Which, name: str | None, state: str, place: Place
+) -> tuple[list[Memo], Place | None]:  # fmt: skip
+    memos = tx.records(
+        "choose_memos", state=state, stages=stages_of(tx, which), stage=place.stage, item=place.item,
+        keys=patterns_of(tx, which), name=name, error=which.error, before=place.before, most=CHUNK,
+    )  # fmt: skip
+    behind = None
+    if len(memos) == CHUNK:
+        # The answers of one item belong together: those of the last one may not all be here.
+        last = (memos[-1]["stage"], memos[-1]["item"])
+        memos = [one for one in memos if (one["stage"], one["item"]) != last] or memos
+        behind = replace(place, stage=memos[-1]["stage"], item=memos[-1]["item"])
+    return [one for one in memos if (one["call"] or 0) <= place.until_call], behind
+
+
+def by_stage(tx: Transaction, memos: list[Memo]) -> Counter[str]:
+    known = layout(tx).stages
+    return Counter(known[memo["stage"]].label for memo in memos)
+
+
+def reject(tx: Transaction, memo: Memo, who: Who) -> bool:
+    """Refuse a recorded answer: the next attempt calls again."""
     reason = who.reason or "a person has forgotten it"
     _settle(tx, memo, lambda call: call._replace(state=str(Paid.REJECTED), reason=reason, value=memo["value"]))
     _save(tx, memo, "rejected", None, memo["rejections"] + 1)
@@ -55,7 +96,7 @@ def _reject(tx: Transaction, memo: _Memo, who: Who) -> bool:
     return True
 
 
-def _restore(tx: Transaction, memo: _Memo, who: Who) -> bool:
+def restore(tx: Transaction, memo: Memo, who: Who) -> bool:
     """Only where the answer is still there: an unpaid call has no row in the ledger that could have kept it."""
     found = _settle(tx, memo, lambda call: call._replace(state=str(Paid.DONE)) if call.value is not None else None)
     if not found:
@@ -65,17 +106,16 @@ def _restore(tx: Transaction, memo: _Memo, who: Who) -> bool:
     return True
 
 
-def _settle(tx: Transaction, memo: _Memo, decide: Callable[[PaidCall], PaidCall | None]) -> list[PaidCall]:
+def _settle(tx: Transaction, memo: Memo, decide: Callable[[PaidCall], PaidCall | None]) -> list[PaidCall]:
     return [] if memo["call"] is None else ledger.settle(tx, [memo["call"]], decide)
 
 
-def _save(tx: Transaction, memo: _Memo, state: str, value: str | None, rejections: int) -> None:
+def _save(tx: Transaction, memo: Memo, state: str, value: str | None, rejections: int) -> None:
     place = (memo["stage"], memo["item"], memo["name"])
     made = (memo["version"], memo["idempotency_key"], 0, None)
     tx.run_rows("save_memos", [(*place, state, *made, memo["cost"], value, tx.now, memo["call"], rejections)])
 
 
-def _record(tx: Transaction, event: str, memo: _Memo, who: Who) -> None:
+def _record(tx: Transaction, event: str, memo: Memo, who: Who) -> None:
     pipeline = layout(tx).stages[memo["stage"]].pipeline
-    facts = {"memo": memo["name"], "by": who.name, "reason": who.reason}
-    tx.record(event, pipeline=pipeline, item=memo["item"], stage=memo["stage"], **facts)
+    tx.record(event, pipeline=pipeline, item=memo["item"], stage=memo["stage"], memo=memo["name"], **who.facts)

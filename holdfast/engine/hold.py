@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -34,12 +34,12 @@ class Outdated(NamedTuple):
     version: str | None
 
 
-def hold(tx: Transaction, stage: int, items: Sequence[int], kind: Kind, reason: str) -> int:
-    """Put those of the items that wait at a stage on hold; return how many."""
+def hold(tx: Transaction, stage: int, items: Sequence[int], kind: Kind, reason: str, **facts: Any) -> int:
+    """Put those of the items that wait at a stage on hold; return how many. The facts go into the events."""
     held = _set_apart(tx, stage, items, kind, reason)
     pipeline = layout(tx).stages[stage].pipeline
     for item in held:
-        tx.record("held", pipeline=pipeline, item=item, stage=stage, kind=kind, reason=reason)
+        tx.record("held", pipeline=pipeline, item=item, stage=stage, kind=kind, reason=reason, **facts)
     return len(held)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -54,16 +54,28 @@ def items(
     known, place = layout(tx), Place.read(after)
     if pipeline is not None:
         known.pipeline(pipeline)
-    patterns = [Pattern(one) for one in several(key)] or [Pattern()]
     if state is None and stage is None and error is None:
         if place.stage is not None:
             raise UsageError(f"after {place}: this is a place in a list of stages; in a list of items, name the item alone")
+        patterns = [Pattern(one) for one in several(key)] or [Pattern()]
         return _items(tx, known, pipeline, patterns, place.item, most)
-    chosen = {row.id: row for row in known.chosen(pipeline, stage)}
     states = frozenset({state} if state else State)
+    return stages_of_items(tx, known.chosen(pipeline, stage), states, key, error, place, most)
+
+
+def stages_of_items(
+    tx: Transaction, stages: Iterable[StageRow], states: frozenset[State], key: Patterns, error: str | None, after: Place,
+    most: int,
+) -> list[Facts]:  # fmt: skip
+    """A page of what is in one of these states at one of these stages."""
+    chosen = {row.id: row for row in stages}
+    if not chosen:
+        return []
+    known = layout(tx)
+    patterns = [Pattern(one) for one in several(key)] or [Pattern()]
     page = _Page(
-        tx, chosen, states if error is None else states & _WITH_ERRORS, patterns, error, place, most,
-        _passed_by(known, place),
+        tx, chosen, states if error is None else states & _WITH_ERRORS, patterns, error, after, most,
+        _passed_by(known, after),
     )  # fmt: skip
     return page.told(known)
 

@@ -17,7 +17,8 @@ EVENTS_KEPT_DAYS = 90
 
 
 def prune_events(tx: Transaction, before: int, most: int = CHUNK) -> int:
-    """Forget events older than `before`, but never money: what was spent stays known."""
+    """Forget events older than `before`, but never money: what was spent stays known; and actions that ended before."""
+    tx.run("delete_actions", before=before, most=most)
     return len(tx.run("delete_events", before=before, most=most))
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from msgspec.structs import replace
 
 from holdfast.engine import ledger
-from holdfast.engine.choose import CHUNK, Counts, Which, Who, patterns_of, stages_of
+from holdfast.engine.choose import CHUNK, Place, Which, Who, beginning, patterns_of, stages_of
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.reads import find_item
 from holdfast.engine.register import layout
@@ -18,7 +21,7 @@ from holdfast.errors import UsageError
 from holdfast.model.layout import StageRow
 from holdfast.model.money import shares as in_shares
 from holdfast.model.paid import Paid, PaidCall
-from holdfast.store import Store, Transaction
+from holdfast.store import Transaction
 
 
 class Decision(NamedTuple):
@@ -77,38 +80,46 @@ def resolve(tx: Transaction, key: str, pipeline: str | None, name: str, decision
     return stage.name
 
 
-def resolve_many(
-    store: Store, which: Which, name: str | None, decision: Decision, who: Who, *, dry_run: bool = False
-) -> Counts:  # fmt: skip
-    """Settle every call in doubt that a filter means, in stretches; return how many at which stage. Calls under way are not in
+#: A row of the ledger, its stage and item, and the first row of the call if it is for several items.
+_Doubt = tuple[int, int, int, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Say of every call in doubt that a filter means what was charged for it; counted by stage. Calls under way are not in
     doubt."""
-    count: Counter[str] = Counter()
-    place: tuple[int, int] | None = (0, 0)
-    #: Calls for several items: the filter may mean each of them.
-    shared: set[int] = set()
 
-    def step(tx: Transaction) -> tuple[dict[int, str], set[int], tuple[int, int] | None]:
-        assert place is not None
-        rows = tx.run(
-            "doubtful_calls", stages=stages_of(tx, which), stage=place[0], item=place[1], keys=patterns_of(tx, which),
-            name=name, before=None if which.older_than_us is None else tx.now - which.older_than_us, most=CHUNK,
+    name: ClassVar[str] = "resolve"
+    event: ClassVar[str] = "resolved"
+    which: Which
+    charged: int
+    memo: str | None = None
+
+    def begin(self, tx: Transaction) -> Place:
+        return beginning(tx, self.which)
+
+    def choose(self, tx: Transaction, place: Place) -> tuple[list[_Doubt], Place | None]:
+        rows: list[Any] = tx.run(
+            "doubtful_calls", stages=stages_of(tx, self.which), stage=place.stage, item=place.item,
+            keys=patterns_of(tx, self.which), name=self.memo, before=place.before, most=CHUNK,
         )  # fmt: skip
-        last = (rows[-1][1], rows[-1][2]) if len(rows) == CHUNK else None
-        if last is not None:
+        behind = None
+        if len(rows) == CHUNK:
             # The doubts of one item belong together: those of the last one may not all be here.
-            rows = [row for row in rows if (row[1], row[2]) != last] or rows
             last = (rows[-1][1], rows[-1][2])
-        known = layout(tx).stages
-        if not dry_run:
-            _settle(tx, [id_ for id_, *_ in rows], decision, who)
-        found = {share_of or id_: known[stage].label for id_, stage, _, share_of in rows}
-        return found, {share_of for *_, share_of in rows if share_of is not None}, last
+            rows = [row for row in rows if (row[1], row[2]) != last] or rows
+            behind = replace(place, stage=rows[-1][1], item=rows[-1][2])
+        return [row for row in rows if row[0] <= place.until_call], behind
 
-    while place is not None:
-        done, more, place = store.read(step) if dry_run else store.write(step)
-        count.update(label for call, label in done.items() if call not in shared)
-        shared |= more
-    return dict(count)
+    def count(self, tx: Transaction, rows: list[_Doubt]) -> Counter[str]:
+        """A call for several items counts once, as far as these rows tell."""
+        known = layout(tx).stages
+        calls = {share_of or id_: known[stage].label for id_, stage, _, share_of in rows}
+        return Counter(calls.values())
+
+    def act(self, tx: Transaction, rows: list[_Doubt], who: Who) -> Counter[str]:
+        _settle(tx, [row[0] for row in rows], Decision(charged=self.charged), who)
+        return self.count(tx, rows)
 
 
 def _settle(tx: Transaction, rows: Sequence[int], decision: Decision, who: Who, *, only: int | None = None) -> None:
@@ -164,7 +175,7 @@ def _settle_memo(
 def _leave_event(tx: Transaction, stage: StageRow, item: int | None, name: str, decision: Decision, who: Who) -> None:
     tx.record(
         "resolved", pipeline=stage.pipeline, item=item, stage=stage.id,
-        memo=name, decided=decision.words, by=who.name, reason=who.reason,
+        memo=name, decided=decision.words, **who.facts,
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Stale: what was made by a version of its handler, or from an input, that is no longer today's.
 
-`plan` says what a run over all that is stale would do, from recorded history; `reprocess` does it: the first stale stage
+`plan` says what a run over all that is stale would do, from recorded history; `Reprocess` does it: the first stale stage
 of each item runs again, and what is behind it runs again if its input has changed or it is stale itself. Where the new
 output equals the old one, what was made from it is kept.
 """
@@ -11,9 +11,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+from msgspec.structs import replace
 
 from holdfast.engine.checkpoints import ItemPicture, read_pictures
+from holdfast.engine.choose import Place, Which, Who, beginning
 from holdfast.engine.hold import hold_for_version
 from holdfast.engine.pages import few_items
 from holdfast.engine.register import layout
@@ -79,79 +82,83 @@ def plan(store: Store, pipeline: str, *, stage: str | None = None, key: str | No
     return list(forecasts.values())
 
 
-def reprocess(
-    store: Store,
-    pipeline: str,
-    *,
-    stage: str | None = None,
-    key: str | None = None,
-    stale_only: bool = True,
-    budget: int | None = None,
-    limit: int | None = None,
-    dry_run: bool = False,
-    by: str = "",
-    reason: str = "",
-) -> dict[str, int]:
-    """Send the first stale stage of each item back to pending, as a wave; with `stale_only` off, the first of every item
-    or, with a stage given, that one.
+@dataclass(frozen=True, slots=True)
+class Reprocess:
+    """Send the first stale stage of each item back to pending, as a wave; with `stale_only` off, the first of every item or,
+    with a stage given, that one. Counted by stage.
 
-    Stops before the item whose forecast does not fit the budget, or after `limit` items. Returns counts per stage.
+    Stops before the item whose forecast does not fit the budget, or after `limit` items.
     """
-    chosen: list[Stale] = []
-    left = budget
-    count: Counter[str] = Counter()
-    cost_of_item: dict[int, int] = {}
-    found = find(store, pipeline, stage=stage, key=key, stale_only=stale_only)
-    for item, group in _by_item(found):
-        first = [one for one in group if one.first]
-        price = sum(one.cost for one in group if one.why != "upstream")
-        if limit is not None and len(cost_of_item) >= limit:
-            break
-        if left is not None:
-            if price > left:
-                break
-            left -= price
-        cost_of_item[item] = price
-        chosen += first
-        if len(chosen) >= CHUNK:
-            count += _reopen(store, chosen, by, reason, dry_run)
-            chosen = []
-    count += _reopen(store, chosen, by, reason, dry_run)
-    return dict(count)
+
+    name: ClassVar[str] = "reprocess"
+    event: ClassVar[str] = "reprocessed"
+    pipeline: str
+    stage: str | None = None
+    key: str | None = None
+    stale_only: bool = True
+    budget: int | None = None
+    limit: int | None = None
+
+    def begin(self, tx: Transaction) -> Place:
+        return replace(beginning(tx, Which(self.pipeline)), budget=self.budget, limit=self.limit)
+
+    def choose(self, tx: Transaction, place: Place) -> tuple[list[Stale], Place | None]:
+        found, last = _stretch(tx, self.pipeline, self.stage, self.key, self.stale_only, place.item)
+        chosen: list[Stale] = []
+        budget, limit = place.budget, place.limit
+        for item, group in _by_item(iter(found)):
+            price = sum(one.cost for one in group if one.why != "upstream")
+            if item > place.until or limit == 0 or (budget is not None and price > budget):
+                return chosen, None
+            budget = None if budget is None else budget - price
+            limit = None if limit is None else limit - 1
+            chosen += [one for one in group if one.first]
+        return chosen, _next(place, last, budget=budget, limit=limit)
+
+    def count(self, tx: Transaction, rows: list[Stale]) -> Counter[str]:
+        return Counter(one.stage.name for one in rows)
+
+    def act(self, tx: Transaction, rows: list[Stale], who: Who) -> Counter[str]:
+        return _reopen(tx, rows, who)
 
 
-def accept(
-    store: Store, pipeline: str, *, stage: str | None = None, key: str | None = None, by: str = "", reason: str = ""
-) -> dict[str, int]:
-    """Mark results of older versions as good: they count as today's from now on."""
-    count: Counter[str] = Counter()
-    chosen: dict[int, list[int]] = {}
-    rows: dict[int, StageRow] = {}
-    for stale in find(store, pipeline, stage=stage, key=key):
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Mark results of older versions as good: they count as today's from now on. Counted by stage."""
+
+    name: ClassVar[str] = "accept"
+    event: ClassVar[str] = "accepted"
+    pipeline: str
+    stage: str | None = None
+    key: str | None = None
+
+    def begin(self, tx: Transaction) -> Place:
+        return beginning(tx, Which(self.pipeline))
+
+    def choose(self, tx: Transaction, place: Place) -> tuple[list[Stale], Place | None]:
+        found, last = _stretch(tx, self.pipeline, self.stage, self.key, True, place.item)
         # With a stage given, those that follow it are found too: they would run again, but they are not meant here.
-        if stale.why == "version" and stage in (None, stale.stage.name):
-            chosen.setdefault(stale.stage.id, []).append(stale.item)
-            rows[stale.stage.id] = stale.stage
-    for number, items in chosen.items():
-        for at in range(0, len(items), CHUNK):
-            part = items[at : at + CHUNK]
+        meant = [one for one in found if one.why == "version" and self.stage in (None, one.stage.name)]
+        return [one for one in meant if one.item <= place.until], _next(place, last)
 
-            def work(tx: Transaction, row: StageRow = rows[number], part: list[int] = part) -> int:
-                done = tx.run("accept_versions", stage=row.id, version=row.version, items=part)
-                for [item] in done:
-                    tx.record(
-                        "accepted",
-                        pipeline=row.pipeline,
-                        item=item,
-                        stage=row.id,
-                        version=row.version,
-                        by=by,
-                        reason=reason,
-                    )
-                return len(done)
+    def count(self, tx: Transaction, rows: list[Stale]) -> Counter[str]:
+        return Counter(one.stage.name for one in rows)
 
-            count[rows[number].name] += store.write(work)
-    return dict(+count)
+    def act(self, tx: Transaction, rows: list[Stale], who: Who) -> Counter[str]:
+        count: Counter[str] = Counter()
+        for row in {one.stage.id: one.stage for one in rows}.values():
+            items = [one.item for one in rows if one.stage.id == row.id]
+            for [item] in tx.run("accept_versions", stage=row.id, version=row.version, items=items):
+                count[row.name] += 1
+                tx.record(
+                    "accepted", pipeline=row.pipeline, item=item, stage=row.id, version=row.version, **who.facts
+                )  # fmt: skip
+        return count
+
+
+def _next(place: Place, last: int | None, **more: Any) -> Place | None:
+    """The place behind an item; None if there is nothing more to look at."""
+    return None if last is None or last >= place.until else replace(place, item=last, **more)
 
 
 def find(
@@ -235,35 +242,29 @@ def _by_item(found: Iterator[Stale]) -> Iterator[tuple[int, list[Stale]]]:
         yield group[0].item, group
 
 
-def _reopen(store: Store, chosen: list[Stale], by: str, reason: str, dry_run: bool) -> Counter[str]:
-    if dry_run or not chosen:
-        return Counter(one.stage.name for one in chosen)
+def _reopen(tx: Transaction, chosen: list[Stale], who: Who) -> Counter[str]:
     why = {(one.item, one.stage.id): one.why for one in chosen}
-
-    def work(tx: Transaction) -> Counter[str]:
-        known = layout(tx).stages
-        count: Counter[str] = Counter()
-        for number in sorted({stage for _, stage in why}):
-            items = sorted(item for item, stage in why if stage == number)
-            states = {item: State(state) for item, _, state in tx.run("lock_outcomes", stage=number, items=items)}
-            passed = [(item, number) for item, state in states.items() if state in PASSED]
-            reopened = tx.run_rows("reopen", passed, rerun=Rerun.WAVE)
-            for item, _ in reopened:
-                tx.count(number, states[item], -1)
-                tx.count(number, State.PENDING, 1)
-                tx.record(
-                    "reprocessed", pipeline=known[number].pipeline, item=item, stage=number,
-                    was=str(states[item]), why=why[item, number], by=by, reason=reason,
-                )  # fmt: skip
-                count[known[number].name] += 1
-            hold_for_version(tx, number, [item for item, _ in reopened])
-        if count:
-            # No other item has led to this.
-            tx.run("forget_reruns", items=[item for item, _ in why])
-            tx.tell_idle_workers()
-        return count
-
-    return store.write(work)
+    known = layout(tx).stages
+    count: Counter[str] = Counter()
+    for number in sorted({stage for _, stage in why}):
+        items = sorted(item for item, stage in why if stage == number)
+        states = {item: State(state) for item, _, state in tx.run("lock_outcomes", stage=number, items=items)}
+        passed = [(item, number) for item, state in states.items() if state in PASSED]
+        reopened = tx.run_rows("reopen", passed, rerun=Rerun.WAVE)
+        for item, _ in reopened:
+            tx.count(number, states[item], -1)
+            tx.count(number, State.PENDING, 1)
+            tx.record(
+                "reprocessed", pipeline=known[number].pipeline, item=item, stage=number,
+                was=str(states[item]), why=why[item, number], **who.facts,
+            )  # fmt: skip
+            count[known[number].name] += 1
+        hold_for_version(tx, number, [item for item, _ in reopened])
+    if count:
+        # No other item has led to this.
+        tx.run("forget_reruns", items=[item for item, _ in why])
+        tx.tell_idle_workers()
+    return count
 
 
 def _deviation(tx: Transaction, stage: int) -> float:

@@ -34,6 +34,7 @@ MEANING: Mapping[str, State] = {
 #: Every kind of event that this holdfast records.
 EVENTS = frozenset(MEANING) | {
     "accepted",
+    "action_stopped",
     "alert_given_up",
     "alert_told",
     "answer_rejected",

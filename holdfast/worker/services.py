@@ -1,4 +1,4 @@
-"""What every worker does for all: free the work of the dead, send due work back, back-fill, fold counts.
+"""What every worker does for all: free the work of the dead, send due work back, back-fill, finish actions, fold counts.
 
 Each service makes one pass at a time, in transactions of its own, and says when it wants the next. None needs a leader:
 any number of workers may do the same at once.
@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from holdfast.engine import backfill, fold, promote, prune, reap
+from holdfast.engine import actions, backfill, fold, promote, prune, reap
+from holdfast.engine.choose import Who
 from holdfast.engine.pause import end_pauses
+from holdfast.errors import StoreError
 from holdfast.store import Store
 from holdfast.worker.hand import Hand
 from holdfast.worker.machine import is_alive
@@ -155,6 +157,46 @@ class Backfiller:
         looked_at = self._store.write(backfill.backfill, patience_seconds=PATIENCE_SECONDS)
         self.due = self._clock() + (0.0 if looked_at else self._poll)
         return bool(looked_at)
+
+
+class Finisher:
+    """Goes on with actions that whoever began them has left: a chunk at a time, so that work goes on between."""
+
+    def __init__(
+        self, store: Store, poll_seconds: float, lease_seconds: float, clock: Clock = time.monotonic
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._poll = poll_seconds
+        self._lease_us = round(lease_seconds * 1e6)
+        self._clock = clock
+        self._mine: actions.Action | None = None
+        self.due = 0.0
+
+    def one_pass(self) -> bool:
+        self.due = self._clock() + self._poll
+        found = self._store.read(
+            lambda tx: actions.idle(tx, tx.now - self._lease_us, self._mine), patience_seconds=PATIENCE_SECONDS
+        )
+        self._mine = None if found is None else self._go_on(*found)
+        if self._mine is not None and self._mine.is_open:
+            self.due = self._clock()
+        return self._mine is not None
+
+    def _go_on(self, number: int, touched_at: int) -> actions.Action | None:
+        try:
+            return self._store.write(
+                lambda tx: actions.take_up(tx, number, touched_at), patience_seconds=PATIENCE_SECONDS
+            )  # fmt: skip
+        except StoreError:
+            raise
+        except Exception as error:
+            # Every worker would come to it again and again.
+            said = f"it could not go on: {type(error).__name__}: {error}"
+            log.exception("action %d is stopped: %s", number, said)
+            self._store.write(
+                lambda tx: actions.stop(tx, number, Who("holdfast", said), said), patience_seconds=PATIENCE_SECONDS
+            )  # fmt: skip
+            return None
 
 
 class Auditor:

@@ -19,6 +19,11 @@ def three(cli: Any, books: str) -> Any:
     return cli
 
 
+def newest_action(cli: Any) -> int:
+    number: int = cli.json("actions")[0]["id"]
+    return number
+
+
 @pytest.mark.parametrize("verb", ["retry", "cancel"])
 def test_to_act_on_everything_must_be_meant(three: Any, verb: str) -> None:
     result = three(verb, code=2)
@@ -29,14 +34,17 @@ def test_to_act_on_everything_must_be_meant(three: Any, verb: str) -> None:
 @pytest.mark.req("J7")
 def test_a_dry_run_counts_and_changes_nothing(three: Any) -> None:
     assert three("cancel", "--all", "--dry-run").stdout == "would be cancelled: 3 (3 pending)\n"
-    assert three.json("cancel", "--all", "--dry-run") == {"dry_run": True, "total": 3, "counts": {"pending": 3}}
+    assert three.json("cancel", "--all", "--dry-run") == {
+        "dry_run": True, "total": 3, "counts": {"pending": 3}, "actions": [],
+    }  # fmt: skip
     assert three.states()["extract"] == {"pending": 3}
 
 
 @pytest.mark.req("J7")
 def test_cancelled_items_are_set_aside_and_sent_back(three: Any) -> None:
     assert three("cancel", "--key", "[ab]", "--stage", "extract").stdout == "Nothing matches.\n"
-    assert three("cancel", "--key", "?", "--stage", "extract", "--reason", "not now").stdout == "cancelled: 3 (3 pending)\n"
+    done = three("cancel", "--key", "?", "--stage", "extract", "--reason", "not now").stdout
+    assert done == f"cancelled by action {newest_action(three)}: 3 (3 pending)\n"
     [one] = three.json("events", "--event", "cancelled", "--key", "a")
     assert (one["data"]["by"], one["data"]["reason"]) == (getpass.getuser(), "not now")
     assert three.json("retry", "--key", "a")["counts"] == {"cancelled": 1}
@@ -150,7 +158,7 @@ def test_items_are_deleted_only_when_that_is_meant(three: Any) -> None:
     assert three("delete", "a", "b", "--dry-run").stdout == "would be deleted: 2 (2 books)\n"
     assert three.states()["extract"] == {"pending": 3}
     assert three.json("delete", "a", "b", "--yes", "--reason", "asked to") == {
-        "dry_run": False, "total": 2, "counts": {"books": 2},
+        "dry_run": False, "total": 2, "counts": {"books": 2}, "actions": [newest_action(three)],
     }  # fmt: skip
     [event] = three.json("events", "--event", "deleted")
     assert (event["data"]["by"], event["data"]["reason"]) == (getpass.getuser(), "asked to")
@@ -161,7 +169,7 @@ def test_items_are_deleted_only_when_that_is_meant(three: Any) -> None:
 def test_answers_are_forgotten_only_when_that_is_meant(three: Any) -> None:
     assert "give a KEY or a filter, or --all" in three("forget", code=2).stderr
     assert three("forget", "a").stdout == "Nothing matches.\n"
-    assert three.json("forget", "--all", "--undo") == {"dry_run": False, "total": 0, "counts": {}}
+    assert three.json("forget", "--all", "--undo") == {"dry_run": False, "total": 0, "counts": {}, "actions": []}
     assert "give a filter, or --all" in three("resolve", "--not-charged", code=2).stderr
     assert three.json("resolve", "--all", "--not-charged")["total"] == 0
     assert "--value is the answer of one call" in three("resolve", "--all", "--value", "1", code=2).stderr

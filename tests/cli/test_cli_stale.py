@@ -127,7 +127,7 @@ def test_a_plan_is_of_the_items_and_stages_that_are_chosen(press: Press) -> None
 def test_reprocess_runs_again_what_is_stale_and_an_equal_result_stops_there(press: Press) -> None:
     press.set_version("2")
     assert press.spent() == "6.6"
-    assert press("reprocess", "--stale", "--reason", "better eyes").stdout == "sent back: 3 (3 press/read)\n"
+    assert press("reprocess", "--stale", "--reason", "better eyes").stdout == "sent back by action 1: 3 (3 press/read)\n"
     assert press.cli.states()["read"] == {"pending": 3}
     [one] = press.cli.json("events", "--event", "reprocessed", "--key", "a")
     assert (one["data"]["why"], one["data"]["reason"]) == ("version", "better eyes")
@@ -140,7 +140,7 @@ def test_a_dry_run_only_counts(press: Press) -> None:
     press.set_version("2")
     assert press("reprocess", "--stale", "--dry-run").stdout == "would be sent back: 3 (3 press/read)\n"
     answer = press.json("reprocess", "--key", "*", "--dry-run")
-    assert answer == {"dry_run": True, "total": 3, "counts": {"press/read": 3}}
+    assert answer == {"dry_run": True, "total": 3, "counts": {"press/read": 3}, "actions": []}
     assert press.cli.states()["read"] == {"done": 3}
 
 
@@ -165,7 +165,7 @@ def test_reprocess_keeps_within_budget_and_limit(press: Press, limits: list[str]
 
 
 def test_with_all_what_is_not_stale_runs_again_too(press: Press) -> None:
-    assert press("reprocess", "--all", "--stage", "bind").stdout == "sent back: 3 (3 press/bind)\n"
+    assert press("reprocess", "--all", "--stage", "bind").stdout == "sent back by action 1: 3 (3 press/bind)\n"
     assert press.cli.states() == {"read": {"done": 3}, "bind": {"pending": 3}}
     assert press("reprocess", "--all", "--key", "nobody").stdout == "Nothing matches.\n"
 
@@ -173,11 +173,14 @@ def test_with_all_what_is_not_stale_runs_again_too(press: Press) -> None:
 @pytest.mark.req("J13")
 def test_accepted_results_count_as_todays(press: Press) -> None:
     press.set_version("2")
-    assert press("accept", "--key", "a", "--reason", "read it myself").stdout == "accepted: 1 (1 press/read)\n"
+    assert press("accept", "--key", "a", "--reason", "read it myself").stdout == "accepted by action 1: 1 (1 press/read)\n"
     [one] = press.cli.json("events", "--event", "accepted")
     assert (one["item"], one["data"]["version"], one["data"]["reason"]) == ("a", "2", "read it myself")
     assert press.json("plan")["total"]["sure"] == 2
-    assert press.json("accept", "--stage", "read") == {"total": 2, "counts": {"press/read": 2}}
+    assert press.json("accept", "--stage", "read", "--dry-run")["total"] == 2
+    assert press.json("accept", "--stage", "read") == {
+        "dry_run": False, "total": 2, "counts": {"press/read": 2}, "actions": [2],
+    }  # fmt: skip
     assert press("plan").stdout == "Nothing is stale.\n"
 
 
@@ -223,5 +226,5 @@ def test_all_pipelines_of_a_file_are_looked_at(lite: Any, write: Write, monkeypa
     assert two.json("reprocess", "--stage", "send", "--limit", "1", "--dry-run")["counts"] == {"post/send": 1}
     assert two.json("accept", "--pipeline", "press")["counts"] == {"press/read": 1}
     assert "press: nothing is stale\npost\n" in two("plan").stdout
-    assert two("reprocess", "--stale").stdout == "sent back: 2 (2 post/send)\n"
+    assert two("reprocess", "--stale").stdout == "sent back by action 2: 2 (2 post/send)\n"
     assert two.json("plan")["total"]["sure"] == 0

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Holdfast, Item, Pipeline
+from holdfast.engine.actions import act, count
 from holdfast.engine.choose import Which, Who
-from holdfast.engine.delete import delete
+from holdfast.engine.delete import Delete
 from holdfast.errors import LeaseLost
 from tests.support.bench import QUICK, Bench
 from tests.support.harness import App
@@ -32,7 +33,7 @@ def run(url: str) -> Iterator[Bench]:
 
 
 def remove(app: App, **which: Any) -> dict[str, int]:
-    return delete(app.store, Which(**which), Who("me", "asked to"))
+    return act(app.store, Delete(Which(**which)), Who("me", "asked to"))
 
 
 def everywhere(app: App) -> None:
@@ -93,7 +94,7 @@ def test_a_worker_whose_item_was_deleted_loses_its_lease(app):
 
 def test_items_are_chosen_by_state_and_error(app):
     everywhere(app)
-    assert delete(app.store, Which(error="never works"), Who(), dry_run=True) == {"p": 1}
+    assert count(app.store, Delete(Which(error="never works"))) == {"p": 1}
     assert remove(app, error="never works") == {"p": 1}
     assert remove(app, error="never works") == {}
     assert app.query("SELECT COUNT(*) FROM holdfast_items") == [(11,)]

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import costs, events, limits, pages, reads, resolve, stale
+from holdfast.engine import actions, costs, events, limits, pages, reads, resolve, stale
+from holdfast.engine.choose import Cancel, Place, Retry, Which
+from holdfast.engine.undo import Trail, follow
 from holdfast.model.states import State
 from holdfast.store import Store, Transaction
 from tests.support.crowd import TWENTY, Crowd
@@ -59,6 +61,10 @@ def log(**given: Any) -> Question:
     return lambda tx: reads.events(tx, **{"most": 10} | given)
 
 
+def means(kind: type[Retry] | type[Cancel], **which: Any) -> Question:
+    return lambda tx: kind(Which(**which)).choose(tx, Place(until=10**12))
+
+
 def questions(crowd: Crowd) -> dict[str, Question]:
     """Everything that need not search, about the middle of the store or its ends."""
     half = crowd.items // 40 * 20
@@ -94,6 +100,11 @@ def questions(crowd: Crowd) -> dict[str, Question]:
         "events from the beginning of a rare kind": log(after=0, event="paused"),
         "events from the end": log(after=10**12, event="retried"),
         "events from the beginning of an item": log(after=0, item=middle),
+        "what a retry of a key means": means(Retry, key=somebody),
+        "what a retry of done work of a key means": means(Retry, key=somebody, states=frozenset({State.DONE})),
+        "what a cancel of a key means": means(Cancel, key=somebody),
+        "what an action did": lambda tx: follow(tx, Trail(1, "paused", 0, 10**17), Place()),
+        "an open action": lambda tx: actions.idle(tx, tx.now, None),
     }
     for state in State:
         asked |= {

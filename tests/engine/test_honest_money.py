@@ -18,16 +18,17 @@ import pytest
 
 from holdfast.engine import limits as telling
 from holdfast.engine import resolve as resolving
+from holdfast.engine.actions import act
 from holdfast.engine.choose import Which, Who
 from holdfast.engine.claim import Lease
 from holdfast.engine.complete import complete
 from holdfast.engine.costs import costs
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Cost, Finished
-from holdfast.engine.forget import forget
+from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.prune import prune_items
 from holdfast.engine.remember import MemoWrite, remember
-from holdfast.engine.resolve import Decision
+from holdfast.engine.resolve import Decision, Resolve
 from holdfast.errors import UsageError
 from holdfast.model.money import shares
 from holdfast.model.paid import CallFacts
@@ -411,7 +412,7 @@ class Walk:
         pipeline, stage = self.random.choice(list(STAGES))
         key, name = self.random.choice([None, *KEYS]), self.random.choice([None, *NAMES])
         decision = self.random.choice(self._decisions())
-        found = resolving.resolve_many(self.app.store, Which(pipeline, stage, key=key), name, decision, ME)
+        found = act(self.app.store, Resolve(Which(pipeline, stage, key=key), decision.charged, name), ME)
         calls = [
             call for call in self.books.calls
             if call.state == "doubtful" and call.place[:2] == (pipeline, stage) and key in (None, call.place[2])
@@ -508,7 +509,7 @@ class Walk:
         if not places:
             return None
         (pipeline, stage, key), name = self.random.choice(places), self.random.choice([None, *NAMES])
-        found = forget(self.app.store, Which(pipeline, stage, key=key), name, ME, undo=undo)
+        found = act(self.app.store, (Restore if undo else Forget)(Which(pipeline, stage, key=key), name), ME)
         busy = {run.place for run in self.books.running.values()}
         memos = [
             memo for (place, called), memo in self.books.memos.items()
@@ -590,7 +591,7 @@ def test_settling_a_doubt_changes_the_day_of_its_call(store: Store, clock: Manua
     [told] = store.read(lambda tx: costs(tx, ("resource", "day"), pipeline=None, since=None))
     assert (told["day"], told["spent"], told["costs"], told["in_doubt"]) == (day, 4 * UNIT, 0, 4 * UNIT)
     store.write(lambda tx: resolving.resolve(tx, "k0", "p", "call", Decision(charged=3 * UNIT), ME))
-    assert resolving.resolve_many(store, Which("p"), None, Decision(charged=0), ME) == {"p/work": 1}
+    assert act(store, Resolve(Which("p"), 0), ME) == {"p/work": 1}
     [told] = store.read(lambda tx: costs(tx, ("resource", "day"), pipeline=None, since=None))
     assert (told["day"], told["spent"], told["costs"], told["in_doubt"]) == (day, 3 * UNIT, 3 * UNIT, 0)
     assert (app.limit()["spent"], app.limit()["spent_today"]) == (3 * UNIT, 0)
@@ -621,8 +622,8 @@ def test_a_doubt_of_an_item_that_was_pruned_can_still_be_settled(store: Store, c
     pipeline = app.stage("work").pipeline
     assert store.write(lambda tx: prune_items(tx, pipeline, tx.now)) == 2
     assert app.limit()["in_doubt"] == 4 * UNIT
-    assert resolving.resolve_many(store, Which("p", key="k0"), None, Decision(charged=0), ME) == {}, "it has no key any more"
-    assert resolving.resolve_many(store, Which("p"), None, Decision(charged=0), ME) == {"p/work": 2}
+    assert act(store, Resolve(Which("p", key="k0"), 0), ME) == {}, "it has no key any more"
+    assert act(store, Resolve(Which("p"), 0), ME) == {"p/work": 2}
     assert (app.limit()["spent"], app.limit()["in_doubt"]) == (0, 0)
     assert [event["item"] for event in app.told("resolved")] == [None, None]
     assert app.query("SELECT COUNT(*) FROM holdfast_events WHERE item IS NOT NULL") == [(0,)], "nothing is left of the items"
@@ -636,7 +637,7 @@ def test_a_doubt_is_settled_where_it_was_counted_though_the_zone_is_another_now(
     app.intend(lease, estimate=2 * UNIT)
     app.permanent(lease, "no answer")
     app.declare({"api": {"zone": "Australia/Lord_Howe", "budget_per_day": 5}})
-    assert resolving.resolve_many(store, Which("p"), None, Decision(charged=3 * UNIT), ME) == {"p/work": 1}
+    assert act(store, Resolve(Which("p"), 3 * UNIT), ME) == {"p/work": 1}
     assert app.query("SELECT amount, in_doubt FROM holdfast_spent") == [(3 * UNIT, 0)]
     assert (app.limit()["spent"], app.limit()["spent_today"]) == (3 * UNIT, 0), "it is tomorrow on Lord Howe"
 

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from holdfast.clock import SECOND
-from holdfast.engine import choose, reads, reap, workers
+from holdfast.engine import actions, choose, reads, reap, workers
 from holdfast.engine.add import add_items, read_items
 from holdfast.engine.backfill import backfill
 from holdfast.engine.claim import Lease, claim, claim_at_once
@@ -202,7 +202,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(pick=picks, key=picks, values=st.lists(st.sampled_from(["old", "new"]), min_size=1, max_size=3), label=labels)
     def run_again(self, pick: int, key: int, values: list[str], label: str) -> None:
         """A person sends back what is done, and a worker comes to the same result or to another one."""
-        self._choose(choose.retry, self.model.retry, {"done", "skipped"}, pick, key)
+        self._choose(choose.Retry, self.model.retry, {"done", "skipped"}, pick, key)
         self.serve(label=label, most=3, said=[Verdict("done", value) for value in values], onward=True)
 
     @rule(pick=picks)
@@ -287,11 +287,11 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(states=finished_states, stage=st.one_of(st.none(), picks), key=st.one_of(st.none(), picks))
     def retry(self, states: set[str], stage: int | None, key: int | None) -> None:
-        self._choose(choose.retry, self.model.retry, states, stage, key)
+        self._choose(choose.Retry, self.model.retry, states, stage, key)
 
     @rule(states=open_states, stage=st.one_of(st.none(), picks), key=picks)
     def cancel(self, states: set[str], stage: int | None, key: int) -> None:
-        self._choose(choose.cancel, self.model.cancel, states, stage, key)
+        self._choose(choose.Cancel, self.model.cancel, states, stage, key)
 
     # What always holds --------------------------------------------------------------------------------------
 
@@ -463,7 +463,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def _choose(
         self,
-        act: Callable[..., dict[str, int]],
+        kind: Callable[[choose.Which], actions.Kind],
         expected: Callable[..., dict[str, int]],
         states: set[str],
         stage: int | None,
@@ -472,8 +472,8 @@ class EngineMachine(RuleBasedStateMachine):
         name = None if stage is None else self._stage_name(stage)
         chosen = None if key is None else sorted(self.model.items)[key % len(self.model.items)]
         which = choose.Which("p", name, frozenset(map(State, states)), chosen)
-        seen = act(self.store, which, choose.Who("test"), dry_run=True)
-        done = act(self.store, which, choose.Who("test"))
+        seen = actions.count(self.store, kind(which))
+        done = actions.act(self.store, kind(which), choose.Who("test"))
         said = expected(states, name, chosen)
         assert {str(state): n for state, n in done.items() if n} == said
         assert {str(state): n for state, n in seen.items() if n} == said

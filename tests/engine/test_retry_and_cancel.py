@@ -303,5 +303,5 @@ def test_who_did_it_and_why_goes_into_the_events(shelf):
     shelf.retry(key="failed", reason="the page is back")
     shelf.cancel(key="pending", reason="spam")
     assert shelf.history("failed") == ["failed", "retried"]
-    assert shelf.events("retried") == [{"was": "failed", "by": "me", "reason": "the page is back"}]
-    assert shelf.events("cancelled")[-1] == {"was": "pending", "by": "me", "reason": "spam"}
+    assert shelf.events("retried") == [{"was": "failed", "action": 2, "by": "me", "reason": "the page is back"}]
+    assert shelf.events("cancelled")[-1] == {"was": "pending", "action": 3, "by": "me", "reason": "spam"}

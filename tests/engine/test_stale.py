@@ -255,7 +255,7 @@ def test_who_reprocessed_what_and_why_is_in_the_log(finished, hold):
     hold.reprocess("p", key="x", by="me", reason="the new model")
     [event] = events(hold, "reprocessed")
     assert (event["pipeline"], event["item"], event["stage"]) == ("p", "x", "extract")
-    assert event["data"] == {"was": "done", "why": "version", "by": "me", "reason": "the new model"}
+    assert event["data"] == {"was": "done", "why": "version", "action": 1, "by": "me", "reason": "the new model"}
 
 
 def test_more_items_than_go_into_one_transaction(app, hold):
@@ -434,7 +434,7 @@ def test_results_of_an_older_version_can_be_accepted_as_good(finished, hold):
     assert hold.accept("p", stage="extract", key="x", by="me", reason="a typo in a comment") == {"extract": 1}
     [event] = events(hold, "accepted")
     assert (event["item"], event["stage"]) == ("x", "extract")
-    assert event["data"] == {"version": "2", "by": "me", "reason": "a typo in a comment"}
+    assert event["data"] == {"version": "2", "action": 1, "by": "me", "reason": "a typo in a comment"}
     assert finished.outcome("x", "extract")["version"] == "2"
     assert finished.outcome("x", "analyse")["version"] == finished.outcome("y", "extract")["version"] == "1"
     assert hold.accept("p") == {"extract": 1, "analyse": 2}

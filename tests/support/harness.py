@@ -22,8 +22,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.clock import microseconds
+from holdfast.engine import actions, choose, reap, workers
 from holdfast.engine import add as adding
-from holdfast.engine import choose, reap, workers
 from holdfast.engine.add import Added, Merge
 from holdfast.engine.backfill import backfill
 from holdfast.engine.claim import Lease, claim, claim_at_once
@@ -286,7 +286,7 @@ class App:
         reason: str = "",
     ) -> dict[str, int]:
         which = self._which(stage, states, key, error, older_than)
-        return _plain(choose.retry(self.store, which, choose.Who("me", reason), dry_run=dry_run))
+        return self._act(choose.Retry(which), reason, dry_run)
 
     def cancel(
         self,
@@ -300,7 +300,12 @@ class App:
         reason: str = "",
     ) -> dict[str, int]:
         which = self._which(stage, states, key, error, older_than)
-        return _plain(choose.cancel(self.store, which, choose.Who("me", reason), dry_run=dry_run))
+        return self._act(choose.Cancel(which), reason, dry_run)
+
+    def _act(self, kind: actions.Kind, reason: str, dry_run: bool) -> dict[str, int]:
+        if dry_run:
+            return _plain(actions.count(self.store, kind))
+        return _plain(actions.act(self.store, kind, choose.Who("me", reason)))
 
     def hold(self, stage: str, key: str, reason: str = "asked") -> int:
         """Put what waits at a stage on hold; how many."""

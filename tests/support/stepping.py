@@ -25,7 +25,7 @@ import psycopg
 
 from holdfast import points
 from holdfast.clock import SECOND
-from holdfast.engine import choose, reads, reap, workers
+from holdfast.engine import actions, choose, reads, reap, workers
 from holdfast.engine.add import add_items, read_items
 from holdfast.engine.backfill import backfill
 from holdfast.engine.claim import Lease, claim
@@ -276,17 +276,17 @@ class Person(Actor):
             yield
 
     def _retry(self) -> None:
-        choose.retry(self.store, choose.Which("p"), choose.Who("person"))
+        actions.act(self.store, choose.Retry(choose.Which("p")), choose.Who("person"))
 
     def _rerun(self) -> None:
         stage = self.rng.choice(list(SHAPE))
         which = choose.Which("p", stage, frozenset({State.DONE, State.SKIPPED}), self.rng.choice(self.story.keys))
-        choose.retry(self.store, which, choose.Who("person"))
+        actions.act(self.store, choose.Retry(which), choose.Who("person"))
 
     def _cancel(self) -> None:
         key = self.rng.choice(self.story.keys)
         self.story.cancelled.add(key)
-        choose.cancel(self.store, choose.Which("p", key=key), choose.Who("person"))
+        actions.act(self.store, choose.Cancel(choose.Which("p", key=key)), choose.Who("person"))
 
     def _deploy(self) -> None:
         self.write(lambda tx: register(tx, pipeline(LATER)), exclusive=True)

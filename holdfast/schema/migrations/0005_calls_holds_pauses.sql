@@ -208,3 +208,24 @@ FROM holdfast_items i;
 -- rows, which stands for the call where calls are counted. A call for one item has none.
 ALTER TABLE holdfast_calls ADD COLUMN share_of BIGINT;
 CREATE INDEX ix_holdfast_calls_shares ON holdfast_calls (share_of, id) WHERE share_of IS NOT NULL;
+
+-- What a person does to many items is a row: what was asked for, how far it has come, and what it has done. Whoever finds an
+-- open one that nobody has touched for a while goes on with it.
+CREATE TABLE holdfast_actions (
+    id {identity},
+    kind TEXT NOT NULL,
+    filter TEXT NOT NULL,
+    -- The action whose items this one moves back.
+    undoes BIGINT,
+    who TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('open', 'done', 'stopped')),
+    place TEXT NOT NULL,
+    preview TEXT NOT NULL,
+    counts TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    touched_at BIGINT NOT NULL,
+    ended_at BIGINT,
+    error TEXT
+);
+CREATE INDEX ix_holdfast_actions_open ON holdfast_actions (touched_at) WHERE state = 'open';

@@ -1,6 +1,10 @@
 -- name: read_by_keys
 SELECT id, key, data FROM holdfast_items WHERE pipeline = :pipeline AND key {in keys text} ORDER BY id {for_update};
 
+-- name: newest_of_all
+-- The last item and the last paid call there are.
+SELECT (SELECT MAX(id) FROM holdfast_items), (SELECT MAX(id) FROM holdfast_calls);
+
 -- name: look_up_keys
 SELECT key, data FROM holdfast_items
 WHERE pipeline = (SELECT id FROM holdfast_pipelines WHERE name = :pipeline) AND key {in keys text};

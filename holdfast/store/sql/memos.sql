@@ -23,6 +23,13 @@ DELETE FROM holdfast_memos WHERE stage = :stage AND item = :item AND name = :nam
 SELECT stage, name, state, version, idempotency_key, cost, value, at, call, rejections FROM holdfast_memos
 WHERE stage {in stages} AND item = :item ORDER BY at;
 
+-- name: memos_of
+-- The answers of these items at a stage in a state; not those of work in progress.
+SELECT m.stage, m.item, m.name, m.version, m.idempotency_key, m.cost, m.value, m.call, m.rejections, m.at
+FROM holdfast_memos m WHERE m.state = :state AND m.stage = :stage AND m.item {in items}
+  AND (m.item, m.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
+ORDER BY m.item, m.name;
+
 -- name: choose_memos
 -- The next answers in a state that a filter means, in order of stage and item; not those of work in progress, whose handler
 -- may be using them.

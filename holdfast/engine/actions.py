@@ -1,0 +1,352 @@
+"""Actions: what a person does to many items at once, as a row that says what was asked for and how far it has come.
+
+An action is done in chunks. Each is one transaction that holds the row, acts on the next stretch, and says in the row where to
+go on and what was done. So a process that dies between two chunks loses nothing and repeats nothing, anybody may go on with the
+action, and two who do so at once take turns. Every event that an action leaves bears its number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+
+from holdfast.engine.choose import Cancel, Place, Retry, Who
+from holdfast.engine.delete import Delete
+from holdfast.engine.forget import Forget, Restore
+from holdfast.engine.register import layout
+from holdfast.engine.resolve import Resolve
+from holdfast.engine.stale import Accept, Reprocess
+from holdfast.engine.undo import Trail, UndoCancel, UndoForget, UndoRestore, UndoRetry, follow
+from holdfast.errors import UsageError
+from holdfast.model.redact import redact
+from holdfast.store import Store, Transaction
+
+Facts = dict[str, Any]
+
+#: A preview counts no more than this.
+PREVIEWED = 10_000
+
+
+class Kind(Protocol):
+    """An act on many items: its fields are what was asked for."""
+
+    name: ClassVar[str]
+    #: What it leaves for each item.
+    event: ClassVar[str]
+
+    def begin(self, tx: Transaction) -> Place:
+        """Where it begins; an error if it makes no sense."""
+        ...
+
+    def choose(self, tx: Transaction, place: Place) -> tuple[list[Any], Place | None]:
+        """The next stretch, and the place behind it; None if nothing is behind it."""
+        ...
+
+    def count(self, tx: Transaction, rows: list[Any]) -> Counter[str]:
+        """What acting on these rows would come to."""
+        ...
+
+    def act(self, tx: Transaction, rows: list[Any], who: Who) -> Counter[str]:
+        """Act on them; return what was done."""
+        ...
+
+
+_KINDS: Mapping[str, type[Any]] = {
+    kind.name: kind for kind in (Retry, Cancel, Forget, Restore, Delete, Resolve, Reprocess, Accept)
+}
+_UNDOING: Mapping[str, type[Any]] = {kind.name: kind for kind in (UndoCancel, UndoRetry, UndoForget, UndoRestore)}
+#: How an action of a kind is undone; or why it is not.
+_UNDO: Mapping[str, type[Any]] = {
+    "cancel": UndoCancel, "retry": UndoRetry, "reprocess": UndoRetry, "forget": UndoForget, "restore": UndoRestore,
+}  # fmt: skip
+_CANNOT_UNDO = {
+    "delete": "what was deleted is gone",
+    "resolve": "what was said about money stands in the ledger; an answer that is no good can be rejected: holdfast forget",
+    "accept": "the versions that the results were made by are no longer known; to make them anew: holdfast reprocess --all",
+}
+
+
+class Counts(dict[str, int]):
+    """How many of what an action has done, or would do; and its number, if it has done anything."""
+
+    action: int | None = None
+
+
+class _Progress(msgspec.Struct, frozen=True):
+    """Where an action stands, and between which times it has acted."""
+
+    place: Place | None
+    since: int
+    until: int
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """What an action was going to do when it began; `more` if not all of it was counted."""
+
+    counts: dict[str, int]
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    id: int
+    kind: Kind
+    who: Who
+    state: str
+    progress: _Progress
+    created_at: int
+    touched_at: int
+    preview: Preview = field(default_factory=lambda: Preview({}))
+    counts: dict[str, int] = field(default_factory=dict)
+    ended_at: int | None = None
+    error: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.state == "open"
+
+    @property
+    def trail(self) -> Trail:
+        return Trail(self.id, self.kind.event, self.progress.since, self.progress.until)
+
+    def told(self) -> Facts:
+        """What a person is told of it."""
+        undoes = _undone(self.kind)
+        asked = _plain(msgspec.json.decode(_to_text(self.kind))) if undoes is None else {}
+        return {
+            "id": self.id, "kind": self.kind.name, "filter": asked, "undoes": undoes, "by": self.who.name,
+            "reason": self.who.reason, "state": self.state, "preview": msgspec.to_builtins(self.preview),
+            "counts": self.counts, "created_at": self.created_at, "touched_at": self.touched_at, "ended_at": self.ended_at,
+            "error": self.error,
+        }  # fmt: skip
+
+
+# Doing one ------------------------------------------------------------------------------------------------------------
+
+
+def act(store: Store, kind: Kind, who: Who) -> Counts:
+    """Do what was asked for, as an action. If it finds nothing to do, there is none."""
+    action = store.write(lambda tx: begin(tx, kind, who))
+    if action is None:
+        return Counts()
+    if not action.is_open:
+        return _counts(action)
+    with _noted(action.id):
+        _foresee(store, action)
+    return drive(store, action.id)
+
+
+def count(store: Store, kind: Kind) -> Counts:
+    """What it would come to. Only reads."""
+    counts, _ = _count(store, kind, store.read(kind.begin), None)
+    return Counts(counts)
+
+
+def drive(store: Store, number: int) -> Counts:
+    """Go on with an action until nothing is left of it, or somebody stops it; return what it has done in all."""
+    store.read(lambda tx: _find(tx, number))
+    with _noted(number):
+        while (action := store.write(lambda tx: step(tx, number))).is_open:
+            pass
+    return _counts(action)
+
+
+def _counts(action: Action) -> Counts:
+    counts = Counts(action.counts)
+    counts.action = action.id
+    return counts
+
+
+@contextmanager
+def _noted(number: int) -> Iterator[None]:
+    """Whatever breaks off an action, an interrupt or a lost database, says what becomes of it."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(
+            f"action {number} stays open, and what it has done is saved: a worker goes on with it, or "
+            f"holdfast actions {number} --continue; to end it there: holdfast actions {number} --stop"
+        )
+        raise
+
+
+def step(tx: Transaction, number: int) -> Action:
+    """Do the next chunk of an action, if it is open."""
+    action = _find(tx, number, "lock_action")
+    return _advance(tx, action) if action.is_open else action
+
+
+def take_up(tx: Transaction, number: int, touched_at: int) -> Action | None:
+    """The same, unless somebody is at it or was since that time."""
+    rows = tx.records("lock_idle_action", id=number, touched_at=touched_at)
+    return _advance(tx, _read(rows[0])) if rows else None
+
+
+def idle(tx: Transaction, before: int, mine: Action | None) -> tuple[int, int] | None:
+    """An open action that nobody has touched since then, or the one that is one's own; and when it was touched."""
+    own = {"mine": 0, "touched_at": 0} if mine is None else {"mine": mine.id, "touched_at": mine.touched_at}
+    rows = tx.run("find_idle_action", kinds=sorted(_KINDS), before=before, now=tx.now, **own)
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+def begin(tx: Transaction, kind: Kind, who: Who) -> Action | None:
+    """The action with its first chunk done, which for most is all there is to do."""
+    place = kind.begin(tx)
+    [(number,)] = tx.run(
+        "add_action", kind=kind.name, filter=_to_text(kind), undoes=_undone(kind), who=redact(who.name),
+        reason=redact(who.reason), now=tx.now,
+    )  # fmt: skip
+    first = Action(number, kind, who, "open", _Progress(place, tx.now, tx.now), tx.now, tx.now)
+    action = _advance(tx, first, is_first=True)
+    if not action.is_open and not action.counts:
+        tx.is_for_nothing = True
+        return None
+    return action
+
+
+def _advance(tx: Transaction, action: Action, *, is_first: bool = False) -> Action:
+    was = action.progress
+    assert was.place is not None
+    rows, place = action.kind.choose(tx, was.place)
+    preview = Preview(dict(action.kind.count(tx, rows)), place is not None) if is_first else action.preview
+    done = action.kind.act(tx, rows, replace(action.who, action=action.id))
+    over: Facts = {"state": "done", "ended_at": tx.now} if place is None else {}
+    now = replace(
+        action, progress=_Progress(place, min(was.since, tx.now), max(was.until, tx.now)), preview=preview,
+        counts=dict(Counter(action.counts) + done), touched_at=tx.now, **over,
+    )  # fmt: skip
+    tx.run(
+        "save_action", id=now.id, state=now.state, place=_to_text(now.progress), preview=_to_text(preview),
+        counts=_to_text(now.counts), touched_at=tx.now, ended_at=now.ended_at,
+    )  # fmt: skip
+    return now
+
+
+def _foresee(store: Store, action: Action) -> None:
+    """Count what is left to do, up to a limit, for whoever wants to know how far it has come."""
+    place = action.progress.place
+    assert place is not None
+    counts, more = _count(store, action.kind, place, PREVIEWED - sum(action.preview.counts.values()))
+    text = _to_text(Preview(dict(Counter(action.preview.counts) + Counter(counts)), more))
+    store.write(lambda tx: tx.run("save_preview", id=action.id, preview=text))
+
+
+def _count(store: Store, kind: Kind, place: Place | None, most: int | None) -> tuple[dict[str, int], bool]:
+    """What acting from a place on would come to, up to so many; and whether there is more."""
+    counts: Counter[str] = Counter()
+    while place is not None and (most is None or counts.total() < most):
+
+        def look(tx: Transaction, place: Place = place) -> tuple[Counter[str], Place | None]:
+            rows, behind = kind.choose(tx, place)
+            return kind.count(tx, rows), behind
+
+        found, place = store.read(look)
+        counts += found
+    return dict(counts), place is not None
+
+
+# What a person asks of one --------------------------------------------------------------------------------------------
+
+
+def stop(tx: Transaction, number: int, who: Who, error: str | None = None) -> bool:
+    """End an open action where it stands; what it has done stays done. False if it was not open."""
+    if not tx.run("stop_action", id=number, now=tx.now, error=error):
+        return False
+    tx.record("action_stopped", **replace(who, action=number).facts)
+    return True
+
+
+def undoing(tx: Transaction, number: int) -> Kind:
+    """What undoes an action that has ended."""
+    action = _find(tx, number)
+    name = action.kind.name
+    if name in _CANNOT_UNDO:
+        raise UsageError(f"action {number}, {name}, cannot be undone: {_CANNOT_UNDO[name]}")
+    if action.is_open:
+        raise UsageError(f"action {number} is still open: stop it first (holdfast actions {number} --stop)")
+    kind: Kind = _UNDO[name](action.trail)
+    return kind
+
+
+def actions(tx: Transaction, *, only_open: bool = False, most: int) -> list[Facts]:
+    """The newest actions, newest first."""
+    return [_read(row).told() for row in tx.records("list_actions", only_open=int(only_open), most=most)]
+
+
+def action(tx: Transaction, number: int, *, after: str = "", most: int) -> Facts:
+    """One action, and a page of what it did to which item, in the order it was done. The next page is after its `cursor`."""
+    found = _find(tx, number)
+    moved, behind = follow(tx, found.trail, _place(after), most)
+    known = layout(tx)
+    names = {row.id: row.name for row in known.pipelines.values()}
+    keys = {row["id"]: row for row in tx.records("read_items", items=sorted({one.item for one in moved if one.item}))}
+    return {
+        **found.told(),
+        "items": [
+            {
+                "at": one.at,
+                "pipeline": names.get(keys[one.item]["pipeline"]) if one.item in keys else None,
+                "key": keys[one.item]["key"] if one.item in keys else None,
+                "stage": known.stages[one.stage].name if one.stage in known.stages else None,
+                "event": found.kind.event,
+                "data": {name: value for name, value in one.facts.items() if name not in ("action", "by", "reason")},
+            }
+            for one in moved
+        ],
+        "cursor": None if behind is None else f"{behind.at}/{behind.event}",
+    }
+
+
+def _place(cursor: str) -> Place:
+    at, slash, event = (cursor or "0/0").partition("/")
+    if not slash or not at.isdecimal() or not event.isdecimal():
+        raise UsageError(f"after {cursor!r}: give it as the end of a page says it")
+    return Place(at=int(at), event=int(event))
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+def _find(tx: Transaction, number: int, statement: str = "read_action") -> Action:
+    rows = tx.records(statement, id=number)
+    if not rows:
+        raise UsageError(f"there is no action {number}")
+    return _read(rows[0])
+
+
+def _read(row: Facts) -> Action:
+    kinds = _KINDS if row["undoes"] is None else _UNDOING
+    if row["kind"] not in kinds:
+        raise UsageError(
+            f"action {row['id']}, {row['kind']}, is of a kind that this holdfast does not know: use a newer one"
+        )
+    return Action(
+        row["id"], msgspec.json.decode(row["filter"], type=kinds[row["kind"]]), Who(row["who"], row["reason"]), row["state"],
+        msgspec.json.decode(row["place"], type=_Progress), row["created_at"], row["touched_at"],
+        msgspec.json.decode(row["preview"], type=Preview), msgspec.json.decode(row["counts"]),
+        row["ended_at"], row["error"],
+    )  # fmt: skip
+
+
+def _undone(kind: Kind) -> int | None:
+    """The action whose items this one moves back."""
+    trail: Trail | None = getattr(kind, "undoes", None)
+    return None if trail is None else trail.action
+
+
+def _to_text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _plain(asked: Facts) -> Facts:
+    """What was asked for, without what was not said; an age in seconds."""
+    flat = {**asked.pop("which", {}), **asked}
+    if (age := flat.pop("older_than_us", None)) is not None:
+        flat["older_than"] = age / 1e6
+    flat["states"] = sorted(flat.get("states", ()))
+    return {name: value for name, value in flat.items() if value not in (None, [])}

@@ -1,0 +1,81 @@
+"""A command that acts on many items is killed or interrupted in the middle: nothing is lost, and nothing is repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.mother import Piped
+from tests.support.processes import Crew, wait_for
+
+pytestmark = pytest.mark.req("J7")
+
+ITEMS, CHUNK = 40, 7
+
+
+def command(crew: Crew, folder: Path, *args: str, **order: Any) -> Piped:
+    environment = {**os.environ, "HOLDFAST_URL": crew.url}
+    return Piped(
+        "tests.support.acting_main", [json.dumps({"args": args, "chunk": CHUNK, **order})], environment, folder=folder
+    )
+
+
+def sent_back(crew: Crew) -> Counter[str]:
+    return Counter(event["item"] for event in crew.app.events(event="retried", most=10_000))
+
+
+@pytest.fixture
+def cancelled(crew: Crew) -> Crew:
+    crew.add(f"book-{n:02}" for n in range(ITEMS))
+    assert crew.app.cancel() == {"pending": ITEMS}
+    return crew
+
+
+@pytest.mark.fault(1)
+@pytest.mark.parametrize("at", ["store.reopen:3", "store.save_action:3", "commit.before:4", "commit.after:4"])
+def test_a_worker_finishes_what_a_killed_command_has_begun_and_each_item_is_acted_on_once(
+    cancelled: Crew, tmp_path: Path, at: str
+):
+    killed = command(cancelled, tmp_path, "retry", "--all", at=at)
+    killed.communicate(timeout=30)
+    assert killed.returncode == -signal.SIGKILL
+    [left] = cancelled.app.actions(only_open=True)
+    assert 0 < sum(sent_back(cancelled).values()) < ITEMS
+    assert sum(left["counts"].values()) == sum(sent_back(cancelled).values())
+
+    cancelled.start(lease=1.0)
+    wait_for(lambda: not cancelled.app.actions(only_open=True))
+    cancelled.wait_until_done()
+    cancelled.stop()
+    assert sent_back(cancelled) == {f"book-{n:02}": 1 for n in range(ITEMS)}
+    assert cancelled.app.action(left["id"])["counts"] == {"cancelled": ITEMS}
+    assert set(cancelled.states().values()) == {"done"}
+    cancelled.judge()
+
+
+@pytest.mark.fault(1)
+def test_two_processes_that_go_on_with_the_same_action_take_turns(cancelled: Crew, tmp_path: Path):
+    command(cancelled, tmp_path, "retry", "--all", at="commit.after:1").communicate(timeout=30)
+    [left] = cancelled.app.actions(only_open=True)
+    both = [command(cancelled, tmp_path, "actions", str(left["id"]), "--continue", "--json", chunk=1) for _ in range(2)]
+    told = [json.loads(one.communicate(timeout=60)[0]) for one in both]
+    assert [one["counts"] for one in told] == [{"cancelled": ITEMS}] * 2
+    assert sent_back(cancelled) == {f"book-{n:02}": 1 for n in range(ITEMS)}
+    assert cancelled.app.check() == []
+
+
+def test_an_interrupted_command_says_that_its_action_stays_open_and_how_to_go_on(cancelled: Crew, tmp_path: Path):
+    stopped = command(cancelled, tmp_path, "retry", "--all", at="store.save_action:3", signal=signal.SIGINT)
+    _, said = stopped.communicate(timeout=30)
+    [left] = cancelled.app.actions(only_open=True)
+    assert stopped.returncode == 130
+    assert f"action {left['id']} stays open" in said
+    assert f"holdfast actions {left['id']} --continue" in said
+    assert f"holdfast actions {left['id']} --stop" in said
+    assert cancelled.app.continue_action(left["id"]) == {"cancelled": ITEMS}

@@ -140,7 +140,7 @@ def test_a_dry_run_only_counts(press: Press) -> None:
     press.set_version("2")
     assert press("reprocess", "--stale", "--dry-run").stdout == "would be sent back: 3 (3 press/read)\n"
     answer = press.json("reprocess", "--key", "*", "--dry-run")
-    assert answer == {"dry_run": True, "total": 3, "counts": {"press/read": 3}, "actions": []}
+    assert answer == {"dry_run": True, "total": 3, "counts": {"press/read": 3}, "actions": [], "outdated_workers": {}}
     assert press.cli.states()["read"] == {"done": 3}
 
 

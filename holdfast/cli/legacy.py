@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from typing import TextIO
-
 import click
 
 from holdfast.app import Holdfast
@@ -13,6 +9,7 @@ from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline
 from holdfast.cli.loader import load
 from holdfast.cli.output import counted, print_json, print_table, printable, shortened
+from holdfast.cli.progress_line import ProgressLine
 from holdfast.engine import legacy
 from holdfast.engine.legacy import EXAMPLES, Report
 from holdfast.errors import UsageError
@@ -21,9 +18,6 @@ from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import State
 from holdfast.store.legacy import OldTable
 from holdfast.store.sqlite_files import file_of
-
-#: On a terminal the line of progress is drawn this often, elsewhere printed that often.
-DRAW_SECONDS, LINE_SECONDS = 0.25, 5.0
 
 
 @click.command("import-legacy", short_help="Import an old database with stages in a JSON column.")
@@ -55,13 +49,17 @@ def import_legacy(
         old, table=table, key=key_column, pipeline=pipeline_column, stages=stages_column, data=data_column
     ) as rows:
         into = _into(file, loaded.specs, pipeline, job, rows)
-        progress = _Progress(rows.count(), sys.stderr)
+        total, progress = rows.count(), ProgressLine()
+
+        def draw(report: Report) -> None:
+            progress.draw(f"{report.read:,} of {total:,} rows read, {report.imported:,} imported")
+
         if dry_run and not _is_there(loaded.url):
-            report = legacy.import_legacy(None, rows, into, dry_run=True, on_batch=progress.draw)
+            report = legacy.import_legacy(None, rows, into, dry_run=True, on_batch=draw)
         else:
             with Holdfast(loaded.url, create=False) if dry_run else loaded.open() as app:
                 app.register()
-                report = legacy.import_legacy(app.store, rows, into, dry_run=dry_run, on_batch=progress.draw)
+                report = legacy.import_legacy(app.store, rows, into, dry_run=dry_run, on_batch=draw)
         progress.close()
     if as_json:
         print_json({"dry_run": dry_run, **report.facts()})
@@ -90,36 +88,6 @@ def _is_there(url: str) -> bool:
         return False
     with Holdfast(url, create=False) as app:
         return app.schema_version() > 0
-
-
-class _Progress:
-    """One line that says how far the import has come."""
-
-    def __init__(self, total: int, out: TextIO) -> None:
-        self._total = total
-        self._out = out
-        self._on_terminal = out.isatty()
-        self._seconds = DRAW_SECONDS if self._on_terminal else LINE_SECONDS
-        self._next_at = time.monotonic() + self._seconds
-        self._drawn = False
-
-    def draw(self, report: Report) -> None:
-        now = time.monotonic()
-        if now < self._next_at:
-            return
-        self._next_at = now + self._seconds
-        self._drawn = True
-        line = f"{report.read:,} of {self._total:,} rows read, {report.imported:,} imported"
-        print(
-            f"\r{line}" if self._on_terminal else line,
-            end="" if self._on_terminal else "\n",
-            file=self._out,
-            flush=True,
-        )
-
-    def close(self) -> None:
-        if self._drawn and self._on_terminal:
-            print(file=self._out, flush=True)
 
 
 def _print(report: Report, dry_run: bool, examples: int) -> None:

@@ -188,7 +188,7 @@ def test_several_pipelines_and_no_column_that_tells_them_apart_need_a_choice(
 
 
 def test_a_long_import_tells_how_far_it_is(lite: Commands, file: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("holdfast.cli.legacy.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.cli.progress_line.LINE_SECONDS", 0.0)
     write_old_database(Path("old.db"), 3000)
     made, *lines = lite("import-legacy", file, "old.db").stderr.splitlines()
     assert "made a new store" in made

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from holdfast import schema
 from holdfast.clock import Clock, microseconds
-from holdfast.engine import actions, add, costs, limits, prune, reads, resolve, stale
+from holdfast.engine import actions, add, costs, limits, prune, reads, recount, resolve, stale
 from holdfast.engine import pause as pausing
 from holdfast.engine import tune as tuning
 from holdfast.engine.actions import Counts, Kind
@@ -392,7 +392,14 @@ class Holdfast:
         """What must never be, and is; an empty list if all is well."""
         with self._scan() as store:
             integrity = store.integrity()
-            return store.read(reads.check) if integrity == "ok" else [f"the database is damaged: {integrity}"]
+            if integrity != "ok":
+                return [f"the database is damaged: {integrity}"]
+            return store.read(reads.check) + recount.check(store)
+
+    def repair(self) -> list[str]:
+        """Count anew what `plan` is answered from, while work goes on; return what was wrong with it."""
+        with self._scan() as reader, self._lock:
+            return recount.repair(reader, self.store)
 
     def doctor(self) -> dict[str, Any]:
         """Facts about the database and the workers, for a person who looks for trouble."""
@@ -415,12 +422,15 @@ class Holdfast:
         """The paid calls of an item, oldest first, with what each has cost or may have cost, in millionths."""
         return self._read(lambda tx: resolve.calls(tx, key, pipeline))
 
-    def plan(self, pipeline: str, *, stage: str | None = None, key: str | None = None) -> list[stale.StageForecast]:
-        """What a `reprocess` of all that is stale would do, cost and take, from recorded history."""
+    def plan(
+        self, pipeline: str, *, stage: str | None = None, key: str | None = None, on_walk: stale.OnWalk | None = None
+    ) -> list[stale.StageForecast]:
+        """What a `reprocess` of all that is stale would do, cost and take, from recorded history. Where every item has to be
+        looked at, `on_walk` is told why, and now and then how many were."""
         with self._scan() as store:
             if not store.read(self._is_known):
                 self.register()
-            return stale.plan(store, pipeline, stage=stage, key=key)
+            return stale.plan(store, pipeline, stage=stage, key=key, on_walk=on_walk)
 
     def outdated_workers(self, pipeline: str) -> dict[str, list[Outdated]]:
         """By stage: the living workers that have another version of its code than the registered one."""

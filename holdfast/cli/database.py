@@ -36,18 +36,23 @@ def upgrade(store: str | None, as_json: bool) -> None:
 
 
 @db.command(short_help="Look for what must never be.")
+@click.option("--repair", is_flag=True, help="Count anew what `plan` is answered from, before.")
 @options.common()
-def check(store: str | None, as_json: bool) -> None:
+def check(repair: bool, store: str | None, as_json: bool) -> None:
     """Look for what must never be: a damaged file, a stage of an item in two places, rows of no item, counts that do not
     add up, items that wait for themselves.
 
-    Reads every row. Exit code 5 if something is found.
+    Reads every row. Exit code 5 if something is found. Work may go on meanwhile, also during a repair; workers of an older
+    holdfast must have ended.
     """
     with options.open_to_ask(store) as app:
+        repaired = app.repair() if repair else []
         wrong = app.check()
     if as_json:
-        print_json({"wrong": wrong})
+        print_json({"wrong": wrong, **({"repaired": repaired} if repair else {})})
     else:
+        for line in repaired:
+            click.echo(f"put right: {printable(line)}")
         for line in wrong:
             click.echo(printable(line))
         click.echo(f"{len(wrong)} contradictions" if wrong else "All is well.")

@@ -12,8 +12,9 @@ from holdfast.cli.amounts import about, priced
 from holdfast.cli.choose import some_pipelines
 from holdfast.cli.loader import load
 from holdfast.cli.output import Facts, counted, length, print_json, print_table, printable
+from holdfast.cli.progress_line import ProgressLine
 from holdfast.engine.hold import Outdated, spoken_of
-from holdfast.engine.stale import StageForecast
+from holdfast.engine.stale import UNSURE, StageForecast
 from holdfast.model.money import spoken
 
 _WHY = ("version", "input changed", "upstream")
@@ -35,7 +36,14 @@ def plan(
     loaded = load(file, store)
     names = some_pipelines(file, loaded.specs, pipeline, stage)
     with options.existing(loaded.open(create=False)) as app:
-        forecasts = {name: app.plan(name, stage=stage, key=key) for name in names}
+        progress, reasons = ProgressLine(), set()
+
+        def on_walk(why: str, looked_at: int) -> None:
+            reasons.add(why)
+            progress.draw(f"{looked_at:,} items looked at, because {why}")
+
+        forecasts = {name: app.plan(name, stage=stage, key=key, on_walk=on_walk) for name in names}
+        progress.close()
         outdated = {name: app.outdated_workers(name) for name in names}
     total = _add_up([one for found in forecasts.values() for one in found])
     if as_json:
@@ -51,6 +59,11 @@ def plan(
             _print_pipeline(name, found)
             print_outdated(outdated[name], {one.stage for one in found})
         _print_total(total)
+    if UNSURE in reasons:
+        click.echo(
+            f"Every item was looked at, because {UNSURE}. `holdfast db check --repair`, once, makes this quick.",
+            err=True,
+        )
 
 
 def _facts(one: StageForecast) -> Facts:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from holdfast.engine.changed import enter
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
@@ -189,6 +190,7 @@ def _change_known(
         if new != data:
             updates.append((number, new))
     tx.run_rows("update_items", updates, now=tx.now)
+    enter(tx, pipeline, [number for number, _ in updates])
     return done._replace(changed=done.changed + len(updates))
 
 

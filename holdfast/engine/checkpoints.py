@@ -9,7 +9,7 @@ from typing import NamedTuple
 from holdfast.engine.finish import input_hash
 from holdfast.engine.register import layout
 from holdfast.model import codec
-from holdfast.model.layout import StageRow
+from holdfast.model.layout import Layout, StageRow
 from holdfast.model.states import PASSED
 from holdfast.store import Transaction
 
@@ -52,6 +52,13 @@ class ItemPicture:
         return recorded is not None and recorded != input_hash(
             self.data_hash, {parent: self.made[parent].output_hash or "" for parent in before if parent in self.made}
         )
+
+    def is_up_to_date(self, known: Layout) -> bool:
+        """Whether every result that passed was made from what its stage would be given now, and none is being made anew."""
+        return all(
+            stage not in self.open and self.has_all(before) and not self.has_other_input(stage, before)
+            for stage, made in self.made.items() if made.passed for before in [known.parents(stage)]
+        )  # fmt: skip
 
 
 def read_pictures(

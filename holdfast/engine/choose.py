@@ -21,6 +21,7 @@ from holdfast.engine.meet import parents_may_go_on
 from holdfast.engine.pages import Place as Cursor
 from holdfast.engine.pages import stages_of_items
 from holdfast.engine.register import layout
+from holdfast.engine.reopen import reopen as send_back
 from holdfast.errors import UsageError
 from holdfast.model import codec
 from holdfast.model.faults import ERROR_LENGTH
@@ -204,18 +205,16 @@ def _stages(tx: Transaction, which: Which) -> list[StageRow]:
 def reopen(tx: Transaction, rows: list[Chosen], who: Who) -> Counter[str]:
     """Send finished stages back, if they are still as they were seen."""
     states = {(item, stage): state for item, stage, state in rows}
-    unchanged = [
-        (item, number)
+    unchanged = {
+        (item, number): (State(state), version)
         for stage, same in _by_stage(rows)
-        for item, number, state in tx.run("lock_outcomes", stage=stage, items=[row.item for row in same])
+        for item, number, state, version in tx.run("lock_outcomes", stage=stage, items=[row.item for row in same])
         if states[item, number] == state
-    ]
+    }
     count: Counter[str] = Counter()
-    for item, stage in tx.run_rows("reopen", unchanged, rerun=Rerun.ASKED):
+    for item, stage in send_back(tx, unchanged, Rerun.ASKED):
         state = states[item, stage]
         count[state] += 1
-        tx.count(stage, State(state), -1)
-        tx.count(stage, State.PENDING, 1)
         _record(tx, "retried", item, stage, state, who)
     if count:
         # No other item has led to this.
@@ -275,15 +274,15 @@ def _end(
     tx: Transaction, stage: int, state: State, taken: list[tuple[Any, ...]], who: Who, stands: frozenset[State]
 ) -> None:  # fmt: skip
     earlier = {
-        item: State(old)
-        for item, old, *_ in tx.run("read_outcome_states", stage=stage, items=[row[0] for row in taken])
+        item: (State(old), version)
+        for item, old, _, version in tx.run("read_outcome_states", stage=stage, items=[row[0] for row in taken])
     } if any(row[3] for row in taken) else {}  # fmt: skip
     outcomes = []
     for item, attempts, *_ in taken:
-        old = earlier.get(item)
+        old, version = earlier.get(item, (None, None))
         stays = old if old in stands else None
         _record(tx, "cancelled", item, stage, state, who, stays=stays)
-        tx.count(stage, stays or State.CANCELLED, 1)
+        tx.count(stage, stays or State.CANCELLED, 1, version=version)
         if stays is None:
             outcomes.append(_cancelled(tx, item, stage, attempts, who))
     tx.run_rows("replace_outcomes", outcomes)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Any
 
+from holdfast.engine.changed import enter
 from holdfast.engine.claim import Lease
 from holdfast.engine.effects import run_effects
 from holdfast.engine.fail import fail
@@ -76,6 +77,7 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
     again = [one for one in odd if one.lease.rerun and one.state in PASSED]
     changed = changed_outputs(tx, stage, again)
     save_outcomes(tx, stage, stood)
+    _list_overtaken(tx, stage, stood)
     record_costs(tx, stage, odd)
     settle(tx, stage, stood)
     for one in again:
@@ -101,6 +103,15 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
     go_on(tx, stage, again, changed)
     parents_may_go_on(tx, stage, (one.lease.item for one in ended))
     return [one.lease.moved_on(straight, tx.now, one.result, one.output_hash) for one in gone if straight is not None]
+
+
+def _list_overtaken(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
+    """Attempts that began before their stage was put behind others were made from less than it is given now."""
+    row, before = layout(tx).stages[stage], layout(tx).parents(stage)
+    if row.changed_generation != row.created_generation:
+        items = [one.lease.item for one in finished if one.lease.inputs.keys() != set(before)]
+        if items:
+            enter(tx, row.pipeline, items)
 
 
 def _goes_on(one: Finished) -> bool:

@@ -127,12 +127,12 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished], *, 
         paid = _settle_memos(tx, stage, odd)
         tx.run_rows("insert_outcomes", [_row(stage, one, paid) for one in odd if not one.lease.rerun])
         tx.run_rows("replace_outcomes", [_row(stage, one, paid) for one in odd if one.lease.rerun])
-    for state in {one.state for one in finished}:
-        times = [one.took_us for one in finished if one.state == state]
+    for state, version in {(one.state, one.version) for one in finished}:
+        times = [one.took_us for one in finished if one.state == state and one.version == version]
         if timed:
-            _count_times(tx, stage, state, times)
+            _count_times(tx, stage, state, version, times)
         else:
-            tx.count(stage, state, len(times))
+            tx.count(stage, state, len(times), version=version)
 
 
 def record_costs(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
@@ -190,7 +190,7 @@ def _routine_rows(finished: Sequence[Finished]) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _count_times(tx: Transaction, stage: int, state: State, times: Sequence[int]) -> None:
+def _count_times(tx: Transaction, stage: int, state: State, version: str, times: Sequence[int]) -> None:
     """So many attempts ended in this state, and took so long: counted in buckets."""
     buckets: dict[int, list[int]] = {}
     for took_us in times:
@@ -200,7 +200,9 @@ def _count_times(tx: Transaction, stage: int, state: State, times: Sequence[int]
         else:
             buckets[number] = [took_us]
     for number, took in buckets.items():
-        tx.count(stage, state, len(took), bucket=number, took_us=sum(took), most_us=max(took))
+        tx.count(
+            stage, state, len(took), version=version, bucket=number, took_us=sum(took), most_us=max(took)
+        )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)

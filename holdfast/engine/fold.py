@@ -3,6 +3,8 @@ the same; and what workers of the version before have paid is taken into the led
 
 from __future__ import annotations
 
+from collections import Counter
+
 from holdfast.clock import SECOND
 from holdfast.engine.ledger import fold_money, take_up_old_payments
 from holdfast.store import Transaction
@@ -23,4 +25,15 @@ def fold(tx: Transaction, most: int = CHUNK) -> int:
         entry[2] = max(entry[2], most_us)
     tx.run_rows("add_counts", [(0, *key, *entry) for key, entry in sorted(summed.items())])
     tx.run("forget_commits", before=tx.now - COMMITS_KEPT_US)
-    return max(len(rows), fold_money(tx, most), take_up_old_payments(tx, most))
+    return max(len(rows), _fold_versions(tx, most), fold_money(tx, most), take_up_old_payments(tx, most))
+
+
+def _fold_versions(tx: Transaction, most: int) -> int:
+    rows = tx.run("take_versions_of_the_gone", most=most)
+    summed: Counter[tuple[int, str]] = Counter()
+    for stage, version, n in rows:
+        summed[stage, version] += n
+    tx.run_rows("add_versions", [(0, *key, n) for key, n in sorted(summed.items())])
+    if rows:
+        tx.run("forget_versions")
+    return len(rows)

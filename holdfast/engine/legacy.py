@@ -223,10 +223,12 @@ class _Work:
              entry.error, None)
         )  # fmt: skip
         if entry.started_at is None or entry.ended_at is None or state is State.CANCELLED:
-            self._tx.count(stage.id, state, 1)
+            self._tx.count(stage.id, state, 1, version=stage.version)
         else:
             took = entry.ended_at - entry.started_at
-            self._tx.count(stage.id, state, 1, bucket=bucket(took), took_us=took, most_us=took)
+            self._tx.count(
+                stage.id, state, 1, version=stage.version, bucket=bucket(took), took_us=took, most_us=took
+            )  # fmt: skip
 
     def _record(self, event: str, id_: int, stage: str | None, **facts: Any) -> None:
         row = next(iter(self._stages.values()))

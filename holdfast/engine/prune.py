@@ -59,8 +59,8 @@ def prune_items(tx: Transaction, pipeline: int, before: int, most: int = CHUNK) 
 
 def forget_items(tx: Transaction, items: Sequence[int]) -> None:
     """Remove items in which nothing is open, with all that is theirs alone."""
-    for stage, state, n in tx.run("outcome_counts_of", items=list(items)):
-        tx.count(stage, State(state), -n)
+    for stage, state, version, n in tx.run("outcome_counts_of", items=list(items)):
+        tx.count(stage, State(state), -n, version=version)
     for statement in (
         "delete_memos_of",
         "delete_answers_of",
@@ -86,5 +86,5 @@ def withdraw(tx: Transaction, stage: int, items: Sequence[int]) -> None:
 def uncover(tx: Transaction, stage: int, items: Sequence[int]) -> None:
     """What a re-run that is no more would have replaced counts again."""
     if items:
-        for _, old, *_ in tx.run("read_outcome_states", stage=stage, items=list(items)):
-            tx.count(stage, State(old), 1)
+        for _, old, _, version in tx.run("read_outcome_states", stage=stage, items=list(items)):
+            tx.count(stage, State(old), 1, version=version)

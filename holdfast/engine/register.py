@@ -114,6 +114,9 @@ def register(tx: Transaction, spec: PipelineSpec, *, accepted: bool = True) -> R
             active=0, changed=generation, **_Begins()._asdict(),
         )  # fmt: skip
     _withdraw(tx, [there[name] for name in sorted(plan.moved)], spec)
+    if plan.moved and newest:
+        # What a stage is given may be something else now, in any item.
+        tx.run("begin_recheck", pipeline=pipeline, generation=generation)
     done = Registered(
         sorted(plan.added), sorted(plan.changed), sorted(row.name for row in plan.removed),
         sorted(one.name for one in found), sorted(priced),

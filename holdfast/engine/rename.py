@@ -89,9 +89,9 @@ def _join(tx: Transaction, newcomer: StageRow, into: StageRow, after: list[int])
         tx.run(f"leave_{table}", stage=newcomer.id)
     if after:
         tx.run("join_inputs", stage=newcomer.id, after=after)
-    for table in ("outcomes", "memos", "calls", "money", "counts", "events"):
+    for table in ("outcomes", "memos", "calls", "money", "counts", "versions", "events"):
         tx.run(f"join_{table}", **places)
-    for table in ("memos", "money", "counts"):
+    for table in ("memos", "money", "counts", "versions"):
         tx.run(f"leave_{table}", stage=newcomer.id)
     tx.run("remove_stage", stage=newcomer.id)
 

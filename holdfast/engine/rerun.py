@@ -15,6 +15,7 @@ from holdfast.engine.chain import chain
 from holdfast.engine.choose import Who
 from holdfast.engine.pause import pause
 from holdfast.engine.register import layout
+from holdfast.engine.reopen import reopen
 from holdfast.model.layout import StageRow
 from holdfast.model.states import Rerun, State
 from holdfast.store import Transaction
@@ -73,8 +74,9 @@ def _count(tx: Transaction, stage: StageRow, n: int, last: Sequence[int]) -> Non
 
 
 def _reopen(tx: Transaction, stage: StageRow, items: list[int]) -> None:
-    states = {item: State(state) for item, state, *_ in tx.run("read_outcome_states", stage=stage.id, items=items)}
-    for item, _ in tx.run_rows("reopen", [(item, stage.id) for item in states], rerun=Rerun.ASKED):
-        tx.count(stage.id, states[item], -1)
-        tx.count(stage.id, State.PENDING, 1)
-        tx.record("submitted_again", pipeline=stage.pipeline, item=item, stage=stage.id, was=str(states[item]))
+    was = {
+        (item, stage.id): (State(state), version)
+        for item, state, _, version in tx.run("read_outcome_states", stage=stage.id, items=items)
+    }
+    for item, number in reopen(tx, was, Rerun.ASKED):
+        tx.record("submitted_again", pipeline=stage.pipeline, item=item, stage=number, was=str(was[item, number][0]))

@@ -3,13 +3,16 @@
 `plan` says what a run over all that is stale would do, from recorded history; `Reprocess` does it: the first stale stage
 of each item runs again, and what is behind it runs again if its input has changed or it is stale itself. Where the new
 output equals the old one, what was made from it is kept.
+
+Where all results are of versions that stand, only items that are listed as changed are looked at; otherwise every item.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,6 +23,7 @@ from holdfast.engine.choose import Place, Which, Who, beginning
 from holdfast.engine.hold import hold_for_version
 from holdfast.engine.pages import few_items
 from holdfast.engine.register import layout
+from holdfast.engine.reopen import reopen
 from holdfast.errors import UsageError
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.pattern import Pattern
@@ -27,6 +31,16 @@ from holdfast.model.states import PASSED, Rerun, State
 from holdfast.store import Store, Transaction
 
 CHUNK = 500
+#: How far costs differ is taken from so many items.
+SAMPLE = 1000
+
+#: Why every item has to be looked at.
+ASKED = "all of them are asked for"
+VERSION = "there are results of other versions"
+UNSURE = "it is not known which items have changed"
+
+#: Told after each stretch of a walk over all items: why it has to be, and how many were looked at so far.
+OnWalk = Callable[[str, int], None]
 
 
 class Stale(NamedTuple):
@@ -60,15 +74,14 @@ class StageForecast:
     spread: float = 0.0
 
 
-def plan(store: Store, pipeline: str, *, stage: str | None = None, key: str | None = None) -> list[StageForecast]:
+def plan(
+    store: Store, pipeline: str, *, stage: str | None = None, key: str | None = None, on_walk: OnWalk | None = None
+) -> list[StageForecast]:
     """Per stage: what is stale and why, how many items would run, what that would cost and how long it would take."""
     forecasts: dict[int, StageForecast] = {}
-    spreads: dict[int, float] = {}
-    for stale in find(store, pipeline, stage=stage, key=key):
+    for stale in find(store, pipeline, stage=stage, key=key, on_walk=on_walk):
         number = stale.stage.id
         forecast = forecasts.setdefault(number, StageForecast(stale.stage.name))
-        if number not in spreads:
-            spreads[number] = store.read(lambda tx, number=number: _deviation(tx, number))  # type: ignore[misc]
         forecast.why[stale.why] += 1
         if stale.why == "upstream":
             forecast.perhaps += 1
@@ -77,8 +90,9 @@ def plan(store: Store, pipeline: str, *, stage: str | None = None, key: str | No
             forecast.sure += 1
             forecast.cost += stale.cost
             forecast.took_us += stale.took_us
+    deviations = store.read(lambda tx: _deviations(tx, pipeline, forecasts)) if forecasts else {}
     for number, forecast in forecasts.items():
-        forecast.spread = spreads[number] * math.sqrt(forecast.sure)
+        forecast.spread = deviations[number] * math.sqrt(forecast.sure)
     return list(forecasts.values())
 
 
@@ -103,7 +117,7 @@ class Reprocess:
         return replace(beginning(tx, Which(self.pipeline)), budget=self.budget, limit=self.limit)
 
     def choose(self, tx: Transaction, place: Place) -> tuple[list[Stale], Place | None]:
-        found, last = _stretch(tx, self.pipeline, self.stage, self.key, self.stale_only, place.item)
+        found, last = _next_stretch(tx, self.pipeline, self.stage, self.key, self.stale_only, place.item)
         chosen: list[Stale] = []
         budget, limit = place.budget, place.limit
         for item, group in _by_item(iter(found)):
@@ -136,7 +150,7 @@ class Accept:
         return beginning(tx, Which(self.pipeline))
 
     def choose(self, tx: Transaction, place: Place) -> tuple[list[Stale], Place | None]:
-        found, last = _stretch(tx, self.pipeline, self.stage, self.key, True, place.item)
+        found, last = _next_stretch(tx, self.pipeline, self.stage, self.key, True, place.item)
         # With a stage given, those that follow it are found too: they would run again, but they are not meant here.
         meant = [one for one in found if one.why == "version" and self.stage in (None, one.stage.name)]
         return [one for one in meant if one.item <= place.until], _next(place, last)
@@ -148,8 +162,14 @@ class Accept:
         count: Counter[str] = Counter()
         for row in {one.stage.id: one.stage for one in rows}.values():
             items = [one.item for one in rows if one.stage.id == row.id]
-            for [item] in tx.run("accept_versions", stage=row.id, version=row.version, items=items):
+            # Whoever sends a stage back holds its outcome while doing so: what is open stays so until the commit.
+            made_by = {item: made for item, _, _, made in tx.run("lock_outcomes", stage=row.id, items=items)}
+            again = {item for item, at in tx.run("open_stages_of", items=items, stages=[row.id]) if at == row.id}
+            given = [item for item in made_by if item not in again]
+            for item, state in tx.run("accept_versions", stage=row.id, version=row.version, items=given):
                 count[row.name] += 1
+                tx.count(row.id, State(state), -1, version=made_by[item])
+                tx.count(row.id, State(state), 1, version=row.version)
                 tx.record(
                     "accepted", pipeline=row.pipeline, item=item, stage=row.id, version=row.version, **who.facts
                 )  # fmt: skip
@@ -161,42 +181,88 @@ def _next(place: Place, last: int | None, **more: Any) -> Place | None:
     return None if last is None or last >= place.until else replace(place, item=last, **more)
 
 
-def find(
-    store: Store, pipeline: str, *, stage: str | None = None, key: str | None = None, stale_only: bool = True
-) -> Iterator[Stale]:
-    """Everything stale in a pipeline, item by item, in the order of stages; stretches are read one after another."""
-    after = 0
-    while True:
-
-        def step(tx: Transaction, after: int = after) -> tuple[list[Stale], int | None]:
-            return _stretch(tx, pipeline, stage, key, stale_only, after)
-
-        found, last = store.read(step)
-        yield from found
-        if last is None:
-            return
-        after = last
-
-
-def _stretch(
+def _next_stretch(
     tx: Transaction, pipeline: str, stage: str | None, key: str | None, stale_only: bool, after: int
 ) -> tuple[list[Stale], int | None]:
+    """What is stale in the next items, and after which one to go on. What was acted on so far may have made it quick."""
+    every_item = not stale_only or why_every_item(tx, pipeline, stage) is not None
+    found, _, last = stretch(tx, pipeline, stage, key, stale_only, every_item, after)
+    return found, last
+
+
+def find(
+    store: Store, pipeline: str, *, stage: str | None = None, key: str | None = None, stale_only: bool = True,
+    on_walk: OnWalk | None = None,
+) -> Iterator[Stale]:  # fmt: skip
+    """Everything stale in a pipeline, item by item, in the order of stages; stretches are read one after another."""
+    why = store.read(lambda tx: why_every_item(tx, pipeline, stage)) if stale_only else ASKED
+    after: int | None = 0
+    walked = 0
+    while after is not None:
+
+        def step(tx: Transaction, after: int = after) -> tuple[list[Stale], int, int | None]:
+            return stretch(tx, pipeline, stage, key, stale_only, why is not None, after)
+
+        found, n, after = store.read(step)
+        yield from found
+        walked += n
+        if why is not None and n and on_walk is not None:
+            on_walk(why, walked)
+
+
+def why_every_item(tx: Transaction, pipeline: str, stage: str | None) -> str | None:
+    """Why every item has to be looked at; None if those that are listed as changed will do."""
+    stages = _stages(layout(tx), pipeline, stage)
+    if any(reason for number, reason in tx.run("read_rechecks") if number == stages[0].pipeline):
+        return UNSURE
+    passed: Counter[int] = Counter()
+    for number, state, _, n, *_ in tx.run("read_counts"):
+        if state in PASSED:
+            passed[number] += n
+    made: dict[int, dict[str, int]] = {}
+    for number, version, n in tx.run("read_versions"):
+        made.setdefault(number, {})[version] = n
+    other = False
+    for row in stages:
+        if stage in (None, row.name):
+            versions = made.get(row.id, {})
+            if sum(versions.values()) != passed[row.id] or any(n < 0 for n in versions.values()):
+                return UNSURE
+            other = other or any(n and not row.stands(version) for version, n in versions.items())
+    return VERSION if other else None
+
+
+def stretch(
+    tx: Transaction, pipeline: str, stage: str | None, key: str | None, stale_only: bool, every_item: bool, after: int
+) -> tuple[list[Stale], int, int | None]:
+    """What is stale in the next items, how many were walked through, and after which one to go on."""
     known = layout(tx)
+    stages = _stages(known, pipeline, stage)
+    few = None
+    if not after and (every_item or key is not None):
+        few = few_items(tx, [stages[0].pipeline], Pattern() if key is None else Pattern(key))
+    if few is not None:
+        items = tx.run("items_by_number", items=few)
+    else:
+        pattern = None if key is None else tx.store.driver.dialect.glob_pattern(key)
+        choose = "items_with_data" if every_item else "changed_with_data"
+        items = tx.run(choose, pipeline=stages[0].pipeline, after=after, key=pattern, most=CHUNK)
+    found: list[Stale] = []
+    for picture in read_pictures(tx, items, stages) if items else ():
+        found += _look(known, stages, stage, stale_only, picture)
+    if few is not None:
+        return found, 0, None
+    return found, len(items), items[-1][0] if len(items) == CHUNK else None
+
+
+def _stages(known: Layout, pipeline: str, stage: str | None) -> list[StageRow]:
+    """The stages of a pipeline, in order; an error if there are none, or not the one that is asked for."""
     stages = known.of_pipeline(pipeline)
     if not stages:
         raise UsageError(f"there is no pipeline {pipeline!r} in this store")
     if stage is not None and stage not in {row.name for row in stages}:
         raise UsageError(f"pipeline {pipeline!r} has no stage {stage!r}")
-    few = few_items(tx, [stages[0].pipeline], Pattern() if key is None else Pattern(key)) if not after else None
-    if few is not None:
-        items = tx.run("items_by_number", items=few)
-    else:
-        pattern = None if key is None else tx.store.driver.dialect.glob_pattern(key)
-        items = tx.run("items_with_data", pipeline=stages[0].pipeline, after=after, key=pattern, most=CHUNK)
-    found: list[Stale] = []
-    for picture in read_pictures(tx, items, stages) if items else ():
-        found += _look(known, stages, stage, stale_only, picture)
-    return found, items[-1][0] if few is None and len(items) == CHUNK else None
+    return stages
 
 
 def _look(
@@ -248,15 +314,15 @@ def _reopen(tx: Transaction, chosen: list[Stale], who: Who) -> Counter[str]:
     count: Counter[str] = Counter()
     for number in sorted({stage for _, stage in why}):
         items = sorted(item for item, stage in why if stage == number)
-        states = {item: State(state) for item, _, state in tx.run("lock_outcomes", stage=number, items=items)}
-        passed = [(item, number) for item, state in states.items() if state in PASSED]
-        reopened = tx.run_rows("reopen", passed, rerun=Rerun.WAVE)
+        passed = {
+            (item, number): (State(state), version)
+            for item, _, state, version in tx.run("lock_outcomes", stage=number, items=items) if state in PASSED
+        }  # fmt: skip
+        reopened = reopen(tx, passed, Rerun.WAVE)
         for item, _ in reopened:
-            tx.count(number, states[item], -1)
-            tx.count(number, State.PENDING, 1)
             tx.record(
                 "reprocessed", pipeline=known[number].pipeline, item=item, stage=number,
-                was=str(states[item]), why=why[item, number], **who.facts,
+                was=str(passed[item, number][0]), why=why[item, number], **who.facts,
             )  # fmt: skip
             count[known[number].name] += 1
         hold_for_version(tx, number, [item for item, _ in reopened])
@@ -267,6 +333,12 @@ def _reopen(tx: Transaction, chosen: list[Stale], who: Who) -> Counter[str]:
     return count
 
 
-def _deviation(tx: Transaction, stage: int) -> float:
-    [(count, total, squares, _)] = tx.run("stage_history", stage=stage)
-    return math.sqrt(max(0.0, squares - (total / count) ** 2)) if count else 0.0
+def _deviations(tx: Transaction, pipeline: str, stages: Iterable[int]) -> dict[int, float]:
+    """By stage, how much the costs of single items differ: one standard deviation."""
+    number = layout(tx).of_pipeline(pipeline)[0].pipeline
+    some = [item for (item,) in tx.run("sample_of_items", pipeline=number, most=SAMPLE // 2)]
+    costs: dict[int, list[int]] = {stage: [] for stage in stages}
+    for _, stage, state, _, _, _, cost, _ in tx.run("outcomes_of", items=some, stages=list(costs)):
+        if state in PASSED:
+            costs[stage].append(cost)
+    return {stage: statistics.pstdev(found) if found else 0.0 for stage, found in costs.items()}

@@ -15,6 +15,7 @@ from holdfast.engine.finish import Finished
 from holdfast.engine.hold import hold_for_version
 from holdfast.engine.meet import let_meet
 from holdfast.engine.register import layout
+from holdfast.engine.reopen import Reopened, reopen
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.states import PASSED, Rerun, State
 from holdfast.store import Transaction
@@ -40,22 +41,21 @@ def go_on(tx: Transaction, stage: int, again: Sequence[Finished], changed: Colle
     for row in nearest:
         let_meet(tx, row.id, list(reruns))
         _take_back(tx, row, sorted(changed))
-    chosen: dict[tuple[int, Rerun], dict[int, State]] = {}
+    chosen: dict[Rerun, Reopened] = {}
     for picture in pictures_of(tx, list(reruns), known.stages[stage].pipeline_name):
         rerun = reruns[picture.item]
         near = {row.id for row in nearest} if picture.item in changed else set()
         for row in _next_to_run(known, picture, stage, near, rerun):
-            chosen.setdefault((row.id, rerun), {})[picture.item] = State(picture.made[row.id].state)
-    for (number, rerun), states in sorted(chosen.items()):
-        reopened = tx.run_rows("reopen", [(item, number) for item in states], rerun=rerun)
-        for item, _ in reopened:
-            tx.count(number, states[item], -1)
-            tx.count(number, State.PENDING, 1)
+            made = picture.made[row.id]
+            chosen.setdefault(rerun, {})[picture.item, row.id] = (State(made.state), made.version)
+    for rerun, was in sorted(chosen.items()):
+        reopened = reopen(tx, was, rerun)
+        for item, number in reopened:
             tx.record(
-                "reopened", pipeline=known.stages[number].pipeline, item=item, stage=number, was=str(states[item])
+                "reopened", pipeline=known.stages[number].pipeline, item=item, stage=number, was=str(was[item, number][0])
             )  # fmt: skip
-        if rerun is Rerun.WAVE:
-            hold_for_version(tx, number, [item for item, _ in reopened])
+        for number in {number for _, number in reopened} if rerun is Rerun.WAVE else ():
+            hold_for_version(tx, number, [item for item, stage in reopened if stage == number])
     tx.tell_idle_workers()
 
 

@@ -12,7 +12,7 @@ import msgspec
 from holdfast import points
 from holdfast.errors import EffectStalled, HoldfastError, StoreError, StoreUnavailable
 from holdfast.model.redact import redact_value
-from holdfast.model.states import State
+from holdfast.model.states import PASSED, State
 from holdfast.store.driver import Begun, Row
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Transaction:
         self._driver = store.driver
         self._statements = store.statements
         self._counts: dict[tuple[int, str, int], list[int]] = {}
+        self._versions: dict[tuple[int, str], int] = {}
         self._events: list[tuple[Any, ...]] = []
         self._news: set[int] = set()
         #: Nothing was written: there is nothing to commit.
@@ -68,8 +69,14 @@ class Transaction:
         """From here on whole tables are read: the database may plan that as its owner set it up."""
         self._driver.before_user_code()
 
-    def count(self, stage: int, state: State, n: int, *, bucket: int = -1, took_us: int = 0, most_us: int = 0) -> None:
-        """Add to the counts, which are written with everything else."""
+    def count(
+        self, stage: int, state: State, n: int, *, version: str | None = None, bucket: int = -1, took_us: int = 0,
+        most_us: int = 0,
+    ) -> None:  # fmt: skip
+        """Add to the counts, which are written with everything else. What passed is counted by its version, too."""
+        if state in PASSED:
+            made_by = (stage, version or "")
+            self._versions[made_by] = self._versions.get(made_by, 0) + n
         entry = self._counts.get((stage, state, bucket))
         if entry is None:
             self._counts[stage, state, bucket] = [n, took_us, most_us]
@@ -157,8 +164,10 @@ class Transaction:
             if any(entry)
         ]
         self.run_rows("add_counts", counts)
+        self.run_rows("add_versions", [(self.slot, *key, n) for key, n in sorted(self._versions.items()) if n])
         self.run_rows("add_events", self._events)
         self._counts.clear()
+        self._versions.clear()
         self._events.clear()
         if self._news:
             self._driver.notify(() if _ANYWHERE in self._news else sorted(self._news))

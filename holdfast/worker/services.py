@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from holdfast.engine import actions, backfill, fold, promote, prune, reap
+from holdfast.engine import actions, backfill, changed, fold, promote, prune, reap
 from holdfast.engine.choose import Who
 from holdfast.engine.pause import end_pauses
 from holdfast.errors import StoreError
@@ -239,6 +239,25 @@ class Pruner:
             lambda tx: prune.prune_events(tx, tx.now - self._keep_us), patience_seconds=PATIENCE_SECONDS
         )
         self.due = self._clock() + (0.0 if done == prune.CHUNK else self.INTERVAL_SECONDS)
+        return False
+
+
+class Rechecker:
+    """Keeps the list of items whose results may have been made from something else than their stages would be given now."""
+
+    INTERVAL_SECONDS = 30.0
+
+    def __init__(self, store: Store, clock: Clock = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self._place = changed.Place()
+        self.due = clock() + self.INTERVAL_SECONDS * random.random()
+
+    def one_pass(self) -> bool:
+        more, self._place = self._store.write(
+            lambda tx: changed.one_stretch(tx, self._place), patience_seconds=PATIENCE_SECONDS
+        )
+        self.due = self._clock() + (0.0 if more else self.INTERVAL_SECONDS)
         return False
 
 

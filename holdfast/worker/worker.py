@@ -234,6 +234,7 @@ class Worker:
                 services.Finisher(writer, settings.poll_seconds, settings.lease_seconds),
                 services.Auditor(writer, self._pulse, self._hand, settings.lease_seconds),
                 services.Folder(writer),
+                services.Rechecker(writer),
                 services.Pruner(writer, settings.keep_events_days),
             ],
             settings.poll_seconds,

@@ -295,6 +295,15 @@ def test_db_check_finds_nothing_and_db_upgrade_does_nothing_twice(bare: Any) -> 
     assert bare("db", "check").stdout == "All is well.\n"
 
 
+def test_db_check_repairs_what_plan_is_answered_from(done: Any, url: str) -> None:
+    with Holdfast(url) as app:
+        app.store.write(lambda tx: tx.run_rows("add_versions", [(0, 1, "7", 2)]))
+    wrong = "books/extract, version '7': counted 2, there are 0"
+    assert done.json("db", "check", code=5) == {"wrong": [wrong]}
+    assert done.json("db", "check", "--repair") == {"wrong": [], "repaired": [wrong]}
+    assert done("db", "check", "--repair").stdout == "All is well.\n"
+
+
 def test_db_check_ends_with_5_when_something_is_wrong(lite: Any, books: str, tmp_path: Path) -> None:
     import sqlite3
 

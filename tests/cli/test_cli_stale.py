@@ -228,3 +228,22 @@ def test_all_pipelines_of_a_file_are_looked_at(lite: Any, write: Write, monkeypa
     assert "press: nothing is stale\npost\n" in two("plan").stdout
     assert two("reprocess", "--stale").stdout == "sent back by action 2: 2 (2 post/send)\n"
     assert two.json("plan")["total"]["sure"] == 0
+
+
+def test_a_plan_that_looks_at_every_item_says_how_far_it_has_come(press: Press, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.cli.progress_line.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.engine.stale.few_items", lambda *_: None)
+    assert press("plan").stderr == ""
+    press.set_version("2")
+    assert press("plan").stderr == "3 items looked at, because there are results of other versions\n"
+
+
+def test_a_plan_that_cannot_be_quick_says_what_makes_it_so(press: Press, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.engine.stale.few_items", lambda *_: None)
+    with Holdfast(press.cli.url) as app:
+        app.store.write(lambda tx: tx.run("begin_recheck", pipeline=1, generation=1))
+    told = press("plan")
+    assert told.stdout == "Nothing is stale.\n"
+    assert "because it is not known which items have changed. `holdfast db check --repair`, once," in told.stderr
+    press.cli("db", "check", "--repair")
+    assert press("plan").stderr == ""

@@ -7,8 +7,11 @@ import random
 import pytest
 
 from holdfast.clock import SECOND
+from holdfast.engine.actions import act
+from holdfast.engine.choose import Who
 from holdfast.engine.complete import complete
 from holdfast.engine.finish import bucket, bucket_middle_us
+from holdfast.engine.stale import Accept
 from holdfast.errors import LeaseLost
 
 pytestmark = pytest.mark.req("J6")
@@ -22,7 +25,7 @@ def some_mixture(app, rng, steps):
     for _ in range(steps):
         what = rng.choice(
             ["add", "claim", "claim", "claim", "complete", "complete", "complete", "fail", "skip", "permanent",
-             "snooze", "release", "kill", "promote", "reap", "retry", "rerun", "cancel", "fold", "late"]
+             "snooze", "release", "kill", "promote", "reap", "retry", "rerun", "cancel", "fold", "late", "deploy", "accept"]
         )  # fmt: skip
         stage = rng.choice(list(SHAPE))
         if what == "add":
@@ -36,7 +39,8 @@ def some_mixture(app, rng, steps):
                 hands.append(lease)
             try:
                 if what in ("complete", "late"):
-                    hands += app.complete(lease, rng.randint(0, 1), onward=rng.sample(list(SHAPE), 2))
+                    version = rng.choice(["1", "2"])
+                    hands += app.complete(lease, rng.randint(0, 1), onward=rng.sample(list(SHAPE), 2), version=version)
                 elif what == "snooze":
                     app.snooze(lease, 1)
                 else:
@@ -61,6 +65,10 @@ def some_mixture(app, rng, steps):
             app.cancel(stage=stage)
         elif what == "fold":
             app.fold()
+        elif what == "deploy":
+            app.pipeline(SHAPE, max_attempts=2, version=rng.choice(["1", "2"]))
+        elif what == "accept":
+            act(app.store, Accept("p", stage=stage), Who())
         yield what
 
 
@@ -69,12 +77,15 @@ def test_after_any_mixture_of_operations_the_counts_are_those_of_the_rows(app, s
     app.pipeline(SHAPE, max_attempts=2)
     for step in some_mixture(app, random.Random(seed), 80):
         assert app.counts() == app.recount(), f"seed {seed}, after {step}"
+        assert app.made_by() == app.remade_by(), f"seed {seed}, after {step}"
     for worker in "uvw":
         app.worker(worker)
         app.kill(worker)
     app.fold()
     assert app.counts() == app.recount()
+    assert app.made_by() == app.remade_by()
     assert app.query("SELECT COUNT(*) FROM holdfast_counts WHERE slot <> 0") == [(0,)]
+    assert app.query("SELECT COUNT(*) FROM holdfast_versions WHERE slot <> 0") == [(0,)]
 
 
 def test_while_a_finished_stage_runs_again_the_counts_say_what_the_view_says(app):
@@ -101,6 +112,17 @@ def test_folding_leaves_every_sum_as_it_was_and_one_set_of_rows(app):
     [(fewer,)] = app.query("SELECT COUNT(*) FROM holdfast_counts")
     assert fewer < rows
     assert app.fold() == 0
+
+
+def test_a_version_of_which_nothing_is_left_leaves_no_row_when_counts_are_folded(app):
+    app.pipeline({"a": []})
+    app.add(["x"])
+    app.complete(app.claim()[0])
+    app.pipeline({"a": []}, version="2")
+    act(app.store, Accept("p"), Who())
+    app.leave("w")
+    app.fold()
+    assert app.query("SELECT version, n FROM holdfast_versions WHERE stage > 0") == [("2", 1)]
 
 
 def test_counts_of_a_living_worker_are_not_folded(app):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine import actions, costs, events, limits, pages, reads, resolve, stale
-from holdfast.engine.choose import Cancel, Place, Retry, Which
+from holdfast.engine.choose import Cancel, Place, Retry, Which, Who
 from holdfast.engine.undo import Trail, follow
 from holdfast.model.states import State
 from holdfast.store import Store, Transaction
@@ -65,6 +65,13 @@ def means(kind: type[Retry] | type[Cancel], **which: Any) -> Question:
     return lambda tx: kind(Which(**which)).choose(tx, Place(until=10**12))
 
 
+def what_is_stale(tx: Transaction) -> object:
+    """As `plan` asks it where nothing has changed. A larger crowd has more items with a stage that was sent back: those are
+    passed by."""
+    assert stale.why_every_item(tx, "p", None) is None
+    return stale.stretch(tx, "p", None, None, True, False, 10**12)
+
+
 def questions(crowd: Crowd) -> dict[str, Question]:
     """Everything that need not search, about the middle of the store or its ends."""
     half = crowd.items // 40 * 20
@@ -73,6 +80,7 @@ def questions(crowd: Crowd) -> dict[str, Question]:
         "status": reads.status,
         "workers": reads.workers,
         "limits": limits.limits,
+        "what is stale": what_is_stale,
         "costs of late": lambda tx: costs.costs(tx, ("pipeline", "stage"), pipeline=None, since=10**17),
         "items": items(),
         "items, the middle": items(after=middle),
@@ -186,7 +194,10 @@ def rows_read(store: Store, question: Question) -> int:
     return store.read(whole)
 
 
-TABLES = ("waiting", "items", "leases", "delayed", "outcomes", "events", "memos", "stages", "pipelines", "counts")
+TABLES = (
+    "waiting", "items", "leases", "delayed", "outcomes", "events", "memos", "stages", "pipelines", "counts", "versions",
+    "changed",
+)  # fmt: skip
 
 
 def for_each_table(app: App, command: str) -> None:
@@ -273,8 +284,25 @@ def test_a_plan_of_one_item_or_of_a_small_pipeline_does_not_look_at_the_others(c
     store = crowd.app.store
     list(stale.find(store, "p", key=crowd.key(7)))
     list(stale.find(store, "p", key=f"{crowd.key(70)[:-1]}*"))
-    list(stale.find(store, "q"))
+    list(stale.find(store, "q", stale_only=False))
     assert seen == [1, 10, 3]
     seen.clear()
-    list(stale.find(store, "p"))
+    list(stale.find(store, "p", stale_only=False))
     assert seen == [500, 500]
+
+
+def test_a_plan_looks_at_what_has_changed_and_at_nothing_else(crowd, monkeypatch):
+    seen: list[int] = []
+    look = stale.read_pictures
+    monkeypatch.setattr(stale, "read_pictures", lambda tx, rows, stages: seen.append(len(rows)) or look(tx, rows, stages))
+    crowd.grow(FEW)
+    app = crowd.app
+    app.clear()
+    [(listed,)] = app.query("SELECT COUNT(*) FROM holdfast_changed")
+    list(stale.find(app.store, "p"))
+    assert seen == [listed]
+    app.execute("DELETE FROM holdfast_changed")
+    seen.clear()
+    assert stale.plan(app.store, "p") == []
+    assert actions.act(app.store, stale.Reprocess("p"), Who()) == {}
+    assert seen == []

@@ -358,5 +358,5 @@ def test_what_nobody_waits_for_goes_out_before_what_follows(app, trips):
 
     assert app.store.write(work) == [(1,)]
     [together, commit] = trips
-    assert [text.split()[0] for text in together] == ["INSERT", "INSERT", "SELECT"]
+    assert [text.split()[0] for text in together] == ["INSERT", "INSERT", "INSERT", "SELECT"]
     assert commit[-1] == "COMMIT"

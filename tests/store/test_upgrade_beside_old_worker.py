@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.engine import stale
 from holdfast.store import Store, open_store
 from tests.support.killed_main import killed
 from tests.support.ledger import Ledger, Line
@@ -292,6 +293,13 @@ def test_two_versions_work_side_by_side_and_the_new_one_takes_over(
         costs = {line.key: price for line in ledger.ends(stage="extract") if line.key != "skip"}
         assert booked(app, "item") == costs | {"later": price + REPORTED_MICROS}
         assert app.check() == []
+        # What old workers did is in no count of versions: until a person counts anew, every item is looked at.
+        assert {why_every_item(app, name) for name in ("books", "pages")} == {stale.UNSURE}
+        told = {name: app.plan(name) for name in ("books", "pages")}
+        assert app.repair() != []
+        assert not {why_every_item(app, name) for name in ("books", "pages")} & {stale.UNSURE}
+        assert {name: app.plan(name) for name in ("books", "pages")} == told
+        assert app.check() == app.repair() == []
     new.terminate()
     assert new.wait() == 0, new.said
     assert "Traceback" not in new.said, new.said
@@ -315,6 +323,10 @@ def test_what_a_new_version_is_to_do_again_is_not_done_by_an_old_worker(store, u
         assert not is_open(app)
         assert app.check() == []
     assert old.is_alive
+
+
+def why_every_item(app: Holdfast, pipeline: str) -> str | None:
+    return app.store.read(lambda tx: stale.why_every_item(tx, pipeline, None))
 
 
 def wait(fact: Callable[[], bool], *workers: WorkerProcess) -> None:

@@ -87,6 +87,8 @@ class Crowd:
             values = f"x, {stage}, '{ended}', 1, x, x, x + 5, '1', 'hash', {error}, '{{\"n\":2}}'"
             self._insert(f"outcomes ({columns})", values, chosen)
         self._count(stage, "pending" if state == "again" else state, f"COUNT(*) FROM {chosen}")
+        if state == "again":
+            self._insert("changed (pipeline, item)", f"{self.pipeline}, x", chosen)
 
     def _tell(self, numbers: str) -> None:
         """Two or three events for each item, in the order of items."""
@@ -105,6 +107,8 @@ class Crowd:
             self._insert(
                 "leases (item, stage, worker, attempt, alone, rerun, since)", f"x, {stage}, 7, 1, 0, {rerun}, 5", chosen
             )
+            if rerun:
+                self._insert("changed (pipeline, item)", f"{self.pipeline}, x", chosen)
             self._count(stage, "in_progress", str(LEASED))
             self._count(stage, was, str(-LEASED))
         self.app.execute(
@@ -123,6 +127,14 @@ class Crowd:
             f"UPDATE holdfast_counts SET n = n + (SELECT {n}) WHERE slot = 0 AND stage = {stage} AND state = '{state}' "
             "AND bucket = -1"
         )
+        if state in ("done", "skipped"):
+            self.app.execute(
+                "INSERT INTO holdfast_versions (slot, stage, version, n) "
+                f"SELECT 0, {stage}, '1', 0 WHERE true ON CONFLICT (slot, stage, version) DO NOTHING"
+            )
+            self.app.execute(
+                f"UPDATE holdfast_versions SET n = n + (SELECT {n}) WHERE slot = 0 AND stage = {stage} AND version = '1'"
+            )
 
     def _numbers(self, low: int, high: int) -> str:
         if self.app.store.connect().dialect.name == "postgres":

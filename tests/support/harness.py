@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.clock import microseconds
-from holdfast.engine import actions, choose, reap, workers
+from holdfast.engine import actions, changed, choose, reap, workers
 from holdfast.engine import add as adding
 from holdfast.engine.add import Added, Merge
 from holdfast.engine.backfill import backfill
@@ -105,7 +105,7 @@ class App:
             ],
         )
         done = self.store.write(lambda tx: register(tx, spec), exclusive=True)
-        for worker in self._current:
+        for worker in self._current & self._workers.keys():
             self._tell_versions(worker)
         return done
 
@@ -395,6 +395,39 @@ class App:
                 "GROUP BY s.name, x.state"
             )
         )
+
+    def made_by(self) -> Counts:
+        """How many results of which version count as done or skipped, by stage, as it is kept."""
+        return _nested(
+            self.query(
+                "SELECT s.name, v.version, CAST(SUM(v.n) AS BIGINT) FROM holdfast_versions v JOIN holdfast_stages s "
+                "ON s.id = v.stage GROUP BY s.name, v.version HAVING SUM(v.n) <> 0"
+            )
+        )
+
+    def remade_by(self) -> Counts:
+        """The same, counted from the rows themselves."""
+        return _nested(
+            self.query(
+                "SELECT s.name, o.version, COUNT(*) FROM holdfast_item_stages x JOIN holdfast_stages s ON s.id = x.stage "
+                "JOIN holdfast_outcomes o ON o.item = x.item AND o.stage = x.stage "
+                "WHERE x.state IN ('done', 'skipped') GROUP BY s.name, o.version"
+            )
+        )
+
+    def listed(self) -> set[str]:
+        """The keys of items that are listed as changed."""
+        return {
+            key for (key,) in self.query("SELECT i.key FROM holdfast_changed c JOIN holdfast_items i ON i.id = c.item")
+        }
+
+    def clear(self, most: int = 500) -> int:
+        """Look at every listed item once; how many left the list."""
+        cleared, place = self.store.write(lambda tx: changed.clear(tx, changed.Place(), most))
+        while place.item:
+            n, place = self.store.write(lambda tx, place=place: changed.clear(tx, place, most))  # type: ignore[misc]
+            cleared += n
+        return cleared
 
     def layout(self) -> Layout:
         return self.store.read(layout)

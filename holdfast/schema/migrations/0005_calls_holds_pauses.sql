@@ -229,3 +229,26 @@ CREATE TABLE holdfast_actions (
     error TEXT
 );
 CREATE INDEX ix_holdfast_actions_open ON holdfast_actions (touched_at) WHERE state = 'open';
+
+-- How many results that passed, and are not being made anew, each version has made: what is stale is known without looking at
+-- items. Kept as counts are, and adds up to what they have of done and skipped; where it does not, a worker of the version
+-- before has been at work. The row of stage 0 is there if all is counted, and says how often it was counted anew.
+CREATE TABLE holdfast_versions (
+    slot BIGINT NOT NULL,
+    stage BIGINT NOT NULL,
+    version TEXT NOT NULL,
+    n BIGINT NOT NULL,
+    PRIMARY KEY (slot, stage, version)
+) {keyed} {hot};
+INSERT INTO holdfast_versions (slot, stage, version, n)
+SELECT 0, 0, '', 1 WHERE NOT EXISTS (SELECT 1 FROM holdfast_pipelines);
+
+-- Items whose results may have been made from something else than their stages would be given now: their data has changed, or
+-- a stage that had passed was sent back. A row goes when a look at its item finds all in order.
+CREATE TABLE holdfast_changed (
+    pipeline BIGINT NOT NULL,
+    item BIGINT NOT NULL,
+    PRIMARY KEY (pipeline, item)
+) {keyed};
+-- Not 0: other items may have changed, too, until each has been looked at. The number is the generation that moved a stage.
+ALTER TABLE holdfast_pipelines ADD COLUMN recheck BIGINT NOT NULL DEFAULT -1;

@@ -9,6 +9,11 @@ ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = holdfast_counts.n + e
     total_us = holdfast_counts.total_us + excluded.total_us,
     most_us = CASE WHEN excluded.most_us > holdfast_counts.most_us THEN excluded.most_us ELSE holdfast_counts.most_us END;
 
+-- name: add_versions
+INSERT INTO holdfast_versions (slot, stage, version, n)
+{values slot bigint, stage bigint, version text, n bigint}
+ON CONFLICT (slot, stage, version) DO UPDATE SET n = holdfast_versions.n + excluded.n;
+
 -- name: take_counts_of_the_gone
 -- Counts of writers that are no living worker, for folding into slot 0.
 DELETE FROM holdfast_counts WHERE ctid = ANY(ARRAY(
@@ -16,6 +21,17 @@ DELETE FROM holdfast_counts WHERE ctid = ANY(ARRAY(
     WHERE c.slot <> 0 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = c.slot)
     ORDER BY c.slot, c.stage, c.state, c.bucket LIMIT :most FOR UPDATE OF c SKIP LOCKED))
 RETURNING stage, state, bucket, n, total_us, most_us;
+
+-- name: take_versions_of_the_gone
+DELETE FROM holdfast_versions WHERE ctid = ANY(ARRAY(
+    SELECT v.ctid FROM holdfast_versions v
+    WHERE v.slot <> 0 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = v.slot)
+    ORDER BY v.slot, v.stage, v.version LIMIT :most FOR UPDATE OF v SKIP LOCKED))
+RETURNING stage, version, n;
+
+-- name: forget_versions
+-- Those of which nothing is left.
+DELETE FROM holdfast_versions WHERE slot = 0 AND n = 0;
 
 -- name: forget_commits
 DELETE FROM holdfast_commits WHERE at < :before;

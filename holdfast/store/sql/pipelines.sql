@@ -2,7 +2,7 @@
 SELECT id, name, generation FROM holdfast_pipelines ORDER BY name;
 
 -- name: add_pipeline
-INSERT INTO holdfast_pipelines (name, generation, created_at, updated_at) VALUES (:name, 0, :now, :now)
+INSERT INTO holdfast_pipelines (name, generation, created_at, updated_at, recheck) VALUES (:name, 0, :now, :now, 0)
 ON CONFLICT (name) DO NOTHING;
 
 -- name: raise_generation

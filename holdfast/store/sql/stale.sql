@@ -5,6 +5,11 @@
 SELECT id, key, data FROM holdfast_items WHERE pipeline + 0 = :pipeline AND id > :after
   AND (CAST(:key AS TEXT) IS NULL OR key {glob} :key) ORDER BY id LIMIT :most;
 
+-- name: changed_with_data
+SELECT i.id, i.key, i.data FROM holdfast_changed c CROSS JOIN holdfast_items i
+WHERE c.pipeline = :pipeline AND c.item > :after AND i.id = c.item
+  AND (CAST(:key AS TEXT) IS NULL OR i.key {glob} :key) ORDER BY c.item LIMIT :most;
+
 -- name: items_by_number
 SELECT id, key, data FROM holdfast_items WHERE id {in items} ORDER BY id;
 
@@ -19,13 +24,56 @@ UNION ALL SELECT d.item, d.stage FROM holdfast_delayed d WHERE d.item {in items}
 UNION ALL SELECT h.item, h.stage FROM holdfast_holds h WHERE h.item {in items}
 UNION ALL SELECT l.item, l.stage FROM holdfast_leases l WHERE l.item {in items};
 
--- name: stage_history
--- What a stage has cost and how long it took, over all its outcomes; squares for the spread.
-SELECT COUNT(*), CAST(COALESCE(SUM(cost), 0) AS BIGINT),
-       CAST(COALESCE(AVG(CAST(cost AS DOUBLE PRECISION) * cost), 0) AS DOUBLE PRECISION),
-       CAST(COALESCE(AVG(ended_at - started_at), 0) AS DOUBLE PRECISION)
-FROM holdfast_outcomes WHERE stage = :stage AND state IN ('done', 'skipped');
+-- name: sample_of_items
+-- Some items of a pipeline, however many it has: the first and the last by key.
+SELECT id FROM (SELECT id FROM holdfast_items WHERE pipeline = :pipeline ORDER BY key LIMIT :most) AS x
+UNION SELECT id FROM (SELECT id FROM holdfast_items WHERE pipeline = :pipeline ORDER BY key DESC LIMIT :most) AS y;
 
 -- name: accept_versions
 UPDATE holdfast_outcomes SET version = :version
-WHERE stage = :stage AND item {in items} AND state IN ('done', 'skipped') AND version <> :version RETURNING item;
+WHERE stage = :stage AND item {in items} AND state IN ('done', 'skipped') AND version <> :version RETURNING item, state;
+
+-- name: read_versions
+SELECT stage, version, CAST(SUM(n) AS BIGINT) FROM holdfast_versions GROUP BY stage, version;
+
+-- name: enter_changed
+-- Also where it is there already: whoever is about to take it away has not seen this change.
+INSERT INTO holdfast_changed (pipeline, item)
+{values pipeline bigint, item bigint}
+ON CONFLICT (pipeline, item) DO UPDATE SET item = excluded.item;
+
+-- name: hold_changed
+SELECT pipeline, item FROM holdfast_changed WHERE (pipeline, item) > (:pipeline, :item)
+ORDER BY pipeline, item LIMIT :most {for_update};
+
+-- name: clear_changed
+DELETE FROM holdfast_changed WHERE pipeline = :pipeline AND item {in items};
+
+-- name: changed_among
+SELECT item FROM holdfast_changed WHERE pipeline = :pipeline AND item {in items};
+
+-- name: read_rechecks
+SELECT id, recheck FROM holdfast_pipelines ORDER BY id;
+
+-- name: pipelines_to_recheck
+-- None while results of versions are not all counted: a worker of the version before may be at work, which enters nothing.
+SELECT id, recheck FROM holdfast_pipelines
+WHERE recheck <> 0 AND EXISTS (SELECT 1 FROM holdfast_versions WHERE slot = 0 AND stage = 0) ORDER BY id;
+
+-- name: begin_recheck
+UPDATE holdfast_pipelines SET recheck = :generation WHERE id = :pipeline;
+
+-- name: end_recheck
+UPDATE holdfast_pipelines SET recheck = 0 WHERE id = :pipeline AND recheck = :recheck;
+
+-- name: versions_by_row
+-- For `db check`: the results of each version, counted again the slow way.
+SELECT o.stage, COALESCE(o.version, ''), COUNT(*) FROM holdfast_item_stages x
+JOIN holdfast_outcomes o ON o.item = x.item AND o.stage = x.stage
+WHERE x.state IN ('done', 'skipped') GROUP BY o.stage, COALESCE(o.version, '');
+
+-- name: count_versions_anew
+-- No row: somebody else has done so since.
+INSERT INTO holdfast_versions (slot, stage, version, n) VALUES (0, 0, '', 1)
+ON CONFLICT (slot, stage, version) DO UPDATE SET n = holdfast_versions.n + 1 WHERE holdfast_versions.n = :times
+RETURNING n;

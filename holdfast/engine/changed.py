@@ -1,0 +1,89 @@
+"""Changed: items whose results may have been made from something else than their stages would be given now.
+
+They are listed: an item enters the list when its data changes and when a stage that had passed is sent back, and leaves it when
+a look finds all in order. So whoever asks what is stale looks at listed items alone. Where the order of stages has changed,
+every item is looked at once, a stretch at a time; until that is done, the list does not tell all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from holdfast.engine.checkpoints import pictures_of, read_pictures
+from holdfast.engine.register import layout
+from holdfast.store import Transaction
+
+CHUNK = 500
+
+
+class Place(NamedTuple):
+    """How far a pass over the list, or a recheck of all items of a pipeline, has come."""
+
+    pipeline: int = 0
+    item: int = 0
+    #: What the recheck was asked for by; 0 where none is under way.
+    recheck: int = 0
+
+
+def enter(tx: Transaction, pipeline: int, items: Collection[int]) -> None:
+    """List items: what their results were made from may have changed."""
+    tx.run_rows("enter_changed", [(pipeline, item) for item in sorted(set(items))])
+
+
+def clear(tx: Transaction, after: Place, most: int = CHUNK) -> tuple[int, Place]:
+    """Take items off the list, from a place on, in which nothing is open and all is made from what it would be given now;
+    return how many, and where to go on."""
+    # Held until the commit: whoever enters one of them again waits, and does so then.
+    rows = tx.run("hold_changed", pipeline=after.pipeline, item=after.item, most=most)
+    known = layout(tx)
+    names = {row.id: row.name for row in known.pipelines.values()}
+    cleared = 0
+    for pipeline, same in groupby(rows, key=itemgetter(0)):
+        items = [item for _, item in same]
+        kept = {
+            picture.item for picture in pictures_of(tx, items, names[pipeline])
+            if picture.open or not picture.is_up_to_date(known)
+        }  # fmt: skip
+        # An item that is there no more has nothing to keep.
+        gone = [item for item in items if item not in kept]
+        tx.run("clear_changed", pipeline=pipeline, items=gone)
+        cleared += len(gone)
+    return cleared, Place(*rows[-1]) if len(rows) == most else Place()
+
+
+def missing(tx: Transaction, place: Place, most: int = CHUNK) -> tuple[list[int], Place | None]:
+    """Those of the next items of a pipeline that should be listed and are not, and where to go on; None at the end."""
+    known = layout(tx)
+    [name] = [row.name for row in known.pipelines.values() if row.id == place.pipeline]
+    items = tx.run("items_with_data", pipeline=place.pipeline, after=place.item, key=None, most=most)
+    pictures = read_pictures(tx, items, known.of_pipeline(name)) if items else []
+    found = [picture.item for picture in pictures if not picture.is_up_to_date(known)]
+    listed = {item for (item,) in tx.run("changed_among", pipeline=place.pipeline, items=found)} if found else set()
+    more = place._replace(item=items[-1][0]) if len(items) == most else None
+    return [item for item in found if item not in listed], more
+
+
+def recheck(tx: Transaction, place: Place, most: int = CHUNK) -> tuple[int, Place | None]:
+    """List the next of a pipeline's items that should be; return how many, and where to go on. At the end the list tells all,
+    unless the order of stages has changed once more meanwhile."""
+    found, more = missing(tx, place, most)
+    enter(tx, place.pipeline, found)
+    if more is None:
+        tx.run("end_recheck", pipeline=place.pipeline, recheck=place.recheck)
+    tx.is_for_nothing = more is not None and not found
+    return len(found), more
+
+
+def one_stretch(tx: Transaction, place: Place) -> tuple[bool, Place]:
+    """Recheck a stretch where that is due, or clear one; return whether there is more to do now, and where."""
+    asked = [Place(pipeline, 0, reason) for pipeline, reason in tx.run("pipelines_to_recheck")]
+    if asked:
+        under_way = next((place for one in asked if one == place._replace(item=0)), asked[0])
+        _, more = recheck(tx, under_way)
+        return True, more or Place()
+    cleared, after = clear(tx, Place() if place.recheck else place)
+    tx.is_for_nothing = not cleared
+    return cleared == CHUNK, after

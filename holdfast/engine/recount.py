@@ -1,0 +1,95 @@
+"""Recount: what is kept beside the rows, so that `plan` need not read them all, compared with the rows and put right.
+
+Both were empty when the tables were brought up to date, and workers of the version before keep neither: a person counts anew
+once these are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from holdfast.engine.changed import Place, missing, recheck
+from holdfast.engine.register import layout
+from holdfast.store import Store, Transaction
+
+
+class Miscount(NamedTuple):
+    """How many results of a version are counted, and how many there are."""
+
+    stage: int
+    version: str
+    counted: int
+    there: int
+
+
+def check(store: Store) -> list[str]:
+    """What is not as the rows have it. What was never counted cannot be wrong."""
+    times, wrong = store.read(_miscounts)
+    found = store.read(lambda tx: _told(tx, wrong)) if times else []
+    for pipeline, name, reason in store.read(_rechecks):
+        if not reason:
+            found += _told_missing(name, sum(_missing(store, pipeline)))
+    return found
+
+
+def repair(reader: Store, writer: Store) -> list[str]:
+    """Bring the counts of versions and the list of changed items up to date with the rows; return what was not.
+
+    Work goes on meanwhile. How far the counts are off does not change while they are counted, for whoever writes changes rows
+    and counts together: the difference is found by reading, and added.
+    """
+    times, wrong = reader.read(_miscounts)
+
+    def put_right(tx: Transaction) -> bool:
+        mine = bool(tx.run("count_versions_anew", times=times))
+        if mine:
+            tx.run_rows("add_versions", [(0, one.stage, one.version, one.there - one.counted) for one in wrong])
+        return mine
+
+    done = reader.read(lambda tx: _told(tx, wrong)) if writer.write(put_right) else []
+    for pipeline, name, reason in reader.read(_rechecks):
+        place: Place | None = Place(pipeline, 0, reason)
+        listed = 0
+        while place is not None:
+            n, place = writer.write(lambda tx, place=place: recheck(tx, place))  # type: ignore[misc]
+            listed += n
+        done += _told_missing(name, listed)
+    return done
+
+
+def _miscounts(tx: Transaction) -> tuple[int, list[Miscount]]:
+    """How often all was counted anew, and what is off."""
+    tx.read_all()
+    counted = {(stage, version): n for stage, version, n in tx.run("read_versions")}
+    times = counted.pop((0, ""), 0)
+    there = {(stage, version): n for stage, version, n in tx.run("versions_by_row")}
+    places = sorted(counted.keys() | there.keys())
+    found = [Miscount(*place, counted.get(place, 0), there.get(place, 0)) for place in places]
+    return times, [one for one in found if one.counted != one.there]
+
+
+def _rechecks(tx: Transaction) -> list[tuple[int, str, int]]:
+    """By number and name of a pipeline: why its items must be looked at, or 0."""
+    names = {row.id: row.name for row in layout(tx).pipelines.values()}
+    return [(number, names[number], reason) for number, reason in tx.run("read_rechecks")]
+
+
+def _missing(store: Store, pipeline: int) -> Iterator[int]:
+    place: Place | None = Place(pipeline)
+    while place is not None:
+        found, place = store.read(lambda tx, place=place: missing(tx, place))  # type: ignore[misc]
+        yield len(found)
+
+
+def _told(tx: Transaction, wrong: list[Miscount]) -> list[str]:
+    known = layout(tx).stages
+    return [
+        f"{known[one.stage].label if one.stage in known else one.stage}, version {one.version!r}: "
+        f"counted {one.counted}, there are {one.there}"
+        for one in wrong
+    ]
+
+
+def _told_missing(pipeline: str, n: int) -> list[str]:
+    return [f"{pipeline}: {n} items that may have changed are not listed as such"] if n else []

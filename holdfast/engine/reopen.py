@@ -1,0 +1,31 @@
+"""Reopen: finished stages go back to waiting, whoever wants that and why. What they came to stays readable meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.engine.changed import enter
+from holdfast.engine.register import layout
+from holdfast.model.states import PASSED, Rerun, State
+from holdfast.store import Transaction
+
+#: By item and stage: the state that the stage had ended in, and the version that had made it.
+Reopened = dict[tuple[int, int], tuple[State, str | None]]
+
+
+def reopen(
+    tx: Transaction, was: Mapping[tuple[int, int], tuple[State, str | None]], rerun: Rerun
+) -> list[tuple[int, int]]:  # fmt: skip
+    """Send stages of items back, unless they are open already; return which."""
+    done = [(item, stage) for item, stage in tx.run_rows("reopen", list(was), rerun=rerun)]
+    known = layout(tx).stages
+    passed: dict[int, list[int]] = {}
+    for item, stage in done:
+        state, version = was[item, stage]
+        tx.count(stage, state, -1, version=version)
+        tx.count(stage, State.PENDING, 1)
+        if state in PASSED:
+            passed.setdefault(known[stage].pipeline, []).append(item)
+    for pipeline, items in sorted(passed.items()):
+        enter(tx, pipeline, items)
+    return done

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from holdfast import schema
 from holdfast.clock import Clock, microseconds
-from holdfast.engine import actions, add, costs, limits, prune, reads, recount, resolve, stale
+from holdfast.engine import actions, add, costs, limits, prune, reads, reconcile, recount, resolve, stale
 from holdfast.engine import pause as pausing
 from holdfast.engine import tune as tuning
 from holdfast.engine.actions import Counts, Kind
@@ -388,18 +388,28 @@ class Holdfast:
 
         return self._read(work)
 
-    def check(self) -> list[str]:
-        """What must never be, and is; an empty list if all is well."""
+    def check(self, *, progress: Callable[[int], None] | None = None) -> list[str]:
+        """What must never be, and is; an empty list if all is well. `progress` is told how many paid calls were read so far."""
         with self._scan() as store:
             integrity = store.integrity()
             if integrity != "ok":
                 return [f"the database is damaged: {integrity}"]
-            return store.read(reads.check) + recount.check(store)
+            return store.read(partial(reads.check, progress=progress)) + recount.check(store)
 
-    def repair(self) -> list[str]:
-        """Count anew what `plan` is answered from, while work goes on; return what was wrong with it."""
-        with self._scan() as reader, self._lock:
-            return recount.repair(reader, self.store)
+    def repair(self, *, by: str = "", reason: str = "") -> list[str]:
+        """Count anew what `plan` is answered from, and rebuild the sums of money that are not what the ledger adds up to, while
+        work goes on; return what was wrong. A damaged database is left alone."""
+        with self._scan() as reader:
+            if reader.integrity() != "ok":
+                return []
+            found = reader.read(reconcile.find)
+            with self._lock:
+                repaired = recount.repair(reader, self.store)
+        with self._lock:
+            for day in found.steps:
+                step = partial(reconcile.repair, day=day, old_at=found.old_at, who=Who(by, reason))
+                repaired += self.store.write(step, exclusive=True)
+        return repaired
 
     def doctor(self) -> dict[str, Any]:
         """Facts about the database and the workers, for a person who looks for trouble."""

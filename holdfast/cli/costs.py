@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
-
 import click
 
 from holdfast.app import Holdfast
@@ -11,6 +9,7 @@ from holdfast.cli import options, times
 from holdfast.cli.amounts import aligned, priced
 from holdfast.cli.output import Facts, print_json, print_table
 from holdfast.errors import UsageError
+from holdfast.model.day import date_of
 from holdfast.model.money import spoken
 from holdfast.model.names import there_are
 
@@ -69,4 +68,4 @@ def _check(app: Holdfast, pipeline: str | None) -> None:
 
 def _dated(one: Facts) -> Facts:
     """Days are counted from 1970; people, and JSON, get dates."""
-    return {**one, "day": str(date(1970, 1, 1) + timedelta(days=one["day"]))} if "day" in one else one
+    return {**one, "day": date_of(one["day"])} if "day" in one else one

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import platform
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -36,27 +39,38 @@ def upgrade(store: str | None, as_json: bool) -> None:
 
 
 @db.command(short_help="Look for what must never be.")
-@click.option("--repair", is_flag=True, help="Count anew what `plan` is answered from, before.")
+@click.option("--repair", is_flag=True, help="Count anew what `plan` is answered from, and rebuild sums of money.")
 @options.common()
 def check(repair: bool, store: str | None, as_json: bool) -> None:
-    """Look for what must never be: a damaged file, a stage of an item in two places, rows of no item, counts that do not
-    add up, items that wait for themselves.
+    """Look for what must never be: a damaged file, a stage of an item in two places, rows of no item, counts or sums of money
+    that do not add up, items that wait for themselves.
 
-    Reads every row. Exit code 5 if something is found. Work may go on meanwhile, also during a repair; workers of an older
-    holdfast must have ended.
+    Reads every row. Exit code 5 if something is found that was not repaired. Work may go on meanwhile, also during a
+    repair; workers of an older holdfast must have ended.
     """
     with options.open_to_ask(store) as app:
-        repaired = app.repair() if repair else []
-        wrong = app.check()
+        repaired = app.repair(by=options.user()) if repair else []
+        with _counting() as progress:
+            wrong = app.check(progress=progress)
     if as_json:
-        print_json({"wrong": wrong, **({"repaired": repaired} if repair else {})})
+        print_json({"wrong": wrong, "repaired": repaired})
     else:
         for line in repaired:
-            click.echo(f"put right: {printable(line)}")
+            click.echo(f"repaired: {printable(line)}")
         for line in wrong:
             click.echo(printable(line))
         click.echo(f"{len(wrong)} contradictions" if wrong else "All is well.")
     options.finish(WRONG if wrong else 0)
+
+
+@contextmanager
+def _counting() -> Iterator[Callable[[int], None]]:
+    """Show a person at a terminal how far the longest scan has come."""
+    if not sys.stderr.isatty():
+        yield lambda calls: None
+        return
+    yield lambda calls: click.echo(f"\r{calls:,} paid calls compared", err=True, nl=False)
+    click.echo("\r\x1b[K", err=True, nl=False)
 
 
 @click.command(short_help="Facts about the database and its workers.")

@@ -254,10 +254,11 @@ class _Tally:
         return self._blocked("budget", what, None if in_all else next_day_at(self._now, spec.zone))
 
     def _blocked(self, reason: str, what: str, until: int | None) -> Blocked:
-        return Blocked(reason, f"{_called(self.gate.spec.name)} {what}", until, self.gate.spec.name)
+        return Blocked(reason, f"{called(self.gate.spec.name)} {what}", until, self.gate.spec.name)
 
 
-def _called(name: str) -> str:
+def called(name: str) -> str:
+    """A resource, or the limits of a pipeline or a stage, for people."""
     if not name.startswith("@"):
         return f"resource {name!r}"
     pipeline, _, stage = name[1:].partition("/")

@@ -63,19 +63,25 @@ def _names(known: Layout, stage: int) -> dict[str, str | None]:
     return {"pipeline": None, "stage": None} if row is None else {"pipeline": row.pipeline_name, "stage": row.name}
 
 
+def sums_of_calls(
+    tx: Transaction, since: int, until: int = LAST, *, items: bool = False, quarters: bool = False
+) -> Iterator[list[dict[str, Any]]]:
+    """Sums over the calls of a time, in stretches; by item, and by quarter of an hour, if asked for."""
+    while since < until:
+        end = min(_end_of_stretch(tx, since), until)
+        yield tx.records("sum_calls", since=since, until=end, items=int(items), quarters=int(quarters))
+        since = end
+
+
 def _from_ledger(tx: Transaction, by: tuple[str, ...], since: int | None) -> Iterator[dict[str, Any]]:
-    until: int | None = EVER if since is None else since
-    while until is not None:
-        begin = until
-        until = _end_of_stretch(tx, begin)
-        rows = tx.records("sum_calls", since=begin, until=LAST if until is None else until, items=int("item" in by))
+    for rows in sums_of_calls(tx, EVER if since is None else since, items="item" in by):
         items = sorted({row["item"] for row in rows if row["item"] is not None})
         keys = {row["id"]: row["key"] for row in tx.records("read_items", items=items)} if items else {}
         for row in rows:
             yield {**row, "item": keys.get(row["item"])}
 
 
-def _end_of_stretch(tx: Transaction, since: int) -> int | None:
-    """When the next stretch begins; None if this is the last. A stretch has all calls of one instant."""
+def _end_of_stretch(tx: Transaction, since: int) -> int:
+    """When the next stretch begins. A stretch has all calls of one instant."""
     found = tx.run("calls_until", since=since, most=CHUNK)
-    return max(found[0][0], since + 1) if found else None
+    return max(found[0][0], since + 1) if found else LAST

@@ -160,9 +160,25 @@ def fold_money(tx: Transaction, most: int) -> int:
     rows = tx.run("take_money_of_the_gone", most=most)
     summed: dict[tuple[Any, ...], list[int]] = {}
     for stage, resource, model, day, *sums in rows:
-        _add(summed, (0, stage, resource, model, day), sums)
+        add(summed, (0, stage, resource, model, day), sums)
     tx.run_rows("add_money", [(*key, *sums) for key, sums in sorted(summed.items())])
     return len(rows)
+
+
+def budgets_of(known: Layout, stage: int, resource: str, day: int, at: int) -> list[tuple[int, int]]:
+    """The budgets that a call counts for, each with its day there: of its resource, on the day that was written down, also if
+    the zone is another now; and of the limits of its pipeline and stage."""
+    limits = [known.resources[number] for number in known.resources_of(stage)]
+    own = [(one.id, day_of(at, one.spec.zone)) for one in limits if one.spec.name.startswith("@")]
+    named = known.resource(resource) if resource else None
+    return own if named is None else [*own, (named.id, day)]
+
+
+def add(sums: dict[Any, list[int]], key: Any, more: Sequence[int]) -> None:
+    """Add to sums that are kept by a key."""
+    entry = sums.setdefault(key, [0] * len(more))
+    for place, n in enumerate(more):
+        entry[place] += n
 
 
 # The parts ------------------------------------------------------------------------------------------------------------
@@ -187,13 +203,10 @@ def _count(tx: Transaction, gone: Iterable[PaidCall], come: Iterable[PaidCall], 
     for sign, calls in ((-1, gone), (1, come)):
         for call in calls:
             key = (tx.slot, call.stage, call.resource, call.model, call.day)
-            _add(by_day, key, [sign * n for n in call.sums()])
+            add(by_day, key, [sign * n for n in call.sums()])
             if budgets and (call.charged or call.in_doubt):
-                for number in _budgets(known, call):
-                    spec = known.resources[number].spec
-                    # Where it was counted first, also if the zone of its resource is another now.
-                    day = call.day if spec.name == call.resource else day_of(call.at, spec.zone)
-                    _add(spent, (number, day), [sign * call.charged, sign * call.in_doubt])
+                for number, day in budgets_of(known, call.stage, call.resource, call.day, call.at):
+                    add(spent, (number, day), [sign * call.charged, sign * call.in_doubt])
                     lower[call.lease, number] += sign * (call.charged + call.in_doubt)
     tx.run_rows("add_money", [(*key, *sums) for key, sums in sorted(by_day.items()) if any(sums)])
     tx.run_rows("add_spent", [(*key, *sums) for key, sums in sorted(spent.items()) if any(sums)])
@@ -202,24 +215,11 @@ def _count(tx: Transaction, gone: Iterable[PaidCall], come: Iterable[PaidCall], 
     )  # fmt: skip
 
 
-def _add(sums: dict[Any, list[int]], key: Any, more: Sequence[int]) -> None:
-    entry = sums.setdefault(key, [0] * len(more))
-    for place, n in enumerate(more):
-        entry[place] += n
-
-
 def _resource(known: Layout, row: StageRow, named: str | None) -> str:
     """What a payment counts for: the resource it names, if there is such a one; else the stage's first; else nothing."""
     if named is not None and known.resource(named) is not None:
         return named
     return row.uses[0] if row.uses else ""
-
-
-def _budgets(known: Layout, call: PaidCall) -> list[int]:
-    """The resources whose budgets a call counts for: its own, and the limits of its pipeline and stage."""
-    numbers = [n for n in known.resources_of(call.stage) if known.resources[n].spec.name.startswith("@")]
-    named = known.resource(call.resource) if call.resource else None
-    return numbers if named is None else [*numbers, named.id]
 
 
 def _zone(known: Layout, resource: str) -> str:

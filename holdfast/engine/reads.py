@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.engine import admit
+from holdfast.engine import admit, reconcile
 from holdfast.engine.changes import release
 from holdfast.engine.events import events as events
 from holdfast.engine.finish import bucket_middle_us
@@ -295,9 +295,9 @@ def _place(told: list[Facts], stage: str, ended_at: int) -> int:
     return place
 
 
-def check(tx: Transaction) -> list[str]:
-    """Look for what must never be: a stage of an item in two places, rows of no item, counts that do not add up, items that
-    wait for themselves."""
+def check(tx: Transaction, progress: Callable[[int], None] | None = None) -> list[str]:
+    """Look for what must never be: a stage of an item in two places, rows of no item, counts or sums of money that do not add
+    up, items that wait for themselves. `progress` is told how many paid calls were read so far."""
     known = layout(tx).stages
     tx.read_all()
     wrong = [f"item {item}, stage {stage} lies in {n} places" for item, stage, n in tx.run("open_more_than_once")]
@@ -312,7 +312,7 @@ def check(tx: Transaction) -> list[str]:
             wrong.append(
                 f"{name} {state}: counted {counted.get((stage, state), 0)}, there are {real.get((stage, state), 0)}"
             )
-    return wrong + find_rings(tx)
+    return wrong + find_rings(tx) + [one.text for one in reconcile.find(tx, progress).wrong]
 
 
 class Why:

@@ -19,6 +19,14 @@ def day_of(at_us: int, zone: str = "UTC") -> int:
     return (datetime.fromtimestamp(at_us // 1_000_000, _zone(zone)).date() - _EPOCH).days
 
 
+def date_of(day: int) -> str:
+    """A day as people write it; its number if no calendar has it."""
+    try:
+        return str(_EPOCH + timedelta(days=day))
+    except OverflowError:
+        return f"day {day}"
+
+
 def next_day_at(at_us: int, zone: str = "UTC") -> int:
     """When the next day begins there. A day may have 23 or 25 hours, or begin at one o'clock."""
     day = _EPOCH + timedelta(days=day_of(at_us, zone) + 1)

@@ -62,6 +62,7 @@ EVENTS = frozenset(MEANING) | {
     "resolved",
     "resumed",
     "stage_renamed",
+    "sums_repaired",
     "tuned",
     "unknown_resource",
     "worker_died",

@@ -291,7 +291,7 @@ def test_db_check_finds_nothing_and_db_upgrade_does_nothing_twice(bare: Any) -> 
     first = bare.json("db", "upgrade")
     assert (first["applied"][0], first["schema"]) == ("0001 engine", newest())
     assert bare.json("db", "upgrade") == {"applied": [], "schema": newest()}
-    assert bare.json("db", "check") == {"wrong": []}
+    assert bare.json("db", "check") == {"wrong": [], "repaired": []}
     assert bare("db", "check").stdout == "All is well.\n"
 
 

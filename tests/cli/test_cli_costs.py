@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from holdfast import Holdfast
+from holdfast.cli import options
 from holdfast.cli.amounts import about, aligned, exact, priced
 from holdfast.cli.loader import load
+from tests.support.steps import ask
 
 SHOP = """
 from holdfast import Pipeline
@@ -92,6 +95,32 @@ def test_sums_are_of_one_pipeline_and_since_some_time(spent: Any) -> None:
     assert spent("costs", "--since", "2999-01-01").stdout == "Nothing was spent.\n"
     assert "--since 'soon'" in spent("costs", "--since", "soon", code=2).stderr
     assert "there is no pipeline 'shp' in this store; there are: shop" in spent("costs", "--pipeline", "shp", code=2).stderr
+
+
+@pytest.mark.req("V13")
+def test_sums_that_differ_from_the_ledger_are_a_contradiction_until_they_are_repaired(spent: Any) -> None:
+    right = spent.json("costs", "--by", "resource,day")
+    with Holdfast(spent.url) as app:
+        for column in ("money SET amount", "spent SET in_doubt"):
+            app.store.write(lambda tx, column=column: ask(tx, f"UPDATE holdfast_{column} = 7 WHERE day > 0"))
+    said = spent("db", "check", code=5).stdout.splitlines()
+    [day] = {one["day"] for one in right["costs"]}
+    assert f"budget of resource 'scales' on {day}: in doubt 0.000007, the ledger says 0.00" in said
+    assert f"costs of shop/charge on {day}: costs 0.000007, the ledger says 3,000.000003" in said
+    assert said[-1] == "3 contradictions"
+    repaired = spent.json("db", "check", "--repair")
+    assert repaired == {"wrong": [], "repaired": sorted(said[:-1], key=repaired["repaired"].index)}
+    assert spent("db", "check", "--repair").stdout == "All is well.\n"
+    assert spent.json("costs", "--by", "resource,day") == right
+    [event] = spent.json("events", "--event", "sums_repaired")
+    assert sorted(event["data"]["found"]) == sorted(said[:-1]) and event["data"]["by"] == options.user()
+
+
+def test_what_was_repaired_is_said(spent: Any) -> None:
+    with Holdfast(spent.url) as app:
+        app.store.write(lambda tx: ask(tx, "DELETE FROM holdfast_spent"))
+    [line, last] = spent("db", "check", "--repair").stdout.splitlines()
+    assert line.startswith("repaired: budget of resource 'scales' on ") and last == "All is well."
 
 
 @pytest.mark.req("J9")

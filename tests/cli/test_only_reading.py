@@ -220,6 +220,16 @@ def test_an_act_of_a_user_who_may_only_read_is_one_clear_error_and_changes_nothi
     assert shared.files() == before
 
 
+@as_root
+def test_to_repair_takes_the_right_to_write(shared: Shared) -> None:
+    with sqlite3.connect(shared.file) as conn:
+        conn.execute("INSERT INTO holdfast_spent VALUES (1, 20000, 5, 0)")
+    conn.close()
+    before = shared.files()
+    assert "cannot be written to: it is read-only" in shared.ask("db", "check", "--repair", code=5)
+    assert shared.files() == before
+
+
 def test_a_question_does_not_upgrade_the_tables(cli: Any, books: str, database: str) -> None:
     cli("add", books, "one")
     with _connected(cli.url, database) as conn:

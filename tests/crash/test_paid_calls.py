@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.engine import recount
 from holdfast.model.states import OPEN
 from holdfast.store.postgres_address import read_url
 from tests.support.cluster import Cluster
@@ -24,7 +25,7 @@ from tests.support.paid_server import Call, PaidServer, answer_to
 from tests.support.paid_workers import Herd
 from tests.support.processes import wait_for
 from tests.support.proxy import Proxy
-from tests.support.steps import quick_url
+from tests.support.steps import ask, quick_url
 from tools.torture import torture
 
 #: How many kills at random points; how many lost replies, one for every commit in the life of an item.
@@ -389,6 +390,31 @@ def test_many_kills_at_random_points_cost_no_call_no_row_and_no_follow_on(
     assert verdict.violations == [], "\n".join(verdict.lines())
     assert sum(verdict.kills.values()) >= KILLS
     assert verdict.calls <= verdict.names + verdict.in_doubt
+
+
+# Beside running workers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("V13")
+def test_sums_that_are_rebuilt_while_workers_pay_lose_nothing(scene: Callable[[str], Scene]):
+    paid = scene("called")
+    paid.app.tune("called", {"budget": 1000})
+    keys = [f"page-{n}" for n in range(30)]
+    paid.add(*keys)
+    paid.herd.start()
+    paid.herd.start()
+    repaired: list[str] = []
+    while not paid.is_done():
+        for table in ("money", "spent"):
+            paid.app.store.write(lambda tx, table=table: ask(tx, f"UPDATE holdfast_{table} SET amount = amount + 1"))  # type: ignore[misc]
+        repaired += paid.app.repair(by="me")
+        assert paid.app.store.read(recount.find).wrong == []
+    assert len(paid.herd.alive()) == 2, paid.herd.said
+
+    assert repaired and paid.app.check() == []
+    assert charged(paid.app) == [{"pipeline": "called", "stage": "call", "amount": 30 * 400_000, "payments": 30}]
+    assert [one["spent"] for one in paid.app.limits()] == [30 * 400_000]
+    assert paid.documents() == sorted(keys)
 
 
 # The reply to COMMIT is lost ------------------------------------------------------------------------------------------

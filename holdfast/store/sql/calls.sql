@@ -74,15 +74,18 @@ SELECT stage, resource, model, day, CAST(SUM(payments) AS BIGINT) AS payments, C
 FROM holdfast_money GROUP BY stage, resource, model, day;
 
 -- name: sum_calls
--- The same from the ledger itself: from one time to another, and by item if asked for.
+-- The same from the ledger itself: from one time to another, and by item or by quarter of an hour if asked for. `old_at` is when
+-- a worker that kept no ledger paid the newest of its calls.
 SELECT c.stage, CASE WHEN CAST(:items AS INTEGER) = 1 THEN c.item END AS item, c.resource, c.model, c.day,
+       CASE WHEN CAST(:quarters AS INTEGER) = 1 THEN c.at / 900000000 END AS quarter,
        CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') AND c.amount > 0 AND COALESCE(c.share_of, c.id) = c.id THEN 1 ELSE 0 END) AS BIGINT) AS payments,
        CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') THEN c.amount ELSE 0 END) AS BIGINT) AS costs,
        CAST(SUM(CASE WHEN c.state = 'doubtful' AND COALESCE(c.share_of, c.id) = c.id THEN 1 ELSE 0 END) AS BIGINT) AS doubts,
        CAST(SUM(CASE WHEN c.state = 'doubtful' THEN c.amount ELSE 0 END) AS BIGINT) AS in_doubt,
        CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') THEN c.tokens_in ELSE 0 END) AS BIGINT) AS tokens_in,
-       CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') THEN c.tokens_out ELSE 0 END) AS BIGINT) AS tokens_out
-FROM holdfast_calls c {by ix_holdfast_calls_at} WHERE c.at >= :since AND c.at < :until GROUP BY 1, 2, 3, 4, 5;
+       CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') THEN c.tokens_out ELSE 0 END) AS BIGINT) AS tokens_out,
+       COUNT(*) AS calls, MAX(CASE WHEN c.lease = 0 THEN c.at END) AS old_at
+FROM holdfast_calls c {by ix_holdfast_calls_at} WHERE c.at >= :since AND c.at < :until GROUP BY 1, 2, 3, 4, 5, 6;
 
 -- name: calls_until
 -- The time of the call that comes after the next :most.
@@ -97,6 +100,16 @@ JOIN (SELECT lease, MAX(amount) AS amount FROM holdfast_reservations GROUP BY le
 -- What workers of the version before have paid: they leave events where there is a ledger now.
 SELECT e.id, e.at, e.stage, e.item, e.amount, e.resource, e.data FROM holdfast_events e {by ix_holdfast_events_kind}
 WHERE e.event = 'cost' ORDER BY e.at LIMIT :most {skip_locked};
+
+-- name: ledger_came
+-- When a store that was there before got its ledger; no row if it was made with one.
+SELECT came.migrated_at FROM holdfast_schema_version came JOIN holdfast_schema_version made ON made.version = 1
+WHERE came.version = 5 AND came.migrated_at <> made.migrated_at;
+
+-- name: newest_old_payment
+-- When a worker of the version before last counted money, as far as its events are still there.
+SELECT MAX(e.at) FROM holdfast_events e {by ix_holdfast_events_kind}
+WHERE e.event IN ('cost', 'money_in_doubt') AND (e.event = 'cost' OR {position}(e.data, '"memo"') = 0);
 
 -- name: forget_events
 DELETE FROM holdfast_events WHERE id {in events};

@@ -72,6 +72,9 @@ SELECT s.resource, CAST(SUM(s.amount) AS BIGINT), CAST(SUM(s.in_doubt) AS BIGINT
        CAST(SUM(CASE WHEN s.day = r.day THEN s.in_doubt ELSE 0 END) AS BIGINT)
 FROM {rows resource bigint, day bigint} JOIN holdfast_spent s ON s.resource = r.resource GROUP BY s.resource;
 
+-- name: all_spent
+SELECT resource, day, amount, in_doubt FROM holdfast_spent;
+
 -- name: add_spent
 INSERT INTO holdfast_spent (resource, day, amount, in_doubt)
 {values resource bigint, day bigint, amount bigint, in_doubt bigint}

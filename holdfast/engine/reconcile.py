@@ -85,6 +85,24 @@ def repair(tx: Transaction, day: int | None, old_at: int | None, who: Who) -> li
     return [one.text for one in wrong]
 
 
+def count_for_new_limits(tx: Transaction, before: Layout) -> None:
+    """Limits of pipelines and stages that have just begun to count know what was spent before. The transaction must be
+    exclusive."""
+    known = layout(tx)
+    begun = [number for number in _limits(known) if not _counts_alike(before, number, known.resources[number].spec.zone)]
+    if begun:
+        wrong = _wrong_limits(tx, _kept(tx), None, begun)
+        if tx.run("ledger_came"):
+            # Before there was a ledger they may have counted what it does not tell.
+            wrong = (one for one in wrong if min(one.row[2:]) >= 0)
+        _put_right(tx, [*wrong])
+
+
+def _counts_alike(before: Layout, number: int, zone: str) -> bool:
+    row = before.resources.get(number)
+    return row is not None and row.spec.limits_anything and row.spec.zone == zone
+
+
 def _limits(known: Layout) -> list[int]:
     """The limits of pipelines and stages. Those that limit nothing count nothing."""
     return [row.id for row in known.resources.values() if row.spec.name.startswith("@") and row.spec.limits_anything]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.engine.choose import Who
+from holdfast.engine.reconcile import count_for_new_limits
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
 from holdfast.model import guards as guarding
@@ -80,7 +81,7 @@ def declare(tx: Transaction, said: Declared) -> list[str]:
             tx.run("set_guards", pipeline=pipeline.id, guards=_text(given), tuned=_text(tuned))
             changed.append(name)
     if changed:
-        _tell(tx, "declared", changed=changed)
+        _tell(tx, known, "declared", changed=changed)
     return changed
 
 
@@ -108,7 +109,7 @@ def tune(tx: Transaction, pipeline: str, changes: Mapping[str, Any], who: Who) -
         Guards.read(together)
         tx.run("set_guards", pipeline=row.id, guards=_text(row.declared), tuned=_text(tuned))
         in_force.update({key: together.get(key) for key in guards})
-    _tell(tx, "tuned", pipeline=row.id, changes=_plain(changes), by=who.name, reason=who.reason)
+    _tell(tx, known, "tuned", pipeline=row.id, changes=_plain(changes), by=who.name, reason=who.reason)
     return in_force
 
 
@@ -205,11 +206,14 @@ def _kept(
     return kept
 
 
-def _tell(tx: Transaction, event: str, **facts: Any) -> None:
-    """Raise the generation, of which all make up the sum, and say so."""
-    for row in layout(tx).pipelines.values():
+def _tell(tx: Transaction, before: Layout, event: str, **facts: Any) -> None:
+    """Raise the generation, of which all make up the sum, let new limits know what was spent before, and say so."""
+    for row in before.pipelines.values():
         tx.run("raise_generation", pipeline=row.id, now=tx.now)
         break
+    # What is read from here on belongs to a generation that is not committed yet, and must not be kept.
+    tx.generation = -1
+    count_for_new_limits(tx, before)
     tx.record(event, **facts)
     tx.tell_idle_workers()
 

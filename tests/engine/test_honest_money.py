@@ -205,7 +205,7 @@ class Walk:
             (8, self.begin), (14, self.intend), (9, self.record), (3, self.refuse), (4, self.reject), (3, self.end),
             (3, self.fail), (2, self.give_up), (1, self.hand_back), (1, self.kill), (2, self.cancel), (1, self.be_late),
             (3, self.forget), (3, self.undo), (3, self.resolve_one), (2, self.resolve_many), (1, self.fold), (4, self.wait),
-            (2, self.send_back), (10, self.intend_together), (10, self.record_together), (1, self.repair),
+            (2, self.send_back), (10, self.intend_together), (10, self.record_together), (1, self.limit_anew), (1, self.repair),
         ]  # fmt: skip
 
     def step(self) -> None:
@@ -432,6 +432,13 @@ class Walk:
         for self.app.name in ("p", "q"):
             self.app.retry(states=("done", "failed", "cancelled", "exhausted", "retry_later"))
         return "all is sent back"
+
+    def limit_anew(self) -> str:
+        """The pipeline's own limits are taken away, and given again, perhaps with other days."""
+        zone = self.books.zone = self.random.choice(["Pacific/Kiritimati", "Pacific/Honolulu", "Asia/Kathmandu"])
+        self.app.declare(p={})
+        self._declare(zone)
+        return f"the days of p are those of {zone}"
 
     def repair(self) -> str:
         """Somebody spoils the sums, and they are rebuilt."""

@@ -11,14 +11,16 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.engine import reconcile
+from holdfast.engine.actions import act
 from holdfast.engine.choose import Which, Who
 from holdfast.engine.costs import costs
-from holdfast.engine.delete import delete
+from holdfast.engine.delete import Delete
 from holdfast.engine.prune import prune_items
+from holdfast.engine.resolve import Resolve
 from holdfast.model.paid import CallFacts
 from holdfast.store import Store
 from holdfast.testing import ManualClock
-from tests.support.limits import UNIT, Limited
+from tests.support.limits import UNIT, Limited, statements
 from tests.support.together import listening, wait_for
 
 pytestmark = pytest.mark.req("V13")
@@ -173,7 +175,7 @@ def test_sums_do_not_shrink_when_items_are_forgotten(books: Books, gone: str):
     """The ledger keeps the amounts of items that are no more."""
     right = books.money()
     if gone == "deleted":
-        assert delete(books.store, Which("p"), ME) == {"p": 9}
+        assert act(books.store, Delete(Which("p")), ME) == {"p": 9}
     else:
         pipeline = books.stage("work").pipeline
         assert books.store.write(lambda tx: prune_items(tx, pipeline, tx.now)) == 9
@@ -229,3 +231,80 @@ def test_costs_are_compared_for_all_days(books: Books):
     books.execute("UPDATE holdfast_money SET amount = amount + 1")
     assert len(books.repair()) == 6
     assert books.wrong() == []
+
+
+# Limits of a pipeline or a stage --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def paid(store: Store, clock: ManualClock) -> Books:
+    """The same, and its pipeline and stage have no limits yet."""
+    books = Books(store, clock)
+    books.declare(p={})
+    books.execute("DELETE FROM holdfast_spent WHERE resource IN (SELECT id FROM holdfast_resources WHERE name <> 'api')")
+    assert books.wrong() == []
+    return books
+
+
+def test_limits_that_come_later_know_what_was_spent_before(paid: Books):
+    """A budget of a pipeline is what it may spend in all, like that of a resource."""
+    paid.declare(p={"budget": 3})
+    assert paid.wrong() == []
+    assert (paid.limit("@p")["spent"], paid.limit("@p")["in_doubt"]) == (3 * 3_250_000, 6 * UNIT)
+    paid.retry(states=("done", "failed"))
+    blocked = paid.admit(money=1).blocked
+    assert blocked is not None and blocked.reason == "budget"
+    assert "pipeline 'p' has a budget of 3.00: 9.75 spent (6.00 of it in doubt)" in blocked.text
+
+
+def test_so_do_limits_that_a_person_sets(paid: Books):
+    paid.tune({"work.budget_per_day": 3})
+    assert paid.wrong() == []
+    assert (paid.limit("@p/work")["spent"], paid.limit("@p/work")["spent_today"]) == (3 * 3_250_000, 0)
+
+
+def test_a_doubt_from_before_there_were_limits_is_settled_in_them(paid: Books):
+    paid.declare(p={"budget": 900})
+    assert act(paid.store, Resolve(Which("p"), 0), ME) == {"p/work": 3}
+    assert (paid.limit("@p")["spent"], paid.limit("@p")["in_doubt"]) == (3 * 1_250_000, 0)
+    assert paid.wrong() == []
+
+
+def test_limits_that_are_taken_away_and_given_again_know_what_was_spent_meanwhile(paid: Books):
+    paid.declare(p={"budget": 900})
+    paid.declare(p={})
+    paid.retry(states=("done", "failed"))
+    spend(paid)
+    assert paid.wrong() == [], "limits that limit nothing count nothing"
+    paid.declare(p={"budget": 900})
+    assert paid.wrong() == []
+    assert paid.limit("@p")["spent"] == 4 * 3_250_000
+
+
+def test_limits_that_get_another_zone_count_by_its_days(paid: Books):
+    """It is half past ten in the evening in Greenwich."""
+    paid.retry(states=("done", "failed"))
+    spend(paid)
+    paid.clock.advance(2 * 3600)
+    for zone, today in (("Europe/London", 0), ("Pacific/Honolulu", 3_250_000), ("Pacific/Kiritimati", 3_250_000), ("UTC", 0)):
+        paid.declare(p={"budget_per_day": 900, "zone": zone})
+        assert (paid.wrong(), paid.limit("@p")["spent_today"], paid.limit("@p")["spent"]) == ([], today, 4 * 3_250_000), zone
+
+
+def test_to_give_limits_reads_no_more_of_the_ledger_than_of_a_day(paid: Books):
+    paid.retry(states=("done", "failed"))
+    spend(paid)
+    with statements() as ran:
+        paid.declare(p={"budget": 3})
+        paid.tune({"budget": 5})
+    assert ran["sum_calls"] == 1
+    assert paid.wrong() == []
+
+
+def test_limits_that_come_to_a_store_older_than_its_ledger_count_no_less_than_they_did(paid: Books):
+    paid.declare(p={"budget": 900})
+    paid.execute("UPDATE holdfast_spent SET amount = amount + 7000000")
+    upgraded(paid, 1)
+    paid.declare(p={})
+    paid.declare(p={"budget": 900})
+    assert paid.limit("@p")["costs"] == 3 * 1_250_000 + 7_000_000

@@ -1,4 +1,4 @@
-"""Five deliberate bugs. HOLDFAST_MUTANT=name puts one into this process; the suite must notice each of them.
+"""Deliberate bugs. HOLDFAST_MUTANT=name puts one into this process; the suite must notice each of them.
 
 Each is a mistake that systems like this one have shipped (see the failure modes in docs/reasons). None of them is a
 crash or a syntax error: in calm weather every one of these engines does its work.
@@ -7,13 +7,16 @@ crash or a syntax error: in calm weather every one of these engines does its wor
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from holdfast import points
+from holdfast import Holdfast, points
 from holdfast.clock import SECOND
-from holdfast.engine import complete
+from holdfast.engine import complete, ledger
 from holdfast.engine.finish import Finished
+from holdfast.model import paid
+from holdfast.model.day import day_of
+from holdfast.model.paid import Paid, PaidCall
 from holdfast.model.states import State
 from holdfast.store import Transaction, Write, statements
 from holdfast.store.driver import Row
@@ -148,16 +151,61 @@ def count_outside_the_transaction() -> None:
     Transaction.flush, Write._once = flush_without_counts, then_count  # type: ignore[method-assign]
 
 
-MUTANTS: dict[str, Callable[[], None]] = {
-    mutant.__name__: mutant
-    for mutant in (
-        finish_without_asking,
-        count_attempts_at_the_end,
-        reap_by_age,
-        claim_in_two_steps,
-        count_outside_the_transaction,
-    )
-}
+# Money ----------------------------------------------------------------------------------------------------------------
+
+
+def leave_refusals_in_doubt() -> None:
+    """A call that the provider refused goes on counting as spent."""
+    ledger.free = lambda call, reason=None: call._replace(state=str(Paid.DOUBTFUL), reason=reason)
+
+
+def settle_doubts_today() -> None:
+    """Money moves on the day on which somebody says what became of a call, instead of the day of the call."""
+    count = ledger._count
+
+    def counted(tx: Transaction, gone: Iterable[PaidCall], come: Iterable[PaidCall], *, budgets: bool = True) -> None:
+        today = day_of(tx.now)
+        count(tx, gone, [call._replace(day=today, at=tx.now) if gone else call for call in come], budgets=budgets)
+
+    ledger._count = counted
+
+
+def leave_money_set_aside() -> None:
+    """What was paid stays set aside as well."""
+    _leave_out("lower_reservations")
+
+
+def forget_what_rejected_answers_cost() -> None:
+    """An answer that is rejected was not worth its money, and is not counted."""
+    paid.CHARGED = frozenset({Paid.DONE})
+
+
+def forget_what_an_attempt_left_open() -> None:
+    """An attempt that ends takes the calls it had begun with it."""
+    ledger.doubt = lambda tx, ended, reason: None
+
+
+# Questions ------------------------------------------------------------------------------------------------------------
+
+
+def ask_as_a_writer() -> None:
+    """A question is asked in a transaction that could write."""
+    Holdfast._read = lambda app, work: app.store.write(work)  # type: ignore[method-assign]
+
+
+def _by_name(*mutants: Callable[[], None]) -> dict[str, Callable[[], None]]:
+    return {mutant.__name__: mutant for mutant in mutants}
+
+
+OF_WORK = _by_name(
+    finish_without_asking, count_attempts_at_the_end, reap_by_age, claim_in_two_steps, count_outside_the_transaction
+)
+OF_MONEY = _by_name(
+    leave_refusals_in_doubt, settle_doubts_today, leave_money_set_aside, forget_what_rejected_answers_cost,
+    forget_what_an_attempt_left_open,
+)  # fmt: skip
+OF_QUESTIONS = _by_name(ask_as_a_writer)
+MUTANTS = {**OF_WORK, **OF_MONEY, **OF_QUESTIONS}
 
 
 def from_environment() -> None:
@@ -165,6 +213,15 @@ def from_environment() -> None:
     name = os.environ.get(VARIABLE)
     if name:
         MUTANTS[name]()
+
+
+def _leave_out(statement: str) -> None:
+    run_rows = Transaction.run_rows
+
+    def without(tx: Transaction, name: str, rows: Sequence[Sequence[Any]], /, **params: Any) -> list[Row]:
+        return [] if name == statement else run_rows(tx, name, rows, **params)
+
+    Transaction.run_rows = without  # type: ignore[method-assign]
 
 
 def _rewrite(name: str, old: str, new: str) -> None:

@@ -121,6 +121,11 @@ def doubt(tx: Transaction, ended: Sequence[tuple[int, int, int]], reason: str) -
         tx.run("drop_reservations", leases=limited)
 
 
+def calls_of(tx: Transaction, item: int) -> list[dict[str, Any]]:
+    """The calls of an item, oldest first."""
+    return sorted(tx.records("item_calls", item=item), key=lambda call: call["id"])
+
+
 def charged(call: PaidCall, amount: int, facts: CallFacts = NO_FACTS) -> PaidCall:
     """The call was made and cost this."""
     return call._replace(

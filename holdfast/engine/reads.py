@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine import admit, reconcile
+from holdfast.engine import admit, ledger, reconcile
 from holdfast.engine.changes import release
 from holdfast.engine.events import events as events
 from holdfast.engine.finish import bucket_middle_us
@@ -252,7 +252,7 @@ def history(tx: Transaction, item: Facts, known: Layout) -> list[Facts]:
         money = {name: event[name] for name in ("amount", "resource") if event[name] is not None}
         facts = {"at": event["at"], "event": event["event"], "stage": event["stage"], **money}
         told.append({**event["data"], **facts})
-    for call in tx.records("item_calls", item=item["id"]):
+    for call in ledger.calls_of(tx, item["id"]):
         if call["state"] in CHARGED:
             _insert_by_time(told, _as_event(call, known))
     said = {(one.get("stage"), one["event"]) for one in told}

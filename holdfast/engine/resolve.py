@@ -47,7 +47,7 @@ def memos(tx: Transaction, key: str, pipeline: str | None) -> list[dict[str, Any
 def calls(tx: Transaction, key: str, pipeline: str | None) -> list[dict[str, Any]]:
     """The paid calls of an item, oldest first, as the ledger has them."""
     known = layout(tx).stages
-    found = tx.records("item_calls", item=find_item(tx, key, pipeline)["id"])
+    found = ledger.calls_of(tx, find_item(tx, key, pipeline)["id"])
     return [{**call, "stage": known[call["stage"]].name if call["stage"] in known else None} for call in found]
 
 

@@ -19,7 +19,7 @@ from tests.support.crowd import TWENTY, Crowd
 from tests.support.effort import effort
 from tests.support.harness import App
 
-pytestmark = pytest.mark.req("J6")
+pytestmark = pytest.mark.req("J6", "V14")
 
 Question = Callable[[Transaction], Any]
 
@@ -81,6 +81,9 @@ def questions(crowd: Crowd) -> dict[str, Question]:
         "workers": reads.workers,
         "limits": limits.limits,
         "what is stale": what_is_stale,
+        "costs": lambda tx: costs.costs(tx, ("pipeline", "stage"), pipeline=None, since=None),
+        "costs by model and day": lambda tx: costs.costs(tx, ("model", "day"), pipeline="p", since=None),
+        "paid calls of an item": lambda tx: resolve.calls(tx, somebody, None),
         "costs of late": lambda tx: costs.costs(tx, ("pipeline", "stage"), pipeline=None, since=10**17),
         "items": items(),
         "items, the middle": items(after=middle),

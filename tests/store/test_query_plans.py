@@ -60,6 +60,22 @@ def plan(app, name, **params):
     return store.read(ask)
 
 
+@postgres_only
+@pytest.mark.parametrize("statistics", ["never taken", "up to date"])
+def test_on_postgresql_calls_of_an_item_are_found_by_the_index_of_items(app, statistics):
+    """However many others there are, whether to show them or to settle what an attempt has left open."""
+    app.execute(
+        "INSERT INTO holdfast_calls (stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, "
+        f"facts, day, at) SELECT 1, x, 'c', 'done', x, 1, 1, '', '', 0, 0, '{{}}', 1, x FROM generate_series(1, {MANY}) AS n(x)"
+    )
+    if statistics == "up to date":
+        app.execute("ANALYZE holdfast_calls")
+    for name, params in {"intended_calls": {"items": [5, 6], "stages": [1, 2]}, "item_calls": {"item": 7}}.items():
+        found = plan(app, name, **params)
+        assert "ix_holdfast_calls_item" in found, found
+        assert "Filter: (item" not in found and "Filter: ((item" not in found, found
+
+
 # SQLite --------------------------------------------------------------------------------------------------------------
 
 

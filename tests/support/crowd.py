@@ -67,6 +67,7 @@ class Crowd:
             f"{self.b}, x, 'call', 'intended', '1', 'k' || x, 0, NULL, NULL, NULL, 0",
             f"{numbers} WHERE (x - {FIRST}) % 20 = {held}",
         )
+        self._pay(numbers)
         if not begun:
             self._lease()
 
@@ -98,6 +99,18 @@ class Crowd:
             f"{numbers} CROSS JOIN (SELECT 1 AS n, 'attempt_failed' AS event, CAST(NULL AS BIGINT) AS amount "
             "UNION ALL SELECT 2, 'retried', NULL UNION ALL SELECT 3, 'in_doubt', 1000) AS e "
             "WHERE e.n < 3 OR x % 20 = 0 ORDER BY x, e.n",
+        )
+
+    def _pay(self, numbers: str) -> None:
+        """One paid call for each item, and the sums of them all."""
+        self._insert(
+            "calls (stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at)",
+            f"{self.a}, x, 'call', 'done', x, 1, 1000, '', 'm', 1, 1, '{{}}', 1, {self.app.clock.now()} + x", numbers,
+        )  # fmt: skip
+        self.app.execute("DELETE FROM holdfast_money")
+        self._insert(
+            "money (slot, stage, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out)",
+            f"0, {self.a}, '', 'm', 1, COUNT(*), SUM(amount), 0, 0, SUM(tokens_in), SUM(tokens_out)", "holdfast_calls",
         )
 
     def _lease(self) -> None:

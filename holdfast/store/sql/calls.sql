@@ -31,13 +31,16 @@ SELECT s.id FROM holdfast_calls c JOIN holdfast_calls s ON s.share_of = c.share_
 WHERE c.id = :call AND s.state = 'intended';
 
 -- name: intended_calls
--- Calls of these items that were begun and are not known to have ended.
+-- Calls of these items that were begun and are not known to have ended. They are found first: asked for in order, all calls would be
+-- walked through in that order.
 SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value, share_of
-FROM holdfast_calls WHERE item {in items} AND stage {in stages} AND state = 'intended' ORDER BY id {for_update};
+FROM holdfast_calls WHERE state = 'intended' AND id = ANY(ARRAY(
+    SELECT id FROM holdfast_calls WHERE item {in items} AND stage {in stages} AND state = 'intended')) ORDER BY id {for_update};
 
 -- name: item_calls
+-- In the order of the index: asked for in another one, all calls would be walked through in that.
 SELECT id, stage, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value, share_of
-FROM holdfast_calls WHERE item = :item ORDER BY id;
+FROM holdfast_calls WHERE item = :item ORDER BY stage, id;
 
 -- name: doubtful_calls
 -- The next ones in doubt, in order of stage and item, that a filter means. A call that is being made for others of its items

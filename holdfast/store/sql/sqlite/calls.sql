@@ -7,5 +7,5 @@ DELETE FROM holdfast_money WHERE (slot, stage, resource, model, day) IN (
 RETURNING stage, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out;
 
 -- name: intended_calls
-SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value
+SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value, share_of
 FROM holdfast_calls WHERE item {in items} AND stage {in stages} AND state = 'intended' ORDER BY id;

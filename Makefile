@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test tests testall lint demo requirements bench bench-peers torture clean
+.PHONY: help test tests testall system-deps lint demo requirements bench bench-peers torture clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
@@ -27,6 +27,9 @@ lint: $(READY) ## check style, types, and the direction of imports
 	$(VENV)/bin/ruff check .
 	$(PY) -m mypy holdfast tools examples benchmarks
 	$(VENV)/bin/lint-imports
+
+system-deps: ## install what tests need from Debian (a browser, a pooler, …), where that is possible; never fails
+	@PATH="$$PATH:/usr/sbin:/sbin" $(PYTHON) -m tools.system_deps
 
 demo: $(READY) ## watch books being read, paid for once, and their worker killed twice (BOOKS=folder STORE=address)
 	$(PY) -m examples.documents demo $(if $(BOOKS),--books '$(BOOKS)') $(if $(STORE),--store '$(STORE)')

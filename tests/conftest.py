@@ -44,6 +44,11 @@ def pytest_report_header() -> str:
     return f"slow tests take turns on the two databases: {turns.VARIABLE}={turns.set_turn()}"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    groups.let_the_first_go_ahead(session.config)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     waiting = set() if _was_asked_for(config) else turns.waiting(items)
     if waiting:

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from holdfast.model.outcome import CredentialRefused, OutOfCredit, RateLimited
 from holdfast.model.replies import heard, is_wrong_request, key_refused, not_charged, retry_after, used_up_for
-from tests.support.clients import CLIENTS, SECONDS, STREAMING
+from tests.support.clients import CLIENTS, GROUP, SECONDS, STREAMING
 from tests.support.moody_server import MoodyServer, NobodyAccepts, nobody_listens
 
-pytestmark = pytest.mark.fault(63)
+pytestmark = [pytest.mark.fault(63), GROUP]
 
 at_leisure = settings(deadline=None)
 NOW = datetime(2025, 11, 2, 12, 0, 0, tzinfo=UTC)

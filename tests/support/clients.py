@@ -1,6 +1,9 @@
 """One paid call by each of the clients that people use, without retries of their own.
 
     CLIENTS["openai"](f"{server.url}/429")       # raises what that client raises
+
+The clients of providers take seconds to load, and much memory, which makes every fork slower: they are loaded by the first
+call, in the one process that runs tests of GROUP.
 """
 
 from __future__ import annotations
@@ -8,17 +11,24 @@ from __future__ import annotations
 import asyncio
 import urllib.request
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any
 
 import aiohttp
-import anthropic
 import httpx
-import openai
+import pytest
 import requests
 
 #: Long enough for a busy machine to answer, short enough to wait for.
 SECONDS = 2.0
+GROUP = pytest.mark.xdist_group("clients")
 _ASK: Any = [{"role": "user", "content": "well?"}]
+
+
+def load() -> None:
+    """Those that take long."""
+    import_module("openai")
+    import_module("anthropic")
 
 
 def by_httpx(url: str) -> Any:
@@ -48,12 +58,16 @@ def by_aiohttp(url: str) -> Any:
 
 
 def by_openai(url: str, stream: bool = False) -> Any:
+    import openai
+
     with openai.OpenAI(api_key="none", base_url=url, max_retries=0, timeout=SECONDS) as client:
         reply: Any = client.chat.completions.create(model="m", messages=_ASK, stream=stream)
         return _text(reply, stream, lambda: reply.choices[0].message.content)
 
 
 def by_anthropic(url: str, stream: bool = False) -> Any:
+    import anthropic
+
     with anthropic.Anthropic(api_key="none", base_url=url, max_retries=0, timeout=SECONDS) as client:
         reply: Any = client.messages.create(model="m", max_tokens=5, messages=_ASK, stream=stream)
         return _text(reply, stream, lambda: reply.content[0].text)

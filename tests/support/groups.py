@@ -17,8 +17,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import wait_for
+
 VARIABLE = "HOLDFAST_TEST_GROUPS"
 MARK = "xdist_group"
+#: What xdist calls the first of the processes that run tests.
+FIRST = "gw0"
+#: Long enough for a busy machine.
+COLLECTED_SECONDS = 300
 
 
 def make_place(config: pytest.Config) -> None:
@@ -29,6 +35,13 @@ def make_place(config: pytest.Config) -> None:
     os.close(descriptor)
     os.environ[VARIABLE] = place
     config.add_cleanup(lambda: Path(os.environ.pop(VARIABLE)).unlink())
+
+
+def let_the_first_go_ahead(config: pytest.Config) -> None:
+    """Wait in all processes but the first until that one has collected the tests. To compile them, with their asserts
+    rewritten, takes as long as all the rest of collecting: one does it, and the others load what it has compiled."""
+    if getattr(config, "workerinput", {}).get("workerid", FIRST) != FIRST:
+        wait_for(lambda: Path(os.environ[VARIABLE]).stat().st_size, COLLECTED_SECONDS)
 
 
 def tell(config: pytest.Config, items: Sequence[pytest.Item]) -> None:

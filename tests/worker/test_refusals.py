@@ -11,16 +11,22 @@ import pytest
 
 from holdfast import Context, CredentialRefused, Holdfast, Item, Pipeline
 from tests.support.bench import QUICK, Ran
-from tests.support.clients import CLIENTS, SECONDS, STREAMING
+from tests.support.clients import CLIENTS, GROUP, SECONDS, STREAMING, load
 from tests.support.kinds import keys
 from tests.support.limited_bench import LimitedBench
 from tests.support.moody_server import MoodyServer, nobody_listens
 from tests.support.processes import wait_for
 
-pytestmark = pytest.mark.req("V11")
+pytestmark = [pytest.mark.req("V11"), GROUP]
 
 PRICE = 400_000
 NOTHING = {"spent": 0, "costs": 0, "in_doubt": 0}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def clients() -> None:
+    """Loaded here, and not by every child process anew."""
+    load()
 
 
 @pytest.fixture

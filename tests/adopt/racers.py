@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.mother import Forked
-from tests.support.processes import STUCK_SECONDS
+from tests.support.processes import STUCK_SECONDS, wait_for
 
 
 class Racer:
@@ -50,10 +50,16 @@ class Racer:
         self.send(signal.SIGCONT)
 
     def stop(self) -> int:
-        """Ask it to end, and return its exit code."""
+        """Ask it to end, once it listens, and return its exit code."""
         self.send(signal.SIGCONT)
+        wait_for(lambda: not self.is_alive or self._listens())
         self.send(signal.SIGTERM)
         return self.wait()
+
+    def _listens(self) -> bool:
+        """Whether a handler for SIGTERM is set: until then, the signal is the end of it."""
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{self.pid}/status").read_text().splitlines())
+        return bool(int(status["SigCgt"], 16) >> (signal.SIGTERM - 1) & 1)
 
     def wait(self, timeout: float = STUCK_SECONDS) -> int:
         try:

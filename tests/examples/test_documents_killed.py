@@ -83,9 +83,8 @@ def test_a_worker_killed_while_the_model_answers_pays_that_book_again_and_holdfa
     model.page_seconds = 0.0
     assert workers.run(scene.url) == 0
     scene.judge(undisturbed)
-    assert {key for key, n in scene.paid().items() if n > 1} == under_way
-    # Others may have been about to call: nobody can tell those from calls that were made.
-    assert under_way <= set(scene.doubts())
+    # Others may have been about to call, or were heard by the model only after the kill.
+    assert under_way <= {key for key, n in scene.paid().items() if n > 1} <= set(scene.doubts())
 
 
 @pytest.mark.req("D4")

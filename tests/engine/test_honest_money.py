@@ -587,7 +587,7 @@ def _costs(tx: Transaction, by: tuple[str, ...], since: int | None = None) -> di
     return {tuple(row[name] for name in by): sums for row in rows if any((sums := {name: row[name] for name in TOLD}).values())}
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(effort(1, 2)))
 def test_spent_is_costs_and_what_is_in_doubt_after_every_step(store: Store, clock: ManualClock, seed: int):
     walk = Walk(store, clock, seed)
     for _ in range(STEPS):

@@ -9,16 +9,30 @@ import sys
 from pathlib import Path
 
 from holdfast import Pipeline
+from tests.support.mother import Piped
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def example(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def environment(**variables: str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "DOCUMENTS_"))}
+    return {**clean, "PYTHONPATH": str(ROOT), **variables}
+
+
+def example(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "examples.documents", *arguments], cwd=folder, text=True, capture_output=True, timeout=240,
-        env={**clean, "PYTHONPATH": str(ROOT), **variables},
+        env=environment(**variables),
     )  # fmt: skip
+
+
+def answer(folder: Path, *arguments: str, **variables: str) -> str:
+    """What a command prints, by a fork: how it starts does not matter."""
+    said, errors = Piped("examples.documents.__main__", arguments, environment(**variables), folder=folder).communicate(
+        240
+    )
+    assert errors == ""
+    return said
 
 
 def test_the_demo_is_killed_twice_and_every_document_is_ready(tmp_path: Path, url: str, books: Path, undisturbed):
@@ -38,11 +52,11 @@ def test_the_demo_is_killed_twice_and_every_document_is_ready(tmp_path: Path, ur
 
 def test_status_and_search_answer_from_what_there_is(scene, tmp_path: Path):
     scene.run()
-    shown = example(tmp_path, "status", HOLDFAST_URL=scene.url).stdout
+    shown = answer(tmp_path, "status", HOLDFAST_URL=scene.url)
     assert [line.split()[:3] for line in shown.splitlines()] == [
         [book, "complete", "$0.40"] for book in ("bees.epub", "salt.html", "v.epub")
     ]
-    found = example(tmp_path, "search", "honey and wax in the hive", "--most", "2", HOLDFAST_URL=scene.url).stdout
+    found = answer(tmp_path, "search", "honey and wax in the hive", "--most", "2", HOLDFAST_URL=scene.url)
     assert found.count("(bees.epub, chunk ") == 2
 
 

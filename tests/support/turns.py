@@ -20,7 +20,7 @@ from tests.support.effort import effort
 #: Tests with processes of their own.
 SLOW = (
     "tests/crash/", "tests/crashtest/", "tests/examples/", "tests/mutants/", "tests/jobfile/test_at_work.py",
-    "tests/adopt/test_processes.py",
+    "tests/adopt/test_processes.py", "tests/docs/test_benchmarks.py",
 )  # fmt: skip
 #: Tests of commands and of handlers: all that those ask of a database is tested on both in tests/engine.
 ABOVE = (

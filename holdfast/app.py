@@ -27,13 +27,14 @@ from holdfast.engine.delete import Delete
 from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.hold import Outdated, outdated_workers
 from holdfast.engine.ledger import take_up_old_payments
-from holdfast.engine.register import Registered, changes_of, is_registered, layout, register
+from holdfast.engine.register import Registered, as_registered, changes_of, is_registered, layout, register
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.stale import Accept, Reprocess
 from holdfast.engine.tune import Declared, declare, defined_resources, is_declared
 from holdfast.errors import RunFailed, StoreBroken, UsageError
 from holdfast.model import codec
 from holdfast.model.durations import Duration, seconds
+from holdfast.model.layout import Layout
 from holdfast.model.money import Amount, micros
 from holdfast.model.names import there_are
 from holdfast.model.pattern import Patterns, several
@@ -438,15 +439,13 @@ class Holdfast:
         """What a `reprocess` of all that is stale would do, cost and take, from recorded history. Where every item has to be
         looked at, `on_walk` is told why, and now and then how many were."""
         with self._scan() as store:
-            if not store.read(self._is_known):
-                self.register()
-            return stale.plan(store, pipeline, stage=stage, key=key, on_walk=on_walk)
+            return stale.plan(store, pipeline, stage=stage, key=key, on_walk=on_walk, today=self._today)
 
     def outdated_workers(self, pipeline: str) -> dict[str, list[Outdated]]:
-        """By stage: the living workers that have another version of its code than the registered one."""
+        """By stage: the living workers that have another version of its code than these pipelines, or else the store, say."""
 
         def work(tx: Transaction) -> dict[str, list[Outdated]]:
-            found = {row.name: outdated_workers(tx, row.id) for row in layout(tx).of_pipeline(pipeline)}
+            found = {row.name: outdated_workers(tx, row) for row in self._today(tx).of_pipeline(pipeline)}
             return {name: workers for name, workers in found.items() if workers}
 
         return self._read(work)
@@ -635,9 +634,9 @@ class Holdfast:
             self._reader.require_schema()
         self._readable = True
 
-    def _is_known(self, tx: Transaction) -> bool:
-        """Whether registering would change nothing."""
-        return all(is_registered(tx, spec) for spec in self.pipelines) and is_declared(tx, self._said)
+    def _today(self, tx: Transaction) -> Layout:
+        """The pipelines as they are once these are registered."""
+        return as_registered(tx, self.pipelines)
 
 
 def _register(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -18,29 +19,34 @@ def approval(*, yes: bool, may_ask: bool = True) -> Approve:
 
     def decide(change: Changes) -> bool:
         asked = bool(change.priced) and not yes and may_ask and at_a_terminal()
-        tell(change, accepted=yes or asked)
+        tell(change)
         if not asked:
+            _tell_held(change.held_lines() if not yes else [])
             return yes
         price = f" for {spoken(change.price)}" if change.price else ""
         if click.confirm(f"Let the new work of {', '.join(sorted(change.priced))} run{price}?", err=True):
             return True
-        tell_held(change)
+        _tell_held(change.held_lines())
         return False
 
     return decide
 
 
-def tell(change: Changes, *, accepted: bool) -> None:
+def tell_before(change: Changes) -> None:
+    """What registering it would change, and what would be put on hold."""
+    tell(change)
+    _tell_held(change.held_lines(yet_to_come=True))
+
+
+def tell(change: Changes) -> None:
     """On stderr, in one block."""
     click.echo(f"{change.pipeline} has changed since this store last saw it:", err=True)
     for line in change.lines():
         click.echo(f"  {printable(line)}", err=True)
-    if not accepted:
-        tell_held(change)
 
 
-def tell_held(change: Changes) -> None:
-    for line in change.held_lines():
+def _tell_held(lines: Sequence[str]) -> None:
+    for line in lines:
         click.echo(printable(line), err=True)
 
 

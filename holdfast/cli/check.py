@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli import options
-from holdfast.cli.changes import facts, tell
+from holdfast.cli.changes import facts, tell_before
 from holdfast.cli.loader import Loaded, load
 from holdfast.cli.output import Facts, print_json, printable
 from holdfast.engine.changes import Changes
@@ -44,7 +44,7 @@ def check(file: str, store: str | None, as_json: bool) -> None:
         for one in pipelines:
             click.echo(f"  {one['name']}: {', '.join(one['stages'])}")
         for change in changed:
-            tell(change, accepted=False)
+            tell_before(change)
 
 
 def _look_into_store(file: str, found: Loaded, store: str | None) -> list[Changes]:

@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli import options
 from holdfast.cli.amounts import about, priced
+from holdfast.cli.changes import facts, tell_before
 from holdfast.cli.choose import some_pipelines
 from holdfast.cli.loader import load
 from holdfast.cli.output import Facts, counted, length, print_json, print_table, printable
@@ -30,8 +31,9 @@ def plan(
 ) -> None:  # fmt: skip
     """Say what is stale, why, and what `holdfast reprocess` would run, cost and take, from what was recorded.
 
-    FILE says what the versions are today: its pipelines are registered, as `run` does. Perhaps: only if the result of a
-    stage before it changes. ± is one standard deviation. Time is that of handlers, one after another.
+    FILE says what the versions are today; nothing is registered. What else has changed in its pipelines is said, too.
+    Perhaps: only if the result of a stage before it changes. ± is one standard deviation. Time is that of handlers, one
+    after another.
     """
     loaded = load(file, store)
     names = some_pipelines(file, loaded.specs, pipeline, stage)
@@ -45,13 +47,15 @@ def plan(
         forecasts = {name: app.plan(name, stage=stage, key=key, on_walk=on_walk) for name in names}
         progress.close()
         outdated = {name: app.outdated_workers(name) for name in names}
+        changed = [one for one in app.changes() if one.pipeline in names]
     total = _add_up([one for found in forecasts.values() for one in found])
     if as_json:
         told = [
             {"name": name, "stages": [{**_facts(one), **_workers(outdated[name], one.stage)} for one in found]}
             for name, found in forecasts.items()
         ]
-        print_json({"pipelines": told, "total": priced(total, *_MONEY)})
+        changes = [facts(one) for one in changed]
+        print_json({"pipelines": told, "total": priced(total, *_MONEY), "changes": changes})
     elif not any(forecasts.values()):
         click.echo("Nothing is stale.")
     else:
@@ -59,6 +63,8 @@ def plan(
             _print_pipeline(name, found)
             print_outdated(outdated[name], {one.stage for one in found})
         _print_total(total)
+    for change in changed if not as_json else ():
+        tell_before(change)
     if UNSURE in reasons:
         click.echo(
             f"Every item was looked at, because {UNSURE}. `holdfast db check --repair`, once, makes this quick.",

@@ -98,10 +98,11 @@ class Changes:
             said.append(f"moved    it comes from {self.moved[1]} now (before: {self.moved[0]})")
         return said
 
-    def held_lines(self) -> list[str]:
+    def held_lines(self, *, yet_to_come: bool = False) -> list[str]:
         """For people: what is put on hold if nobody accepts it, and what lets it run."""
+        on_hold = "would be put on hold" if yet_to_come else "is on hold"
         return [
-            f"The new work of {stage} is on hold: {why}. To let it run: {release(self.pipeline, stage)}"
+            f"The new work of {stage} {on_hold}: {why}. To let it run: {release(self.pipeline, stage)}"
             for stage, why in self.priced.items()
         ]
 

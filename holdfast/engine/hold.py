@@ -17,6 +17,7 @@ import msgspec
 from holdfast.engine.claim import Lease
 from holdfast.engine.register import layout
 from holdfast.engine.release import release
+from holdfast.model.layout import StageRow
 from holdfast.model.states import Rerun, State
 from holdfast.store import Transaction
 
@@ -43,13 +44,12 @@ def hold(tx: Transaction, stage: int, items: Sequence[int], kind: Kind, reason: 
     return len(held)
 
 
-def outdated_workers(tx: Transaction, stage: int) -> list[Outdated]:
-    """Who would do the work of a stage with another version of its code than the registered one."""
-    row = layout(tx).stages[stage]
+def outdated_workers(tx: Transaction, stage: StageRow) -> list[Outdated]:
+    """Who would do the work of a stage with another version of its code than this."""
     found = []
     for name, stages, versions in tx.run("living_workers", now=tx.steady, clock=tx.store.driver.clock_name):
-        version = msgspec.json.decode(versions).get(str(stage))
-        if stage in msgspec.json.decode(stages) and not row.stands(version):
+        version = msgspec.json.decode(versions).get(str(stage.id))
+        if stage.id in msgspec.json.decode(stages) and not stage.stands(version):
             found.append(Outdated(name, version))
     return found
 
@@ -68,7 +68,7 @@ def spoken_of(outdated: Sequence[Outdated]) -> str:
 
 def hold_for_version(tx: Transaction, stage: int, items: Sequence[int]) -> None:
     """Keep work that waits to be done again by today's version from workers that have another one."""
-    if items and outdated_workers(tx, stage):
+    if items and outdated_workers(tx, layout(tx).stages[stage]):
         hold(tx, stage, items, "version", ANOTHER_VERSION)
 
 

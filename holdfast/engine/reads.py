@@ -457,7 +457,7 @@ class Why:
             text = f"it waits its turn at a worker with version {stage.version} of stage {stage.name!r}"
         else:
             text = f"it waits for a worker with version {stage.version} of stage {stage.name!r}"
-        if outdated := outdated_workers(self._tx, stage.id):
+        if outdated := outdated_workers(self._tx, stage):
             text += f"; {spoken_of(outdated)}"
         return {
             "reason": "version", "text": text, "since": row["updated_at"],

@@ -8,14 +8,15 @@ the new layout itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast.engine.changes import Changes, changes
-from holdfast.engine.rename import rename, renames
+from holdfast.engine.rename import rename, renamed, renames
 from holdfast.errors import UsageError
 from holdfast.model.guards import Guards
 from holdfast.model.layout import Layout, PipelineRow, ResourceRow, StageRow
@@ -62,6 +63,28 @@ def is_registered(tx: Transaction, spec: PipelineSpec) -> bool:
     there = _stages_of(tx, spec.name)
     same_file = not spec.origin or [(spec.origin,)] == [tuple(row) for row in tx.run("origin_of", name=spec.name)]
     return same_file and not renames(there, spec) and not _Plan(there, spec).anything
+
+
+def as_registered(tx: Transaction, specs: Iterable[PipelineSpec]) -> Layout:
+    """The pipelines as they would be if these were registered. Stages that are not there yet have numbers below zero."""
+    known = layout(tx)
+    changed = [spec for spec in specs if renames(there := _stages_of(tx, spec.name), spec) or _Plan(there, spec).anything]
+    if not changed:
+        return known
+    rows = [row for row in known.stages.values() if row.pipeline_name not in {spec.name for spec in changed}]
+    for spec in changed:
+        there = _stages_of(tx, spec.name)
+        there = renamed(there, renames(there, spec))
+        for position, stage in enumerate(spec.stages):
+            number = known.number_of(spec.name) or 0
+            row = there.pop(stage.name, None) or StageRow(
+                -1 - len(rows), number, spec.name, stage.name, position, stage.after, stage.version, stage.max_attempts,
+                True, known.generation, known.generation, None, None,
+            )  # fmt: skip
+            row = replace(row, position=position, after=stage.after, after_children=stage.after_children, active=True)
+            rows.append(replace(row, version=stage.version, compatible=stage.compatible_from))
+        rows += [replace(row, active=False) for row in there.values()]
+    return Layout.of(known.generation, rows, known.resources.values(), known.pipelines.values())
 
 
 def changes_of(tx: Transaction, spec: PipelineSpec) -> Changes:

@@ -38,7 +38,10 @@ SAMPLE = 1000
 ASKED = "all of them are asked for"
 VERSION = "there are results of other versions"
 UNSURE = "it is not known which items have changed"
+ANOTHER_ORDER = "the stages come in another order"
 
+#: How the pipelines are today.
+Today = Callable[[Transaction], Layout]
 #: Told after each stretch of a walk over all items: why it has to be, and how many were looked at so far.
 OnWalk = Callable[[str, int], None]
 
@@ -75,11 +78,13 @@ class StageForecast:
 
 
 def plan(
-    store: Store, pipeline: str, *, stage: str | None = None, key: str | None = None, on_walk: OnWalk | None = None
-) -> list[StageForecast]:
-    """Per stage: what is stale and why, how many items would run, what that would cost and how long it would take."""
+    store: Store, pipeline: str, *, stage: str | None = None, key: str | None = None, on_walk: OnWalk | None = None,
+    today: Today = layout,
+) -> list[StageForecast]:  # fmt: skip
+    """Per stage: what is stale and why, how many items would run, what that would cost and how long it would take. `today`
+    is how the pipelines are, if not as the store knows them."""
     forecasts: dict[int, StageForecast] = {}
-    for stale in find(store, pipeline, stage=stage, key=key, on_walk=on_walk):
+    for stale in find(store, pipeline, stage=stage, key=key, on_walk=on_walk, today=today):
         number = stale.stage.id
         forecast = forecasts.setdefault(number, StageForecast(stale.stage.name))
         forecast.why[stale.why] += 1
@@ -90,7 +95,7 @@ def plan(
             forecast.sure += 1
             forecast.cost += stale.cost
             forecast.took_us += stale.took_us
-    deviations = store.read(lambda tx: _deviations(tx, pipeline, forecasts)) if forecasts else {}
+    deviations = store.read(lambda tx: _deviations(tx, today(tx), pipeline, forecasts)) if forecasts else {}
     for number, forecast in forecasts.items():
         forecast.spread = deviations[number] * math.sqrt(forecast.sure)
     return list(forecasts.values())
@@ -192,16 +197,16 @@ def _next_stretch(
 
 def find(
     store: Store, pipeline: str, *, stage: str | None = None, key: str | None = None, stale_only: bool = True,
-    on_walk: OnWalk | None = None,
+    on_walk: OnWalk | None = None, today: Today = layout,
 ) -> Iterator[Stale]:  # fmt: skip
     """Everything stale in a pipeline, item by item, in the order of stages; stretches are read one after another."""
-    why = store.read(lambda tx: why_every_item(tx, pipeline, stage)) if stale_only else ASKED
+    why = store.read(lambda tx: why_every_item(tx, pipeline, stage, today)) if stale_only else ASKED
     after: int | None = 0
     walked = 0
     while after is not None:
 
         def step(tx: Transaction, after: int = after) -> tuple[list[Stale], int, int | None]:
-            return stretch(tx, pipeline, stage, key, stale_only, why is not None, after)
+            return stretch(tx, pipeline, stage, key, stale_only, why is not None, after, today)
 
         found, n, after = store.read(step)
         yield from found
@@ -210,9 +215,12 @@ def find(
             on_walk(why, walked)
 
 
-def why_every_item(tx: Transaction, pipeline: str, stage: str | None) -> str | None:
+def why_every_item(tx: Transaction, pipeline: str, stage: str | None, today: Today = layout) -> str | None:
     """Why every item has to be looked at; None if those that are listed as changed will do."""
-    stages = _stages(layout(tx), pipeline, stage)
+    known, registered = today(tx), layout(tx)
+    stages = _stages(known, pipeline, stage)
+    if any(row.id in registered.stages and known.parents(row.id) != registered.parents(row.id) for row in stages):
+        return ANOTHER_ORDER
     if any(reason for number, reason in tx.run("read_rechecks") if number == stages[0].pipeline):
         return UNSURE
     passed: Counter[int] = Counter()
@@ -233,10 +241,11 @@ def why_every_item(tx: Transaction, pipeline: str, stage: str | None) -> str | N
 
 
 def stretch(
-    tx: Transaction, pipeline: str, stage: str | None, key: str | None, stale_only: bool, every_item: bool, after: int
-) -> tuple[list[Stale], int, int | None]:
+    tx: Transaction, pipeline: str, stage: str | None, key: str | None, stale_only: bool, every_item: bool, after: int,
+    today: Today = layout,
+) -> tuple[list[Stale], int, int | None]:  # fmt: skip
     """What is stale in the next items, how many were walked through, and after which one to go on."""
-    known = layout(tx)
+    known = today(tx)
     stages = _stages(known, pipeline, stage)
     few = None
     if not after and (every_item or key is not None):
@@ -333,9 +342,9 @@ def _reopen(tx: Transaction, chosen: list[Stale], who: Who) -> Counter[str]:
     return count
 
 
-def _deviations(tx: Transaction, pipeline: str, stages: Iterable[int]) -> dict[int, float]:
+def _deviations(tx: Transaction, known: Layout, pipeline: str, stages: Iterable[int]) -> dict[int, float]:
     """By stage, how much the costs of single items differ: one standard deviation."""
-    number = layout(tx).of_pipeline(pipeline)[0].pipeline
+    number = known.of_pipeline(pipeline)[0].pipeline
     some = [item for (item,) in tx.run("sample_of_items", pipeline=number, most=SAMPLE // 2)]
     costs: dict[int, list[int]] = {stage: [] for stage in stages}
     for _, stage, state, _, _, _, cost, _ in tx.run("outcomes_of", items=some, stages=list(costs)):

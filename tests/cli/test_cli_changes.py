@@ -86,3 +86,26 @@ def test_check_says_what_would_change_and_changes_nothing(cli, file):
     ]
     assert list(change["on_hold"]) == ["embed"]
     assert [stage["name"] for stage in cli.json("status")["pipelines"][0]["stages"]] == ["fetch"]
+
+
+def test_plan_says_what_would_change_and_changes_nothing(cli, file):
+    planned = cli("plan", file)
+    assert planned.stdout == "Nothing is stale.\n"
+    assert BLOCK in planned.stderr
+    assert "The new work of embed would be put on hold" in planned.stderr
+    [change] = cli.json("plan", file)["changes"]
+    assert change["on_hold"]["embed"].endswith("expected to cost 0.50")
+    assert [stage["name"] for stage in cli.json("status")["pipelines"][0]["stages"]] == ["fetch"]
+
+
+def test_plan_by_a_file_with_other_versions_and_names_is_that_of_the_store_once_it_knows_them(cli, write, file):
+    text = AFTER.replace("def fetch", "def get").replace("after=fetch", "after=get")
+    after = write("after.py", text.replace("@books.stage\n", '@books.stage(version="2", renamed_from="fetch")\n'))
+    before = cli.json("plan", after)
+    assert before["pipelines"][0]["stages"][0]["stage"] == "get"
+    assert before["total"]["sure"] == 2
+    assert [one["was"] for one in before["changes"][0]["renamed"]] == ["fetch"]
+    cli("run", after, "--stages", "embed")
+    later = cli.json("plan", after)
+    assert later["changes"] == []
+    assert (later["pipelines"], later["total"]) == (before["pipelines"], before["total"])

@@ -41,6 +41,7 @@ def fill(order: Order) -> None:
         for table, column in TABLES:
             _multiply(database, table, column, items[0], order.items)
         database.run(f"UPDATE {database.prefix}counts SET n = n * {order.items:d}, total_us = total_us * {order.items:d}")
+        database.run(f"UPDATE {database.prefix}versions SET n = n * {order.items:d} WHERE stage <> 0")
         database.finish([table for table, _ in TABLES])
 
 

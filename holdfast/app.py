@@ -22,7 +22,7 @@ from holdfast.engine import tune as tuning
 from holdfast.engine.actions import Counts, Kind
 from holdfast.engine.add import Added, Looked, Merge, NewItem, overwrite
 from holdfast.engine.changes import Changes
-from holdfast.engine.choose import Cancel, Retry, Which, Who, end_hold_walks
+from holdfast.engine.choose import Cancel, Retry, Which, Who, means_all_on_hold, stages_of
 from holdfast.engine.delete import Delete
 from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.hold import Outdated, outdated_workers
@@ -455,9 +455,9 @@ class Holdfast:
     def retry(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> Counts:
         """Send stages back to pending with all their attempts. Filters: pipeline, stage, states, key, error, older_than."""
         meant = read_filter(**which)
-        if not dry_run:
+        if means_all_on_hold(meant) and not dry_run:
             with self._lock:
-                self.store.write(lambda tx: end_hold_walks(tx, meant))
+                self.store.write(lambda tx: tx.run("end_hold_walks", stages=stages_of(tx, meant)))
         return self._act(Retry(meant), Who(by, reason), dry_run)
 
     def cancel(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> Counts:

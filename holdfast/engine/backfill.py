@@ -26,7 +26,10 @@ def backfill(tx: Transaction, most: int = CHUNK) -> int:
         if rows and stage in layout(tx).stages:
             first, last, pipeline, reason = rows[0]
             items = _items(tx, pipeline, first, last, most)
-            hold(tx, stage, let_meet(tx, stage, items), "price", reason)
+            begun = let_meet(tx, stage, items)
+            # Items that nothing was done for yet are on their way through the pipeline, whatever it is.
+            worked_on = [item for (item,) in tx.run("items_with_outcomes", items=begun)] if begun else []
+            hold(tx, stage, worked_on, "price", reason)
             tx.run("move_hold_walk", stage=stage, next=items[-1] + 1 if len(items) == most else None)
             return len(items) or 1
     return 0

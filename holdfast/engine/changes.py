@@ -1,7 +1,8 @@
 """Changes: what registering a pipeline would change, said before it is done, with its price.
 
 A stage that was added, or is back, runs for the items that were there before it. What that costs is known if the stage has
-an `estimate=`, or has cost something before. All of it is taken from counts: it costs the same at any number of items.
+an `estimate=`, or has cost something before. Items that nothing was done for yet are no new work: they are on their way
+through the pipeline, whatever it is. All of it is taken from counts: it costs the same at any number of items.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def changes(tx: Transaction, spec: PipelineSpec, rows: Mapping[str, StageRow]) -
     rewired = []
     for stage in spec.stages:
         row = there.get(stage.name)
-        waiting = min((passed[name] for name in stage.after), default=history.most(there.values()))
+        waiting = min((passed[name] for name in stage.after), default=history.most_passed(there.values()))
         if row is not None and row.active:
             passed[stage.name] = history.passed(row)
             if row.after != stage.after:
@@ -159,11 +160,9 @@ class _History:
 
     def __init__(self, tx: Transaction) -> None:
         self._passed: dict[int, int] = {}
-        self._all: dict[int, int] = {}
         self._took: dict[int, tuple[int, int]] = {}
         self._cost: dict[int, int] = {}
         for stage, state, bucket, n, total_us, _ in tx.run("read_counts"):
-            self._all[stage] = self._all.get(stage, 0) + n
             if state in PASSED:
                 self._passed[stage] = self._passed.get(stage, 0) + n
                 if bucket >= 0:
@@ -178,9 +177,9 @@ class _History:
     def cost(self, row: StageRow) -> int:
         return self._cost.get(row.id, 0)
 
-    def most(self, rows: Iterable[StageRow]) -> int:
-        """How many items there are: all of them have begun a first stage."""
-        return max((self._all.get(row.id, 0) for row in rows), default=0)
+    def most_passed(self, rows: Iterable[StageRow]) -> int:
+        """How many items something was done for, as far as one stage tells."""
+        return max((self.passed(row) for row in rows), default=0)
 
     def of_one(self, row: StageRow) -> tuple[float | None, float | None]:
         """What one has cost and taken on the average, if any was done."""

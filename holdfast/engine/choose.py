@@ -165,10 +165,9 @@ class Cancel:
         return set_aside(tx, rows, who, PASSED)
 
 
-def end_hold_walks(tx: Transaction, which: Which) -> None:
-    """If a retry means all that is on hold at some stages, it means also what is still to be put on hold there."""
-    if State.ON_HOLD in which.states and not (which.key or which.error or which.older_than_us):
-        tx.run("end_hold_walks", stages=stages_of(tx, which))
+def means_all_on_hold(which: Which) -> bool:
+    """Whether a filter means all that is on hold at some stages, and so what is still to be put on hold there, too."""
+    return State.ON_HOLD in which.states and not (which.key or which.error or which.older_than_us)
 
 
 def _choose(tx: Transaction, which: Which, states: frozenset[State], place: Place) -> Step:

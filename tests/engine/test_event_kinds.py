@@ -36,7 +36,7 @@ def recorded() -> Iterator[tuple[str, set[str]]]:
             for call in (one for one in ast.walk(function) if isinstance(one, ast.Call) and one.args):
                 name = getattr(call.func, "attr", getattr(call.func, "id", ""))
                 if name in RECORDING:
-                    args = [one for one in call.args if ast.unparse(one) not in ("tx", "self._tx")]
+                    args = [one for one in call.args if ast.unparse(one) not in ("tx", "self._tx", "known")]
                     yield f"{file.name}:{call.lineno}", texts(args[0], function)
 
 

@@ -308,7 +308,7 @@ def test_a_run_begins_and_ends_with_an_event_and_says_what_it_did(ran):
 
 def test_a_pipeline_that_is_new_or_changed_is_told(ran):
     [event] = ran.events(event="pipeline_registered", pipeline="books")
-    assert event["data"] == {"added": ["extract"], "changed": [], "removed": []}
+    assert event["data"] == {"added": ["extract"], "changed": [], "removed": [], "renamed": [], "held": []}
 
 
 def test_failures_are_told_with_the_error_and_where_it_came_from(ran):

@@ -120,6 +120,26 @@ def test_new_work_without_a_price_runs(run: Bench, shop, caplog):
     assert "added    count: runs for 3 items; cost not known, time not known" in said(caplog)
 
 
+def test_items_that_nothing_was_done_for_yet_are_no_new_work(run: Bench, shop):
+    app = run.app(shop.pipeline({"everything": {}}), KEYS)
+    first = {"extract": {"price": 0.4, "estimate": "0.4", "resource": "model"}}
+    assert app.status()[0]["stages"][0]["states"] == {"pending": 3}
+    ran = run(shop.pipeline(first))
+    assert ran.states("extract") == {"done": 3}
+
+
+def test_a_stage_that_is_put_first_is_new_work_for_those_that_something_was_done_for(run: Bench, shop):
+    app = run.app(shop.pipeline(FETCH), KEYS)
+    app.cancel(key="c")
+    run(shop.pipeline(FETCH))
+    app.retry(key="c")
+    app.add("books", ["d"])
+    first = {"extract": {"price": 0.4, "estimate": "0.4", "resource": "model"}, "fetch": {"after": "extract"}}
+    ran = run(shop.pipeline(first))
+    assert ran.states("extract") == {"done": 1, "on_hold": 3}
+    assert ran.state("d", "extract") == "done"
+
+
 def test_a_stage_that_is_back_is_expected_to_cost_what_it_did(run: Bench, shop, caplog):
     run(shop.pipeline({**FETCH, **SUMMARY}), KEYS)
     run(shop.pipeline(FETCH), ["d", "e"])

@@ -220,11 +220,11 @@ def test_what_led_to_an_item_is_forgotten_with_it(app: App):
     run_all(app, {})
     app.retry(key="a", states=["done"])
     run_all(app, {"a": ["b"]})
-    assert app.query("SELECT COUNT(*) FROM holdfast_reruns") == [(1,)]
+    assert app.query("SELECT COUNT(*) FROM holdfast_chains") == [(1,)]
     app.clock.advance(1_000_000)
     pipeline = app.stage("link").pipeline
     app.store.write(lambda tx: prune_items(tx, pipeline, tx.now))
-    assert app.query("SELECT COUNT(*) FROM holdfast_reruns") == [(0,)]
+    assert app.query("SELECT COUNT(*) FROM holdfast_chains") == [(0,)]
 
 
 KEYS = ("a", "b", "c", "d")

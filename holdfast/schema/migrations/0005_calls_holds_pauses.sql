@@ -88,7 +88,7 @@ ALTER TABLE holdfast_pipelines ADD COLUMN origin TEXT NOT NULL DEFAULT '';
 ALTER TABLE holdfast_workers ADD COLUMN versions TEXT NOT NULL DEFAULT '{}';
 
 -- Items that follow-ons have begun again, each with the items that led to it, oldest first: a JSON list.
-CREATE TABLE holdfast_reruns (
+CREATE TABLE holdfast_chains (
     item BIGINT PRIMARY KEY,
     led_by TEXT NOT NULL
 );

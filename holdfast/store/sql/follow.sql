@@ -50,15 +50,15 @@ JOIN holdfast_items i ON i.id = c.child JOIN holdfast_pipelines p ON p.id = i.pi
 WHERE c.parent = :item AND p.name = :pipeline GROUP BY x.status;
 
 -- name: read_reruns
-SELECT item, led_by FROM holdfast_reruns WHERE item {in items};
+SELECT item, led_by FROM holdfast_chains WHERE item {in items};
 
 -- name: save_reruns
-INSERT INTO holdfast_reruns (item, led_by)
+INSERT INTO holdfast_chains (item, led_by)
 {values item bigint, led_by text}
 ON CONFLICT (item) DO UPDATE SET led_by = excluded.led_by;
 
 -- name: forget_reruns
-DELETE FROM holdfast_reruns WHERE item {in items};
+DELETE FROM holdfast_chains WHERE item {in items};
 
 -- name: count_reruns
 -- Those of an hour, which begins with the first of them; :after is when the last one that counts may have begun.

@@ -87,3 +87,6 @@ DELETE FROM holdfast_delayed WHERE stage = :stage AND rerun = 0 AND (
     SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = holdfast_delayed.item AND o.stage {in before}
     AND o.state IN ('done', 'skipped')) < :needed
 RETURNING item;
+
+-- name: items_with_outcomes
+SELECT DISTINCT item FROM holdfast_outcomes WHERE item {in items} ORDER BY item;

@@ -87,7 +87,16 @@ def test_the_store_is_the_one_given_then_the_files_then_the_environments_then_th
 
 
 #: Every command that has a FILE, as it is called without a store.
-WITH_FILE = ["add FILE a", "run FILE", "plan FILE", "reprocess FILE --stale", "accept FILE"]
+WITH_FILE = ["add FILE a", "run FILE", "reprocess FILE --stale", "accept FILE"]
+
+
+def test_plan_asks_the_store_that_the_file_names(lite: Any, write: Write) -> None:
+    """It changes nothing, so what tells is which store has to be there."""
+    file = write("naming.py", one(store="sqlite:///of-the-file.db"))
+    assert "of-the-file.db" in lite("plan", file, code=5).stderr
+    lite("db", "upgrade", "--store", "sqlite:///of-the-file.db")
+    lite("plan", file)
+    assert "given.db" in lite("plan", file, "--store", "sqlite:///given.db", code=5).stderr
 
 
 @pytest.mark.parametrize("command", WITH_FILE)

@@ -19,7 +19,7 @@ from tests.support.effort import effort
 from tests.support.stepping import FAULTS, Story, Threads, Turns
 from tests.support.steps import quick_url
 
-SEEDS = {"sqlite": effort(80, 2000), "postgres": effort(24, 400)}
+SEEDS = {"sqlite": effort(50, 2000), "postgres": effort(16, 400)}
 LABELS = ("main", "ann", "bob", "cyd", "person")
 
 

@@ -37,7 +37,7 @@ SHAPES = (
     {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]},
     {"b": [], "a": ["b"], "c": ["a", "b"]},
 )
-EXAMPLES = {"sqlite": effort(20, 400), "postgres": effort(8, 400)}
+EXAMPLES = {"sqlite": effort(12, 400), "postgres": effort(5, 400)}
 STEPS = 40
 
 

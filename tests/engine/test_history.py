@@ -234,7 +234,7 @@ class Person:
     shape=st.sampled_from(sorted(SHAPES)),
     acts=st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 15)), min_size=5, max_size=30),
 )
-@settings(max_examples=effort(12, 100), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=effort(7, 100), deadline=None, suppress_health_check=list(HealthCheck))
 def test_whatever_happens_to_items_folding_their_history_gives_where_they_are(
     app: App, hold: Holdfast, shape: str, acts: list[tuple[str, int]]
 ):

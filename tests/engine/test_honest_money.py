@@ -47,7 +47,7 @@ ZONES = {"berlin": "Europe/Berlin", "howe": "Australia/Lord_Howe", "@p": "Pacifi
 STAGES = {("p", "a"): ("berlin",), ("p", "b"): ("howe",), ("p", "c"): ("howe", "berlin"), ("q", "free"): ()}
 KEYS = ("k0", "k1", "k2")
 NAMES = ("draft", "review")
-STEPS = effort(250, 1000)
+STEPS = effort(160, 1000)
 #: After how many steps `db check` is asked as well.
 EVERY = effort(10, 1)
 ME = Who("me", "seen on the invoice")

@@ -47,7 +47,7 @@ from tests.support.reference import OPEN, Reference, Verdict, history_allows
 from tests.support.steps import Trouble, ask, quick_store, wipe, write
 
 #: Examples and steps per database; enough that each of tests/mutants is found, and half a minute long.
-EXAMPLES = {"sqlite": effort(32, 500), "postgres": effort(16, 500)}
+EXAMPLES = {"sqlite": effort(20, 500), "postgres": effort(8, 500)}
 STEPS = 50
 LEASE_US = 30 * SECOND
 LABELS = ("ann", "bob", "cyd", "dan")

@@ -93,7 +93,8 @@ def _join(tx: Transaction, newcomer: StageRow, into: StageRow, after: list[int])
         tx.run(f"join_{table}", **places)
     for table in ("memos", "money", "counts", "versions"):
         tx.run(f"leave_{table}", stage=newcomer.id)
-    tx.run("remove_stage", stage=newcomer.id)
+    # No author can call a stage so.
+    tx.run("retire_stage", stage=newcomer.id, name=f"{newcomer.name}~{newcomer.id}")
 
 
 def _called(row: StageRow, called: Mapping[str, str]) -> StageRow:

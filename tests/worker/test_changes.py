@@ -245,6 +245,20 @@ def test_a_rename_that_nobody_declared_waits_for_a_word_and_can_be_declared_late
     assert [call["stage"] for call in ran.app.calls("d")] == ["digest"]
 
 
+def test_a_worker_that_offers_the_new_name_goes_on_when_it_turns_out_to_be_an_old_stage(run: Bench, shop):
+    run(shop.pipeline({**FETCH, **SUMMARY}), KEYS)
+    declared = {"digest": {**DIGEST["digest"], "renamed_from": "summary"}}
+    with run.serving(shop.pipeline({**FETCH, **DIGEST}), ["d"]) as (worker, ran):
+        wait_for(lambda: ran.states("digest").get("done") == 1 and ran.states("digest").get("on_hold") == 3)
+        app = run.app(shop.pipeline({**FETCH, **declared}))
+        app.register()
+        app.add("books", ["e"])
+        wait_for(lambda: app.show("e")["stages"][0]["state"] == "done")
+        assert not worker.stopping
+    assert run(shop.pipeline({**FETCH, **declared})).states("digest") == {"done": 5}
+    assert shop.by_stage() == {"summary": 3, "digest": 2}
+
+
 def test_two_stages_with_results_of_the_same_items_stay_two(run: Bench, shop):
     ran = run(shop.pipeline({**FETCH, **SUMMARY}), KEYS)
     run(shop.pipeline({**FETCH, **DIGEST}))

@@ -100,5 +100,6 @@ DELETE FROM holdfast_versions WHERE stage = :stage;
 -- name: join_events
 UPDATE holdfast_events SET stage = :into WHERE stage = :stage;
 
--- name: remove_stage
-DELETE FROM holdfast_stages WHERE id = :stage;
+-- name: retire_stage
+-- The row stays: a worker that is alive may still offer this stage, by its number.
+UPDATE holdfast_stages SET name = :name, active = 0, backfill_next = NULL, hold_next = NULL WHERE id = :stage;

@@ -69,14 +69,15 @@ class Changes:
         """The new work that a person should know the price of before it begins: why, by stage."""
         found = {}
         for one in self.added:
-            if one.items and one.cost:
-                found[one.stage] = f"it is new for {_items(one.items)} and is expected to cost {spoken(one.cost)}"
-            elif one.items and self.suspects and not one.back:
-                gone = self.suspects[0]
-                found[one.stage] = (
-                    f"it is new for {_items(one.items)}, while {gone.stage!r}, which has cost {spoken(gone.cost)}, is gone; "
-                    f"if it was renamed, say so: renamed_from={gone.stage!r}"
-                )
+            gone = next(iter(self.suspects), None) if not one.back else None
+            if one.items and (one.cost or gone):
+                why = f"it is new for {_items(one.items)}"
+                if one.cost:
+                    why += f" and is expected to cost {spoken(one.cost)}"
+                if gone is not None:
+                    why += f", while {gone.stage!r}, which has cost {spoken(gone.cost)}, is gone"
+                    why += f"; if it was renamed, say so: renamed_from={gone.stage!r}"
+                found[one.stage] = why
         return found
 
     @property
@@ -133,8 +134,12 @@ def changes(tx: Transaction, spec: PipelineSpec, rows: Mapping[str, StageRow]) -
             if row.after != stage.after:
                 rewired.append((stage.name, row.after, stage.after))
             continue
-        missing = max(0, waiting - (history.passed(row) if row is not None else 0))
+        # What was done under the new name before the rename was declared counts, too.
+        there_before = [row, *(one.newcomer for one in found if one.name == stage.name)]
+        missing = max(0, waiting - sum(history.passed(one) for one in there_before if one is not None))
         passed[stage.name] = waiting
+        if not missing and len(there_before) > 1:
+            continue
         new.append(_new_work(stage, row, missing, history))
     names = {stage.name for stage in spec.stages}
     gone = [row for name, row in there.items() if row.active and name not in names]

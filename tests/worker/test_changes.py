@@ -167,6 +167,16 @@ def test_what_is_removed_and_rewired_is_said(run: Bench, shop):
     assert change.priced == {}
 
 
+def test_a_priced_stage_that_takes_the_place_of_a_paid_one_is_told_as_a_rename_perhaps(run: Bench, shop):
+    run(shop.pipeline({**FETCH, **SUMMARY}), KEYS)
+    digest = {"digest": {"after": "fetch", "price": 0.4, "estimate": "0.4", "resource": "model"}}
+    [change] = run.app(shop.pipeline({**FETCH, **digest})).changes()
+    assert change.priced == {
+        "digest": "it is new for 3 items and is expected to cost 1.20, while 'summary', which has cost 1.20, is gone; if it "
+        "was renamed, say so: renamed_from='summary'"
+    }
+
+
 # Renames --------------------------------------------------------------------------------------------------------------
 
 
@@ -236,6 +246,8 @@ def test_a_rename_that_nobody_declared_waits_for_a_word_and_can_be_declared_late
     assert ran.states("digest") == {"done": 1, "on_hold": 3}
     assert "if it was renamed, say so: renamed_from='summary'" in said(caplog)
     declared = {"digest": {**DIGEST["digest"], "renamed_from": "summary"}}
+    [change] = run.app(shop.pipeline({**FETCH, **declared, **printed})).changes()
+    assert change.lines() == ["renamed  summary → digest: 3 results and their history come along"]
     ran = run(shop.pipeline({**FETCH, **declared, **printed}), ["e"])
     assert shop.by_stage() == {"summary": 3, "digest": 2}
     assert ran.states("digest") == ran.states("print") == {"done": 5}

@@ -29,7 +29,7 @@ from tests.support.steps import ask, quick_url
 from tools.torture import torture
 
 #: How many kills at random points; how many lost replies, one for every commit in the life of an item.
-KILLS, COMMITS = effort(25, 1000), 20
+KILLS, COMMITS = effort(25, 1000), effort(12, 20)
 
 
 class Scene:

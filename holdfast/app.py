@@ -56,7 +56,7 @@ YES_VARIABLE = "HOLDFAST_YES"
 
 T = TypeVar("T")
 
-#: Is told what changes in a pipeline, and says whether new work of it that has a price may run.
+#: Gets what changes in a pipeline, and returns whether new work that has a price may run.
 Approve = Callable[[Changes], bool]
 
 #: In place of a value: nobody knows what the call returned.
@@ -193,8 +193,8 @@ class Holdfast:
     def register(self, approve: Approve | None = None) -> dict[str, Registered]:
         """Make the pipelines, with their limits and guards, known to the store; return what that changed.
 
-        `approve` is told what changes in pipelines that have items, and says whether new work that has a price may run;
-        otherwise it is put on hold. Without it, HOLDFAST_YES says so, and what changes is logged."""
+        `approve` gets what changes in a pipeline that has items, and returns whether new work that has a price may run;
+        otherwise it is put on hold. Without it, HOLDFAST_YES decides, and what changes is logged."""
         with self._lock:
             self.require_resources()
             changed = [spec for spec in self.pipelines if not self.store.read(partial(is_registered, spec=spec))]

@@ -8,7 +8,7 @@ the new layout itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -38,9 +38,9 @@ class Registered(NamedTuple):
     changed: list[str]
     removed: list[str]
     #: By their new names.
-    renamed: list[str] = []  # noqa: RUF012
+    renamed: list[str]
     #: Stages whose new work is on hold because of its price.
-    held: list[str] = []  # noqa: RUF012
+    held: list[str]
 
 
 def layout(tx: Transaction) -> Layout:
@@ -60,23 +60,25 @@ def layout(tx: Transaction) -> Layout:
 
 def is_registered(tx: Transaction, spec: PipelineSpec) -> bool:
     """Whether registering would change nothing; a look that keeps nobody waiting."""
-    there = _stages_of(tx, spec.name)
     same_file = not spec.origin or [(spec.origin,)] == [tuple(row) for row in tx.run("origin_of", name=spec.name)]
-    return same_file and not renames(there, spec) and not _Plan(there, spec).anything
+    return same_file and not _differs(_stages_of(tx, spec.name), spec)
+
+
+def _differs(there: Mapping[str, StageRow], spec: PipelineSpec) -> bool:
+    return bool(renames(there, spec)) or _Plan(there, spec).anything
 
 
 def as_registered(tx: Transaction, specs: Iterable[PipelineSpec]) -> Layout:
     """The pipelines as they would be if these were registered. Stages that are not there yet have numbers below zero."""
     known = layout(tx)
-    changed = [spec for spec in specs if renames(there := _stages_of(tx, spec.name), spec) or _Plan(there, spec).anything]
+    changed = [(spec, there) for spec in specs if _differs(there := _stages_of(tx, spec.name), spec)]
     if not changed:
         return known
-    rows = [row for row in known.stages.values() if row.pipeline_name not in {spec.name for spec in changed}]
-    for spec in changed:
-        there = _stages_of(tx, spec.name)
-        there = renamed(there, renames(there, spec))
+    rows = [row for row in known.stages.values() if row.pipeline_name not in {spec.name for spec, _ in changed}]
+    for spec, registered in changed:
+        there = renamed(registered, renames(registered, spec))
+        number = known.number_of(spec.name) or 0
         for position, stage in enumerate(spec.stages):
-            number = known.number_of(spec.name) or 0
             row = there.pop(stage.name, None) or StageRow(
                 -1 - len(rows), number, spec.name, stage.name, position, stage.after, stage.version, stage.max_attempts,
                 True, known.generation, known.generation, None, None,
@@ -110,7 +112,7 @@ def register(tx: Transaction, spec: PipelineSpec, *, accepted: bool = True) -> R
         there = _stages_of(tx, spec.name)
     plan = _Plan(there, spec)
     if not (found or plan.anything):
-        return Registered([], [], [])
+        return Registered([], [], [], [], [])
     [(generation,)] = tx.run("raise_generation", pipeline=pipeline, now=tx.now)
     [(newest,)] = tx.run("newest_item", pipeline=pipeline)
     for position, stage in enumerate(spec.stages):
@@ -204,7 +206,7 @@ def _withdraw(tx: Transaction, moved: list[StageRow], spec: PipelineSpec) -> Non
 class _Plan:
     """What differs between the stages that are there and those of a specification."""
 
-    def __init__(self, there: dict[str, StageRow], spec: PipelineSpec) -> None:
+    def __init__(self, there: Mapping[str, StageRow], spec: PipelineSpec) -> None:
         self.added = {stage.name for stage in spec.stages if stage.name not in there}
         self.removed = [row for name, row in there.items() if row.active and name not in {s.name for s in spec.stages}]
         self.changed: set[str] = set()

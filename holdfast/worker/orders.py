@@ -144,9 +144,9 @@ class Orders:
         if len(limited) >= self._hand.concurrency:
             # More stages than places: by lot, or those that come last would never have one.
             random.shuffle(orders)
-        orders = [
-            order._replace(held=order.stage in self._held) for order in orders if order.most > 0 and order.room > 0
-        ]
+        orders = [order for order in orders if order.most > 0 and order.room > 0]
+        if self._held:
+            orders = [order._replace(held=order.stage in self._held) for order in orders]
         if self._one_by_one and orders:
             self._one_by_one = False
             return [orders[0]._replace(most=1, room=1)]

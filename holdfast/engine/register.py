@@ -125,6 +125,9 @@ def register(tx: Transaction, spec: PipelineSpec, *, accepted: bool = True) -> R
         else:
             old = there[stage.name]
             moved = stage.name in plan.moved
+            if old.hold_next is not None:
+                # Nobody has accepted its price meanwhile.
+                begins = _Begins.of(newest, old.hold_reason)
             tx.run(
                 "change_stage", stage=old.id, active=1, **_columns(stage, position),
                 changed=generation if moved else old.changed_generation,

@@ -113,6 +113,15 @@ def test_a_release_before_all_of_it_was_put_on_hold_lets_all_of_it_run(run: Benc
     assert run(shop.pipeline({**FETCH, **embed})).states("embed") == {"done": 3}
 
 
+def test_a_stage_that_is_put_elsewhere_before_all_of_it_is_on_hold_stays_on_hold(run: Bench, shop):
+    run(shop.pipeline({**FETCH, "count": {"after": "fetch"}}), KEYS)
+    embed = {"price": 0.1, "estimate": "0.1", "resource": "model"}
+    run.app(shop.pipeline({**FETCH, "count": {"after": "fetch"}, "embed": {"after": "fetch", **embed}})).register()
+    ran = run(shop.pipeline({**FETCH, "count": {"after": "fetch"}, "embed": {"after": "count", **embed}}))
+    assert ran.states("embed") == {"on_hold": 3}
+    assert shop.paid == {}
+
+
 def test_new_work_without_a_price_runs(run: Bench, shop, caplog):
     caplog.set_level(logging.INFO, "holdfast.app")
     run(shop.pipeline(FETCH), KEYS)

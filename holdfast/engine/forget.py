@@ -21,13 +21,39 @@ from holdfast.store import Transaction
 Memo = dict[str, Any]
 
 
+class Rejecting:
+    """Rejects recorded answers; counted by stage."""
+
+    __slots__ = ()
+    name: ClassVar[str] = "forget"
+    event: ClassVar[str] = "answer_rejected"
+
+    def count(self, tx: Transaction, rows: list[Memo]) -> Counter[str]:
+        return by_stage(tx, rows)
+
+    def act(self, tx: Transaction, rows: list[Memo], who: Who) -> Counter[str]:
+        return by_stage(tx, [memo for memo in rows if reject(tx, memo, who)])
+
+
+class Restoring:
+    """Takes rejections back; counted by stage."""
+
+    __slots__ = ()
+    name: ClassVar[str] = "restore"
+    event: ClassVar[str] = "answer_restored"
+
+    def count(self, tx: Transaction, rows: list[Memo]) -> Counter[str]:
+        return by_stage(tx, rows)
+
+    def act(self, tx: Transaction, rows: list[Memo], who: Who) -> Counter[str]:
+        return by_stage(tx, [memo for memo in rows if restore(tx, memo, who)])
+
+
 @dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(Rejecting):
     """Reject the recorded answers that a filter means; counted by stage. What is in progress is left alone: its handler may be
     using the answer."""
 
-    name: ClassVar[str] = "forget"
-    event: ClassVar[str] = "answer_rejected"
     which: Which
     memo: str | None = None
 
@@ -37,19 +63,11 @@ class Forget:
     def choose(self, tx: Transaction, place: Place) -> tuple[list[Memo], Place | None]:
         return _choose(tx, self.which, self.memo, "done", place)
 
-    def count(self, tx: Transaction, rows: list[Memo]) -> Counter[str]:
-        return by_stage(tx, rows)
-
-    def act(self, tx: Transaction, rows: list[Memo], who: Who) -> Counter[str]:
-        return by_stage(tx, [memo for memo in rows if reject(tx, memo, who)])
-
 
 @dataclass(frozen=True, slots=True)
-class Restore:
+class Restore(Restoring):
     """Take back the newest rejections that a filter means; counted by stage."""
 
-    name: ClassVar[str] = "restore"
-    event: ClassVar[str] = "answer_restored"
     which: Which
     memo: str | None = None
 
@@ -58,12 +76,6 @@ class Restore:
 
     def choose(self, tx: Transaction, place: Place) -> tuple[list[Memo], Place | None]:
         return _choose(tx, self.which, self.memo, "rejected", place)
-
-    def count(self, tx: Transaction, rows: list[Memo]) -> Counter[str]:
-        return by_stage(tx, rows)
-
-    def act(self, tx: Transaction, rows: list[Memo], who: Who) -> Counter[str]:
-        return by_stage(tx, [memo for memo in rows if restore(tx, memo, who)])
 
 
 def _choose(

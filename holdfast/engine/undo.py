@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.engine.choose import CHUNK, Chosen, Place, Who, reopen, set_aside
-from holdfast.engine.forget import Memo, by_stage, reject, restore
+from holdfast.engine.forget import Memo, Rejecting, Restoring
 from holdfast.engine.hold import hold
 from holdfast.engine.standing import stands
 from holdfast.model.history import MEANING
@@ -113,11 +113,9 @@ class UndoRetry:
 
 
 @dataclass(frozen=True, slots=True)
-class UndoForget:
+class UndoForget(Restoring):
     """Take back answers that were rejected."""
 
-    name: ClassVar[str] = "restore"
-    event: ClassVar[str] = "answer_restored"
     undoes: Trail
 
     def begin(self, tx: Transaction) -> Place:
@@ -126,19 +124,11 @@ class UndoForget:
     def choose(self, tx: Transaction, place: Place) -> tuple[list[Memo], Place | None]:
         return _memos(tx, self.undoes, "rejected", place)
 
-    def count(self, tx: Transaction, rows: list[Memo]) -> Counter[str]:
-        return by_stage(tx, rows)
-
-    def act(self, tx: Transaction, rows: list[Memo], who: Who) -> Counter[str]:
-        return by_stage(tx, [memo for memo in rows if restore(tx, memo, who)])
-
 
 @dataclass(frozen=True, slots=True)
-class UndoRestore:
+class UndoRestore(Rejecting):
     """Reject answers again that were taken back."""
 
-    name: ClassVar[str] = "forget"
-    event: ClassVar[str] = "answer_rejected"
     undoes: Trail
 
     def begin(self, tx: Transaction) -> Place:
@@ -146,12 +136,6 @@ class UndoRestore:
 
     def choose(self, tx: Transaction, place: Place) -> tuple[list[Memo], Place | None]:
         return _memos(tx, self.undoes, "done", place)
-
-    def count(self, tx: Transaction, rows: list[Memo]) -> Counter[str]:
-        return by_stage(tx, rows)
-
-    def act(self, tx: Transaction, rows: list[Memo], who: Who) -> Counter[str]:
-        return by_stage(tx, [memo for memo in rows if reject(tx, memo, who)])
 
 
 def _unmoved(tx: Transaction, moved: Iterable[Moved], now: Callable[[Moved], str]) -> list[_Back]:

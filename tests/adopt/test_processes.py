@@ -51,14 +51,26 @@ def open_rows(jobs: Jobs) -> int:
         return connection.execute(asked.where(jobs.table.c.status.in_(["queued", "processing"]))).scalar_one()
 
 
+def _impatient(engine: Engine) -> Engine:
+    """Whoever was frozen inside a transaction keeps its rows, or a whole SQLite file, to itself until it is thawed. Who waited
+    for that here could not thaw it."""
+    if engine.dialect.name == "sqlite":
+        return sa.create_engine(engine.url, connect_args={"timeout": 0.2})
+    impatient = sa.create_engine(engine.url)
+
+    @sa.event.listens_for(impatient, "begin")
+    def _(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '200ms'")
+
+    return impatient
+
+
 class People:
     """Other sessions: they edit rows, delete some and give some another key, and know what they did."""
 
     def __init__(self, jobs: Jobs, rng: random.Random, count: int) -> None:
         self._jobs, self._rng, self._count = jobs, rng, count
-        # Whoever was frozen inside a transaction keeps a SQLite file to itself until it is thawed: nobody waits for that here.
-        impatient = {"connect_args": {"timeout": 0.2}} if jobs.engine.dialect.name == "sqlite" else {}
-        self._engine = sa.create_engine(jobs.engine.url, **impatient) if impatient else jobs.engine
+        self._engine = _impatient(jobs.engine)
         self.edits: dict[str, str] = {}
         self.deleted: set[str] = set()
         self.rekeyed: set[str] = set()

@@ -35,7 +35,7 @@ demo: $(READY) ## watch books being read, paid for once, and their worker killed
 	$(PY) -m examples.documents demo $(if $(BOOKS),--books '$(BOOKS)') $(if $(STORE),--store '$(STORE)')
 
 testall: $(READY) ## run the tests with everything that was ever promised: every crash point, every count (an hour)
-	HOLDFAST_THOROUGH=1 $(PY) -m pytest -n 4 --dist loadgroup
+	HOLDFAST_THOROUGH=1 $(PY) -m pytest -n 4 --dist loadgroup -o faulthandler_timeout=3000
 
 requirements: $(READY) ## list every requirement with the tests that prove it
 	$(PY) -m tools.requirements

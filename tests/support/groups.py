@@ -66,4 +66,17 @@ def scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return self.groups.get(nodeid, nodeid)
 
+        def remove_node(self, node: Any) -> str | None:
+            """What ended its process is not tried again in the next one: a test that hangs would hang there, too."""
+            crashed = None
+            for unit in self.assigned_work[node].values():
+                running = next((nodeid for nodeid, is_completed in unit.items() if not is_completed), None)
+                if running is not None and crashed is None:
+                    unit[running], crashed = True, running
+            self.assigned_work[node] = {
+                scope: unit for scope, unit in self.assigned_work[node].items() if not all(unit.values())
+            }
+            super().remove_node(node)
+            return crashed
+
     return Groups(config, log)

@@ -102,6 +102,10 @@ class Permanent(HoldfastError):
     """Raise it in a handler to say that this item can never work: it ends `failed`, without another attempt."""
 
 
+class CallInDoubt(HoldfastError):
+    """A paid call may have been made, and a person decides about it (`on_doubt="hold"`): until then the item is on hold."""
+
+
 class RejectedTooOften(Permanent):
     """The answers of one call were rejected as often as its `rejections=` allows: the item ends `failed`."""
 

@@ -84,8 +84,8 @@ def why(key: str, pipeline: str | None, store: str | None, as_json: bool) -> Non
     """Name the one thing that keeps an item from running, when it clears, and what can be done."""
     with options.open_to_ask(store) as app:
         answer = dated(app.why(key, pipeline), *TIMES)
-        ended_badly = answer["state"] in (*BAD, State.CANCELLED)
-        memos = read_memos(app, key, answer["pipeline"], {}) if ended_badly else []
+        stands_still = answer["state"] in (*BAD, State.CANCELLED, State.ON_HOLD)
+        memos = read_memos(app, key, answer["pipeline"], {}) if stands_still else []
     answer["in_doubt"] = [memo for memo in memos if memo["in_doubt"] and memo["stage"] == answer["stage"]]
     if as_json:
         print_json(answer)

@@ -37,8 +37,8 @@ def resolve(
 ) -> None:  # fmt: skip
     """Say what became of a paid call in doubt: it was begun, and nobody knows whether it was made and charged.
 
-    With a KEY, of one call; without, of all calls in doubt that the filters mean. The items stay where they are;
-    `holdfast retry` sends them on.
+    With a KEY, of one call; without, of all calls in doubt that the filters mean. Items that are on hold for it go on; others
+    stay where they are, and `holdfast retry` sends them on.
     """
     if (value is None and charged is None) != not_charged:
         raise UsageError("give --value with what it returned, --charged with what it cost, or --not-charged")

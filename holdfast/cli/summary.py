@@ -42,6 +42,10 @@ def print_summary(file: str, summary: Summary, failures: list[Facts]) -> None:
     print_table(head, rows, least=("mean time", "skipped", "cancelled"))
     if failures:
         _print_failures(summary, failures)
+    for pipeline, stage in stages:
+        for one in stage["on_hold"]:
+            where = f"{pipeline['name']}/{stage['name']}"
+            click.echo(f"{where} has work on hold: {printable(one['reason'])}; to let it run: {one['do']}")
     if summary.interrupted:
         click.echo(f"Interrupted with {left:,} left to do: the same command goes on from here.")
     elif not any(stage["states"] for _, stage in stages):

@@ -20,7 +20,6 @@ from holdfast.crashtest.record import Told
 from holdfast.crashtest.report import Kill, Report
 from holdfast.crashtest.snapshot import Snapshot, take
 from holdfast.errors import UsageError
-from holdfast.model.pattern import exactly
 from holdfast.model.states import State
 
 #: Processes that may be needed to bring an item to its end after a kill.
@@ -136,12 +135,10 @@ class CrashTest:
         """Calls in doubt that are held for a person: one who finds that the provider knows of none sends them on."""
         sent = False
         with Holdfast(self.copies.url, create=False) as app:
-            for row in app.items(state=State.FAILED, most=1000):
+            for row in app.items(state=State.ON_HOLD, most=1000):
                 held = [one for one in app.memos(row["key"], row["pipeline"]) if one["state"] == "intended"]
                 for memo in held:
                     app.resolve(row["key"], memo["name"], charged=0, pipeline=row["pipeline"], by="crashtest")
-                if held:
-                    app.retry(key=exactly(row["key"]), pipeline=row["pipeline"], states=[State.FAILED], by="crashtest")
                     sent = True
         return sent
 

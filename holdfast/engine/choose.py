@@ -134,7 +134,7 @@ class Retry:
     def act(self, tx: Transaction, rows: list[Chosen], who: Who) -> Counter[str]:
         count = reopen(tx, [row for row in rows if row.state in FINISHED], who)
         for state, take in ((State.RETRY_LATER, "take_delayed"), (State.ON_HOLD, "take_held")):
-            count += _let_run(tx, [row for row in rows if row.state == state], state, take, who)
+            count += let_run(tx, [row for row in rows if row.state == state], state, take, who)
         return count
 
 
@@ -222,7 +222,7 @@ def reopen(tx: Transaction, rows: list[Chosen], who: Who) -> Counter[str]:
     return count
 
 
-def _let_run(tx: Transaction, rows: list[Chosen], state: State, take: str, who: Who) -> Counter[str]:
+def let_run(tx: Transaction, rows: list[Chosen], state: State, take: str, who: Who) -> Counter[str]:
     """What waits for a time, or is on hold, may be claimed now."""
     count: Counter[str] = Counter()
     for stage, same in _by_stage(rows):

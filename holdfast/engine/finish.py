@@ -51,7 +51,7 @@ class Finished(msgspec.Struct, eq=False, gc=False):
     """An attempt that came to an end: DONE, SKIPPED, FAILED, or one of the ways back."""
 
     lease: Lease
-    #: PENDING hands the work back untouched.
+    #: PENDING hands the work back untouched; ON_HOLD does so when a person has decided about a paid call in doubt.
     state: State
     version: str = ""
     result: str | None = None

@@ -1,5 +1,6 @@
-"""Hold: open work is set apart until what it waits for is there: a person's word, a price that somebody accepts, or a
-worker with the right version of its code. No claim sees it; `retry` lets it run, `cancel` sets it aside.
+"""Hold: open work is set apart until what it waits for is there: a person's word, also about a paid call in doubt, a price
+that somebody accepts, or a worker with the right version of its code. No claim sees it; `retry` lets it run, `cancel` sets it
+aside.
 
 Work that is to be done again by today's version goes on hold while a worker lives that would do it with another one. It
 is claimed from there by workers whose version is today's, or one that today's is compatible with. Which version that is,
@@ -10,19 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from holdfast.engine.claim import Lease
+from holdfast.engine.finish import Finished, end_leases, record_costs
 from holdfast.engine.register import layout
 from holdfast.engine.release import release
+from holdfast.engine.settle import settle
 from holdfast.model.layout import StageRow
 from holdfast.model.states import Rerun, State
 from holdfast.store import Transaction
 
 #: What releases it.
-Kind = Literal["person", "price", "version"]
+Kind = Literal["person", "doubt", "price", "version"]
 
 ANOTHER_VERSION = "to be done again by the registered version of its code, while a worker with another one is alive"
 
@@ -42,6 +46,23 @@ def hold(tx: Transaction, stage: int, items: Sequence[int], kind: Kind, reason: 
     for item in held:
         tx.record("held", pipeline=pipeline, item=item, stage=stage, kind=kind, reason=reason, **facts)
     return len(held)
+
+
+def hold_in_doubt(tx: Transaction, finished: Sequence[Finished]) -> None:
+    """Put work on hold whose attempts came upon paid calls in doubt that a person is to decide about. They are refunded."""
+    ordered = sorted(finished, key=lambda one: (one.lease.stage, one.lease.id))
+    for stage, same in groupby(ordered, key=lambda one: one.lease.stage):
+        ended = end_leases(tx, stage, list(same))
+        record_costs(tx, stage, ended)
+        settle(tx, stage, ended)
+        tx.run_rows("enter_held", [
+            (stage, one.lease.item, "doubt", one.error, one.lease.attempt - 1, one.lease.alone, one.lease.rerun, tx.now)
+            for one in ended
+        ])  # fmt: skip
+        tx.count(stage, State.ON_HOLD, len(ended))
+        pipeline = layout(tx).stages[stage].pipeline
+        for one in ended:
+            tx.record("held", pipeline=pipeline, item=one.lease.item, stage=stage, kind="doubt", reason=one.error)
 
 
 def outdated_workers(tx: Transaction, stage: StageRow) -> list[Outdated]:

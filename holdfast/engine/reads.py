@@ -84,9 +84,14 @@ def _on_hold(tx: Transaction, stage: StageRow) -> list[Facts]:
     """Why work of a stage is on hold, each reason once, with what lets it run; as far as a look at some of it tells."""
     found: dict[str, Facts] = {}
     for kind, reason in tx.run("reasons_of_holds", stage=stage.id, most=LOOKED_AT):
+        do = release(stage.pipeline_name, stage.name)
         if kind == "version":
             reason = f"it waits for a worker with version {stage.version}"
-        found.setdefault(reason, {"kind": kind, "reason": reason, "do": release(stage.pipeline_name, stage.name)})
+        elif kind == "doubt":
+            reason = "paid calls are in doubt, and a person is to say what became of them"
+            where = f"--pipeline {word(stage.pipeline_name)} --stage {word(stage.name)}"
+            do = f"holdfast resolve {where} --not-charged|--charged AMOUNT"
+        found.setdefault(reason, {"kind": kind, "reason": reason, "do": do})
     return list(found.values())
 
 
@@ -446,10 +451,11 @@ class Why:
         [(kind,)] = self._tx.run("kind_of_hold", stage=stage.id, item=self._item["id"])
         if kind == "version":
             return self._waits_for_version(stage, row)
-        return {
-            "reason": "on_hold", "text": f"stage {stage.name!r} is on hold: {row['error']}", "since": row["updated_at"],
-            "do": f"to let it run: holdfast retry --state on_hold {self._this}",
-        }  # fmt: skip
+        facts = {"text": f"stage {stage.name!r} is on hold: {row['error']}", "since": row["updated_at"]}
+        if kind == "doubt":
+            # How to settle the calls is told with each of them.
+            return {"reason": "in_doubt", **facts}
+        return {"reason": "on_hold", **facts, "do": f"to let it run: holdfast retry --state on_hold {self._this}"}
 
     def _waits_for_version(self, stage: StageRow, row: Facts) -> Facts:
         there = [w for w in workers(self._tx) if w["alive"] and stage.label in w["stages"]]

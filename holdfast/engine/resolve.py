@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from msgspec.structs import replace
 
 from holdfast.engine import ledger
-from holdfast.engine.choose import CHUNK, Place, Which, Who, beginning, patterns_of, stages_of
+from holdfast.engine.choose import CHUNK, Chosen, Place, Which, Who, beginning, let_run, patterns_of, stages_of
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.reads import find_item
 from holdfast.engine.register import layout
@@ -21,6 +21,7 @@ from holdfast.errors import UsageError
 from holdfast.model.layout import StageRow
 from holdfast.model.money import shares as in_shares
 from holdfast.model.paid import Paid, PaidCall
+from holdfast.model.states import State
 from holdfast.store import Transaction
 
 
@@ -52,7 +53,8 @@ def calls(tx: Transaction, key: str, pipeline: str | None) -> list[dict[str, Any
 
 
 def resolve(tx: Transaction, key: str, pipeline: str | None, name: str, decision: Decision, who: Who) -> str:
-    """Settle the call of a memo that is in doubt. Returns the stage. Items stay where they are; `retry` sends them on."""
+    """Settle the call of a memo that is in doubt. Returns the stage. Items that are on hold for it go on; others stay where
+    they are, and `retry` sends them on."""
     item = find_item(tx, key, pipeline)
     found = [memo for memo in _memos_of(tx, item) if memo["name"] == name]
     if not found:
@@ -77,6 +79,7 @@ def resolve(tx: Transaction, key: str, pipeline: str | None, name: str, decision
         ledger.enter(tx, [ledger.NewCall(stage.id, item["id"], name, Paid.DONE, 0, 1, decision.charged)])
     _settle_memo(tx, stage, item["id"], memo, decision, decision.charged)
     _leave_event(tx, stage, item["id"], name, decision, who)
+    _let_go_on(tx, [(stage.id, item["id"])], who)
     return stage.name
 
 
@@ -132,14 +135,23 @@ def _settle(tx: Transaction, rows: Sequence[int], decision: Decision, who: Who, 
     meant = [share for shares in calls for share in shares if only in (None, share.item)]
     items = tx.records("read_items", items=sorted({share.item for share in meant}))
     there = {item["id"] for item in items if item["key"] is not None}
+    settled = []
     for share in meant:
         stage = known[share.stage]
         memos = tx.records("item_memos", item=share.item, stages=[share.stage])
         waiting = [memo for memo in memos if memo["call"] == share.id and memo["state"] == "intended"]
         for memo in waiting:
             _settle_memo(tx, stage, share.item, memo, decision, amounts.get(share.id, share.amount))
+            settled.append((share.stage, share.item))
         if waiting or share.id in amounts:
             _leave_event(tx, stage, share.item if share.item in there else None, share.name, decision, who)
+    _let_go_on(tx, settled, who)
+
+
+def _let_go_on(tx: Transaction, places: Sequence[tuple[int, int]], who: Who) -> None:
+    """What is on hold for these calls, by stage and item. If another one is in doubt, the next attempt comes upon that."""
+    held = [Chosen(item, stage, str(State.ON_HOLD)) for stage, item in places]
+    let_run(tx, held, State.ON_HOLD, "take_held_in_doubt", who)
 
 
 def _amounts(shares: Sequence[PaidCall], decision: Decision) -> list[tuple[PaidCall, int]]:

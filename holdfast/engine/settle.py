@@ -115,7 +115,7 @@ def _vote(one: Finished) -> bool | None:
         return True
     if one.rejected:
         return False
-    if one.snooze or one.item_at_fault or one.state in (State.FAILED, State.PENDING):
+    if one.snooze or one.item_at_fault or one.state in (State.FAILED, State.PENDING, State.ON_HOLD):
         return None
     return False
 

@@ -34,7 +34,7 @@ MOVES: Mapping[State, frozenset[State]] = {
     State.PENDING: frozenset({State.IN_PROGRESS, State.ON_HOLD, State.CANCELLED}),
     State.RETRY_LATER: frozenset({State.PENDING, State.CANCELLED}),
     State.ON_HOLD: frozenset({State.PENDING, State.CANCELLED}),
-    State.IN_PROGRESS: FINISHED | {State.PENDING, State.RETRY_LATER},
+    State.IN_PROGRESS: FINISHED | {State.PENDING, State.RETRY_LATER, State.ON_HOLD},
     State.DONE: frozenset({State.PENDING}),
     State.SKIPPED: frozenset({State.PENDING}),
     State.FAILED: frozenset({State.PENDING}),

@@ -111,7 +111,7 @@ class Context(msgspec.Struct, eq=False):
         The result is the JSON form of what the function returned, from the first time on. With a cost (an amount, or a
         function of what was returned, before it became JSON) the intent is recorded before the call. If a process died
         between the two, the call is in doubt, and `on_doubt` decides: `"retry"` calls again with the same idempotency key,
-        `"hold"` fails the item until a person has decided, a function gets the idempotency key and asks the provider.
+        `"hold"` puts the item on hold until a person has decided, a function gets the idempotency key and asks the provider.
 
         `validate` sees the answer, new or recorded, before this returns. If it returns False or raises `Rejected` or a
         `ValueError`, the answer is rejected: it stays paid for and readable, the attempt fails with the reason, and the next

@@ -14,7 +14,7 @@ from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished
 from holdfast.engine.gates import hold_resources
-from holdfast.engine.hold import let_in, refuse
+from holdfast.engine.hold import hold_in_doubt, let_in, refuse
 from holdfast.engine.register import layout
 from holdfast.engine.release import release
 from holdfast.model.layout import Layout
@@ -68,15 +68,17 @@ class Cycles:
             stages = {one.lease.stage for one in finished}
             hold_resources(tx, stages.union(order.stage for order in orders if order.weight))
         ended = [one for one in finished if one.routine or (one.state in FINISHED and not one.saved)]
-        again, back = (
+        again, back, in_doubt = (
             [one for one in finished if one.state == state] if len(ended) < len(finished) else []
-            for state in (State.RETRY_LATER, State.PENDING)
+            for state in (State.RETRY_LATER, State.PENDING, State.ON_HOLD)
         )
         if ended:
             onward = self._orders.onward(known) if goes_on else ()
             cycle.moved.extend(complete(tx, ended, onward, until=cycle.began + seconds, left=cycle.left))
         if again:
             fail(tx, again)
+        if in_doubt:
+            hold_in_doubt(tx, in_doubt)
         for reason in {one.error for one in back}:
             release(tx, [one.lease for one in back if one.error == reason], reason)
         taken = 0

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from holdfast.engine.claim import Lease
 from holdfast.engine.remember import MemoWrite
-from holdfast.errors import AnswerNotKept, Permanent, UsageError, ValueRefused
+from holdfast.errors import AnswerNotKept, CallInDoubt, Permanent, UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.faults import storable
 from holdfast.model.functions import is_async
@@ -102,7 +102,7 @@ class Once:
             try:
                 one.decide()
                 due.append(one)
-            except Permanent as error:
+            except (Permanent, CallInDoubt) as error:
                 verdicts[one] = error
         return due
 

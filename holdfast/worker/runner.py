@@ -17,6 +17,7 @@ from holdfast.engine.finish import Finished
 from holdfast.engine.settle import CREDIT_US
 from holdfast.errors import (
     AnswerNotKept,
+    CallInDoubt,
     Permanent,
     RejectedTooOften,
     StageTimeout,
@@ -125,6 +126,8 @@ class Runner:
             ]
         if isinstance(error, Permanent):
             return [self._failed(call, lease, error, text, trace) for lease in call.leases]
+        if isinstance(error, CallInDoubt):
+            return [self._held(call, lease, text) for lease in call.leases]
         return [self._retry(call, lease, error, text, trace, len(call.leases)) for lease in call.leases]
 
     def _open(self, call: Call) -> tuple[Any, Context | BatchContext]:
@@ -193,7 +196,14 @@ class Runner:
         text, trace = describe(answer)
         if isinstance(answer, Permanent):
             return self._failed(call, lease, answer, text, trace)
+        if isinstance(answer, CallInDoubt):
+            return self._held(call, lease, text)
         return self._retry(call, lease, answer, text, trace, 1)
+
+    def _held(self, call: Call, lease: Lease, text: str) -> Finished:
+        """A person decides about a call of the item. Others of its batch have no part in that, and go on without it."""
+        in_doubt = any(memo.state == "intended" for memo in lease.memos.values())
+        return self._finished(call, lease, State.ON_HOLD if in_doubt else State.PENDING, error=text)
 
     def _failed(self, call: Call, lease: Lease, error: Permanent, text: str, trace: str) -> Finished:
         stop = text if isinstance(error, AnswerNotKept) else None

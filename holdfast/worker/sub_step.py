@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.engine.claim import Lease, Memo
 from holdfast.engine.remember import MemoWrite, idempotency_key
-from holdfast.errors import Permanent, Rejected, RejectedTooOften, UsageError
+from holdfast.errors import CallInDoubt, Permanent, Rejected, RejectedTooOften, UsageError
 from holdfast.model import codec
 from holdfast.model.faults import storable
 from holdfast.model.money import spoken
@@ -59,9 +59,9 @@ class SubStep:
         if memo is None or memo.state != "intended":
             return
         if self.terms.on_doubt == "hold":
-            raise Permanent(
-                f"{self.where}: the call was begun and never recorded, so it may have been made; it is not repeated: "
-                f"see what the provider says, then: holdfast why {shlex.quote(self.lease.key)}"
+            raise CallInDoubt(
+                f"{self.where}: the call was begun and never recorded, so it may have been made; it is not repeated until "
+                f"a person has said what became of it: holdfast why {shlex.quote(self.lease.key)}"
             )
         if not self.spec.stands(memo.version):
             self.doubt = f"called again by version {self.spec.version}"

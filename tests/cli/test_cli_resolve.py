@@ -50,7 +50,7 @@ KEY = "it's a book"
 @pytest.fixture
 def make_doubt(cli: Any, write: Write) -> Callable[[str], Any]:
     def make(key: str) -> Any:
-        """A store with one item that failed because a call of it is in doubt."""
+        """A store with one item that is on hold because a call of it is in doubt."""
         file = write("shop.py", SHOP)
         cli("add", file, "--", key)
         assert cli.process("run", file).returncode == -signal.SIGKILL
@@ -93,6 +93,17 @@ def test_show_tells_what_is_recorded_and_what_is_in_doubt(held: Any) -> None:
     assert re.search(r"(?m)^  charge: pay it, in doubt since 20\S+Z, idempotency key \w+$", said)
 
 
+def test_status_and_the_end_of_a_run_tell_of_it(held: Any) -> None:
+    [told] = [line for line in held("status").stdout.splitlines() if "on hold" in line and "charge has" in line]
+    assert "paid calls are in doubt, and a person is to say what became of them" in told
+    assert "holdfast resolve --pipeline shop --stage charge --not-charged|--charged AMOUNT" in told
+    assert told.strip().removeprefix("charge") in held("run", "shop.py").stdout
+    assert held.json("why", KEY)["reason"] == "in_doubt"
+    held("resolve", "--pipeline", "shop", "--stage", "charge", "--not-charged")
+    run(held)
+    assert (held.json("show", KEY)["status"], calls()) == ("done", 2)
+
+
 @pytest.mark.req("V4")
 def test_what_why_prints_works_as_printed(held: Any) -> None:
     """From the question to the end: the call is made again, and once."""
@@ -106,8 +117,7 @@ def test_what_why_prints_works_as_printed(held: Any) -> None:
     assert (one["item"], one["data"]["memo"], one["data"]["by"]) == (KEY, "pay it", getpass.getuser())
     assert one["data"]["reason"] == "they never heard of it"
     assert held.json("why", KEY)["in_doubt"] == []
-    [retry] = printed(said, "retry")
-    assert held.json(*retry)["total"] == 1
+    assert printed(said, "retry") == [], "it goes on by itself"
     run(held)
     assert held.json("show", KEY)["stages"][0]["result"] == {"paid": 40}
     assert (held.json("show", KEY)["memos"], calls()) == ([], 2)
@@ -118,9 +128,8 @@ def test_what_why_prints_works_as_printed(held: Any) -> None:
 def test_a_call_that_was_made_is_given_its_result(held: Any) -> None:
     answer = held.json("resolve", KEY, "--memo", "pay it", "--value", '{"paid": "by card"}')
     assert answer == {
-        "pipeline": "shop", "key": KEY, "stage": "charge", "memo": "pay it", "decided": "value", "state": "failed",
+        "pipeline": "shop", "key": KEY, "stage": "charge", "memo": "pay it", "decided": "value", "state": "pending",
     }  # fmt: skip
-    held("retry", "--all")
     run(held)
     assert held.json("show", KEY)["stages"][0]["result"] == {"paid": "by card"}
     assert calls() == 1

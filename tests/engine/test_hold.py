@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engine import reads
+from holdfast.errors import LeaseLost
 from tests.support.harness import App
 
 pytestmark = pytest.mark.req("V1")
@@ -38,6 +39,26 @@ def test_a_retry_of_what_failed_leaves_what_is_on_hold(app):
     app.hold("a", "one")
     assert app.retry() == {}
     assert app.states("one") == {"a": "on_hold"}
+
+
+@pytest.mark.req("V3", "V6")
+def test_an_attempt_that_comes_upon_a_call_in_doubt_puts_its_item_on_hold_and_costs_nothing(app):
+    app.pipeline({"a": []})
+    app.add(["one"])
+    [late] = app.claim()
+    app.clock.advance(3600)
+    app.reap()
+    with pytest.raises(LeaseLost):
+        app.hold_in_doubt(late)
+    assert app.states("one") == {"a": "pending"}, "whoever has lost the lease puts nothing on hold"
+    [lease] = app.claim("v")
+    assert lease.attempt == 2
+    app.hold_in_doubt(lease)
+    [held] = app.store.read(lambda tx: reads.show(tx, "one", None)["stages"])
+    assert (held["state"], held["attempts"], held["error"]) == ("on_hold", 1, "a call may have been made")
+    assert app.claim("v") == []
+    assert app.history("one")[-1] == "held"
+    assert app.counts() == app.recount()
 
 
 def test_work_on_hold_can_be_cancelled(app):

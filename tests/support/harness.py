@@ -31,7 +31,7 @@ from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished
 from holdfast.engine.fold import fold
-from holdfast.engine.hold import hold
+from holdfast.engine.hold import hold, hold_in_doubt
 from holdfast.engine.promote import Promoted, promote
 from holdfast.engine.reap import Reaped
 from holdfast.engine.register import Registered, layout, register
@@ -229,6 +229,10 @@ class App:
     def release(self, lease: Lease, reason: str = "shutdown") -> None:
         if not self.store.write(lambda tx: release(tx, [lease], reason), slot=self._slot(lease)):
             raise _lost(lease)
+
+    def hold_in_doubt(self, lease: Lease, reason: str = "a call may have been made") -> None:
+        one = Finished(lease, State.ON_HOLD, "1", error=reason)
+        self._finish(one, lambda tx: hold_in_doubt(tx, [one]))
 
     def run_through(self, value: Any = None, *, worker: str = "w") -> int:
         """Claim and complete until nothing is waiting; how many attempts that took."""

@@ -109,6 +109,29 @@ def test_a_retry_that_groups_the_items_anew_calls_only_for_those_without_a_recor
     assert charged(ran.app, ["pipeline"]) == [{"pipeline": "p", "amount": PRICE, "payments": 1}]
 
 
+@pytest.mark.parametrize("how", ["returns them", "raises the first"])
+def test_a_call_in_doubt_that_is_held_holds_its_own_items_and_no_others(run: Bench, provider: Provider, how: str):
+    def then(items: list[Item], ctx: BatchContext, answers: list[Any]) -> list[Any]:
+        if how != "returns them" and (wrong := [one for one in answers if isinstance(one, BaseException)]):
+            raise wrong[0]
+        return answers
+
+    def breaks(keys: list[str]) -> Any:
+        raise RuntimeError("nobody knows whether it was made")
+
+    works, provider.answers = provider.answers, breaks
+    pipeline = embedding(provider, then=then, on_doubt="hold")
+    assert run(pipeline, KEYS[:2]).states("embed") == {"on_hold": 2}
+    provider.answers = works
+    ran = run(pipeline, KEYS[2:])
+    assert ran.states("embed") == {"on_hold": 2, "done": 3}
+    ran.app.resolve(KEYS[0], "vector", charged=0)
+    ran = run(pipeline)
+    assert ran.states("embed") == {"done": 5}
+    assert [sorted(call) for call in provider.calls[:2]] == [KEYS[:2], KEYS[2:]]
+    assert sorted(key for call in provider.calls[2:] for key in call) == KEYS[:2]
+
+
 def test_items_with_and_without_a_record_may_share_a_batch(run: Bench, provider: Provider):
     broken = {"now": True}
 
@@ -271,7 +294,7 @@ def test_a_call_in_doubt_is_one_doubt_and_each_item_says_what_was_decided(run: B
 
 def test_the_one_doubt_is_resolved_for_all_its_items(run: Bench, provider: Provider):
     ran, pipeline = doubtful(run, provider, on_doubt="hold")
-    assert ran.states("embed") == {"failed": 5}
+    assert ran.states("embed") == {"on_hold": 5}
     assert provider.calls == [KEYS]
     assert ran.app.resolve_many(charged="0.7", key="page-2", dry_run=True) == {"p/embed": 1}
     assert ran.app.resolve_many(charged="0.7", dry_run=True) == {"p/embed": 1}
@@ -282,7 +305,6 @@ def test_the_one_doubt_is_resolved_for_all_its_items(run: Bench, provider: Provi
     assert charged(ran.app) == [{"pipeline": "p", "stage": "embed", "amount": 700_000, "payments": 1}]
     assert {event["item"] for event in ran.events("resolved")} == {*KEYS}
     assert ran.app.resolve_many(charged=0) == {}
-    ran.app.retry()
     assert run(pipeline).states("embed") == {"done": 5}
 
 

@@ -5,8 +5,9 @@
 CREATE TABLE holdfast_holds (
     stage BIGINT NOT NULL,
     item BIGINT NOT NULL,
-    -- What releases it: a person's decision, a person who accepts the price, a worker with the right version.
-    kind TEXT NOT NULL CHECK (kind IN ('person', 'price', 'version')),
+    -- What releases it: a person's decision, one about a paid call in doubt, a person who accepts the price, a worker with the
+    -- right version.
+    kind TEXT NOT NULL CHECK (kind IN ('person', 'doubt', 'price', 'version')),
     reason TEXT NOT NULL,
     attempts INTEGER NOT NULL,
     alone SMALLINT NOT NULL,

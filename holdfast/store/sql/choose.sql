@@ -8,6 +8,9 @@ WHERE o.stage = :stage AND o.item {in items} ORDER BY o.item {for_update};
 -- name: take_held
 DELETE FROM holdfast_holds WHERE stage = :stage AND item {in items} RETURNING item, attempts, alone, rerun;
 
+-- name: take_held_in_doubt
+DELETE FROM holdfast_holds WHERE stage = :stage AND item {in items} AND kind = 'doubt' RETURNING item, attempts, alone, rerun;
+
 -- name: take_held_for_version
 DELETE FROM holdfast_holds WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast_holds WHERE stage = :stage AND kind = 'version' ORDER BY item LIMIT :most FOR UPDATE SKIP LOCKED))

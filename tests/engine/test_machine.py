@@ -29,12 +29,14 @@ from holdfast.engine.add import add_items, read_items
 from holdfast.engine.backfill import backfill
 from holdfast.engine.claim import Lease, claim, claim_at_once
 from holdfast.engine.complete import complete, must_be_alone
+from holdfast.engine.costs import costs
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Finished
+from holdfast.engine.finish import Cost, Finished
 from holdfast.engine.fold import fold
 from holdfast.engine.promote import promote
 from holdfast.engine.register import layout, register
 from holdfast.engine.release import release
+from holdfast.engine.remember import MemoWrite, remember
 from holdfast.engine.workers import Identity
 from holdfast.model import codec
 from holdfast.model.stage import PipelineSpec, StageSpec
@@ -43,7 +45,7 @@ from holdfast.store import AtOnce, Store, Transaction
 from holdfast.store.store import new_identity
 from holdfast.testing import ManualClock
 from tests.support.effort import effort
-from tests.support.reference import OPEN, Reference, Verdict, history_allows
+from tests.support.reference import OPEN, PaidCall, Reference, Verdict, history_allows
 from tests.support.steps import Trouble, ask, quick_store, wipe, write
 
 #: Examples and steps per database; enough that each of tests/mutants is found, and half a minute long.
@@ -81,12 +83,16 @@ labels = st.sampled_from(LABELS)
 picks = st.integers(0, 1_000)
 few = st.integers(1, 3)
 waits = st.sampled_from([0, 1 * SECOND, 40 * SECOND])
+amounts = st.integers(1, 9)
+reported = st.sampled_from([0, 0, 3])
+#: What becomes of a paid call while its attempt goes on, if anything does.
+fates = st.sampled_from([[], ["done"], ["free"], ["done", "rejected"]])
 verdicts = st.one_of(
-    st.sampled_from(["old", "new"]).map(lambda value: Verdict("done", value)),
+    st.builds(Verdict, st.just("done"), st.sampled_from(["old", "new"]), paid=reported),
     st.just(Verdict("skipped")),
-    st.just(Verdict("failed")),
-    st.builds(Verdict, st.just("raised"), delay_us=waits, company=st.sampled_from([1, 1, 3])),
-    st.builds(Verdict, st.just("snoozed"), delay_us=waits),
+    st.builds(Verdict, st.just("failed"), paid=reported),
+    st.builds(Verdict, st.just("raised"), delay_us=waits, company=st.sampled_from([1, 1, 3]), paid=reported),
+    st.builds(Verdict, st.just("snoozed"), delay_us=waits, paid=reported),
     st.just(Verdict("released")),
 )
 troubles = st.one_of(st.none(), st.none(), st.builds(Trouble, st.sampled_from(Trouble.KINDS), st.integers(1, 6)))
@@ -111,6 +117,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.everyone: list[Identity] = []
         #: Every lease ever granted, with the number of its worker.
         self.granted: list[tuple[Lease, int]] = []
+        #: Every paid call ever begun, with its name and the lease that it was begun under.
+        self.called: list[tuple[PaidCall, str, Lease]] = []
         self.newest_token = 0
         self.events_read = 0
         self.added = 0
@@ -185,9 +193,9 @@ class EngineMachine(RuleBasedStateMachine):
         claims = [(self._stage_name(pick), most), (self._busy_stage(pick), most)]
         self._cycle(label, list(chosen.values()), claims=claims, onward=onward, trouble=trouble)
 
-    @rule(label=labels, most=few, said=st.lists(verdicts, min_size=1, max_size=4), onward=st.booleans())
-    def serve(self, label: str, most: int, said: list[Verdict], onward: bool) -> None:
-        """A worker at work: claims at each stage in turn and finishes what it got, mostly well."""
+    @rule(label=labels, most=few, said=st.lists(verdicts, min_size=1, max_size=4), onward=st.booleans(), pays=fates)
+    def serve(self, label: str, most: int, said: list[Verdict], onward: bool, pays: list[str]) -> None:
+        """A worker at work: claims at each stage in turn, pays for one call each, and finishes what it got, mostly well."""
         who = self._present(label)
         verdicts_in_turn = cycle(said)
         for stage in [*self.shape, *self.shape]:
@@ -197,19 +205,62 @@ class EngineMachine(RuleBasedStateMachine):
             self._cycle(label, [], claims=[(stage, most)])
             while new := [lease for lease, worker in self.granted if worker == who.id and id(lease) not in mine]:
                 mine.update(id(lease) for lease in new)
+                self._pay(new[-1], 5, pays, None)
                 self._settle(who.id, list(zip(new, verdicts_in_turn, strict=False)), [], onward, None)
 
     @rule(pick=picks, key=picks, values=st.lists(st.sampled_from(["old", "new"]), min_size=1, max_size=3), label=labels)
     def run_again(self, pick: int, key: int, values: list[str], label: str) -> None:
         """A person sends back what is done, and a worker comes to the same result or to another one."""
         self._choose(choose.Retry, self.model.retry, {"done", "skipped"}, pick, key)
-        self.serve(label=label, most=3, said=[Verdict("done", value) for value in values], onward=True)
+        self.serve(label=label, most=3, said=[Verdict("done", value) for value in values], onward=True, pays=["done"])
 
     @rule(pick=picks)
     @precondition(lambda self: self.everyone)
     def beat(self, pick: int) -> None:
         """A heartbeat of whoever ever lived: the buried stay buried."""
         self._beat(self.everyone[pick % len(self.everyone)])
+
+    # Money --------------------------------------------------------------------------------------------------
+
+    @rule(pick=picks, amount=amounts, becomes=fates, late=st.booleans(), trouble=troubles)
+    @precondition(lambda self: self.granted)
+    def pay(self, pick: int, amount: int, becomes: list[str], late: bool, trouble: Trouble | None) -> None:
+        """Somebody pays, under a lease that stands or any that ever stood."""
+        chosen = self.granted[-12:] if late else self._standing()
+        if chosen:
+            self._pay(chosen[pick % len(chosen)][0], amount, becomes, trouble)
+
+    @rule(pick=picks, becomes=st.sampled_from(["done", "free"]), cost=amounts, trouble=troubles)
+    @precondition(lambda self: any(call.state == "intended" for call, *_ in self.called))
+    def hear_late(self, pick: int, becomes: str, cost: int, trouble: Trouble | None) -> None:
+        """A call returned, or was refused; its attempt may be over by now."""
+        unheard = [one for one in self.called if one[0].state == "intended"]
+        self._record(unheard[-1 - pick % min(len(unheard), 4)], becomes, cost, trouble)
+
+    def _pay(self, lease: Lease, amount: int, becomes: list[str], trouble: Trouble | None) -> None:
+        name = f"call {len(self.called)}"
+        stood = self._remember(MemoWrite(lease, name, "intended", "1", f"key of {name}", estimate=amount), trouble)
+        call = self.model.intends(lease.id, (lease.key, self.name[lease.stage]), amount)
+        assert stood == (call is not None)
+        if call is None:
+            return
+        self.called.append((call, name, lease))
+        for state in becomes:
+            self._record(self.called[-1], state, amount + 1, trouble)
+
+    def _record(self, called: tuple[PaidCall, str, Lease], becomes: str, cost: int, trouble: Trouble | None) -> None:
+        call, name, lease = called
+        facts: dict[str, dict[str, Any]] = {
+            "done": {"cost": cost, "value": "1"}, "free": {"reason": "429"}, "rejected": {"value": "1", "reason": "no good"},
+        }  # fmt: skip
+        stood = self._remember(MemoWrite(lease, name, becomes, "1", f"key of {name}", **facts[becomes]), trouble)
+        assert stood == self.model.recorded(call, becomes, cost)
+
+    def _remember(self, memo: MemoWrite, trouble: Trouble | None) -> bool:
+        write(self.store, lambda tx: remember(tx, [memo]), trouble=trouble)
+        if not memo.lost:
+            memo.lease.remember(memo.name, memo.kept)
+        return not memo.lost
 
     @rule(label=labels)
     def crash(self, label: str) -> None:
@@ -336,12 +387,17 @@ class EngineMachine(RuleBasedStateMachine):
             assert row[5] == expected or (backlog and (expected, row[5]) == ("done", "pending"))
         self._compare_events(tx)
         assert reads.check(tx) == []
+        told = costs(tx, ("stage",), pipeline=None, since=None)
+        assert {one["stage"]: (one["costs"], one["payments"], one["in_doubt"], one["doubts"]) for one in told} == model.money()
+        assert all((one["spent"], one["set_aside"]) == (one["costs"] + one["in_doubt"], 0) for one in told)
 
     def _compare_events(self, tx: Transaction) -> None:
         told = ask(
             tx,
             "SELECT e.id, e.event, i.key, s.name FROM holdfast_events e JOIN holdfast_items i ON i.id = e.item "
-            "JOIN holdfast_stages s ON s.id = e.stage WHERE e.id > :after ORDER BY e.id",
+            "JOIN holdfast_stages s ON s.id = e.stage WHERE e.id > :after "
+            # These tell of money, and lead nowhere.
+            "AND e.event NOT IN ('in_doubt', 'money_in_doubt', 'answer_rejected') ORDER BY e.id",
             after=self.events_read,
         )
         if told:
@@ -500,16 +556,23 @@ def _finished(lease: Lease, verdict: Verdict) -> Finished:
     kind = verdict.kind
     if kind == "done":
         value = codec.encode(verdict.value)
-        return Finished(lease, State.DONE, "1", result=value, output_hash=codec.digest(verdict.value), took_us=7)
+        return Finished(
+            lease, State.DONE, "1", result=value, output_hash=codec.digest(verdict.value), took_us=7, costs=_paid(verdict)
+        )
     if kind == "skipped":
         return Finished(lease, State.SKIPPED, "1", output_hash=codec.digest(None))
     if kind == "failed":
-        return Finished(lease, State.FAILED, "1", error="never", traceback="Traceback")
+        return Finished(lease, State.FAILED, "1", error="never", traceback="Traceback", costs=_paid(verdict))
     if kind == "snoozed":
-        return Finished(lease, State.RETRY_LATER, "1", delay_us=verdict.delay_us, snooze=True)
+        return Finished(lease, State.RETRY_LATER, "1", delay_us=verdict.delay_us, snooze=True, costs=_paid(verdict))
     return Finished(
-        lease, State.RETRY_LATER, "1", error="boom", traceback="Traceback", delay_us=verdict.delay_us, company=verdict.company
-    )
+        lease, State.RETRY_LATER, "1", error="boom", traceback="Traceback", delay_us=verdict.delay_us, company=verdict.company,
+        costs=_paid(verdict),
+    )  # fmt: skip
+
+
+def _paid(verdict: Verdict) -> list[Cost]:
+    return [Cost(verdict.paid, None)] if verdict.paid else []
 
 
 def _sequences(events: Iterable[tuple[Any, ...]]) -> dict[tuple[str, str], list[str]]:

@@ -37,6 +37,8 @@ class Verdict:
     value: object = None
     delay_us: int = 0
     company: int = 1
+    #: What the handler reports to have paid, beside its calls.
+    paid: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,16 @@ class Outcome:
     inputs: tuple[tuple[str, object], ...] | None = None
 
 
+@dataclass(eq=False)
+class PaidCall:
+    """A paid call that an attempt has begun; `done`, `rejected` or `free` once it is recorded, `intended` until then."""
+
+    token: int
+    place: Place
+    amount: int
+    state: str = "intended"
+
+
 @dataclass
 class Stage:
     name: str
@@ -111,6 +123,7 @@ class Reference:
         self.alive_until: dict[int, int] = {}
         #: What is told of each stage of an item, oldest first.
         self.events: list[tuple[str, str, str]] = []
+        self.calls: list[PaidCall] = []
 
     # Pipelines and items ------------------------------------------------------------------------------------
 
@@ -198,6 +211,8 @@ class Reference:
             return False
         assert lease.key == key
         del self.leases[token]
+        if verdict.paid:
+            self.calls.append(PaidCall(token, lease.place, verdict.paid, "done"))
         {
             "done": self._passed,
             "skipped": self._passed,
@@ -257,6 +272,43 @@ class Reference:
     def _released(self, token: int, lease: Lease, verdict: Verdict, moved_to: str | None) -> None:
         self.waiting[lease.place] = Waiting(lease.attempt - 1, lease.alone, lease.rerun)
         self._tell("handed_back", lease.place)
+
+    # Money --------------------------------------------------------------------------------------------------
+
+    def intends(self, token: int, place: Place, amount: int) -> PaidCall | None:
+        """A paid call is about to be made; nobody whose lease no longer stands may make one."""
+        call = PaidCall(token, place, amount)
+        if not self._may_record(call):
+            return None
+        self.calls.append(call)
+        return call
+
+    def recorded(self, call: PaidCall, state: str, amount: int) -> bool:
+        """What became of a call; False if its attempt has ended, and nothing has changed."""
+        if not self._may_record(call):
+            return False
+        call.state, call.amount = state, amount
+        return True
+
+    def money(self) -> dict[str, tuple[int, int, int, int]]:
+        """By stage: what it cost, in how many payments, and what may have been charged, in how many calls. A call is in
+        doubt as soon as the attempt that has begun it is over, however that came about."""
+        sums: dict[str, list[int]] = {}
+        for call in self.calls:
+            if call.state in ("done", "rejected"):
+                at = 0
+            elif call.state == "intended" and not self._may_record(call):
+                at = 2
+            else:
+                continue
+            entry = sums.setdefault(call.place[1], [0, 0, 0, 0])
+            entry[at] += call.amount
+            entry[at + 1] += 1
+        return {stage: (costs, payments, in_doubt, doubts) for stage, (costs, payments, in_doubt, doubts) in sums.items()}
+
+    def _may_record(self, call: PaidCall) -> bool:
+        lease = self.leases.get(call.token)
+        return lease is not None and lease.place == call.place
 
     # Services -----------------------------------------------------------------------------------------------
 

@@ -27,7 +27,15 @@ from holdfast.engine.delete import Delete
 from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.hold import Outdated, outdated_workers
 from holdfast.engine.ledger import take_up_old_payments
-from holdfast.engine.register import Registered, as_registered, changes_of, is_registered, layout, register
+from holdfast.engine.register import (
+    Registered,
+    as_registered,
+    changes_of,
+    is_registered,
+    layout,
+    learn_provenance,
+    register,
+)
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.stale import Accept, Reprocess
 from holdfast.engine.tune import Declared, declare, defined_resources, is_declared
@@ -131,6 +139,7 @@ class Holdfast:
         self.pipelines = tuple(pipelines)
         #: By pipeline: what becomes of data that is added to a known key, where nothing else is said.
         self.merges = dict(merges or {})
+        self._learned: set[tuple[str, Merge]] = set()
         self._companions = tuple(companions)
         self._said = Declared.of(resources or {}, tunings or {})
         #: Resources that only the store can define. A new one defines nothing, so none is made for these pipelines.
@@ -261,6 +270,7 @@ class Holdfast:
             if connection is not None:
                 with self.store.within(connection) as tx:
                     return add.add_items(tx, pipeline, ready, merge, priority)
+            self._learn_provenance(pipeline, merge)
             chunks = [ready[at : at + add.CHUNK] for at in range(0, len(ready), add.CHUNK)]
             # A merge function that goes wrong does so before anything is written, and no transaction waits for it.
             looks = [self._look(pipeline, chunk, merge) for chunk in chunks] if self._looks_first(ready, merge) else [{}]
@@ -268,6 +278,12 @@ class Holdfast:
                 total += self._add(pipeline, chunk, looked, merge, priority)
             self._last_was_new = total.new == len(ready)
         return total
+
+    def _learn_provenance(self, pipeline: str, merge: Merge) -> None:
+        """Once for each pipeline and function."""
+        if (pipeline, merge) not in self._learned:
+            learn_provenance(pipeline, merge, self.store.read, self.store.write)
+            self._learned.add((pipeline, merge))
 
     def _looks_first(self, items: list[NewItem], merge: Merge) -> bool:
         """Whether what is there is to be looked at before anything is written. One item after another that is new, each in
@@ -558,7 +574,7 @@ class Holdfast:
         self, pipeline: str, *, stage: str | None = None, key: str | None = None, by: str = "", reason: str = "",
         dry_run: bool = False,
     ) -> Counts:  # fmt: skip
-        """Mark results of older versions as good. Returns how many at which stage."""
+        """Mark results of older versions, and those whose input has changed, as good. Returns how many at which stage."""
         with self._lock:
             self.register()
         return self._act(Accept(pipeline, stage, key), Who(by, reason), dry_run)

@@ -79,6 +79,7 @@ class Pipeline:
         max_cost: Amount | None = None,
         renamed_from: str | None = None,
         max_reruns_per_hour: int = MAX_RERUNS_PER_HOUR,
+        reads: str | Iterable[str] | None = None,
     ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 
     def stage(
@@ -103,6 +104,7 @@ class Pipeline:
         max_cost: Amount | None = None,
         renamed_from: str | None = None,
         max_reruns_per_hour: int = MAX_RERUNS_PER_HOUR,
+        reads: str | Iterable[str] | None = None,
         **unknown: Any,
     ) -> Any:
         """Make a function a stage. It is called with the item and a context, in a thread, or on an event loop if async.
@@ -115,7 +117,8 @@ class Pipeline:
         `estimate` is what it is expected to cost (an amount, or a function of the item), and `units` how much of something
         it is expected to use (tokens, say), by functions of the item; `max_cost` is what one item may cost at this stage;
         `renamed_from` is what the stage was called before: its results, records and history come along;
-        `max_reruns_per_hour` is how often its items may rerun each other without new data before the stage is paused.
+        `max_reruns_per_hour` is how often its items may rerun each other without new data before the stage is paused; `reads`
+        names what it uses of an item's data (`"url"`, `"meta.html"`): a change of anything else makes no result of it stale.
         """
         where = f"pipeline {self.name!r}: stage"
         for key in unknown:
@@ -145,6 +148,7 @@ class Pipeline:
                 max_cost=None if max_cost is None else micros(max_cost, what="max_cost"),
                 renamed_from=renamed_from,
                 max_reruns_per_hour=max_reruns_per_hour,
+                reads=None if reads is None else _several(reads),
             )
             if spec.name in self._stages:
                 raise DefinitionError(f"pipeline {self.name!r} has two stages named {spec.name!r}: rename one of them")

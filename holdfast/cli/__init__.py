@@ -43,7 +43,7 @@ COMMANDS = {
     "forget": ("resolve", "Reject recorded answers of paid calls: the next attempt calls again."),
     "plan": ("plan", "What is stale, and what it would cost and take to run it again."),
     "reprocess": ("reprocess", "Run again what is stale."),
-    "accept": ("reprocess", "Let results of older versions stand."),
+    "accept": ("reprocess", "Let stale results stand."),
     "delete": ("delete", "Remove items for good, with all that is known of them."),
     "actions": ("actions", "What was done to many items at once: list, continue, stop, undo."),
     "adopt-sql": ("adopt_sql", "Print a migration that makes your own table ready."),

@@ -67,7 +67,7 @@ def reprocess(
         print_outdated(outdated, counts)
 
 
-@click.command(short_help="Let results of older versions stand.")
+@click.command(short_help="Let stale results stand.")
 @click.argument("file", type=options.text)
 @options.stale
 @click.option("--dry-run", is_flag=True, help="Only count.")
@@ -77,7 +77,7 @@ def accept(
     file: str, pipeline: str | None, stage: str | None, key: str | None, dry_run: bool, reason: str, store: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Mark results of older versions as good: they count as today's from now on.
+    """Mark results of older versions, and results whose input has changed, as good: they count as today's from now on.
 
     FILE says what the versions are today: its pipelines are registered, as `run` does. Filters add up.
     """
@@ -90,5 +90,5 @@ def accept(
             done = app.accept(name, stage=stage, key=key, dry_run=dry_run, by=options.user(), reason=reason)
             counts |= {f"{name}/{one}": n for one, n in done.items()}
             actions.append(done.action)
-    nothing = "Nothing is of an older version."
+    nothing = "Nothing is stale."
     print_counts("accepted", counts, actions, dry_run=dry_run, as_json=as_json, nothing=nothing)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from holdfast.engine.changed import enter
+from holdfast.engine.checkpoints import read_anew
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
@@ -106,7 +107,7 @@ def upsert(
     left = {item.key: item for item in items}
     done = Upserted({}, {}, 0, [])
     if known is None or known:
-        done = _change_known(tx, number, left, [*left] if known is None else [*known], decide, done)
+        done = _change_known(tx, pipeline, left, [*left] if known is None else [*known], decide, done)
     while left:
         # In the order given: it is the order of claiming. Two who add the same keys in other orders at once may wait for
         # each other; the database lets one of them begin again.
@@ -116,7 +117,7 @@ def upsert(
             del left[key]
         if left:
             # Somebody else added these a moment ago, and has committed by now.
-            done = _change_known(tx, number, left, [*left], decide, done)
+            done = _change_known(tx, pipeline, left, [*left], decide, done)
     first = [stage.id for stage in layout(tx).of_pipeline(pipeline) if not stage.after]
     tx.run_rows("begin_waiting", [(stage, priority, item, 0, 0, 0) for stage in first for item in done.born.values()])
     for stage in first:
@@ -176,11 +177,13 @@ def as_looked(looked: Mapping[str, Looked]) -> Decide:
 
 
 def _change_known(
-    tx: Transaction, pipeline: int, left: dict[str, NewItem], keys: list[str], decide: Decide, done: Upserted
+    tx: Transaction, pipeline: str, left: dict[str, NewItem], keys: list[str], decide: Decide, done: Upserted
 ) -> Upserted:  # fmt: skip
     """Move those of these items that exist out of `left`, and change those for which something else was decided."""
     updates: list[tuple[int, str]] = []
-    for number, key, data in tx.run("read_by_keys", pipeline=pipeline, keys=keys):
+    before: list[tuple[int, str, str]] = []
+    own = _number(tx, pipeline)
+    for number, key, data in tx.run("read_by_keys", pipeline=own, keys=keys):
         item = left.pop(key)
         new = decide(key, data, item.data)
         if new is None:
@@ -189,8 +192,10 @@ def _change_known(
         done.known[key] = number
         if new != data:
             updates.append((number, new))
+            before.append((number, key, data))
+    read_anew(tx, pipeline, before)
     tx.run_rows("update_items", updates, now=tx.now)
-    enter(tx, pipeline, [number for number, _ in updates])
+    enter(tx, own, [number for number, _ in updates])
     return done._replace(changed=done.changed + len(updates))
 
 

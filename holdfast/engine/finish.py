@@ -17,7 +17,9 @@ from holdfast.engine import ledger
 from holdfast.engine.claim import NOTHING_YET, Lease
 from holdfast.engine.register import layout
 from holdfast.model import codec
+from holdfast.model.layout import StageRow
 from holdfast.model.paid import NO_FACTS, CallFacts, Paid
+from holdfast.model.reading import tagged
 from holdfast.model.states import PASSED, WORDS, State
 from holdfast.store import Transaction
 
@@ -118,15 +120,16 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished], *, 
 
     `timed` if it is known how long they took.
     """
+    row = layout(tx).stages[stage]
     odd = [one for one in finished if not one.routine]
     routine = [one for one in finished if one.routine] if len(odd) < len(finished) else []
     for version in {one.version for one in routine}:
-        rows = _routine_rows([one for one in routine if one.version == version])
+        rows = _routine_rows(row, [one for one in routine if one.version == version])
         tx.run_rows("insert_routine", rows, stage=stage, version=version, state=WORDS[State.DONE], cost=0, life=1)
     if odd:
         paid = _settle_memos(tx, stage, odd)
-        tx.run_rows("insert_outcomes", [_row(stage, one, paid) for one in odd if not one.lease.rerun])
-        tx.run_rows("replace_outcomes", [_row(stage, one, paid) for one in odd if one.lease.rerun])
+        tx.run_rows("insert_outcomes", [_row(row, one, paid) for one in odd if not one.lease.rerun])
+        tx.run_rows("replace_outcomes", [_row(row, one, paid) for one in odd if one.lease.rerun])
     for state, version in {(one.state, one.version) for one in finished}:
         times = [one.took_us for one in finished if one.state == state and one.version == version]
         if timed:
@@ -147,8 +150,16 @@ def record_costs(tx: Transaction, stage: int, finished: Sequence[Finished]) -> N
         ledger.enter(tx, calls)
 
 
+def made_from(row: StageRow, lease: Lease) -> str:
+    """What an attempt was given, as it is recorded."""
+    number = row.readings.number
+    if not number:
+        return input_hash(lease.data_hash, lease.inputs) if lease.inputs else lease.data_hash
+    return tagged(number, input_hash(row.readings.now.digest(codec.decode(lease.data)), lease.inputs))
+
+
 def input_hash(data_hash: str, inputs: Mapping[int, str]) -> str:
-    """What a stage was given: the item's data, and what the stages before it had put out."""
+    """What a stage was given: what it reads of the item's data, and what the stages before it had put out."""
     if not inputs:
         return data_hash
     if len(inputs) == 1:
@@ -167,26 +178,26 @@ def _settle_memos(tx: Transaction, stage: int, finished: Sequence[Finished]) -> 
     return {one.lease.item: sum(memo.cost or 0 for memo in one.lease.memos.values()) for one in remembered}
 
 
-def _row(stage: int, one: Finished, paid: Mapping[int, int]) -> tuple[Any, ...]:
+def _row(row: StageRow, one: Finished, paid: Mapping[int, int]) -> tuple[Any, ...]:
     lease, state = one.lease, one.state
     cost = paid.get(lease.item, 0) + sum(cost.amount for cost in one.costs)
     return (
-        lease.item, stage, WORDS[state], lease.attempt, lease.id, one.started_at, one.started_at + one.took_us,
-        one.version, input_hash(lease.data_hash, lease.inputs) if state in PASSED else None, one.output_hash, cost,
+        lease.item, row.id, WORDS[state], lease.attempt, lease.id, one.started_at, one.started_at + one.took_us,
+        one.version, made_from(row, lease) if state in PASSED else None, one.output_hash, cost,
         lease.life, one.error, one.result,
     )  # fmt: skip
 
 
-def _routine_rows(finished: Sequence[Finished]) -> list[tuple[Any, ...]]:
+def _routine_rows(row: StageRow, finished: Sequence[Finished]) -> list[tuple[Any, ...]]:
     """What differs between the outcomes of routine attempts."""
     rows: list[tuple[Any, ...]] = []
     for one in finished:
         lease = one.lease
         started_at = lease.since + one.waited_us
-        made_from = input_hash(lease.data_hash, lease.inputs) if lease.inputs else lease.data_hash
-        rows.append(
-            (lease.item, lease.attempt, lease.id, started_at, started_at + one.took_us, made_from, one.output_hash, one.result)
-        )  # fmt: skip
+        rows.append((
+            lease.item, lease.attempt, lease.id, started_at, started_at + one.took_us, made_from(row, lease), one.output_hash,
+            one.result,
+        ))  # fmt: skip
     return rows
 
 

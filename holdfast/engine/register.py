@@ -20,6 +20,7 @@ from holdfast.engine.rename import rename, renamed, renames
 from holdfast.errors import UsageError
 from holdfast.model.guards import Guards
 from holdfast.model.layout import Layout, PipelineRow, ResourceRow, StageRow
+from holdfast.model.reading import EVERYTHING, Reading, Readings
 from holdfast.model.resource import ResourceSpec
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.model.states import State
@@ -29,6 +30,8 @@ from holdfast.store import Transaction
 log = logging.getLogger("holdfast.store")
 
 T = TypeVar("T")
+#: Does work in a transaction.
+Runs = Callable[[Callable[[Transaction], Any]], Any]
 
 
 class Registered(NamedTuple):
@@ -61,17 +64,17 @@ def layout(tx: Transaction) -> Layout:
 def is_registered(tx: Transaction, spec: PipelineSpec) -> bool:
     """Whether registering would change nothing; a look that keeps nobody waiting."""
     same_file = not spec.origin or [(spec.origin,)] == [tuple(row) for row in tx.run("origin_of", name=spec.name)]
-    return same_file and not _differs(_stages_of(tx, spec.name), spec)
+    return same_file and not _differs(tx, _stages_of(tx, spec.name), spec)
 
 
-def _differs(there: Mapping[str, StageRow], spec: PipelineSpec) -> bool:
-    return bool(renames(there, spec)) or _Plan(there, spec).anything
+def _differs(tx: Transaction, there: Mapping[str, StageRow], spec: PipelineSpec) -> bool:
+    return bool(renames(there, spec)) or _Plan(there, spec, _provenance(tx, spec.name)).anything
 
 
 def as_registered(tx: Transaction, specs: Iterable[PipelineSpec]) -> Layout:
     """The pipelines as they would be if these were registered. Stages that are not there yet have numbers below zero."""
     known = layout(tx)
-    changed = [(spec, there) for spec in specs if _differs(there := _stages_of(tx, spec.name), spec)]
+    changed = [(spec, there) for spec in specs if _differs(tx, there := _stages_of(tx, spec.name), spec)]
     if not changed:
         return known
     rows = [row for row in known.stages.values() if row.pipeline_name not in {spec.name for spec, _ in changed}]
@@ -84,7 +87,8 @@ def as_registered(tx: Transaction, specs: Iterable[PipelineSpec]) -> Layout:
                 True, known.generation, known.generation, None, None,
             )  # fmt: skip
             row = replace(row, position=position, after=stage.after, after_children=stage.after_children, active=True)
-            rows.append(replace(row, version=stage.version, compatible=stage.compatible_from))
+            readings = _readings(row, stage, _provenance(tx, spec.name))
+            rows.append(replace(row, version=stage.version, compatible=stage.compatible_from, readings=readings))
         rows += [replace(row, active=False) for row in there.values()]
     return Layout.of(known.generation, rows, known.resources.values(), known.pipelines.values())
 
@@ -110,18 +114,19 @@ def register(tx: Transaction, spec: PipelineSpec, *, accepted: bool = True) -> R
     if found := renames(there, spec):
         rename(tx, there, found)
         there = _stages_of(tx, spec.name)
-    plan = _Plan(there, spec)
+    provenance = _provenance(tx, spec.name)
+    plan = _Plan(there, spec, provenance)
     if not (found or plan.anything):
         return Registered([], [], [], [], [])
     [(generation,)] = tx.run("raise_generation", pipeline=pipeline, now=tx.now)
     [(newest,)] = tx.run("newest_item", pipeline=pipeline)
     for position, stage in enumerate(spec.stages):
         begins = _Begins.of(newest, priced.get(stage.name))
+        columns = _columns(stage, position, _readings(there.get(stage.name), stage, provenance))
         if stage.name in plan.added:
             tx.run(
-                "add_stage", pipeline=pipeline, name=stage.name, generation=generation, **_columns(stage, position),
-                **begins._asdict(),
-            )  # fmt: skip
+                "add_stage", pipeline=pipeline, name=stage.name, generation=generation, **columns, **begins._asdict()
+            )
         else:
             old = there[stage.name]
             moved = stage.name in plan.moved
@@ -129,7 +134,7 @@ def register(tx: Transaction, spec: PipelineSpec, *, accepted: bool = True) -> R
                 # Nobody has accepted its price meanwhile.
                 begins = _Begins.of(newest, old.hold_reason)
             tx.run(
-                "change_stage", stage=old.id, active=1, **_columns(stage, position),
+                "change_stage", stage=old.id, active=1, **columns,
                 changed=generation if moved else old.changed_generation,
                 **(begins if moved else _Begins.as_is(old))._asdict(),
             )  # fmt: skip
@@ -138,7 +143,7 @@ def register(tx: Transaction, spec: PipelineSpec, *, accepted: bool = True) -> R
             "change_stage", stage=old.id, position=old.position, after=msgspec.json.encode(old.after).decode(),
             version=old.version, max_attempts=old.max_attempts, compatible=msgspec.json.encode(old.compatible).decode(),
             after_children=old.after_children, resources=msgspec.json.encode(old.uses).decode(),
-            max_reruns_per_hour=old.max_reruns_per_hour,
+            max_reruns_per_hour=old.max_reruns_per_hour, readings=old.readings.write(),
             active=0, changed=generation, **_Begins()._asdict(),
         )  # fmt: skip
     _withdraw(tx, [there[name] for name in sorted(plan.moved)], spec)
@@ -158,7 +163,41 @@ def _stages_of(tx: Transaction, pipeline: str) -> dict[str, StageRow]:
     return {row.name: row for row in layout(tx).stages.values() if row.pipeline_name == pipeline}
 
 
-def _columns(stage: StageSpec, position: int) -> dict[str, Any]:
+def _provenance(tx: Transaction, pipeline: str) -> tuple[str, ...]:
+    row = layout(tx).pipelines.get(pipeline)
+    return () if row is None else row.provenance
+
+
+def _readings(row: StageRow | None, stage: StageSpec, provenance: Iterable[str]) -> Readings:
+    before = EVERYTHING if row is None else row.readings
+    return before.changed_to(Reading.of_stage(stage.reads, provenance))
+
+
+def learn_provenance(pipeline: str, merge: object, read: Runs, write: Runs) -> None:
+    """From now on what a merge function says is provenance is input of no stage that does not name it."""
+    fields = frozenset(getattr(merge, "provenance", ()))
+    if fields and not read(lambda tx: fields.issubset(_provenance(tx, pipeline))):
+        write(lambda tx: _declare_provenance(tx, pipeline, fields))
+
+
+def _declare_provenance(tx: Transaction, pipeline: str, fields: Iterable[str]) -> None:
+    tx.store.cache.pop("layout", None)
+    tx.generation = -1
+    known = layout(tx)
+    row = known.pipelines[pipeline]
+    provenance = tuple(sorted({*row.provenance, *fields}))
+    if provenance == row.provenance:
+        return
+    tx.run("raise_generation", pipeline=row.id, now=tx.now)
+    tx.run("set_provenance", pipeline=row.id, provenance=msgspec.json.encode(provenance).decode())
+    for stage in known.stages.values():
+        if stage.pipeline == row.id and stage.readings.now.only is None:
+            readings = stage.readings.changed_to(Reading.of_stage(None, provenance))
+            tx.run("set_readings", stage=stage.id, readings=readings.write())
+    tx.tell_idle_workers()
+
+
+def _columns(stage: StageSpec, position: int, readings: Readings) -> dict[str, Any]:
     return {
         "position": position,
         "after": msgspec.json.encode(stage.after).decode(),
@@ -168,6 +207,7 @@ def _columns(stage: StageSpec, position: int) -> dict[str, Any]:
         "after_children": stage.after_children,
         "resources": msgspec.json.encode(stage.resources).decode(),
         "max_reruns_per_hour": stage.max_reruns_per_hour,
+        "readings": readings.write(),
     }
 
 
@@ -209,7 +249,7 @@ def _withdraw(tx: Transaction, moved: list[StageRow], spec: PipelineSpec) -> Non
 class _Plan:
     """What differs between the stages that are there and those of a specification."""
 
-    def __init__(self, there: Mapping[str, StageRow], spec: PipelineSpec) -> None:
+    def __init__(self, there: Mapping[str, StageRow], spec: PipelineSpec, provenance: Iterable[str]) -> None:
         self.added = {stage.name for stage in spec.stages if stage.name not in there}
         self.removed = [row for name, row in there.items() if row.active and name not in {s.name for s in spec.stages}]
         self.changed: set[str] = set()
@@ -222,9 +262,10 @@ class _Plan:
             if not row.active or (row.after, row.after_children) != (stage.after, stage.after_children):
                 self.moved.add(stage.name)
             if self.moved >= {stage.name} or (
-                row.version, row.max_attempts, row.position, row.compatible, row.uses, row.max_reruns_per_hour
+                row.version, row.max_attempts, row.position, row.compatible, row.uses, row.max_reruns_per_hour, row.readings
             ) != (
-                stage.version, stage.max_attempts, position, stage.compatible_from, stage.resources, stage.max_reruns_per_hour
+                stage.version, stage.max_attempts, position, stage.compatible_from, stage.resources, stage.max_reruns_per_hour,
+                _readings(row, stage, provenance),
             ):  # fmt: skip
                 self.changed.add(stage.name)
 
@@ -235,13 +276,14 @@ class _Plan:
 
 def _stage_row(row: tuple[Any, ...]) -> StageRow:
     *front, after, version, max_attempts, active, created, changed, first, last = row[:13]
-    compatible, children, uses, paused, reason, retry_after, paused_at, formerly, *rest = row[13:]
+    compatible, children, uses, paused, reason, retry_after, paused_at, formerly = row[13:21]
+    hold_next, hold_until, hold_reason, reruns, readings = row[21:]
     id_, pipeline, pipeline_name, name, position = front
     return StageRow(
         id_, pipeline, pipeline_name, name, position, tuple(msgspec.json.decode(after)), version, max_attempts,
         bool(active), created, changed, first, last, tuple(msgspec.json.decode(compatible)), children,
         tuple(msgspec.json.decode(uses)), bool(paused), reason, retry_after, paused_at,
-        tuple(msgspec.json.decode(formerly)), *rest,
+        tuple(msgspec.json.decode(formerly)), hold_next, hold_until, hold_reason, reruns, Readings.read(readings),
     )  # fmt: skip
 
 
@@ -268,7 +310,10 @@ def _readable(read: Callable[[dict[str, Any]], T], given: dict[str, Any]) -> T:
 
 
 def _pipeline_row(row: tuple[Any, ...]) -> PipelineRow:
-    id_, name, paused, reason, retry_after, paused_at, guards, tuned = row
+    id_, name, paused, reason, retry_after, paused_at, guards, tuned, provenance = row
     declared, instead = msgspec.json.decode(guards), msgspec.json.decode(tuned)
     together = _readable(Guards.read, merged(declared, instead))
-    return PipelineRow(id_, name, bool(paused), reason, retry_after, paused_at, together, declared, instead)
+    return PipelineRow(
+        id_, name, bool(paused), reason, retry_after, paused_at, together, declared, instead,
+        tuple(msgspec.json.decode(provenance)),
+    )  # fmt: skip

@@ -40,6 +40,9 @@ VERSION = "there are results of other versions"
 UNSURE = "it is not known which items have changed"
 ANOTHER_ORDER = "the stages come in another order"
 
+#: What makes a result stale by itself, and can be accepted.
+ACCEPTED = frozenset({"version", "input changed"})
+
 #: How the pipelines are today.
 Today = Callable[[Transaction], Layout]
 #: Told after each stretch of a walk over all items: why it has to be, and how many were looked at so far.
@@ -59,6 +62,8 @@ class Stale(NamedTuple):
     took_us: int
     #: Whether it is the first in its item: the others follow it by themselves.
     first: bool
+    #: What it would be made from now.
+    input_hash: str
 
 
 @dataclass(slots=True)
@@ -143,7 +148,8 @@ class Reprocess:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Mark results of older versions as good: they count as today's from now on. Counted by stage."""
+    """Mark results of older versions, or made from what has changed since, as good: from now on they count as made by today's
+    version from today's input. Counted by stage."""
 
     name: ClassVar[str] = "accept"
     event: ClassVar[str] = "accepted"
@@ -157,7 +163,7 @@ class Accept:
     def choose(self, tx: Transaction, place: Place) -> tuple[list[Stale], Place | None]:
         found, last = _next_stretch(tx, self.pipeline, self.stage, self.key, True, place.item)
         # With a stage given, those that follow it are found too: they would run again, but they are not meant here.
-        meant = [one for one in found if one.why == "version" and self.stage in (None, one.stage.name)]
+        meant = [one for one in found if one.why in ACCEPTED and self.stage in (None, one.stage.name)]
         return [one for one in meant if one.item <= place.until], _next(place, last)
 
     def count(self, tx: Transaction, rows: list[Stale]) -> Counter[str]:
@@ -166,17 +172,19 @@ class Accept:
     def act(self, tx: Transaction, rows: list[Stale], who: Who) -> Counter[str]:
         count: Counter[str] = Counter()
         for row in {one.stage.id: one.stage for one in rows}.values():
-            items = [one.item for one in rows if one.stage.id == row.id]
+            meant = {one.item: one for one in rows if one.stage.id == row.id}
+            items = list(meant)
             # Whoever sends a stage back holds its outcome while doing so: what is open stays so until the commit.
             made_by = {item: made for item, _, _, made in tx.run("lock_outcomes", stage=row.id, items=items)}
             again = {item for item, at in tx.run("open_stages_of", items=items, stages=[row.id]) if at == row.id}
-            given = [item for item in made_by if item not in again]
-            for item, state in tx.run("accept_versions", stage=row.id, version=row.version, items=given):
+            given = [(item, meant[item].input_hash) for item in made_by if item not in again]
+            for item, state in tx.run_rows("accept_results", given, stage=row.id, version=row.version):
                 count[row.name] += 1
                 tx.count(row.id, State(state), -1, version=made_by[item])
                 tx.count(row.id, State(state), 1, version=row.version)
                 tx.record(
-                    "accepted", pipeline=row.pipeline, item=item, stage=row.id, version=row.version, **who.facts
+                    "accepted", pipeline=row.pipeline, item=item, stage=row.id, version=row.version, why=meant[item].why,
+                    **who.facts,
                 )  # fmt: skip
         return count
 
@@ -294,7 +302,7 @@ def _look(
         why = None
         if not row.stands(made.version):
             why = "version"
-        elif picture.has_other_input(row.id, before):
+        elif picture.has_other_input(row, before):
             why = "input changed"
         elif upstream:
             why = "upstream"
@@ -302,7 +310,8 @@ def _look(
             why = "asked"
         if why is not None:
             first = not upstream and why != "upstream"
-            yield Stale(picture.item, picture.key, row, why, made.cost, made.took_us or 0, first)
+            made_from = picture.input_hash(row, before)
+            yield Stale(picture.item, picture.key, row, why, made.cost, made.took_us or 0, first, made_from)
             tainted.add(row.id)
 
 

@@ -87,7 +87,7 @@ def _is_due(row: StageRow, picture: ItemPicture, before: Sequence[int], near: bo
     if near and (not made.passed or made.input_hash is None):
         return True
     return made.passed and (
-        picture.has_other_input(row.id, before) or (rerun is Rerun.WAVE and not row.stands(made.version))
+        picture.has_other_input(row, before) or (rerun is Rerun.WAVE and not row.stands(made.version))
     )
 
 

@@ -71,6 +71,7 @@ def build_stage(name: str, node: Node, path: str, find: Find) -> StageSpec:
         units={unit: find(one, below(below(path, "units"), unit)) for unit, one in units.items()} if units else {},
         max_cost=_amount(given.get("max_cost")),
         renamed_from=given.get("renamed_from"),
+        reads=_several(given["reads"]) if "reads" in given else None,
     )
 
 

@@ -219,6 +219,7 @@ STAGE = Table({
     ),
     "max_cost": Key(_money(_amount), "what one item may cost at this stage"),
     "renamed_from": Key(TEXT, "what the stage was called before: its results, records and history come along"),
+    "reads": Key(Many(TEXT), "what it uses of an item's data, by a dotted path or several"),
 })  # fmt: skip
 
 SOURCE = Free("a source")

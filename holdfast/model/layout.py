@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.errors import UsageError
 from holdfast.model.guards import Guards
 from holdfast.model.names import there_are
+from holdfast.model.reading import EVERYTHING, Readings
 from holdfast.model.resource import ResourceSpec
 from holdfast.model.stage import MAX_RERUNS_PER_HOUR
 from holdfast.model.tuning import own_resource
@@ -55,6 +56,8 @@ class StageRow:
     hold_reason: str | None = None
     #: How often its items may rerun each other within an hour.
     max_reruns_per_hour: int = MAX_RERUNS_PER_HOUR
+    #: What of an item's data is its input.
+    readings: Readings = EVERYTHING
 
     def stands(self, version: str | None) -> bool:
         """Whether a result of this version is as good as one of today's."""
@@ -88,6 +91,8 @@ class PipelineRow:
     guards: Guards
     declared: Mapping[str, Any]
     tuned: Mapping[str, Any]
+    #: Fields of its items' data that are input of no stage that does not name them.
+    provenance: tuple[str, ...] = ()
 
     def stands_still(self, now: int) -> bool:
         return self.paused and (self.retry_after is None or now < self.retry_after)

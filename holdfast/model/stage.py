@@ -56,6 +56,8 @@ class StageSpec:
     renamed_from: str | None = None
     #: How often, within an hour, reruns may begin items here that follow from other reruns and bring no new data.
     max_reruns_per_hour: int = MAX_RERUNS_PER_HOUR
+    #: What it reads of an item's data, by dotted paths; None for everything. Its results are made from that, and nothing else.
+    reads: tuple[str, ...] | None = None
     is_async: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -107,6 +109,8 @@ class StageSpec:
             check_name(self.renamed_from, f"{where}: renamed_from")
             if self.renamed_from == self.name:
                 raise DefinitionError(f"{where}: renamed_from={self.renamed_from!r} is its own name")
+        if self.reads is not None and not all(isinstance(path, str) and all(path.split(".")) for path in self.reads):
+            raise DefinitionError(f'{where}: reads={list(self.reads)!r}: give paths into the data, like "url" or "meta.html"')
         _check_signature(self.handler, where)
         object.__setattr__(self, "is_async", is_async(self.handler))
 

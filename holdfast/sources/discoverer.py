@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from holdfast.engine import discover
 from holdfast.engine.add import Decide, Looked, NewItem, as_looked, look_up, merged
 from holdfast.engine.discover import DueSource, Wanted
+from holdfast.engine.register import learn_provenance
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.durations import spoken
@@ -157,6 +158,7 @@ class _Look:
 
     def _go_through(self) -> None:
         self._merge = self._spec.merge_function() or self._owner._merges.get(self._due.pipeline)
+        learn_provenance(self._due.pipeline, self._merge, self._owner._read, self._owner._write)
         source = self._source = self._spec.open()
         source.check = self._check
         stream = source.look(self._memory)

@@ -105,7 +105,7 @@ def test_a_plan_says_when_nothing_is_stale(press: Press) -> None:
     assert press("plan").stdout == "Nothing is stale.\n"
     assert press.json("plan")["pipelines"] == [{"name": "press", "stages": []}]
     assert press("reprocess", "--stale").stdout == "Nothing is stale.\n"
-    assert press("accept").stdout == "Nothing is of an older version.\n"
+    assert press("accept").stdout == "Nothing is stale.\n"
 
 
 def test_data_that_changed_makes_its_item_stale(press: Press, write: Write) -> None:

@@ -434,19 +434,15 @@ def test_results_of_an_older_version_can_be_accepted_as_good(finished, hold):
     assert hold.accept("p", stage="extract", key="x", by="me", reason="a typo in a comment") == {"extract": 1}
     [event] = events(hold, "accepted")
     assert (event["item"], event["stage"]) == ("x", "extract")
-    assert event["data"] == {"version": "2", "action": 1, "by": "me", "reason": "a typo in a comment"}
+    assert event["data"] == {
+        "version": "2", "why": "version", "action": 1, "by": "me", "reason": "a typo in a comment",
+    }  # fmt: skip
     assert finished.outcome("x", "extract")["version"] == "2"
     assert finished.outcome("x", "analyse")["version"] == finished.outcome("y", "extract")["version"] == "1"
     assert hold.accept("p") == {"extract": 1, "analyse": 2}
     assert hold.plan("p") == []
     assert hold.accept("p") == {}
     assert work(finished) == []
-
-
-def test_what_was_made_from_another_input_cannot_be_accepted(finished, hold):
-    finished.add([{"key": "x", "n": 2}])
-    assert hold.accept("p") == {}
-    assert forecast(hold) == {stage: {"input changed": 1} for stage in CHAIN}
 
 
 def test_what_is_being_run_again_is_not_accepted(finished, hold):

@@ -98,6 +98,10 @@ ALTER TABLE holdfast_stages ADD COLUMN max_reruns_per_hour BIGINT NOT NULL DEFAU
 ALTER TABLE holdfast_stages ADD COLUMN reruns BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE holdfast_stages ADD COLUMN reruns_since BIGINT NOT NULL DEFAULT 0;
 
+-- Which parts of an item's data stages have read so far, and which one it is now; and what says only where an item comes from.
+ALTER TABLE holdfast_stages ADD COLUMN readings TEXT NOT NULL DEFAULT '';
+ALTER TABLE holdfast_pipelines ADD COLUMN provenance TEXT NOT NULL DEFAULT '[]';
+
 -- Counts and memos know one more state each. A CHECK cannot be changed everywhere: the tables are made anew, their rows carried
 -- over. A memo points at the call whose answer, or intent, it holds; a rejected one only counts how often that has happened.
 CREATE TABLE holdfast_memos_before AS SELECT * FROM holdfast_memos;

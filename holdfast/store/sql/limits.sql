@@ -124,7 +124,7 @@ SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data,
 FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;
 
 -- name: read_pipeline_states
-SELECT id, name, paused, reason, retry_after, paused_at, guards, tuned FROM holdfast_pipelines ORDER BY name;
+SELECT id, name, paused, reason, retry_after, paused_at, guards, tuned, provenance FROM holdfast_pipelines ORDER BY name;
 
 -- name: set_guards
 UPDATE holdfast_pipelines SET guards = :guards, tuned = :tuned WHERE id = :pipeline;

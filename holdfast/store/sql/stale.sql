@@ -29,9 +29,15 @@ UNION ALL SELECT l.item, l.stage FROM holdfast_leases l WHERE l.item {in items};
 SELECT id FROM (SELECT id FROM holdfast_items WHERE pipeline = :pipeline ORDER BY key LIMIT :most) AS x
 UNION SELECT id FROM (SELECT id FROM holdfast_items WHERE pipeline = :pipeline ORDER BY key DESC LIMIT :most) AS y;
 
--- name: accept_versions
-UPDATE holdfast_outcomes SET version = :version
-WHERE stage = :stage AND item {in items} AND state IN ('done', 'skipped') AND version <> :version RETURNING item, state;
+-- name: accept_results
+UPDATE holdfast_outcomes SET version = :version, input_hash = r.input_hash
+FROM {rows item bigint, input_hash text}
+WHERE holdfast_outcomes.stage = :stage AND holdfast_outcomes.item = r.item AND state IN ('done', 'skipped')
+RETURNING holdfast_outcomes.item, state;
+
+-- name: set_inputs
+UPDATE holdfast_outcomes SET input_hash = r.today FROM {rows item bigint, stage bigint, before text, today text}
+WHERE holdfast_outcomes.item = r.item AND holdfast_outcomes.stage = r.stage AND holdfast_outcomes.input_hash = r.before;
 
 -- name: read_versions
 SELECT stage, version, CAST(SUM(n) AS BIGINT) FROM holdfast_versions GROUP BY stage, version;

@@ -145,9 +145,11 @@ def holdfast_clock() -> ManualClock:
 @pytest.fixture
 def drain(holdfast_store: StoreForTests) -> Callable[..., Summary]:
     """Add items to the first of some pipelines, work until nothing is left to do, and return the summary:
-    `drain(books, pieces, items=["v.epub"], timeout=60, concurrency=4)`."""
+    `drain(books, pieces, items=["v.epub"], timeout=60, concurrency=4)`. Warns of handlers that use what they do not say they
+    read."""
 
     def drain(*pipelines: Pipeline, items: Items = (), timeout: float = STUCK_SECONDS, **settings: Any) -> Summary:
+        from holdfast.testing import warn_of_undeclared_input
         from holdfast.worker import Settings
 
         app = holdfast_store.open(*pipelines)
@@ -158,9 +160,9 @@ def drain(holdfast_store: StoreForTests) -> Callable[..., Summary]:
             if time.monotonic() > give_up_at:
                 raise AssertionError(f"not done within {timeout:g} s: {app.status()}")
 
-        return app.run(
-            Settings(**{"grace_seconds": 0.2, "poll_seconds": 0.1, **settings}), on_tick=on_tick, tick_seconds=0.1
-        )
+        chosen = Settings(**{"grace_seconds": 0.2, "poll_seconds": 0.1, **settings})
+        with warn_of_undeclared_input():
+            return app.run(chosen, on_tick=on_tick, tick_seconds=0.1)
 
     return drain
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -26,12 +27,35 @@ if TYPE_CHECKING:
     from holdfast.crashtest import crashtest
     from holdfast.crashtest.record import paid_call
 
-__all__ = ["CRASH_VARIABLE", "ManualClock", "crash_at", "crash_from_environment", "crashtest", "paid_call"]
+__all__ = [
+    "CRASH_VARIABLE", "ManualClock", "UndeclaredInput", "crash_at", "crash_from_environment", "crashtest", "paid_call",
+    "warn_of_undeclared_input",
+]  # fmt: skip
 
 #: Loaded when they are first used: `holdfast worker` needs none of it.
 _HOMES = {"crashtest": "holdfast.crashtest", "paid_call": "holdfast.crashtest.record"}
 
 CRASH_VARIABLE = "HOLDFAST_CRASH_AT"
+
+
+class UndeclaredInput(UserWarning):
+    """A handler uses what its stage does not say it reads (`reads=`, `after=`)."""
+
+
+@contextmanager
+def warn_of_undeclared_input() -> Iterator[None]:
+    """Within it, a handler of this process that uses what its stage does not say it reads causes a warning, once each."""
+    from holdfast.worker import undeclared
+
+    told: set[str] = set()
+
+    def warn(use: str) -> None:
+        if use not in told:
+            told.add(use)
+            warnings.warn(use, UndeclaredInput, stacklevel=4)
+
+    with undeclared.listening(warn):
+        yield
 
 
 class ManualClock:

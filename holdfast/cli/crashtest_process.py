@@ -22,7 +22,8 @@ import stat
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,7 +37,7 @@ from holdfast.model.backoff import Backoff
 from holdfast.model.stage import PipelineSpec
 from holdfast.store.sqlite_dialect import SQLiteDialect
 from holdfast.testing import crash_from_environment
-from holdfast.worker import Settings
+from holdfast.worker import Settings, undeclared
 
 PR_SET_PDEATHSIG = 1
 #: Failed attempts are not waited for: what is tested does not depend on it.
@@ -122,7 +123,9 @@ class Subject:
                 )  # fmt: skip
                 watch.listen_to_own_commits()
                 points.listen(watched)
-            worker.run(until_drained=True, signals=False)
+            tell = partial(record.append, order["record"], "undeclared")
+            with undeclared.listening(tell) if order["record"] else nullcontext():
+                worker.run(until_drained=True, signals=False)
             if order["record"]:
                 points.listen(None)
                 record.append(order["record"], "passed", watched.passed)

@@ -83,7 +83,8 @@ def crashtest(
                 report = Report(
                     file, str(given.get("key")), chosen, first.told.starts.total(), first.told.paid.total(),
                     first.end.costs.total(), sorted(first.end.tables), [one.text for one in places],
-                    unsteady=test.compare(test.undisturbed()), notes=[*_notes(mother), *notes], seed=seed,
+                    unsteady=test.compare(test.undisturbed()), notes=[*_notes(mother), *notes, *first.told.undeclared],
+                    seed=seed,
                 )  # fmt: skip
                 report.seconds = time.monotonic() - began
                 on_begin(report)

@@ -55,6 +55,8 @@ class Told:
     passed: int = 0
     #: Where the process was killed.
     killed: str = ""
+    #: What handlers used without saying that they read it.
+    undeclared: list[str] = field(default_factory=list)
 
 
 def read(path: Path) -> Told:
@@ -76,4 +78,6 @@ def read(path: Path) -> Told:
             told.passed += facts[0]
         elif what == "killed":
             told.killed = facts[0]
+        elif what == "undeclared" and facts[0] not in told.undeclared:
+            told.undeclared.append(facts[0])
     return told

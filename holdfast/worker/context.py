@@ -24,6 +24,7 @@ from holdfast.model.paid import CallFacts
 from holdfast.model.replies import used_up_for
 from holdfast.model.resource import COOL_MOST_SECONDS
 from holdfast.model.stage import Stage, StageSpec, stage_name
+from holdfast.worker import undeclared
 from holdfast.worker.machine import Lineage
 from holdfast.worker.once import Once, forget
 from holdfast.worker.steps import Steps, run, run_async
@@ -202,6 +203,7 @@ class Context(msgspec.Struct, eq=False):
         """What an earlier stage returned for this item; None if it was skipped. A fresh copy each time."""
         self._check()
         name = stage_name(stage, "ctx.result")
+        undeclared.used_result(name, self._spec)
         text = self._around.read_result(self.item.pipeline, self._lease.item, name, self._lease.results)
         return None if text is None else codec.decode(text)
 

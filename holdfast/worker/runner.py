@@ -34,6 +34,7 @@ from holdfast.model.outcome import NOTHING, CredentialRefused, OutOfCredit, Rate
 from holdfast.model.replies import heard, is_wrong_request
 from holdfast.model.resource import COOL_MOST_SECONDS, COOL_SECONDS
 from holdfast.model.states import PASSED, State
+from holdfast.worker import undeclared
 from holdfast.worker.call import Call
 from holdfast.worker.context import BatchContext, Context, Said, Surroundings
 from holdfast.worker.machine import Lineage
@@ -143,7 +144,10 @@ class Runner:
     def _context(self, call: Call, lease: Lease) -> Context:
         if lease.unsure is not None:
             raise UsageError(lease.unsure)
-        item = Item(call.pipeline, lease.key, lease.read_data())
+        data = lease.read_data()
+        if undeclared.listener is not None:
+            data = undeclared.watched(data, call.spec)
+        item = Item(call.pipeline, lease.key, data)
         return Context(item, lease.attempt, None, self._around, lease, call.spec, self._forks)
 
     def _answered(self, call: Call, answer: Any) -> list[Finished]:

@@ -83,6 +83,14 @@ def test_the_store_that_the_file_names_is_left_as_it_is_and_every_run_begins_wit
     assert "every run loads the file anew" in loaded
 
 
+@pytest.mark.req("J13")
+def test_what_a_handler_uses_without_saying_that_it_reads_it_is_noted(plain: Path):
+    plain.write_text(PLAIN.replace("stage()", 'stage(reads=["path"])'))
+    report = crashtest(plain, item={"key": "v.epub", "path": "v", "shelf": 7}, kill=False)
+    [note] = report.notes
+    assert note.startswith("stage 'extract' uses 'shelf' of the item's data and does not say so")
+
+
 @pytest.mark.req("V2")
 def test_databases_of_a_crash_test_are_gone_when_it_ends_also_when_it_fails(
     postgres: str, plain: Path, monkeypatch: pytest.MonkeyPatch

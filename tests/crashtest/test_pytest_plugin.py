@@ -19,6 +19,7 @@ PROJECT = '''
 import pytest
 
 from holdfast import Permanent, Pipeline
+from holdfast.testing import UndeclaredInput
 
 books = Pipeline("books")
 
@@ -35,9 +36,10 @@ def save(connection, key, n):
     connection.exec_driver_sql(f"INSERT INTO lengths VALUES ('{key}', {n})")
 
 
-@books.stage(after="extract")
+@books.stage(after="extract", reads=["title"])
 def measure(item, ctx):
     ctx.effect(save, item.key, ctx.result("extract")["n"])
+    return item.data.get("author")
 
 
 def states(summary):
@@ -46,7 +48,8 @@ def states(summary):
 
 
 def test_drain(drain, holdfast_store):
-    summary = drain(books, items=["b", "a", "bad"], concurrency=2)
+    with pytest.warns(UndeclaredInput, match="stage 'measure' uses 'author' of the item's data and does not say so"):
+        summary = drain(books, items=["b", "a", "bad"], concurrency=2)
     assert states(summary) == {"extract": {"done": 2, "failed": 1}, "measure": {"done": 2}}
     assert summary.bad == 1
     assert holdfast_store.rows("lengths") == [{"key": "a", "n": 1}, {"key": "b", "n": 1}]

@@ -83,6 +83,7 @@ def _search(arguments: argparse.Namespace) -> None:
     for hit in hits:
         print(f"{hit.score:5.2f}  {hit.title}  ({hit.key})")
         print(textwrap.indent(textwrap.shorten(hit.summary, 110, placeholder=" …"), "       "))
+        print(f"       found by {hit.found_by}")
 
 
 def _old(arguments: argparse.Namespace) -> None:

@@ -92,7 +92,7 @@ def search_results(site: Site, word: str, page: int, base: str) -> dict[str, Any
         "items": [
             {
                 "url": base + one.path, "title": one.title, "topics": [one.section], "queries": [word],
-                "sources": ["search"], "first_seen": as_date(one.first_day).isoformat(),
+                "first_seen": as_date(one.first_day).isoformat(),
             }
             for one in hits
         ],

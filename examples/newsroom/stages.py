@@ -54,7 +54,7 @@ def index(item: Item, ctx: Context) -> dict[str, Any]:
     row = {
         "title": article["title"], "section": article["section"], "published": article["published"],
         "summary": found["summary"], "mood": found["mood"], "keywords": " ".join(found["keywords"]),
-        "found_by": " ".join([*item.data.get("sources", ()), *item.data.get("queries", ())]),
+        "found_by": " ".join(item.data.get("sources", ())),
     }  # fmt: skip
     words = words_of(" ".join([article["title"], *article["paragraphs"]]))
     ctx.effect(save_article, item.key, row, dict(words))

@@ -1,53 +1,109 @@
-"""A merge function for items that several searches find: who found them, for which topic, by which query.
+"""A merge function for items that several searches find: who found them, for which topic, by which query, and when.
 
-An ordinary function, given to `add(..., merge=merge_provenance)`. The store knows nothing of it.
+Given to `add(..., merge=merge_provenance)`, or named in a job file. The store knows nothing of it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, overload
 
-#: Lists that are united, in order and without repeats.
-UNITED = ("topics", "queries", "sources")
-#: Of two, the earlier stands.
-FIRST = ("first_seen",)
+from holdfast.errors import UsageError
+from holdfast.model import codec
+
+#: Lists that are united, in order and without repeats, unless other fields are named.
+FIELDS = ("topics", "queries", "discovery_sources", "sources")
+#: The earliest and the latest of all times that are known.
+FIRST, LAST = "first_seen", "last_seen"
+
+Data = dict[str, Any]
 
 
-def merge_provenance(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The new data, with the topics, queries and sources of both, and the first time it was seen.
+@dataclass(frozen=True)
+class ProvenanceMerge:
+    """The new data, with the provenance of both: the lists of its fields united, and the first and last time it was seen.
 
-    A field that is missing or not of its type counts as nothing; a single text counts as a list of one.
+    A field may lie deeper (`meta.queries`). What is no list counts as a list of one; None and empty texts count as nothing.
     """
-    merged = {**old, **new}
-    for name in UNITED:
-        if name in old or name in new:
-            merged[name] = _united(_listed(old.get(name)), _listed(new.get(name)))
-    for name in FIRST:
-        seen = [value for value in (old.get(name), new.get(name)) if _is_instant(value)]
-        if seen:
-            merged[name] = _earliest(seen)
-    return merged
+
+    fields: tuple[str, ...]
+
+    @property
+    def provenance(self) -> frozenset[str]:
+        """The fields that say how an item was found, and nothing about what it is."""
+        return frozenset((*self.fields, FIRST, LAST))
+
+    @overload
+    def __call__(self, old: Data, new: Data, /) -> Data: ...
+    @overload
+    def __call__(self, *, fields: Iterable[str]) -> ProvenanceMerge: ...
+
+    def __call__(self, *sides: Data, fields: Iterable[str] | None = None) -> Any:
+        """Merge; or, given the names of fields, return a merge function that unites these instead."""
+        if fields is not None:
+            return ProvenanceMerge(_names(fields))
+        old, new = sides
+        merged = {**old, **new}
+        for name in self.fields:
+            path = name.split(".")
+            known = [value for side in sides for value in _at(side, path)]
+            if known:
+                _put(merged, path, _united(entry for value in known for entry in _listed(value)))
+        return merged | _times(old, new)
+
+
+merge_provenance = ProvenanceMerge(FIELDS)
+
+
+def _names(fields: Iterable[str]) -> tuple[str, ...]:
+    names = () if isinstance(fields, str) else tuple(fields)
+    if not names or not all(isinstance(name, str) and all(name.split(".")) for name in names):
+        raise UsageError(f"merge_provenance(fields={fields!r}): give a list of names, like ['topics', 'meta.queries']")
+    return names
+
+
+def _at(data: Data, path: list[str]) -> Iterator[Any]:
+    """What is at this path, if anything is."""
+    found: Any = data
+    for name in path:
+        if not isinstance(found, dict) or name not in found:
+            return
+        found = found[name]
+    yield found
+
+
+def _put(data: Data, path: list[str], entries: list[Any]) -> None:
+    """Write to a path; the objects on the way are copies, for those of the caller are not ours."""
+    for name in path[:-1]:
+        inner = data.get(name)
+        if not isinstance(inner, dict) and not entries:
+            return
+        data[name] = data = dict(inner) if isinstance(inner, dict) else {}
+    data[path[-1]] = entries
 
 
 def _listed(value: Any) -> list[Any]:
-    if isinstance(value, str):
-        return [value] if value else []
-    return [entry for entry in value if entry not in (None, "")] if isinstance(value, list) else []
+    return [entry for entry in (value if isinstance(value, list) else [value]) if entry is not None and entry != ""]
 
 
-def _united(first: list[Any], second: list[Any]) -> list[Any]:
-    united: list[Any] = []
-    for entry in first + second:
-        # Entries may be objects, which no set holds.
-        if entry not in united:
-            united.append(entry)
-    return united
+def _united(entries: Iterable[Any]) -> list[Any]:
+    """Each once, told apart as JSON does: 1 is not true, and objects may be entries."""
+    found: dict[str, Any] = {}
+    for entry in entries:
+        found.setdefault(codec.digest(entry), entry)
+    return [*found.values()]
+
+
+def _times(old: Data, new: Data) -> Data:
+    """Texts in ISO form and numbers each have an order of their own; of two kinds, the one that was there stands."""
+    seen = [side[name] for side in (old, new) for name in (FIRST, LAST) if _is_instant(side.get(name))]
+    if not seen:
+        return {}
+    seen = [time for time in seen if isinstance(time, str) is isinstance(seen[0], str)]
+    first, last = min(seen), max(seen)
+    return {FIRST: first} | ({LAST: last} if last != first or LAST in old or LAST in new else {})
 
 
 def _is_instant(value: Any) -> bool:
     return (isinstance(value, (int, float)) and not isinstance(value, bool)) or (isinstance(value, str) and bool(value))
-
-
-def _earliest(seen: list[Any]) -> Any:
-    """Texts in ISO form and numbers each have an order of their own; of two kinds, the one that was there stands."""
-    return min(seen) if len({isinstance(value, str) for value in seen}) == 1 else seen[0]

@@ -74,8 +74,18 @@ def test_the_shipped_merge_function_keeps_who_found_an_item_and_when_first(app, 
     hold.add("p", [{"key": "x", "topics": ["whales"], "first_seen": "2026-01-02", "title": "Moby"}])
     found = {"key": "x", "topics": ["ships", "whales"], "first_seen": "2026-02-03", "title": "Moby-Dick"}
     assert hold.add("p", [found], merge=merge_provenance) == (0, 1, 0)
-    assert data_of(app)["x"] == {"topics": ["whales", "ships"], "first_seen": "2026-01-02", "title": "Moby-Dick"}
+    assert data_of(app)["x"] == {"topics": ["whales", "ships"], "first_seen": "2026-01-02",
+                                "last_seen": "2026-02-03", "title": "Moby-Dick"}  # fmt: skip
     assert hold.add("p", [found], merge=merge_provenance) == (0, 0, 1)
+
+
+@pytest.mark.req("J12")
+def test_a_list_in_the_store_outlives_a_search_that_says_one_thing_or_nothing(app, hold):
+    by_desk = merge_provenance(fields=["desks", "meta.queries"])
+    hold.add("p", [{"key": "x", "desks": ["city"], "meta": {"queries": ["ferry"]}}])
+    hold.add("p", [{"key": "x", "desks": "coast", "meta": {"queries": None}}], merge=by_desk)
+    hold.add("p", [{"key": "x", "desks": None, "meta": "lost"}], merge=by_desk)
+    assert data_of(app)["x"] == {"desks": ["city", "coast"], "meta": {"queries": ["ferry"]}}
 
 
 def test_merged_data_does_not_send_finished_stages_back(app, hold):

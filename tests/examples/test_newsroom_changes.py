@@ -160,7 +160,7 @@ def test_the_order_in_which_sources_find_an_article_changes_nothing_but_the_orde
         merged = merge_provenance(merged, one)
     assert {**merged, "queries": sorted(merged["queries"])} == {
         "url": "u", "title": "t", "lastmod": "2026-02-01", "published": "p", "queries": ["ferry", "harbour"],
-        "topics": ["harbour"], "first_seen": "2026-02-01",
+        "topics": ["harbour"], "first_seen": "2026-02-01", "last_seen": "2026-02-03",
     }  # fmt: skip
 
 

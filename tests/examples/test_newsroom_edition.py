@@ -254,13 +254,16 @@ def test_an_article_that_several_sources_find_is_one_item_that_knows_all_of_them
     site = edition.scene.server.site
     newest = {one.number for one in site.newest()}
     by_word = {word: {one.number for one in site.search(word)} for word in SEARCHES}
-    several = 0
+    several, indexed = 0, edition.scene.articles()
     for key, article in edition.keys().items():
         data = edition.scene.app.show(key)["data"]
         words = [word for word in SEARCHES if article.number in by_word[word]]
         assert sorted(data.get("queries", [])) == sorted(words), key
         assert data.get("topics", []) == ([article.section] if words else [])
-        assert data.get("sources", []) == (["search"] if words else [])
+        finders = {"sitemap", *words, *(["feed"] if article.number in newest else [])}
+        assert sorted(data["sources"]) == sorted(finders), key
+        if key in indexed:
+            assert set(indexed[key]["found_by"].split()) == finders
         assert ("first_seen" in data) == bool(words)
         assert ("published" in data) == (article.number in newest)
         assert data["lastmod"] == str(article.changed_on(0))

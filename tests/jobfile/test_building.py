@@ -116,10 +116,22 @@ def test_a_job_is_all_that_its_file_says(folder: Folder) -> None:
     assert job.store == "sqlite:///other.db"
     assert [spec.name for spec in job.pipelines] == ["books", "pieces"]
     assert job.merges == {"books": merge_provenance}
+    assert "queries" in job.merges["books"].provenance
     assert job.sources == {"books": (AsWritten("inbox", {"files": "inbox/*.epub", "every": "10m"}),), "pieces": ()}
     [alert] = job.alerts
     assert (alert.name, alert.given["count"]) == ("many failures", 10)
     assert set(job.tunings) == {"books", "pieces"}
+
+
+@pytest.mark.req("J12", "J15")
+def test_a_merge_function_with_fields_of_its_own_is_named_like_any_other(folder: Folder) -> None:
+    """Read again it is the same, and no change of the file."""
+    code = "import holdfast\nby_desk = holdfast.merge_provenance(fields=['desks', 'meta.queries'])\n"
+    (folder.path / "merging.py").write_text(code)
+    file = FULL.replace("holdfast.merge_provenance", "merging.by_desk")
+    job = folder.load(file)
+    assert job.merges["books"].provenance == {"desks", "meta.queries", "first_seen", "last_seen"}
+    assert job.merges == folder.load(file).merges
 
 
 def test_sources_and_alerts_are_what_their_readers_make_of_them(folder: Folder) -> None:

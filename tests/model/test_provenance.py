@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast import UsageError
 from holdfast import merge_provenance as merge
+from holdfast.model import codec
 
 pytestmark = pytest.mark.req("J12")
 
-LISTS = ("topics", "queries", "sources")
+LISTS = ("topics", "queries", "discovery_sources", "sources")
 
 
 def test_topics_queries_and_sources_of_both_are_united_in_order_without_repeats():
@@ -64,12 +66,72 @@ def test_a_first_time_is_kept_though_the_new_data_has_none():
     }
 
 
+def test_the_last_time_it_was_seen_is_kept_beside_the_first():
+    found = [{"first_seen": "2026-02-03"}, {"first_seen": "2026-01-02"}, {"last_seen": "2026-02-01"}, {}]
+    merged: dict[str, Any] = {}
+    for one in found:
+        merged = merge(merged, one)
+    assert merged == {"first_seen": "2026-01-02", "last_seen": "2026-02-03"}
+    assert merge({"first_seen": 5}, {"first_seen": 5}) == {"first_seen": 5}
+    assert merge({"last_seen": 5}, {}) == {"first_seen": 5, "last_seen": 5}
+
+
 @pytest.mark.parametrize("name", LISTS)
-@pytest.mark.parametrize("wrong", [None, 7, True, {"a": 1}, "", 0.5])
-def test_a_field_of_the_wrong_type_counts_as_nothing(name: str, wrong: Any):
-    assert merge({name: wrong}, {name: ["x"]})[name] == ["x"]
-    assert merge({name: ["x"]}, {name: wrong})[name] == ["x"]
-    assert merge({name: wrong}, {name: wrong})[name] == []
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_nothing_takes_no_list_away_and_adds_nothing_to_it(name: str, nothing: Any):
+    assert merge({name: nothing}, {name: ["x"]})[name] == ["x"]
+    assert merge({name: ["x"]}, {name: nothing})[name] == ["x"]
+    assert merge({name: nothing}, {name: nothing})[name] == []
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("single", [7, 0, True, False, {"a": 1}, {}, "y", 0.5])
+def test_a_single_value_that_meets_a_list_is_one_more_entry(name: str, single: Any):
+    assert merge({name: single}, {name: ["x"]})[name] == [single, "x"]
+    assert merge({name: ["x"]}, {name: single})[name] == ["x", single]
+    assert merge({name: single}, {name: single})[name] == [single]
+
+
+def test_one_is_not_true_and_lists_within_lists_stay_what_they_are():
+    merged = merge({"topics": [1, ["a"], [["b"]]]}, {"topics": [True, "a", [["b"]]]})["topics"]
+    assert codec.encode(merged) == '[1,["a"],[["b"]],true,"a"]'
+
+
+# A team's own fields --------------------------------------------------------------------------------------------------
+
+
+def test_fields_of_ones_own_are_united_instead_and_the_new_value_of_the_others_stands():
+    by_desk = merge(fields=["desks", "meta.queries"])
+    old = {"desks": ["city"], "topics": ["a"], "meta": {"queries": "ferry", "html": "old"}, "first_seen": 1}
+    new = {"desks": "coast", "topics": ["b"], "meta": {"queries": ["tide"], "html": "new"}, "first_seen": 2}
+    assert by_desk(old, new) == {
+        "desks": ["city", "coast"], "topics": ["b"], "meta": {"queries": ["ferry", "tide"], "html": "new"},
+        "first_seen": 1, "last_seen": 2,
+    }  # fmt: skip
+    assert (old["meta"]["queries"], new["meta"]["queries"]) == ("ferry", ["tide"])
+
+
+@pytest.mark.parametrize("new", [{}, {"meta": {}}, {"meta": None}, {"meta": "gone"}, {"meta": {"queries": None}}])
+def test_a_list_that_lies_deeper_is_not_lost_with_what_was_around_it(new: dict[str, Any]):
+    by_query = merge(fields=["meta.queries"])
+    assert by_query({"meta": {"queries": ["ferry"]}}, new)["meta"] == {"queries": ["ferry"]}
+
+
+def test_where_there_was_no_list_nothing_is_put_in_the_place_of_what_is_new():
+    assert merge(fields=["meta.queries"])({"meta": {"queries": []}}, {"meta": "gone"}) == {"meta": "gone"}
+    assert merge(fields=["meta.queries"])({"meta": {"html": "x"}}, {"meta": "gone"}) == {"meta": "gone"}
+
+
+def test_it_says_which_fields_are_provenance():
+    assert merge.provenance == {*LISTS, "first_seen", "last_seen"}
+    assert merge(fields=["desks"]).provenance == {"desks", "first_seen", "last_seen"}
+    assert merge(fields=["desks"]) == merge(fields=["desks"]) != merge
+
+
+@pytest.mark.parametrize("wrong", ["topics", [], [7], ["a..b"], [""]])
+def test_what_is_no_list_of_names_is_refused(wrong: Any):
+    with pytest.raises(UsageError, match="give a list of names"):
+        merge(fields=wrong)
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -109,7 +171,7 @@ values = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("kl"), inner, max_size=2)),
     max_leaves=6,
 )
-data = st.dictionaries(st.sampled_from([*LISTS, "first_seen", "title"]), values, max_size=5)
+data = st.dictionaries(st.sampled_from([*LISTS, "first_seen", "last_seen", "title"]), values, max_size=5)
 
 
 def united(one: dict[str, Any]) -> dict[str, Any]:
@@ -138,12 +200,14 @@ def test_the_united_fields_do_not_depend_on_who_is_merged_with_whom_first(a: Any
 @given(data, data)
 def test_united_fields_hold_every_entry_once_those_of_the_old_first(old: dict[str, Any], new: dict[str, Any]):
     for name, entries in united(merge(old, new)).items():
-        assert all(entry not in entries[:place] for place, entry in enumerate(entries))
+        written = [codec.digest(entry) for entry in entries]
+        assert len(written) == len(set(written))
         mine = merge(old, {})[name] if name in old else []
         assert isinstance(mine, list) and entries[: len(mine)] == mine
         for side in (old, new):
-            if isinstance(side.get(name), list):
-                assert all(entry in entries for entry in side[name] if entry not in (None, ""))
+            value = side.get(name)
+            for entry in value if isinstance(value, list) else [value]:
+                assert entry in (None, "") or codec.digest(entry) in written
 
 
 times = st.one_of(st.integers(0, 9), st.none())
@@ -155,3 +219,4 @@ def test_the_first_seen_of_times_of_one_kind_does_not_depend_on_the_order(a: Any
     known = [time for time in (a, b, c) if time is not None]
     for merged in (merge(merge(one, two), three), merge(three, merge(two, one))):
         assert merged["first_seen"] == (min(known) if known else None)
+        assert merged.get("last_seen") == (max(known) if len({*known}) > 1 else None)

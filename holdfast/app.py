@@ -24,6 +24,7 @@ from holdfast.engine.add import Added, Looked, Merge, NewItem, overwrite
 from holdfast.engine.changes import Changes
 from holdfast.engine.choose import Cancel, Retry, Which, Who, means_all_on_hold, stages_of
 from holdfast.engine.delete import Delete
+from holdfast.engine.events import record_user_event
 from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.hold import Outdated, outdated_workers
 from holdfast.engine.ledger import take_up_old_payments
@@ -50,6 +51,7 @@ from holdfast.model.redact import remember_password_of
 from holdfast.model.stage import PipelineSpec, check_resources, named_resources
 from holdfast.model.states import BAD, State
 from holdfast.model.tuning import Tuning
+from holdfast.model.user_event import UserEvent
 from holdfast.store import Store, Transaction, open_store
 from holdfast.worker import Settings, Worker
 from holdfast.worker.companion import Companion
@@ -404,6 +406,24 @@ class Holdfast:
             return reads.events(tx, event=event, item=item, pipeline=pipeline, since=since, after=after, most=most)
 
         return self._read(work)
+
+    def count_events(
+        self, *, event: str | None = None, pipeline: str | None = None, since: int | None = None
+    ) -> list[dict[str, Any]]:
+        """How many events there are of each name; `more` says where there are more than were counted."""
+        return self._read(lambda tx: reads.count_events(tx, event=event, pipeline=pipeline, since=since))
+
+    def event(self, name: str, /, *, key: str | None = None, pipeline: str | None = None, **facts: Any) -> None:
+        """Put a fact into the log, of an item, of a pipeline or of neither, under a name that begins with `user.`. In a
+        handler, `ctx.event` does so with the end of the attempt."""
+        event = UserEvent.read(name, facts)
+
+        def work(tx: Transaction) -> None:
+            item = None if key is None else reads.find_item(tx, key, pipeline)
+            record_user_event(tx, event, pipeline=pipeline, item=item)
+
+        with self._lock:
+            self.store.write(work)
 
     def check(self, *, progress: Callable[[int], None] | None = None) -> list[str]:
         """What must never be, and is; an empty list if all is well. `progress` is told how many paid calls were read so far."""

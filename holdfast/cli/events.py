@@ -14,6 +14,7 @@ from holdfast.cli import options, times
 from holdfast.cli.amounts import exact, priced
 from holdfast.cli.output import TIMES, Facts, dated, details, iso, print_json, printable
 from holdfast.cli.output import as_json as written
+from holdfast.errors import UsageError
 
 #: While following: how often to look, and how long an event may take to commit after others with higher numbers.
 FOLLOW_SECONDS = 0.5
@@ -28,15 +29,21 @@ PAGE = 1000
 @click.option("--since", type=options.text, metavar="TIME", help="From then on: 2h (ago), or 2026-02-01T10:00Z.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="The newest so many.")
 @click.option("--follow", is_flag=True, help="Go on with what happens from now on; in JSON, one object a line.")
+@click.option("--count", is_flag=True, help="Only how many there are, by name.")
 @options.common()
 def events(
-    event: str | None, key: str | None, pipeline: str | None, since: str | None, limit: int, follow: bool,
+    event: str | None, key: str | None, pipeline: str | None, since: str | None, limit: int, follow: bool, count: bool,
     store: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Tell what happened, oldest first. Uneventful attempts are not here: see `holdfast show KEY`."""
     asked: dict[str, Any] = {"event": event, "key": key, "pipeline": pipeline}
     from_us = None if since is None else times.since(since)
+    if count and (follow or key is not None):
+        raise UsageError("--count goes with --event, --pipeline and --since; for one item: holdfast show KEY")
     with options.open_to_ask(store) as app:
+        if count:
+            _print_counts(app.count_events(event=event, pipeline=pipeline, since=from_us), as_json)
+            return
         if as_json and not follow:
             print_json([_told(one) for one in app.events(**asked, since=from_us, most=limit)])
             return
@@ -47,6 +54,14 @@ def events(
         if follow:
             for one in _news(app, asked, place):
                 _print_event(one, as_json)
+
+
+def _print_counts(counted: list[Facts], as_json: bool) -> None:
+    if as_json:
+        print_json(counted)
+        return
+    for one in counted:
+        click.echo(f"{one['count']:>9,}  {one['event']}{' (and more)' if one['more'] else ''}")
 
 
 def _news(app: Holdfast, asked: dict[str, Any], place: int) -> Iterator[Facts]:

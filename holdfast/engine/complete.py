@@ -16,7 +16,7 @@ from holdfast.engine.changed import enter
 from holdfast.engine.claim import Lease
 from holdfast.engine.effects import run_effects
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Finished, end_leases, move_leases, record_costs, save_outcomes
+from holdfast.engine.finish import Finished, end_leases, move_leases, record_costs, record_user_events, save_outcomes
 from holdfast.engine.follow import follow
 from holdfast.engine.meet import let_meet, parents_may_go_on
 from holdfast.engine.register import layout
@@ -79,6 +79,7 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
     save_outcomes(tx, stage, stood)
     _list_overtaken(tx, stage, stood)
     record_costs(tx, stage, odd)
+    record_user_events(tx, stage, odd)
     settle(tx, stage, stood)
     for one in again:
         # Not routine, unlike the first time: without it, nobody could tell from the log that the stage came back.

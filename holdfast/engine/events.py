@@ -14,6 +14,7 @@ from holdfast.engine.register import layout
 from holdfast.errors import UsageError
 from holdfast.model.history import EVENTS
 from holdfast.model.names import there_are
+from holdfast.model.user_event import UserEvent, is_user_event
 from holdfast.store import Transaction
 
 Facts = dict[str, Any]
@@ -22,6 +23,8 @@ Facts = dict[str, Any]
 #: it is known that what is wanted lies there.
 STRETCH = 5_000
 WIDE = 50_000
+#: Of one name, no more are counted.
+MOST_COUNTED = 100_000
 #: Before every time, and behind every number.
 EVER, LAST = -(2**63), 2**63 - 1
 
@@ -37,14 +40,8 @@ def events(
     most: int,
 ) -> list[Facts]:
     """Events, oldest first: from `after` on, or the newest."""
-    number = None
-    if pipeline is not None:
-        number = layout(tx).pipeline(pipeline).id
-    if event is not None and event not in EVENTS:
-        # A newer holdfast, or an older one, may have recorded others.
-        there = {*EVENTS, *(kind for (kind,) in tx.run("event_kinds"))}
-        if event not in there:
-            raise UsageError(f"there is no event {event!r}; {there_are(event, sorted(there))}")
+    number = None if pipeline is None else layout(tx).pipeline(pipeline).id
+    _check_name(tx, event)
     filters = {"event": event, "pipeline": number, "since": EVER if since is None else since, "most": most}
     back = after is None
     if item is not None:
@@ -55,6 +52,37 @@ def events(
     for row in rows:
         row["data"] = msgspec.json.decode(row["data"])
     return rows
+
+
+def count_events(
+    tx: Transaction, *, event: str | None = None, pipeline: str | None = None, since: int | None = None
+) -> list[Facts]:
+    """How many there are of each name, with `more` where there are more than were counted."""
+    number = None if pipeline is None else layout(tx).pipeline(pipeline).id
+    _check_name(tx, event)
+    counted = []
+    for name in [event] if event is not None else [kind for (kind,) in tx.run("event_kinds")]:
+        [(n,)] = tx.run(
+            "count_events", event=name, pipeline=number, since=EVER if since is None else since, most=MOST_COUNTED + 1
+        )
+        counted.append({"event": name, "count": min(n, MOST_COUNTED), "more": n > MOST_COUNTED})
+    return [one for one in counted if one["count"]]
+
+
+def record_user_event(tx: Transaction, event: UserEvent, *, pipeline: str | None, item: Facts | None) -> None:
+    """An event of the user's own, of an item, of a pipeline, or of neither."""
+    name = item["pipeline"] if item is not None else pipeline
+    number = None if name is None else layout(tx).pipeline(name).id
+    tx.record(event.name, pipeline=number, item=None if item is None else item["id"], **event.facts)
+
+
+def _check_name(tx: Transaction, event: str | None) -> None:
+    if event is None or event in EVENTS or is_user_event(event):
+        return
+    # A newer holdfast, or an older one, may have recorded others.
+    there = {*EVENTS, *(kind for (kind,) in tx.run("event_kinds"))}
+    if event not in there:
+        raise UsageError(f"there is no event {event!r}; {there_are(event, sorted(there))}")
 
 
 def _in_the_log(tx: Transaction, filters: Facts, after: int, back: bool) -> list[tuple[Any, ...]]:

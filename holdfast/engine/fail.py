@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.engine.daytime import follow_the_clock
-from holdfast.engine.finish import Finished, end_leases, record_costs, save_outcomes
+from holdfast.engine.finish import Finished, end_leases, record_costs, record_user_events, save_outcomes
 from holdfast.engine.meet import parents_may_go_on
 from holdfast.engine.register import layout
 from holdfast.engine.settle import settle
@@ -29,6 +29,7 @@ def fail(tx: Transaction, finished: Sequence[Finished]) -> None:
 
 def _fail_stage(tx: Transaction, stage: int, finished: list[Finished]) -> None:
     row = layout(tx).stages[stage]
+    record_user_events(tx, stage, finished)
     delayed: list[tuple[Any, ...]] = []
     exhausted: list[Finished] = []
     for one in finished:

@@ -21,6 +21,7 @@ from holdfast.model.layout import StageRow
 from holdfast.model.paid import NO_FACTS, CallFacts, Paid
 from holdfast.model.reading import tagged
 from holdfast.model.states import PASSED, WORDS, State
+from holdfast.model.user_event import UserEvent
 from holdfast.store import Transaction
 
 
@@ -71,10 +72,11 @@ class Finished(msgspec.Struct, eq=False, gc=False):
     waited_us: int = 0
     #: How many items may be to blame.
     company: int = 1
-    #: What else belongs to this attempt: row writes of the user's own, items that follow, money spent.
+    #: What else belongs to this attempt: row writes of the user's own, items that follow, money spent, facts for the log.
     effects: Sequence[Effect] = ()
     follow_ons: Sequence[FollowOn] = ()
     costs: Sequence[Cost] = ()
+    events: Sequence[UserEvent] = ()
     #: How many units it has really used.
     used: Mapping[str, float] = NOTHING_YET
     #: A provider asked for a pause of this length, which is for everyone; or has no more credit.
@@ -148,6 +150,16 @@ def record_costs(tx: Transaction, stage: int, finished: Sequence[Finished]) -> N
     ]  # fmt: skip
     if calls:
         ledger.enter(tx, calls)
+
+
+def record_user_events(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
+    """What handlers had to tell has happened, whatever became of the attempt."""
+    for one in finished:
+        for event in one.events:
+            tx.record(
+                event.name, pipeline=layout(tx).stages[stage].pipeline, item=one.lease.item, stage=stage,
+                attempt=one.lease.attempt, **event.facts,
+            )  # fmt: skip
 
 
 def made_from(row: StageRow, lease: Lease) -> str:

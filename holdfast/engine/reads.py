@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.engine import admit, ledger, reconcile
 from holdfast.engine.changes import release
+from holdfast.engine.events import count_events as count_events
 from holdfast.engine.events import events as events
 from holdfast.engine.finish import bucket_middle_us
 from holdfast.engine.hold import outdated_workers, spoken_of

@@ -88,6 +88,7 @@ class Transaction:
     def record(
         self,
         event: str,
+        /,
         *,
         pipeline: int | None = None,
         item: int | None = None,

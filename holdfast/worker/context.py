@@ -24,6 +24,7 @@ from holdfast.model.paid import CallFacts
 from holdfast.model.replies import used_up_for
 from holdfast.model.resource import COOL_MOST_SECONDS
 from holdfast.model.stage import Stage, StageSpec, stage_name
+from holdfast.model.user_event import MOST_PER_ATTEMPT, UserEvent
 from holdfast.worker import undeclared
 from holdfast.worker.machine import Lineage
 from holdfast.worker.once import Once, forget
@@ -57,6 +58,7 @@ class Said(msgspec.Struct, eq=False):
     effects: list[Effect] = []
     follow_ons: list[FollowOn] = []
     costs: list[Cost] = []
+    events: list[UserEvent] = []
     units_used: dict[str, float] = {}
     cool_us: int | None = None
     sub_steps: dict[str, SubStep] = {}
@@ -168,6 +170,17 @@ class Context(msgspec.Struct, eq=False):
         check_resource(resource, f"{self._where}: cost")
         said.costs.append(Cost(spent, resource, CallFacts.read(facts, where=f"{self._where}: cost")))
         points.reach("cost", self.item.pipeline, self._spec.name, spent)
+
+    def event(self, name: str, /, **facts: Any) -> None:
+        """Put a fact into the log, under a name that begins with `user.`: `ctx.event("user.price_changed", old=3, new=4)`.
+
+        It is written by the transaction that ends this attempt, however it ends. An attempt that is lost with its worker, or
+        handed back, leaves none.
+        """
+        events = self._say().events
+        if len(events) >= MOST_PER_ATTEMPT:
+            raise UsageError(f"{self._where}: event({name!r}): an attempt may record {MOST_PER_ATTEMPT} events, and no more")
+        events.append(UserEvent.read(name, facts, where=f"{self._where}: "))
 
     def used(self, **units: float) -> None:
         """Tell how many units this attempt has really used, instead of what was expected: `ctx.used(tokens=812)`. Several

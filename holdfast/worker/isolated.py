@@ -28,6 +28,7 @@ from holdfast.model import codec
 from holdfast.model.faults import describe
 from holdfast.model.paid import CallFacts
 from holdfast.model.states import Alone, State
+from holdfast.model.user_event import UserEvent
 from holdfast.store import Store, Transaction
 from holdfast.worker import wire
 from holdfast.worker.call import Call, MayStart, Offer, Report
@@ -320,6 +321,7 @@ def _told(one: Finished, effects: list[Address]) -> dict[str, Any]:
     return {
         **{name: getattr(one, name) for name in _TOLD},
         "costs": one.costs,
+        "events": one.events,
         "follow_ons": one.follow_ons,
         "effects": effects,
     }
@@ -372,6 +374,7 @@ def _received(call: Call, lease: Lease, told: dict[str, Any], saved: bool) -> Fi
             "effects": effects,
             "costs": [Cost(amount, resource, CallFacts(*facts)) for amount, resource, facts in told["costs"]],
             "follow_ons": [FollowOn(*follow_on) for follow_on in told["follow_ons"]],
+            "events": [UserEvent(*event) for event in told["events"]],
         },
     )
 

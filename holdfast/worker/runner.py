@@ -262,7 +262,7 @@ class Runner:
         return True
 
     def _add_said(self, finished: Finished, said: Said, call: Call) -> None:
-        finished.costs, finished.used = said.costs, said.units_used
+        finished.costs, finished.used, finished.events = said.costs, said.units_used, said.events
         if finished.cool_us is None:
             finished.cool_us = said.cool_us
         if finished.state in PASSED and (said.effects or said.follow_ons):

@@ -248,6 +248,19 @@ def test_events_are_told_oldest_first_and_chosen_by_filter(done: Any) -> None:
     assert "retried  books/extract  bad" in done("events").stdout
 
 
+def test_events_are_counted_by_name(done: Any) -> None:
+    with Holdfast(done.url) as app:
+        app.event("user.checked", key="good", by="ann")
+        app.event("user.checked")
+    assert done.json("events", "--event", "user.checked", "--count") == [
+        {"event": "user.checked", "count": 2, "more": False}
+    ]
+    assert done.json("events", "--event", "user.checked")[0]["data"] == {"by": "ann"}
+    assert done.json("events", "--event", "user.never") == []
+    assert "        2  user.checked" in done("events", "--count").stdout.splitlines()
+    assert "--count goes with" in done("events", "--count", "--key", "good", code=2).stderr
+
+
 def test_events_are_followed_as_they_come(done: Any) -> None:
     """In JSON each event is a line of its own, what was before first, nothing twice."""
     process = done.start("events", "--follow", "--json")

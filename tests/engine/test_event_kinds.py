@@ -13,6 +13,8 @@ from holdfast.model.history import EVENTS
 
 #: Those that record an event, and those that hand its name on.
 RECORDING = {"record", "_record", "_tell"}
+#: Those that record events of users, whose names are theirs.
+OF_USERS = {"record_user_event", "record_user_events"}
 
 
 def texts(node: ast.expr, within: ast.AST) -> set[str]:
@@ -32,7 +34,8 @@ def recorded() -> Iterator[tuple[str, set[str]]]:
     package = Path(holdfast.__file__).parent
     for file in [*(package / "engine").glob("*.py"), package / "jobs.py"]:
         tree = ast.parse(file.read_text())
-        for function in (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef) and one.name not in RECORDING):
+        functions = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)]
+        for function in (one for one in functions if one.name not in RECORDING | OF_USERS):
             for call in (one for one in ast.walk(function) if isinstance(one, ast.Call) and one.args):
                 name = getattr(call.func, "attr", getattr(call.func, "id", ""))
                 if name in RECORDING:

@@ -222,6 +222,20 @@ isolated_books = _pipeline("isolated_books", told, isolate="process", timeout=3)
 batched_books = _pipeline("batched_books", told_batch, batch=8)
 patient_books = _pipeline("patient_books", told, max_attempts=20)
 
+
+def told_in_the_log(stage: str, before: str | None = None) -> Callable[[Item, Context], Any]:
+    """A sync handler that records an event with the mark of its run."""
+
+    def handler(item: Item, ctx: Context) -> Any:
+        mark = _start(stage, before, item, ctx)
+        ctx.event("user.ran", mark=mark)
+        return _end(stage, item, ctx, mark, _perform(item.data.get(stage, ""), ctx))
+
+    return handler
+
+
+eventful_books = _pipeline("eventful_books", told_in_the_log)
+
 # One quick stage ------------------------------------------------------------------------------------------------------
 
 counted = Pipeline("counted")

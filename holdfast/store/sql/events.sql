@@ -93,3 +93,10 @@ ORDER BY e.id + 0 DESC LIMIT :most;
 SELECT e.id FROM holdfast_events e {by ix_holdfast_events_kind}
 WHERE e.event = :event AND e.at >= :since AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
 ORDER BY e.at DESC LIMIT :most;
+
+-- name: count_events
+-- Of one name, up to :most.
+SELECT COUNT(*) FROM (
+    SELECT 1 FROM holdfast_events e {by ix_holdfast_events_kind}
+    WHERE e.event = :event AND e.at >= :since AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
+    LIMIT :most) counted;

@@ -11,7 +11,7 @@ from holdfast.errors import DefinitionError
 #: How many are spelled out; a file of nonsense may hold thousands.
 SHOWN = 50
 #: How long one may be, in characters.
-LONGEST = 400
+LONGEST = 1000
 
 
 class Place(NamedTuple):

@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 from holdfast.clock import microseconds
 from holdfast.errors import UsageError
 from holdfast.model.durations import seconds
-from holdfast.model.history import MEANING
+from holdfast.model.history import EVENTS, MEANING
 from holdfast.model.names import there_are
 from holdfast.model.states import State
+from holdfast.model.user_event import is_user_event
 
 #: What `AlertRule.read` understands, with an example each.
 KEYS: Mapping[str, Any] = {
@@ -42,7 +43,6 @@ MOST_COUNTED = 10_000
 #: A path of an address that is shorter is no secret, and may be an ordinary word.
 LONG_PATH = 12
 
-_EVENT = re.compile(r"[a-z][a-z0-9_]{0,99}")
 #: An attempt that failed for good leaves an event of this name instead.
 _ENDS_OF_ATTEMPTS = (State.EXHAUSTED, State.FAILED)
 
@@ -122,8 +122,9 @@ def _events(event: str | None, state: str | None, where: str) -> tuple[str, ...]
     """The names of the events that count: the one given, or all that leave a stage in the state given."""
     if event is None and state is None:
         raise UsageError(f"{where}: it says of nothing when to tell; give an event like 'worker_died', or a state")
-    if event is not None and not _EVENT.fullmatch(event):
-        raise UsageError(f"{where}: event: {event!r} is no name of an event; write it like 'attempt_failed'")
+    if event is not None and event not in EVENTS and not is_user_event(event):
+        there = there_are(event, sorted(EVENTS - {"alert_told"}))
+        raise UsageError(f"{where}: event: {event!r} is unknown; {there}; events of your own begin with 'user.'")
     if event == "alert_told":
         raise UsageError(f"{where}: event: to tell that something was told would never end")
     if state is None:

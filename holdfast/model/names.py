@@ -15,9 +15,10 @@ MEANT = {
     **dict.fromkeys(("process", "subprocess", "isolated"), "isolate"),
     **dict.fromkeys(("cost", "price", "expected_cost"), "estimate"),
     "normalize": "normalise",
+    "pipeline_paused": "paused",
 }
 #: How many names are listed, and among how many the nearest is looked for: to compare each with each takes long.
-LISTED = 40
+LISTED = 60
 COMPARED = 200
 
 
@@ -26,7 +27,7 @@ def nearest(name: object, known: Iterable[str]) -> str | None:
     # Loaded only here: nobody who spells things right waits for it.
     from difflib import get_close_matches
 
-    names = [*known]
+    names = [str(one) for one in known]
     if (meant := MEANT.get(str(name))) in names:
         return meant
     found = get_close_matches(str(name)[:100], names, n=1) if len(names) <= COMPARED else []

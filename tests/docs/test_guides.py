@@ -10,6 +10,8 @@ import click
 import pytest
 
 from holdfast.cli import commands
+from holdfast.model.history import EVENTS
+from holdfast.model.user_event import is_user_event
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -46,6 +48,17 @@ def check(words: list[str]) -> None:
         command, words = found, words[1:]
         context = click.Context(command, parent=context)
     command.make_parser(context).parse_args(list(words))
+
+
+@pytest.mark.req("D11", "J9")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_event_that_the_page_names_exists(page: Path):
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(r"events? `([a-z_.]+)`|`([a-z_]+)` events?\b|\bevent: ([a-z_.]+)|--event ([a-z_.]+)", text)
+    lists = re.findall(r"^Useful events: ([^.]*)\.", text, re.MULTILINE)
+    named = {name for names in found for name in names if name} | {name for one in lists for name in re.findall("`(.*?)`", one)}
+    assert {name for name in named if name not in EVENTS and not is_user_event(name)} == set()
+    assert lists and len(named) > 8 if page.name == "alerts.md" else True
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

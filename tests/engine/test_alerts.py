@@ -87,6 +87,19 @@ def test_an_event_that_a_rule_asks_for_is_told_with_all_that_is_known(watch: Wat
     }  # fmt: skip
 
 
+@pytest.mark.req("J9")
+def test_a_rule_counts_events_of_users_and_looks_into_their_reason(watch: Watch):
+    watch.watch(rule(name="prices", event="user.price_changed", count=2, error="sale"))
+    watch.happen("user.price_changed", attempt=1, reason="summer sale")
+    watch.happen("user.price_changed", attempt=1, reason="a mistake")
+    assert watch.watch() == 0
+    watch.happen("user.price_changed", attempt=1, reason="winter sale")
+    assert watch.watch() == 1
+    [body] = watch.bodies()
+    assert (body["event"], body["count"]) == ("user.price_changed", 2)
+    assert body["text"].endswith("last books/extract/k1: winter sale")
+
+
 def test_what_happened_before_there_was_a_rule_is_not_told(watch: Watch):
     watch.happen("attempt_failed")
     assert watch.watch(rule()) == 0
@@ -122,8 +135,8 @@ def test_the_text_is_found_as_it_is_and_nowhere_else(watch: Watch, text: str):
 
 @pytest.mark.parametrize("facts", [{"reason": "out of credit"}, {"why": "out of credit"}], ids=str)
 def test_the_text_may_be_the_reason_of_an_event_that_is_no_error(watch: Watch, facts: dict[str, str]):
-    watch.watch(rule(event="pipeline_paused", error="credit"))
-    watch.happen("pipeline_paused", **facts)
+    watch.watch(rule(event="paused", error="credit"))
+    watch.happen("paused", **facts)
     assert watch.watch() == 1
 
 

@@ -54,8 +54,10 @@ def test_the_job_file_is_in_order_as_it_is_shipped():
         ("holdfast.merge_provenance", "holdfast.merge_provenence", "has no 'merge_provenence'"),
         ("rate: 60/s", "rate: 60/sek", "is not a rate"),
         ("after: fetch", "after: fetched", "fetched"),
+        ("event: budget_reached", "event: budget_reachd", "did you mean 'budget_reached'?"),
+        ("state: exhausted", "state: exausted", "did you mean 'exhausted'?"),
     ],
-    ids=["a handler", "a module", "a guard", "a merger", "a rate", "a stage"],
+    ids=["a handler", "a module", "a guard", "a merger", "a rate", "a stage", "an event", "a state"],
 )
 def test_what_is_misspelt_is_told_with_file_line_and_column_before_anything_starts(
     tmp_path: Path, right: str, wrong: str, says: str

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.model.alert import KEYS, AlertRule
+from holdfast.model.history import EVENTS
 
 pytestmark = pytest.mark.req("D11")
 
@@ -44,7 +45,17 @@ def test_a_state_means_every_event_that_leads_to_it():
     assert AlertRule.read("a", {"state": "exhausted", "log": True}).events == ("exhausted",)
     assert AlertRule.read("a", {"state": "retry_later", "log": True}).events == ("attempt_failed", "snoozed")
     assert read(event="attempt_failed", state="retry_later").events == ("attempt_failed",)
-    assert read(event="pipeline_paused", state="failed").events == ("pipeline_paused",)
+    assert read(event="paused", state="failed").events == ("paused",)
+
+
+@pytest.mark.req("D11", "J9")
+@pytest.mark.parametrize("event", sorted(EVENTS - {"alert_told"}))
+def test_every_event_that_is_recorded_can_be_named(event: str):
+    assert read(event=event).events == (event,)
+
+
+def test_events_of_users_can_be_named_before_there_is_one():
+    assert read(event="user.price_changed").events == ("user.price_changed",)
 
 
 @pytest.mark.parametrize("state", ["exhausted", "failed"])
@@ -56,7 +67,11 @@ WRONG = {
     "an unknown key": ({"evnet": "x"}, "'evnet' is unknown; there are: event, pipeline"),
     "no event": ({"event": None}, "give an event like 'worker_died', or a state"),
     "an event that is no text": ({"event": 3}, "event: 3 is not a text; write it like 'attempt_failed'"),
-    "an event that is no name": ({"event": "Worker died!"}, "is no name of an event"),
+    "an event that is no name": ({"event": "Worker died!"}, "event: 'Worker died!' is unknown; there are: accepted, "),
+    "an event that does not exist": ({"event": "no_such_event"}, "event: 'no_such_event' is unknown; there are: accepted, "),
+    "an event by an old name": ({"event": "pipeline_paused"}, "(did you mean 'paused'?)"),
+    "an event that is nearly one": ({"event": "attempts_failed"}, "(did you mean 'attempt_failed'?)"),
+    "an event of nobody": ({"event": "user."}, "event: 'user.' is unknown"),
     "an alert about alerts": ({"event": "alert_told"}, "would never end"),
     "an empty pipeline": ({"pipeline": ""}, "pipeline: '' is not a text"),
     "an unknown state": ({"state": "broken"}, "state: 'broken' is unknown; there are: pending"),
@@ -93,7 +108,7 @@ def test_what_is_wrong_is_said_with_its_place(name: str):
 
 def test_the_place_is_that_of_the_file_if_there_is_one():
     with pytest.raises(UsageError, match=r"^holdfast\.yaml, line 3: count: "):
-        AlertRule.read("a", {"event": "x", "count": 0, "log": True}, where="holdfast.yaml, line 3")
+        AlertRule.read("a", {"event": "paused", "count": 0, "log": True}, where="holdfast.yaml, line 3")
 
 
 @pytest.mark.parametrize("given", [None, [], "x", 3], ids=str)
@@ -105,7 +120,7 @@ def test_what_is_no_mapping_is_refused(given: object):
 @pytest.mark.parametrize("name", [None, "", " ", 3, "x" * 300], ids=str)
 def test_a_name_is_a_text(name: object):
     with pytest.raises(UsageError, match="is no name"):
-        AlertRule.read(name, {"event": "x", "log": True})
+        AlertRule.read(name, {"event": "paused", "log": True})
 
 
 @pytest.mark.parametrize(

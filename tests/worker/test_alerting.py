@@ -353,10 +353,10 @@ def test_a_stop_ends_a_command_that_is_running(desk: Desk, tmp_path: Path, monke
 
 def test_rules_may_change_while_it_runs(desk: Desk, hook: HookServer):
     mine = desk.start(rule(webhook=f"{hook.url}/old"))
-    mine.set_rules([rule("b", event="pipeline_paused", webhook=f"{hook.url}/new")])
+    mine.set_rules([rule("b", event="paused", webhook=f"{hook.url}/new")])
     wait_for(lambda: desk.store.read(lambda tx: tx.run("look_at_alerts", names=["b"])))
     desk.happen()
-    desk.happen("pipeline_paused", reason="out of credit")
+    desk.happen("paused", reason="out of credit")
     wait_for(told(desk))
     assert [call.path for call in hook.calls] == ["/new"]
 

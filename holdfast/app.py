@@ -470,12 +470,16 @@ class Holdfast:
         return self._read(lambda tx: resolve.calls(tx, key, pipeline))
 
     def plan(
-        self, pipeline: str, *, stage: str | None = None, key: str | None = None, on_walk: stale.OnWalk | None = None
-    ) -> list[stale.StageForecast]:
-        """What a `reprocess` of all that is stale would do, cost and take, from recorded history. Where every item has to be
+        self, pipeline: str, *, stage: str | None = None, key: str | None = None, stale_only: bool = True, fast: bool = False,
+        on_walk: stale.OnWalk | None = None,
+    ) -> list[stale.StageForecast]:  # fmt: skip
+        """What a `reprocess` with the same words would do, cost and take, from recorded history. Where every item has to be
         looked at, `on_walk` is told why, and now and then how many were."""
         with self._scan() as store:
-            return stale.plan(store, pipeline, stage=stage, key=key, on_walk=on_walk, today=self._today)
+            return stale.plan(
+                store, pipeline, stage=stage, key=key, stale_only=stale_only, fast=fast, priced=self._priced(pipeline),
+                on_walk=on_walk, today=self._today,
+            )  # fmt: skip
 
     def outdated_workers(self, pipeline: str) -> dict[str, list[Outdated]]:
         """By stage: the living workers that have another version of its code than these pipelines, or else the store, say."""
@@ -581,14 +585,23 @@ class Holdfast:
 
     def reprocess(
         self, pipeline: str, *, stage: str | None = None, key: str | None = None, stale_only: bool = True,
-        budget: Amount | None = None, limit: int | None = None, by: str = "", reason: str = "", dry_run: bool = False,
+        fast: bool = False, budget: Amount | None = None, limit: int | None = None, by: str = "", reason: str = "",
+        dry_run: bool = False,
     ) -> Counts:  # fmt: skip
         """Run again what is stale, or with `stale_only=False` all that is chosen: items are sent back as long as their forecast
-        fits the budget, and no more of them than `limit`. Returns how many at which stage."""
+        fits the budget, and no more of them than `limit`; with `fast`, only work that is expected to cost nothing and to take
+        no more than five seconds for an item. Returns how many at which stage."""
         most = None if budget is None else micros(budget, what="budget")
         with self._lock:
             self.register()
-        return self._act(Reprocess(pipeline, stage, key, stale_only, most, limit), Who(by, reason), dry_run)
+        only_fast: dict[str, Any] = {"fast": True, "priced": self._priced(pipeline)} if fast else {}
+        kind = Reprocess(pipeline, stage, key, stale_only, most, limit, **only_fast)
+        return self._act(kind, Who(by, reason), dry_run)
+
+    def _priced(self, pipeline: str) -> tuple[str, ...]:
+        """The stages that declare an expected cost, whatever they have cost before."""
+        specs = [spec for spec in self.pipelines if spec.name == pipeline]
+        return tuple(stage.name for spec in specs for stage in spec.stages if stage.estimate)
 
     def accept(
         self, pipeline: str, *, stage: str | None = None, key: str | None = None, by: str = "", reason: str = "",

@@ -108,6 +108,10 @@ _STALE_OPTIONS = (
     click.option("--stage", type=text),
     click.option("--key", type=text, metavar="PATTERN", help="* and ? are wild."),
 )
+fast = click.option(
+    "--fast", is_flag=True,
+    help="Only what is expected to cost nothing, and to take 5 s for an item at most, with all that it may set in motion.",
+)  # fmt: skip
 
 
 def stale(function: Function) -> Function:

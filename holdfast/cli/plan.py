@@ -15,7 +15,7 @@ from holdfast.cli.loader import load
 from holdfast.cli.output import Facts, counted, length, print_json, print_table, printable
 from holdfast.cli.progress_line import ProgressLine
 from holdfast.engine.hold import Outdated, spoken_of
-from holdfast.engine.stale import UNSURE, StageForecast
+from holdfast.engine.stale import FAST_SECONDS, UNSURE, StageForecast
 from holdfast.model.money import spoken
 
 _WHY = ("version", "input changed", "upstream")
@@ -25,9 +25,10 @@ _MONEY = ("cost", "spread", "perhaps_cost")
 @click.command(short_help="What is stale, and what it would cost and take to run it again.")
 @click.argument("file", type=options.text)
 @options.stale
+@options.fast
 @options.common(file=True)
 def plan(
-    file: str, pipeline: str | None, stage: str | None, key: str | None, store: str | None, as_json: bool
+    file: str, pipeline: str | None, stage: str | None, key: str | None, fast: bool, store: str | None, as_json: bool
 ) -> None:  # fmt: skip
     """Say what is stale, why, and what `holdfast reprocess` would run, cost and take, from what was recorded.
 
@@ -44,7 +45,7 @@ def plan(
             reasons.add(why)
             progress.draw(f"{looked_at:,} items looked at, because {why}")
 
-        forecasts = {name: app.plan(name, stage=stage, key=key, on_walk=on_walk) for name in names}
+        forecasts = {name: app.plan(name, stage=stage, key=key, fast=fast, on_walk=on_walk) for name in names}
         progress.close()
         outdated = {name: app.outdated_workers(name) for name in names}
         changed = [one for one in app.changes() if one.pipeline in names]
@@ -74,7 +75,10 @@ def plan(
 
 def _facts(one: StageForecast) -> Facts:
     """A forecast as JSON has it; amounts are money in millionths still."""
-    return {"stage": one.stage, "why": dict(one.why), **priced(_add_up([one]), *_MONEY)}
+    return {
+        "stage": one.stage, "why": dict(one.why), **priced(_add_up([one]), *_MONEY), "left_out": dict(one.left_out),
+        **priced({"left_out_cost": one.left_out_cost}, "left_out_cost"),
+    }  # fmt: skip
 
 
 def _workers(outdated: Mapping[str, Sequence[Outdated]], stage: str) -> Facts:
@@ -99,11 +103,22 @@ def _print_pipeline(name: str, found: Sequence[StageForecast]) -> None:
             one.stage, counted(one.why, _WHY), one.sure, one.perhaps, about(one.cost, one.spread),
             spoken(one.perhaps_cost) if one.perhaps else "-", length(one.took_us / 1e6) if one.sure else "-",
         ]
-        for one in found
+        for one in found if one.why
     ]  # fmt: skip
     if rows:
         head = ["stage", "why", "run", "perhaps", "cost", "perhaps more", "handler time"]
         print_table(head, rows, indent="  ", right=head[4:], least=("handler time", "perhaps more"))
+    print_left_out(found)
+
+
+def print_left_out(found: Sequence[StageForecast]) -> None:
+    """What is stale and not fast, and why it is not."""
+    for one in found:
+        if n := one.left_out["cost"]:
+            cost = f"may cost {spoken(one.left_out_cost)} in all" if one.left_out_cost else "have stages with an estimate"
+            click.echo(f"  left out: {n:,} at {one.stage}, which {cost}, with what follows")
+        if n := one.left_out["time"]:
+            click.echo(f"  left out: {n:,} at {one.stage}, which take more than {FAST_SECONDS} s each, with what follows")
 
 
 def _print_total(total: Facts) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import click
 
 from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline, some_pipelines
 from holdfast.cli.loader import load
-from holdfast.cli.output import print_counts
-from holdfast.cli.plan import print_outdated
+from holdfast.cli.output import Facts, print_counts
+from holdfast.cli.plan import print_left_out, print_outdated
 from holdfast.engine.hold import Outdated
+from holdfast.engine.stale import StageForecast
 from holdfast.errors import UsageError
 
 #: What else it may be if nothing is sent back.
@@ -21,6 +25,7 @@ NO_ROOM = ", or the first item does not fit the budget"
 @options.stale
 @click.option("--stale", "all_stale", is_flag=True, help="Everything that is stale; needed where no filter is given.")
 @click.option("--all", "everything", is_flag=True, help="Also what is not stale.")
+@options.fast
 @click.option("--budget", type=options.text, metavar="AMOUNT", help="No more items than this pays for, by `plan`.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="No more items than this.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
@@ -28,7 +33,7 @@ NO_ROOM = ", or the first item does not fit the budget"
 @options.common(file=True)
 def reprocess(
     file: str, pipeline: str | None, stage: str | None, key: str | None, all_stale: bool, everything: bool,
-    budget: str | None, limit: int | None, dry_run: bool, reason: str, store: str | None, as_json: bool,
+    fast: bool, budget: str | None, limit: int | None, dry_run: bool, reason: str, store: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Send the first stale stage of each item back; what follows runs again if that changes what it is given.
 
@@ -37,7 +42,7 @@ def reprocess(
     """
     if all_stale and everything:
         raise UsageError("--stale and --all exclude each other")
-    if not (all_stale or everything or pipeline or stage or key):
+    if not (all_stale or everything or fast or pipeline or stage or key):
         raise UsageError(
             "reprocess would act on everything stale: give a filter, or --stale if that is meant, or --all"
         )
@@ -49,21 +54,26 @@ def reprocess(
     counts: dict[str, int] = {}
     outdated: dict[str, list[Outdated]] = {}
     actions: list[int | None] = []
+    left_out: list[StageForecast] = []
     with options.existing(found.open(create=False)) as app:
         for name in names:
+            which: dict[str, Any] = {"stage": stage, "key": key, "stale_only": not everything, "fast": fast}
+            left_out += [replace(one, stage=f"{name}/{one.stage}") for one in app.plan(name, **which)] if fast else []
             done = app.reprocess(
-                name, stage=stage, key=key, stale_only=not everything, budget=budget, limit=limit, dry_run=dry_run,
-                by=options.user(), reason=reason,
+                name, **which, budget=budget, limit=limit, dry_run=dry_run, by=options.user(), reason=reason
             )  # fmt: skip
             counts |= {f"{name}/{one}": n for one, n in done.items()}
             actions.append(done.action)
             outdated |= {f"{name}/{one}": workers for one, workers in app.outdated_workers(name).items() if one in done}
-    nothing = f"{'Nothing matches' if everything else 'Nothing is stale'}{'' if budget is None else NO_ROOM}."
-    told = {stage: [one._asdict() for one in workers] for stage, workers in outdated.items()}
+    nothing = f"Nothing {'matches' if everything else 'is stale'}{' and is fast' if fast else ''}{NO_ROOM if budget else ''}."
+    more: Facts = {"outdated_workers": {stage: [one._asdict() for one in told] for stage, told in outdated.items()}}
+    if fast:
+        more["left_out"] = {one.stage: dict(one.left_out) for one in left_out if one.left_out}
     print_counts(
-        "sent back", counts, actions, dry_run=dry_run, as_json=as_json, nothing=nothing, more={"outdated_workers": told}
+        "sent back", counts, actions, dry_run=dry_run, as_json=as_json, nothing=nothing, more=more
     )  # fmt: skip
     if not as_json:
+        print_left_out(left_out)
         print_outdated(outdated, counts)
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from msgspec.structs import replace
 
+from holdfast.clock import SECOND
 from holdfast.engine.checkpoints import ItemPicture, read_pictures
 from holdfast.engine.choose import Place, Which, Who, beginning
 from holdfast.engine.hold import hold_for_version
@@ -33,6 +34,8 @@ from holdfast.store import Store, Transaction
 CHUNK = 500
 #: How far costs differ is taken from so many items.
 SAMPLE = 1000
+#: What is fast costs nothing, and its handlers take no longer than this for one item, all together.
+FAST_SECONDS = 5
 
 #: Why every item has to be looked at.
 ASKED = "all of them are asked for"
@@ -80,26 +83,41 @@ class StageForecast:
     took_us: int = 0
     #: One standard deviation of the sure cost, from how much single costs differ.
     spread: float = 0.0
+    #: Items that would begin here and are not fast, by `cost` or `time`; and what they may cost, with all that follows.
+    left_out: Counter[str] = field(default_factory=Counter)
+    left_out_cost: int = 0
+
+    def add(self, stale: Stale) -> None:
+        self.why[stale.why] += 1
+        if stale.why == "upstream":
+            self.perhaps += 1
+            self.perhaps_cost += stale.cost
+        else:
+            self.sure += 1
+            self.cost += stale.cost
+            self.took_us += stale.took_us
 
 
 def plan(
-    store: Store, pipeline: str, *, stage: str | None = None, key: str | None = None, on_walk: OnWalk | None = None,
-    today: Today = layout,
+    store: Store, pipeline: str, *, stage: str | None = None, key: str | None = None, stale_only: bool = True,
+    fast: bool = False, priced: Collection[str] = (), on_walk: OnWalk | None = None, today: Today = layout,
 ) -> list[StageForecast]:  # fmt: skip
     """Per stage: what is stale and why, how many items would run, what that would cost and how long it would take. `today`
-    is how the pipelines are, if not as the store knows them."""
+    is how the pipelines are, if not as the store knows them; with `fast`, only what is fast, and what is left out."""
     forecasts: dict[int, StageForecast] = {}
-    for stale in find(store, pipeline, stage=stage, key=key, on_walk=on_walk, today=today):
-        number = stale.stage.id
-        forecast = forecasts.setdefault(number, StageForecast(stale.stage.name))
-        forecast.why[stale.why] += 1
-        if stale.why == "upstream":
-            forecast.perhaps += 1
-            forecast.perhaps_cost += stale.cost
-        else:
-            forecast.sure += 1
-            forecast.cost += stale.cost
-            forecast.took_us += stale.took_us
+
+    def of(stale: Stale) -> StageForecast:
+        return forecasts.setdefault(stale.stage.id, StageForecast(stale.stage.name))
+
+    known = store.read(today)
+    found = find(store, pipeline, stage=stage, key=key, stale_only=stale_only, on_walk=on_walk, today=today)
+    for _, group in _by_item(found):
+        kept, slow = split(known, group, priced) if fast else (group, [])
+        for stale in kept:
+            of(stale).add(stale)
+        for first, why, cost in slow:
+            of(first).left_out[why] += 1
+            of(first).left_out_cost += cost
     deviations = store.read(lambda tx: _deviations(tx, today(tx), pipeline, forecasts)) if forecasts else {}
     for number, forecast in forecasts.items():
         forecast.spread = deviations[number] * math.sqrt(forecast.sure)
@@ -111,7 +129,8 @@ class Reprocess:
     """Send the first stale stage of each item back to pending, as a wave; with `stale_only` off, the first of every item or,
     with a stage given, that one. Counted by stage.
 
-    Stops before the item whose forecast does not fit the budget, or after `limit` items.
+    Stops before the item whose forecast does not fit the budget, or after `limit` items. What is not fast is left out, if so
+    wanted.
     """
 
     name: ClassVar[str] = "reprocess"
@@ -122,6 +141,9 @@ class Reprocess:
     stale_only: bool = True
     budget: int | None = None
     limit: int | None = None
+    #: Only what is fast; and the stages that declare an expected cost, which never are.
+    fast: bool | None = None
+    priced: tuple[str, ...] = ()
 
     def begin(self, tx: Transaction) -> Place:
         return replace(beginning(tx, Which(self.pipeline)), budget=self.budget, limit=self.limit)
@@ -130,7 +152,10 @@ class Reprocess:
         found, last = _next_stretch(tx, self.pipeline, self.stage, self.key, self.stale_only, place.item)
         chosen: list[Stale] = []
         budget, limit = place.budget, place.limit
-        for item, group in _by_item(iter(found)):
+        for item, whole in _by_item(iter(found)):
+            group = split(layout(tx), whole, self.priced)[0] if self.fast else whole
+            if not group and item <= place.until:
+                continue
             price = sum(one.cost for one in group if one.why != "upstream")
             if item > place.until or limit == 0 or (budget is not None and price > budget):
                 return chosen, None
@@ -313,6 +338,29 @@ def _look(
             made_from = picture.input_hash(row, before)
             yield Stale(picture.item, picture.key, row, why, made.cost, made.took_us or 0, first, made_from)
             tainted.add(row.id)
+
+
+def split(
+    known: Layout, group: list[Stale], priced: Collection[str]
+) -> tuple[list[Stale], list[tuple[Stale, str, int]]]:  # fmt: skip
+    """Of what is stale in one item: what is fast, and the stages at which the rest would begin, each with the reason and with
+    what it may cost. A stage is as slow, and as dear, as all that running it again may set in motion."""
+    fast: set[int] = set()
+    slow: list[tuple[Stale, str, int]] = []
+    for first in (one for one in group if one.first):
+        reached = {first.stage.id}
+        for one in group:
+            if not reached.isdisjoint(known.parents(one.stage.id)):
+                reached.add(one.stage.id)
+        wave = [one for one in group if one.stage.id in reached]
+        cost = sum(one.cost for one in wave)
+        if cost or any(one.stage.name in priced for one in wave):
+            slow.append((first, "cost", cost))
+        elif sum(one.took_us for one in wave) > FAST_SECONDS * SECOND:
+            slow.append((first, "time", cost))
+        else:
+            fast |= reached
+    return [one for one in group if one.stage.id in fast], slow
 
 
 def _by_item(found: Iterator[Stale]) -> Iterator[tuple[int, list[Stale]]]:

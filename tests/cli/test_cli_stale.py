@@ -86,6 +86,28 @@ def test_a_plan_says_why_how_many_and_what_it_would_cost(press: Press) -> None:
     assert total.startswith("total: 3 to run, perhaps 3 more; cost 0.60 ± 0.14, perhaps 6.00 more; handler time ")
 
 
+@pytest.mark.req("J7", "J13")
+def test_only_what_is_fast_is_planned_and_run_and_the_rest_is_told_with_the_reason(
+    cli: Any, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = PRESS.replace("len(item.key) / 10", "0").replace("ctx.cost(2)", "ctx.cost(2 if item.key == 'a' else 0)")
+    press = Press(cli, write("fast.py", text), monkeypatch)
+    press("add", "a", "bb", "ccc")
+    press.run()
+    press.set_version("2")
+    told = press("plan", "--fast").stdout
+    assert "left out: 1 at read, which may cost 2.00 in all, with what follows" in told
+    assert "total: 2 to run, perhaps 2 more; cost 0.00" in told
+    [pipeline] = press.json("plan", "--fast")["pipelines"]
+    assert (pipeline["stages"][0]["left_out"], pipeline["stages"][0]["left_out_cost"]) == ({"cost": 1}, "2")
+    assert press.json("reprocess", "--fast", "--dry-run")["left_out"] == {"press/read": {"cost": 1}}
+    told = press("reprocess", "--fast").stdout
+    assert "2" in told and "left out: 1 at press/read, which may cost 2.00 in all" in told
+    press.run()
+    assert "Nothing is stale and is fast." in press("reprocess", "--fast").stdout
+    assert "1 press/read" in press("reprocess", "--stale").stdout
+
+
 @pytest.mark.req("J13")
 def test_a_plan_in_json_has_no_float_of_money(press: Press) -> None:
     press.set_version("2")

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from holdfast import Pipeline
 from holdfast.app import Holdfast
+from holdfast.engine import actions, stale
+from holdfast.engine.choose import Who
 from holdfast.engine.complete import complete
 from holdfast.engine.finish import Cost
 from holdfast.engine.remember import MemoWrite, idempotency_key, remember
@@ -37,13 +40,13 @@ def versions(app, extract="1", analyse="1", embed="1", compatible=()) -> None:
     app.pipeline(CHAIN, only={**only, "analyse": {"version": analyse, "compatible_from": compatible}})
 
 
-def work(app, answer=lambda stage, key: f"{stage} of {key}", cost=lambda stage, key: 0, took=0.0) -> list[str]:
+def work(app, answer=lambda stage, key: f"{stage} of {key}", cost=lambda stage, key: 0, took=lambda key: 0.0) -> list[str]:
     """Run whatever is waiting, with handlers of today's versions; what ran, in order."""
     ran = []
     while leases := app.claim(most=100):
         stage = next(name for name in app.layout().of_pipeline(app.name) if name.id == leases[0].stage)
         for lease in leases:
-            one = app.finished(lease, answer(stage.name, lease.key), version=stage.version, took_seconds=took)
+            one = app.finished(lease, answer(stage.name, lease.key), version=stage.version, took_seconds=took(lease.key))
             if price := cost(stage.name, lease.key):
                 one.costs = [Cost(micros(price), None)]
             app.store.write(lambda tx, one=one: complete(tx, [one]), exclusive=bool(lease.rerun))
@@ -221,6 +224,104 @@ def test_a_dry_run_says_what_would_be_sent_back_and_writes_nothing(finished, hol
     assert hold.reprocess("p", dry_run=True) == {"extract": 2}
     assert finished.query("SELECT COUNT(*) FROM holdfast_events") == before
     assert finished.states("x") == DONE
+
+
+# What is fast ---------------------------------------------------------------------------------------------------------
+
+
+FORKED = {"fetch": [], "thumb": ["fetch"], "analyse": ["fetch"]}
+
+
+def forked(app, **only) -> None:
+    app.pipeline(FORKED, only=only)
+
+
+def left_out(hold, **which) -> dict[str, tuple[dict[str, int], int]]:
+    return {one.stage: (dict(one.left_out), one.left_out_cost) for one in hold.plan("p", fast=True, **which) if one.left_out}
+
+
+@pytest.mark.req("J7", "J13")
+def test_fast_is_what_costs_nothing_and_takes_five_seconds_at_most_for_an_item(app, hold):
+    versions(app)
+    app.add(["free", "dear", "slow"])
+    seconds = {"free": 1.6, "dear": 0.0, "slow": 1.7}
+    work(app, cost=lambda stage, key: "0.40" if (stage, key) == ("embed", "dear") else 0, took=seconds.__getitem__)
+    versions(app, extract="2")
+    assert {one.stage: (one.sure, one.perhaps) for one in hold.plan("p", fast=True)} == {
+        "extract": (1, 0), "analyse": (0, 1), "embed": (0, 1),
+    }  # fmt: skip
+    assert left_out(hold) == {"extract": ({"cost": 1, "time": 1}, micros("0.40"))}
+    assert hold.reprocess("p", fast=True, dry_run=True) == {"extract": 1}
+    assert hold.reprocess("p", fast=True) == {"extract": 1}
+    assert [one["item"] for one in events(hold, "reprocessed")] == ["free"]
+    # What was left out is as stale as before.
+    assert forecast(hold)["extract"] == {"version": 2}
+
+
+@pytest.mark.req("J13")
+def test_a_fast_branch_is_run_though_another_one_of_the_same_item_is_not_fast(app, hold):
+    forked(app)
+    app.add(["x", "y"])
+    work(app, cost=lambda stage, key: "0.40" if (stage, key) == ("analyse", "x") else 0)
+    forked(app, thumb={"version": "2"}, analyse={"version": "2"})
+    assert left_out(hold) == {"analyse": ({"cost": 1}, micros("0.40"))}
+    assert hold.reprocess("p", fast=True) == {"thumb": 2, "analyse": 1}
+    assert sorted(work(app)) == ["analyse y", "thumb x", "thumb y"]
+
+
+@pytest.mark.req("J13")
+def test_what_may_pay_behind_it_is_not_fast_also_if_that_is_not_sure(app, hold):
+    forked(app)
+    app.add(["x"])
+    work(app, cost=lambda stage, key: "0.40" if stage == "analyse" else 0)
+    forked(app, fetch={"version": "2"})
+    assert hold.reprocess("p", fast=True) == {} and left_out(hold) == {"fetch": ({"cost": 1}, micros("0.40"))}
+    assert hold.actions() == []
+
+
+@pytest.mark.req("J7")
+def test_what_is_left_out_uses_up_no_limit_and_the_choice_is_stored_with_the_action(app, hold):
+    forked(app)
+    app.add([f"k{n}" for n in range(6)])
+    work(app, cost=lambda stage, key: "0.40" if stage == "analyse" and key in ("k0", "k1") else 0)
+    forked(app, analyse={"version": "2"})
+    assert hold.reprocess("p", fast=True, limit=3) == {"analyse": 3}
+    [action] = hold.actions()
+    assert action["filter"] == {"pipeline": "p", "stale_only": True, "limit": 3, "fast": True}
+    assert sorted(one["item"] for one in events(hold, "reprocessed")) == ["k2", "k3", "k4"]
+
+
+@pytest.mark.req("J7")
+def test_whoever_goes_on_with_the_action_keeps_to_the_choice(app, hold, monkeypatch):
+    monkeypatch.setattr(stale, "CHUNK", 2)
+    monkeypatch.setattr(stale, "few_items", lambda *_: None)
+    forked(app)
+    app.add([f"k{n}" for n in range(6)])
+    work(app, cost=lambda stage, key: "0.40" if stage == "analyse" and key in ("k1", "k4") else 0)
+    forked(app, analyse={"version": "2"})
+    kind = stale.Reprocess("p", fast=True)
+    action = app.store.write(lambda tx: actions.begin(tx, kind, Who("ann", "")))
+    assert action.is_open and action.counts == {"analyse": 1}
+    assert hold.continue_action(action.id) == {"analyse": 4}
+    assert sorted(one["item"] for one in events(hold, "reprocessed")) == ["k0", "k2", "k3", "k5"]
+
+
+@pytest.mark.req("J13")
+def test_a_stage_that_declares_an_expected_cost_is_not_fast_though_it_was_free_until_now(url, app, clock):
+    def books(**settings):
+        pipeline = Pipeline("p", resources={"api": {}})
+        pipeline.stage(name="read", **settings)(lambda item, ctx: None)
+        return pipeline
+
+    free, dear = books(version="1"), books(version="2", resource="api", estimate="0.40")
+    with Holdfast(url, [free.spec], clock=clock) as before:
+        before.add("p", ["x"])
+        work(app)
+    with Holdfast(url, [dear.spec], resources=dear.resources, clock=clock) as after:
+        after.register()
+        assert [dict(one.left_out) for one in after.plan("p", fast=True)] == [{"cost": 1}]
+        assert after.reprocess("p", fast=True) == {}
+        assert after.reprocess("p") == {"read": 1}
 
 
 def test_a_limit_counts_items(finished, hold):
@@ -462,7 +563,7 @@ def paid(app, hold):
     """Four items whose extraction and analysis were paid for."""
     versions(app)
     app.add(PRICES)
-    work(app, cost=lambda stage, key: {"extract": PRICES[key], "analyse": "1"}.get(stage), took=2.0)
+    work(app, cost=lambda stage, key: {"extract": PRICES[key], "analyse": "1"}.get(stage), took=lambda key: 2.0)
     return app
 
 

@@ -38,6 +38,7 @@ class PostgresDialect(Dialect):
             "for_update": "FOR UPDATE",
             "glob": "LIKE",
             "position": "strpos",
+            "date_of_call": "to_char(DATE '1970-01-01' + CAST(c.day AS INTEGER), 'YYYY-MM-DD')",
             # For statements that are sent before the time is known; a clock of the caller's is a parameter.
             "clock": f"COALESCE(CAST(:now AS BIGINT), {NOW})",
         }

@@ -27,6 +27,7 @@ class SQLiteDialect(Dialect):
             "for_update": "",
             "glob": "GLOB",
             "position": "instr",
+            "date_of_call": "date(c.day * 86400, 'unixepoch')",
             "has_schema": "SELECT count(*) FROM sqlite_master WHERE name = 'holdfast_schema_version'",
         }
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from decimal import Decimal
 from fractions import Fraction
 from itertools import combinations
 
@@ -18,6 +19,7 @@ from holdfast.engine.fail import fail
 from holdfast.engine.finish import Cost, Finished
 from holdfast.engine.remember import MemoWrite, remember
 from holdfast.errors import UsageError
+from holdfast.model.day import date_of
 from holdfast.model.money import micros
 from holdfast.model.paid import CallFacts
 from holdfast.model.states import State
@@ -104,6 +106,44 @@ def test_sums_by_anything_are_those_of_the_payments(hold, spent, at_once, monkey
         assert {tuple(one[name] for name in by): one["payments"] for one in told} == count
         assert all(type(one["amount"]) is int for one in told)
         assert [one["amount"] for one in told] == sorted((one["amount"] for one in told), reverse=True)
+
+
+@pytest.mark.req("J10")
+def test_the_view_of_costs_says_who_paid_what_when_without_millionths(app, spent):
+    rows = app.query("SELECT pipeline, stage, item, resource, model, day, costs, in_doubt FROM holdfast_costs")
+    assert sorted((*row[:6], exact(row[6]), exact(row[7])) for row in rows) == sorted(
+        (*(one[name] for name in ("pipeline", "stage", "item", "resource", "model")), date_of(one["day"]),
+         exact(one["amount"]), 0)
+        for one in spent
+    )  # fmt: skip
+
+
+@pytest.mark.req("J10")
+def test_the_same_question_in_sql_has_the_same_answer_on_both_databases(app, hold, spent):
+    asked = "SELECT day, stage, ROUND(SUM(costs), 6) FROM holdfast_costs WHERE pipeline = 'p' GROUP BY day, stage ORDER BY day"
+    [first, *_] = {one["day"]: None for one in spent}
+    assert [(day, stage, exact(n)) for day, stage, n in app.query(asked)] == [
+        (date_of(first), "a", Decimal("0.5")), (date_of(first + 1), "b", Decimal("2.300001")),
+    ]  # fmt: skip
+    assert micros(str(app.query("SELECT ROUND(SUM(costs), 6) FROM holdfast_costs")[0][0])) == sum(
+        one["costs"] for one in hold.costs()
+    )
+
+
+@pytest.mark.req("J10")
+def test_in_the_view_of_costs_a_call_in_doubt_stands_apart_and_one_that_was_free_is_none(app, hold):
+    app.add(["x", "y"])
+    for lease, state in zip(app.claim(most=2), ("doubtful", "not_charged"), strict=True):
+        memo = MemoWrite(lease, "m", "intended", "1", "k", estimate=micros("0.4"))
+        app.store.write(lambda tx, memo=memo: remember(tx, [memo]))
+        app.execute("UPDATE holdfast_calls SET state = :state WHERE item = :item", state=state, item=lease.item)
+    [(item, state, costs_, in_doubt)] = app.query("SELECT item, state, costs, in_doubt FROM holdfast_costs")
+    assert (item, state, exact(costs_), exact(in_doubt)) == ("x", "doubtful", 0, Decimal("0.4"))
+
+
+def exact(value: object) -> Decimal:
+    """A number as its digits say: SQLite has no decimal numbers, but prints them alike."""
+    return Decimal(str(value)).normalize()
 
 
 def test_sums_by_stage_are_made_in_the_database_a_stretch_at_a_time(hold, spent, monkeypatch):

@@ -257,3 +257,15 @@ CREATE TABLE holdfast_changed (
 ) {keyed};
 -- Not 0: other items may have changed, too, until each has been looked at. The number is the generation that moved a stage.
 ALTER TABLE holdfast_pipelines ADD COLUMN recheck BIGINT NOT NULL DEFAULT -1;
+
+-- Money for those who ask in SQL: a row per paid call, with names, a date, and amounts in the unit they are counted in. What
+-- was known not to be charged, or is under way, is no cost.
+CREATE VIEW holdfast_costs AS
+SELECT p.name AS pipeline, s.name AS stage, i.key AS item, c.name, c.state, NULLIF(c.resource, '') AS resource,
+       NULLIF(c.model, '') AS model, {date_of_call} AS day,
+       CAST(CASE WHEN c.state = 'doubtful' THEN 0 ELSE c.amount END / 1000000.0 AS NUMERIC(24, 6)) AS costs,
+       CAST(CASE WHEN c.state = 'doubtful' THEN c.amount ELSE 0 END / 1000000.0 AS NUMERIC(24, 6)) AS in_doubt,
+       c.tokens_in, c.tokens_out
+FROM holdfast_calls c LEFT JOIN holdfast_stages s ON s.id = c.stage LEFT JOIN holdfast_pipelines p ON p.id = s.pipeline
+LEFT JOIN holdfast_items i ON i.id = c.item
+WHERE c.state IN ('done', 'rejected', 'doubtful');

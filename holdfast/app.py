@@ -385,15 +385,15 @@ class Holdfast:
         return history
 
     def items(
-        self, *, pipeline: str | None = None, stage: str | None = None, state: str | None = None, key: Patterns = None,
-        error: str | None = None, after: int | str = 0, most: int = 100,
+        self, *, pipeline: str | None = None, stage: str | None = None, state: str | Sequence[str] | None = None,
+        key: Patterns = None, error: str | None = None, after: int | str = 0, most: int = 100,
     ) -> list[dict[str, Any]]:  # fmt: skip
-        """A page of items; with a stage, a state or an error, of stages of items. The next page is after the `cursor` of the
-        last entry."""
-        wanted, keys = read_state(state) if state else None, several(key)
+        """A page of items; with a stage, a state (or several) or an error, of stages of items. The next page is after the
+        `cursor` of the last entry."""
+        wanted, keys = [read_state(one) for one in several(state)], several(key)
         return self._read(
             lambda tx: reads.items(
-                tx, pipeline=pipeline, stage=stage, state=wanted, key=keys, error=error, after=after, most=most
+                tx, pipeline=pipeline, stage=stage, states=wanted, key=keys, error=error, after=after, most=most
             )
         )
 

@@ -98,8 +98,9 @@ def _print_workers(workers: list[Facts]) -> None:
 @click.option("--pipeline", type=options.text)
 @click.option("--stage", type=options.text)
 @click.option(
-    "--state", type=click.Choice([state.value for state in State]), help="Those of which a stage is in this state."
-)
+    "--state", "states", type=click.Choice([state.value for state in State]), multiple=True,
+    help="Those of which a stage is in this state; several times for any of them.",
+)  # fmt: skip
 @options.keys
 @click.option("--error", type=options.text, metavar="TEXT", help="A part of the error.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True)
@@ -108,7 +109,7 @@ def _print_workers(workers: list[Facts]) -> None:
 )
 @options.common()
 def items(
-    pipeline: str | None, stage: str | None, state: str | None, key: tuple[str, ...], error: str | None, limit: int,
+    pipeline: str | None, stage: str | None, states: tuple[str, ...], key: tuple[str, ...], error: str | None, limit: int,
     after: str, store: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """List items in the order they were added; with --stage, --state or --error, stages of items.
@@ -116,11 +117,11 @@ def items(
     The end of a page says with which --after the next one begins; in JSON it is the `cursor` of the last entry.
     """
     with options.open_to_ask(store) as app:
-        found = app.items(pipeline=pipeline, stage=stage, state=state, key=key, error=error, after=after, most=limit)
+        found = app.items(pipeline=pipeline, stage=stage, state=states, key=key, error=error, after=after, most=limit)
     if as_json:
         print_json([dated(one, *TIMES) for one in found])
         return
-    if stage is None and state is None and error is None:
+    if stage is None and not states and error is None:
         rows = [[one["id"], one["pipeline"], one["key"], one["status"], instant(one["updated_at"])] for one in found]
         print_table(["id", "pipeline", "key", "status", "updated"], rows, least=("updated",))
     else:

@@ -61,7 +61,7 @@ def _print_failures(summary: Summary, failures: list[Facts]) -> None:
     if len(summary.pipelines) == 1:
         words.insert(0, f"--pipeline {summary.pipelines[0]['name']}")
     if summary.bad > len(failures):
-        click.echo(f"… and {summary.bad - len(failures):,} more; to list them: holdfast items {words[-1]}")
+        click.echo(f"… and {summary.bad - len(failures):,} more; to list them: holdfast items {' '.join(words)}")
     click.echo(
         f"To see one: holdfast show KEY. To send them back once the cause is gone: holdfast retry {' '.join(words)}"
     )

@@ -60,7 +60,7 @@ class Delete:
             stages = layout(tx).chosen(which.pipeline, which.stage)
             return stages_of_items(tx, stages, which.states, which.key, which.error, Cursor(after), CHUNK)
         return page_of_items(
-            tx, pipeline=which.pipeline, stage=which.stage, state=None, key=which.key, error=which.error, after=after,
+            tx, pipeline=which.pipeline, stage=which.stage, states=(), key=which.key, error=which.error, after=after,
             most=CHUNK,
         )  # fmt: skip
 

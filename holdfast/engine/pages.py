@@ -44,23 +44,22 @@ _WITH_ERRORS = frozenset(State) - {State.PENDING, State.IN_PROGRESS}
 
 
 def items(
-    tx: Transaction, *, pipeline: str | None, stage: str | None, state: State | None, key: Patterns,
+    tx: Transaction, *, pipeline: str | None, stage: str | None, states: Collection[State], key: Patterns,
     error: str | None, after: int | str, most: int,
 ) -> list[Facts]:  # fmt: skip
-    """A page of items, in the order they were added; with a stage, a state or an error, stages of items.
+    """A page of items, in the order they were added; with a stage, states or an error, stages of items.
 
     `after` is an item's number, or the `cursor` of an entry: the next page begins behind it.
     """
     known, place = layout(tx), Place.read(after)
     if pipeline is not None:
         known.pipeline(pipeline)
-    if state is None and stage is None and error is None:
+    if not states and stage is None and error is None:
         if place.stage is not None:
             raise UsageError(f"after {place}: this is a place in a list of stages; in a list of items, name the item alone")
         patterns = [Pattern(one) for one in several(key)] or [Pattern()]
         return _items(tx, known, pipeline, patterns, place.item, most)
-    states = frozenset({state} if state else State)
-    return stages_of_items(tx, known.chosen(pipeline, stage), states, key, error, place, most)
+    return stages_of_items(tx, known.chosen(pipeline, stage), frozenset(states or State), key, error, place, most)
 
 
 def stages_of_items(

@@ -105,7 +105,7 @@ def frequent_errors(tx: Transaction, pipelines: Sequence[Facts]) -> list[Facts]:
             if not stage["states"].get(state):
                 continue
             where = {"pipeline": pipeline["name"], "stage": stage["name"]}
-            rows = items(tx, **where, state=state, key=None, error=None, after=0, most=LOOKED_AT)
+            rows = items(tx, **where, states=[state], key=None, error=None, after=0, most=LOOKED_AT)
             for row in rows:
                 error = (row["error"] or "no error was told").partition("\n")[0]
                 # Many errors name their item: those are alike.

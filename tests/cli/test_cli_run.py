@@ -8,6 +8,7 @@ import pty
 import re
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from holdfast import Holdfast
 from holdfast.errors import StoreError
 from holdfast.store.postgres_address import read_url
 from holdfast.store.sqlite_files import file_of
-from tests.cli.conftest import Commands
+from tests.cli.conftest import BOOKS, Commands
 from tests.support.together import wait_for
 
 Write = Callable[[str, str], str]
@@ -65,8 +66,24 @@ def test_a_run_in_which_items_failed_ends_with_3_and_says_which(cli: Any, books:
     done = cli.process("run", books)
     assert done.returncode == 3
     assert done.stdout.count("at books/extract: Permanent: bad-") == 5
-    assert "… and 2 more; to list them: holdfast items --state failed" in done.stdout
+    assert "… and 2 more; to list them: holdfast items --pipeline books --state failed\n" in done.stdout
     assert "holdfast retry --pipeline books --state failed" in done.stdout
+
+
+@pytest.mark.req("J21")
+def test_the_hint_lists_what_is_exhausted_as_well_as_what_failed(cli: Any, write: Write) -> None:
+    """As it is printed, the command lists all of them."""
+    text = BOOKS.replace("@books.stage()", "@books.stage(max_attempts=1)").replace(
+        'raise Permanent(f"{item.key} has no pages")',
+        'raise Permanent("no pages") if item.key < "bad-4" else ValueError("torn")',
+    )
+    books = write("torn.py", text)
+    cli("add", books, *(f"bad-{n}" for n in range(8)))
+    said = cli.process("run", books).stdout
+    [hint] = re.findall(r"… and 3 more; to list them: holdfast (.*)", said)
+    assert hint == "items --pipeline books --state exhausted --state failed"
+    found = Counter(one["state"] for one in cli.json(*hint.split()))
+    assert found == {"failed": 4, "exhausted": 4}
 
 
 def test_a_summary_in_json_is_all_that_comes_on_stdout(cli: Any, books: str) -> None:

@@ -54,7 +54,8 @@ def crowd(app):
 
 def items(**given: Any) -> Question:
     asked = dict.fromkeys(("pipeline", "stage", "state", "key", "error")) | {"after": 0, "most": 10} | given
-    return lambda tx: reads.items(tx, **asked)
+    state = asked.pop("state")
+    return lambda tx: reads.items(tx, **asked, states=() if state is None else (state,))
 
 
 def log(**given: Any) -> Question:

@@ -140,7 +140,8 @@ def fits(pattern: str | tuple[str, ...] | None, key: str) -> bool:
 
 def page(app: App, **given: Any) -> list[dict[str, Any]]:
     asked = dict.fromkeys(("pipeline", "stage", "state", "key", "error")) | {"after": 0, "most": 100} | given
-    return app.store.read(lambda tx: reads.items(tx, **asked))
+    state = asked.pop("state")
+    return app.store.read(lambda tx: reads.items(tx, **asked, states=() if state is None else (state,)))
 
 
 @pytest.mark.parametrize("seed", range(effort(2, 10)))

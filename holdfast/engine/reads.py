@@ -408,6 +408,28 @@ class Why:
         return {"reason": "lease", "text": "it has just been finished"}
 
     def _pending(self, stage: StageRow, row: Facts) -> Facts:
+        there = [w for w in workers(self._tx) if w["alive"] and stage.label in w["stages"]]
+        if (still := self._stands_still(stage, there)) is not None:
+            return still
+        offering = [w["name"] for w in there]
+        if not offering:
+            return {
+                "reason": "no_worker", "text": f"no living worker offers stage {stage.name!r}",
+                "do": "start one: holdfast worker FILE",
+            }  # fmt: skip
+        if self._known.resources_of(stage.id) and (blocked := admit.look(self._tx, stage.id)) is not None:
+            return {"reason": blocked.reason, "text": blocked.text, "until": blocked.until, "resource": blocked.resource}
+        [(ahead,)] = self._tx.run(
+            "ahead_of", stage=stage.id, priority=self._item["priority"], item=self._item["id"], most=1000
+        )
+        many = "1,000 or more" if ahead == 1000 else str(ahead)
+        return {
+            "reason": "queue",
+            "text": f"it waits its turn, {many} before it; {len(offering)} workers offer this stage",
+        }
+
+    def _stands_still(self, stage: StageRow, there: list[Facts]) -> Facts | None:
+        """What keeps the whole stage from going on: a pause, or a guard in every worker that could."""
         pipeline = self._known.pipelines[stage.pipeline_name]
         if pipeline.paused:
             return {
@@ -419,26 +441,12 @@ class Why:
                 "reason": "paused", "text": f"stage {stage.name!r} is paused: {stage.reason or 'by a person'}",
                 "until": stage.retry_after, "do": f"to let it go on: holdfast resume {stage.label}",
             }  # fmt: skip
-        there = [w for w in workers(self._tx) if w["alive"] and stage.label in w["stages"]]
-        offering = [w["name"] for w in there]
-        if not offering:
-            return {
-                "reason": "no_worker", "text": f"no living worker offers stage {stage.name!r}",
-                "do": "start one: holdfast worker FILE",
-            }  # fmt: skip
         held = [one for w in there for one in w.get("guards", ()) if one["pipeline"] == stage.pipeline_name]
-        if held and len(held) == len(there):
-            return {"reason": "guard", "text": f"a guard holds it back: {held[0]['text']}", "until": held[0]["until"]}
-        if self._known.resources_of(stage.id) and (blocked := admit.look(self._tx, stage.id)) is not None:
-            return {"reason": blocked.reason, "text": blocked.text, "until": blocked.until, "resource": blocked.resource}
-        [(ahead,)] = self._tx.run(
-            "ahead_of", stage=stage.id, priority=self._item["priority"], item=self._item["id"], most=1000
-        )
-        many = "1,000 or more" if ahead == 1000 else str(ahead)
-        return {
-            "reason": "queue",
-            "text": f"it waits its turn, {many} before it; {len(offering)} workers offer this stage",
-        }
+        if not held or len(held) < len(there):
+            return None
+        guard = f"the guard {held[0]['guard']}" if held[0]["guard"] != "guards" else "a guard"
+        text = f"{guard} holds it back: {held[0]['text']}"
+        return {"reason": "guard", "guard": held[0]["guard"], "text": text, "until": held[0]["until"]}
 
     def _retry_later(self, stage: StageRow, row: Facts) -> Facts:
         error = f"; the last error was: {row['error']}" if row["error"] else ""
@@ -460,7 +468,10 @@ class Why:
 
     def _waits_for_version(self, stage: StageRow, row: Facts) -> Facts:
         there = [w for w in workers(self._tx) if w["alive"] and stage.label in w["stages"]]
-        if any(stage.stands(w["versions"].get(stage.label)) for w in there):
+        able = [w for w in there if stage.stands(w["versions"].get(stage.label))]
+        if able and (still := self._stands_still(stage, able)) is not None:
+            return {"since": row["updated_at"], **still}
+        if able:
             text = f"it waits its turn at a worker with version {stage.version} of stage {stage.name!r}"
         else:
             text = f"it waits for a worker with version {stage.version} of stage {stage.name!r}"

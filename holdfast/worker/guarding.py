@@ -33,11 +33,15 @@ class Guarding:
         self,
         guards: Callable[[], dict[str, Guards]],
         on_change: Callable[[], None],
+        on_held: Callable[[], None] = lambda: None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._guards = guards
         self._on_change = on_change
+        #: Told when other guards hold work back than before, and not when one of them only gives another reason.
+        self._on_held = on_held
+        self._held_by: dict[str, str] = {}
         self._clock = clock
         self._steady = steady
         #: By pipeline: the guards that were looked at, when, and why they refused.
@@ -79,7 +83,7 @@ class Guarding:
             log.info("pipeline %s stands still: %s", name, held[name]["text"])
         if held != self._held:
             self._held = held
-            self._on_change()
+            self._changed()
 
     def _look(self, name: str, guards: Guards) -> None:
         try:
@@ -91,7 +95,14 @@ class Guarding:
         before = self._verdicts.get(name)
         self._verdicts[name] = (guards, self._steady(), why)
         if before is None or before[2] != why:
-            self._on_change()
+            self._changed()
+
+    def _changed(self) -> None:
+        self._on_change()
+        held_by = {one["pipeline"]: one["guard"] for one in self.facts()}
+        if held_by != self._held_by:
+            self._held_by = held_by
+            self._on_held()
 
     def _why(self, name: str, guards: Guards) -> dict[str, Any] | None:
         """Why it stands still, by the last look; None if it may go on."""

@@ -47,6 +47,7 @@ class Pulse:
         self._thread = threading.Thread(target=self._run, name="holdfast-pulse", daemon=True)
         self.identity = renew()
         self._lease_seconds = self.identity.lease_us / 1e6
+        self._is_urgent = False
         #: When the newest beat that succeeded was sent.
         self._beaten = 0.0
         #: Since when beats have followed each other without a gap.
@@ -72,6 +73,10 @@ class Pulse:
     def close(self) -> None:
         if not self._thread.is_alive():
             self._store.close()
+
+    def beat_soon(self) -> None:
+        """Do not wait for the next beat: there is something that others should know."""
+        self._is_urgent = True
 
     @property
     def trusted(self) -> bool:
@@ -116,8 +121,9 @@ class Pulse:
         listener = None
         while not self._stopped.is_set():
             try:
-                beaten = time.monotonic() >= due
+                beaten = self._is_urgent or time.monotonic() >= due
                 if beaten:
+                    self._is_urgent = False
                     self.one_pass()
                     due = time.monotonic() + interval
                 if listener is None:

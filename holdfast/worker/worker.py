@@ -222,7 +222,9 @@ class Worker:
             wants_news=lambda: self._committer.idle, on_news=lambda stages: self._committer.news(stages),
             on_lost=self._lost_identity, on_broken=lambda error: self._committer.fail(error),
         )  # fmt: skip
-        self._guarding = Guarding(lambda: self._guards(writer), lambda: self._committer.news())
+        self._guarding = Guarding(
+            lambda: self._guards(writer), lambda: self._committer.news(), on_held=lambda: self._pulse.beat_soon()
+        )
         writer = self._store.another(self._writer_limits)
         promoter = services.Promoter(writer, settings.poll_seconds)
         for_all = services.Services(

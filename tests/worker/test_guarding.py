@@ -63,7 +63,7 @@ def test_a_path_must_exist(run: LimitedBench, tmp_path: Path):
     path = tmp_path / "mounted"
     with run.serving(guarded(exists=str(path)), keys(3), lease_seconds=LEASE) as (_, ran):
         why = wait_for(lambda: refused(ran))
-        assert why["text"] == f"a guard holds it back: {path} does not exist"
+        assert why["text"] == f"the guard exists holds it back: {path} does not exist"
         assert ran.states("work-p") == {"pending": 3}
         path.touch()
         wait_for(lambda: done(ran, 3) and not _stands_still(ran, "p"))
@@ -72,6 +72,21 @@ def test_a_path_must_exist(run: LimitedBench, tmp_path: Path):
         ran.app.add("p", ["late"])
         wait_for(lambda: refused(ran, "late"))
         assert ran.state("late", "work-p") == "pending"
+
+
+@pytest.mark.req("J18", "V14")
+def test_why_names_the_guard_as_soon_as_it_blocks_and_not_with_the_next_heartbeat(run: LimitedBench):
+    """With such a lease, the next heartbeat is far away."""
+    says["quiet"] = True
+    with run.serving(guarded(handler=QUIET), keys(1), lease_seconds=600) as (_, ran):
+        wait_for(lambda: done(ran, 1))
+        says["quiet"] = "the editor is at lunch"
+        wait_for(lambda: _stands_still(ran, "p"))
+        ran.app.add("p", ["late"])
+        why = wait_for(lambda: refused(ran, "late"))
+        assert (why["guard"], why["text"]) == (QUIET, f"the guard {QUIET} holds it back: the editor is at lunch")
+        says["quiet"] = True
+        wait_for(lambda: done(ran, 2) and not _stands_still(ran, "p"))
 
 
 def test_so_much_of_the_disk_must_be_free(run: LimitedBench):
@@ -168,7 +183,7 @@ def test_work_begins_and_stops_with_its_hours_in_its_zone(run: LimitedBench, mon
     pipeline = guarded(hours="02:30-04:00", zone="America/New_York")
     with run.serving(pipeline, keys(2), lease_seconds=LEASE) as (_, ran):
         why = wait_for(lambda: refused(ran))
-        assert why["text"] == "a guard holds it back: it runs from 02:30 to 04:00 (America/New_York) only"
+        assert why["text"] == "the guard hours holds it back: it runs from 02:30 to 04:00 (America/New_York) only"
         assert why["until"] == datetime(2025, 3, 9, 7, tzinfo=UTC).timestamp() * 1e6
         now[0] += timedelta(seconds=1)
         wait_for(lambda: done(ran, 2))
@@ -217,5 +232,5 @@ def test_a_pipeline_without_guards_goes_on_beside_one_that_stands_still(run: Lim
 @pytest.mark.parametrize("path", ["x" * 5000, "a\0b", "/proc/1/root/secret"])
 def test_a_path_that_cannot_be_looked_at_blocks_and_says_so(run: LimitedBench, path: str):
     with run.serving(guarded(exists=path), keys(1), lease_seconds=LEASE) as (_, ran):
-        assert wait_for(lambda: refused(ran))["text"].startswith("a guard holds it back: ")
+        assert " holds it back: " in wait_for(lambda: refused(ran))["text"]
         assert ran.states("work-p") == {"pending": 1}

@@ -81,6 +81,18 @@ def test_a_worker_with_the_old_version_pays_for_nothing_and_one_with_the_new_ver
     assert [one["payments"] for one in charged(app)] == [2 * len(KEYS) + 1]
 
 
+def test_work_for_a_worker_with_the_right_version_says_what_holds_that_worker_back(run: Bench, books):
+    with run.serving(books("1"), KEYS, name="old") as (_, ran):
+        wait_for(lambda: ran.states("print").get("done") == len(KEYS))
+        app = run.app(books("2"))
+        app.pause("books", reason="to look at it")
+        app.reprocess("books")
+        assert app.why(KEYS[0])["reason"] == "version"
+        with run.serving(books("2"), name="new"):
+            why = wait_for(lambda: (said := app.why(KEYS[0]))["reason"] == "paused" and said)
+            assert why["text"] == "pipeline 'books' is paused: to look at it"
+
+
 def test_without_another_worker_it_waits_as_any_work_does(run: Bench, books):
     run(books("1"), KEYS)
     app = run.app(books("2"))

@@ -1,4 +1,4 @@
-"""`${NAME}` and `${NAME:-default}` in the texts of a job file, and keeping to oneself what they stood for."""
+"""`${NAME}`, `${NAME:-default}` and `${secret:NAME}` in the texts of a job file, and keeping secrets to oneself."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.jobfile.problems import Problems, below
 from holdfast.jobfile.reading import BAD, Node
+from holdfast.model.redact import looks_secret
 
 #: What is shown in place of a secret.
 MASK = "***"
@@ -16,12 +17,12 @@ MASK = "***"
 SHORTEST = 4
 
 _REFERENCE = re.compile(r"\$?\$\{([^}]*)(\}?)")
-_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
-_EXPECTED = "expected ${NAME} or ${NAME:-default}; a ${ that stands for itself is written $${"
+_NAME = re.compile(r"(secret:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_EXPECTED = "expected ${NAME}, ${NAME:-default} or ${secret:NAME}; a ${ that stands for itself is written $${"
 
 
 class Secrets:
-    """Texts that must not be shown: values of variables, and the passwords in addresses."""
+    """Texts that must not be shown: values of secret variables, and the passwords in addresses."""
 
     def __init__(self) -> None:
         self._values: set[str] = set()
@@ -85,8 +86,14 @@ def passwords(address: str) -> list[str]:
     return [one for one in found if one]
 
 
+def without_passwords(address: str) -> str:
+    for one in passwords(address):
+        address = address.replace(one, MASK)
+    return address
+
+
 def fill(node: Node, environ: Mapping[str, str], secrets: Secrets, problems: Problems, path: str = "") -> None:
-    """Put the values of variables into every text of a tree, and remember them as secrets."""
+    """Put the values of variables into every text of a tree, and remember those that are secrets."""
     if isinstance(node.value, dict):
         for key, one in node.value.items():
             fill(one, environ, secrets, problems, below(path, key))
@@ -107,19 +114,25 @@ def _fill_text(node: Node, environ: Mapping[str, str], secrets: Secrets, problem
         if named is None or not found[2] or "${" in found[1]:
             wrong.append(f"a reference to a variable that cannot be read, {_EXPECTED}")
             return ""
-        name, default = named[1], named[2]
+        said_so, name, default = named.groups()
         given = environ.get(name)
         if default is not None and not given:
             return default
         if given is None:
-            wrong.append(f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
+            wrong.append(f"the variable {name} is not set; set it, or write ${{{said_so or ''}{name}:-default}}")
             return ""
         try:
             given.encode()
         except UnicodeEncodeError:
             wrong.append(f"the value of the variable {name} is not UTF-8, expected a text")
             return ""
-        secrets.add(given)
+        # Of an address, only the password is hidden, and the rest can be read in errors.
+        if said_so or looks_secret(name, without_passwords(given)):
+            secrets.add(given)
+            node.secret = True
+        elif passwords(given):
+            secrets.add_passwords(given)
+            node.secret = True
         return given
 
     node.value, node.filled = _REFERENCE.sub(value, node.value), True

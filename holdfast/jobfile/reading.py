@@ -48,6 +48,8 @@ class Node:
     key: Place | None = None
     #: Whether a variable was put in.
     filled: bool = False
+    #: Whether what a variable held in it is a secret.
+    secret: bool = False
     #: Whether it is what it should be, all the way down; says so once it was checked.
     sound: bool = False
 

@@ -20,7 +20,7 @@ Schema = dict[str, Any]
 VARIABLE: Schema = {"type": "string", "pattern": r"\$\{"}
 
 #: In place of anything that was said about such a value.
-FROM_A_VARIABLE = "the value of a variable is given"
+FROM_A_VARIABLE = "the value of a secret variable is given"
 
 
 class Shape(Protocol):
@@ -45,8 +45,8 @@ class Scalar:
             return False
         what = self._wrong_with(node, path)
         if what is not None:
-            # Whoever reads a value may show it: of a variable's, only what was expected is told.
-            problems.add(node.place, path, f"{FROM_A_VARIABLE}, expected {self.expected}" if node.filled else what)
+            # Whoever reads a value may show it: of a secret one, only what was expected is told.
+            problems.add(node.place, path, f"{FROM_A_VARIABLE}, expected {self.expected}" if node.secret else what)
             return False
         node.value, node.sound = self._value(node), True
         return True
@@ -217,7 +217,7 @@ def discreet(node: Node, what: str) -> str:
     if isinstance(node.value, (dict, list)):
         for one in node.value.values() if isinstance(node.value, dict) else node.value:
             what = discreet(one, what)
-    elif node.filled and _shows(what, node.value):
+    elif node.secret and _shows(what, node.value):
         return f"{FROM_A_VARIABLE}, expected another one"
     return what
 
@@ -230,7 +230,7 @@ def _shows(what: str, value: object) -> bool:
 def _is_mapping(node: Node, path: str, problems: Problems, expected: str) -> bool:
     if node.value is BAD or isinstance(node.value, dict):
         return node.value is not BAD
-    problems.add(node.place, path, f"{FROM_A_VARIABLE if node.filled else _kind(node)}, expected {expected}")
+    problems.add(node.place, path, f"{FROM_A_VARIABLE if node.secret else _kind(node)}, expected {expected}")
     return False
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 MASK = "***"
-_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+_VARIABLE = re.compile(r"\$\{(?:secret:)?[A-Za-z_][A-Za-z0-9_]*\}")
 
 #: What is shorter would mask parts of ordinary words.
 SHORTEST = 6
@@ -140,6 +140,11 @@ _NAME = _Kind(
 )
 
 
+#: The same of variables of the environment, whose names are shorter; and a run of characters that no person would write.
+_VARIABLE_NAME = re.compile(r"(?i)(?:.*_)?(?:key|pass|auth|pat|sig|signature|cookies)")
+_OPAQUE = re.compile(r"(?=\w*[0-9])(?=\w*[A-Za-z])\w{20,}")
+
+
 class _Remembered:
     """Values that were told to be secret, in every way they are usually written."""
 
@@ -221,6 +226,12 @@ def redact_value(value: Any, *, depth: int = 0) -> Any:
     if isinstance(value, (list, tuple)):
         return [redact_value(inner, depth=depth + 1) for inner in value]
     return value
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a variable of the environment holds a secret, by its name or by its value."""
+    named = _is_secret(name) or _VARIABLE_NAME.fullmatch(name) is not None
+    return named or redact(value) != value or _OPAQUE.search(value) is not None
 
 
 class RedactingFilter(logging.Filter):

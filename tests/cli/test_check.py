@@ -290,7 +290,7 @@ def test_and_in_errors_of_the_store(more: list[str], write: Write, lite: Any) ->
     write("quiet_shop.py", "def extract(item, ctx): ...\n")
     rest = "pipelines: {shop: {stages: {a: {handler: quiet_shop.extract}}}}\n"
     for store, value in (
-        ("sqlite:////no/such/${SHOP}/x.db", SECRET),
+        ("sqlite:////no/such/${secret:SHOP}/x.db", SECRET),
         ("${SHOP}", f"postgresql://me:{SECRET}@127.0.0.1:1/x?connect_timeout=1"),
     ):
         file = write("quiet.yaml", f"store: {store}\n{rest}")
@@ -299,13 +299,24 @@ def test_and_in_errors_of_the_store(more: list[str], write: Write, lite: Any) ->
         assert SECRET not in done.stdout + done.stderr
 
 
+@pytest.mark.req("J15")
+def test_an_address_from_the_environment_can_be_read_in_an_error(write: Write, lite: Any) -> None:
+    write("quiet_shop.py", "def extract(item, ctx): ...\n")
+    rest = "pipelines: {shop: {stages: {a: {handler: quiet_shop.extract}}}}\n"
+    file = write("quiet.yaml", f"store: ${{SHOP}}\n{rest}")
+    done = lite.process("plan", file, env={"SHOP": f"postgresql://me:{SECRET}@127.0.0.1:1/x?connect_timeout=1"})
+    assert "127.0.0.1" in done.stderr and SECRET not in done.stderr
+    done = lite.process("plan", file, env={"SHOP": "sqlite:////no/such/folder/x.db"})
+    assert "/no/such/folder/x.db" in done.stderr
+
+
 @pytest.mark.fault(82)
 @pytest.mark.parametrize("command", ["check", "run"])
 def test_and_in_what_is_said_of_the_file_itself(command: str, write: Write, lite: Any) -> None:
-    file = write("wrong.yaml", "store: ${SHOP_URL}\nresources: {a: {rate: '${SHOP_URL}'}}\npipelines: {}\n")
+    file = write("wrong.yaml", "store: ${secret:SHOP_URL}\nresources: {a: {rate: '${secret:SHOP_URL}'}}\npipelines: {}\n")
     done = lite.process(command, file, "-v" if command == "run" else "--json", env={"SHOP_URL": SECRET})
     assert done.returncode == 4
-    assert "the value of a variable is given, expected a rate" in done.stdout + done.stderr
+    assert "the value of a secret variable is given, expected a rate" in done.stdout + done.stderr
     assert SECRET not in done.stdout + done.stderr
 
 

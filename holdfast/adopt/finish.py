@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Dialect
 from sqlalchemy.engine.interfaces import DBAPICursor
 
-from holdfast.adopt.claim import written
+from holdfast.adopt.claim import is_due, written
 from holdfast.adopt.direct import UNUSUAL, Direct
 from holdfast.adopt.guarded import (
     Roles,
@@ -31,10 +32,14 @@ from holdfast.adopt.guarded import (
     completing,
     is_there,
     stands,
+    stood,
     was_done,
 )
 from holdfast.adopt.holding import Finished, Held, lost
+from holdfast.adopt.instants import now as the_time
+from holdfast.adopt.instants import time_type
 from holdfast.adopt.mapping import WORDS, TableMapping
+from holdfast.adopt.move import Choice, move
 from holdfast.adopt.places import Open, connection_of, primitive
 from holdfast.adopt.sessions import forget, show_pending
 from holdfast.errors import UsageError
@@ -107,14 +112,27 @@ def release(
 
 @primitive
 def where_is(at: Open, row: Held) -> str | None:
-    """The word that a row's status has while what this claim wrote is still in it; None if it is somebody else's."""
+    """The word that a row's status has while what this claim wrote is still in it; None if it is somebody else's.
+
+    Where no column tells claims apart, it is whatever the status says."""
     connection = connection_of(at, row.mapping)
-    if row.mapping.fence in ((), ("heartbeat",)):
-        return None
-    facts = stands(row.mapping, connection.dialect, row)
+    mapping, dialect = row.mapping, connection.dialect
     # A model that counts its versions has counted up where a handler has set the status itself.
-    found = (word for word in WORDS if is_there(connection, row, word, facts) or was_done(connection, row, word))
-    return next(found, None)
+    kinds = [stands(mapping, dialect, row), *([stood(mapping, dialect, row)] if mapping.fence == ("version",) else [])]
+    return next((word for word in WORDS if any(is_there(connection, row, word, facts) for facts in kinds)), None)
+
+
+def postpone(at: Open, row: Held, after_seconds: float) -> None:
+    """Let a row that is queued and due wait for so long, where a column says when it is due."""
+    mapping, connection = row.mapping, connection_of(at, row.mapping)
+    column = mapping.column("next_attempt")
+    kind = None if column is None else time_type(column)
+    if column is None or kind is None:
+        return
+    later = {column.name: the_time(connection.dialect, kind, ahead=after_seconds)}
+    own = [mine == value for mine, value in zip(mapping.key, row.key_values, strict=True)]
+    due = is_due(mapping, partial(the_time, connection.dialect))
+    move(connection, mapping, Choice("queued", [*own, *due], 1), later, [])
 
 
 def is_spent(held: Held) -> bool:

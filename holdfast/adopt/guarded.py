@@ -113,11 +113,13 @@ def was_done(connection: Connection, held: Held, status: str) -> bool:
     mapping = held.mapping
     if not mapping.fence or mapping.fence == ("heartbeat",) or status == "queued":
         return False
+    return is_there(connection, held, status, stood(mapping, connection.dialect, held))
+
+
+def stood(mapping: TableMapping, dialect: Dialect, held: Held) -> list[ColumnElement[bool]]:
+    """The same for a row that this claim has changed since: its version has been counted up."""
     after = [held.version + 1] if mapping.fence == ("version",) and held.version is not None else held.fence
-    facts = [
-        _equals(mapping, connection.dialect, role, value) for role, value in zip(mapping.fence, after, strict=True)
-    ]
-    return is_there(connection, held, status, facts)
+    return [_equals(mapping, dialect, role, value) for role, value in zip(mapping.fence, after, strict=True)]
 
 
 def is_there(connection: Connection, held: Held, status: str, facts: Iterable[ColumnElement[bool]]) -> bool:

@@ -80,7 +80,7 @@ def with_session(handler: Callable[..., Any]) -> Callable[[Job], Any]:
 
     The session is committed when the handler returns and rolled back when it raises. A transaction that lost a race
     inside the database is begun again with a new session, a few times. A handler that sets the row's status itself may go
-    on doing so.
+    on doing so; one that sets it back to queued lets it wait like a retry.
     """
     if functions.is_async(handler):
 

@@ -84,8 +84,12 @@ def outcome_of(returned: Any, error: BaseException | None, rows: Iterable[Held],
     if retry is None or isinstance(error, Permanent) or any(is_spent(one) for one in found):
         return Outcome("failed", error)
     attempt = max((one.attempt for one in found), default=1)
-    after = retry.delay(attempt, random.Random()) if isinstance(retry, Backoff) else seconds(retry, what="retry")
-    return Outcome("retried", error, after)
+    return Outcome("retried", error, pause_seconds(retry, attempt))
+
+
+def pause_seconds(retry: Backoff | Duration, attempt: int) -> float:
+    """How long a row waits after this attempt."""
+    return retry.delay(attempt, random.Random()) if isinstance(retry, Backoff) else seconds(retry, what="retry")
 
 
 def read_retry(retry: Retry, what: str) -> Retry:

@@ -11,12 +11,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast.adopt.direct import UNUSUAL, Line
-from holdfast.adopt.finish import complete_directly, error_text, where_is
+from holdfast.adopt.finish import complete_directly, error_text, postpone, where_is
 from holdfast.adopt.holding import Held
 from holdfast.adopt.job import Job
-from holdfast.adopt.outcome import COMPLETED, Outcome, outcome_of
+from holdfast.adopt.outcome import COMPLETED, Outcome, outcome_of, pause_seconds
 from holdfast.adopt.places import Open
 from holdfast.adopt.steps import Steps, Transact, patiently
+from holdfast.model.backoff import Backoff
 
 if TYPE_CHECKING:
     from holdfast.adopt.loop import Loop
@@ -98,14 +99,28 @@ def _save(loop: Loop, job: Job, held: Held, outcome: Outcome, *, together: bool)
     if not won:
         # Handlers in the older style may have set the status themselves.
         found = yield from patiently(Transact(lambda place: where_is(place, held)), loop.may_wait)
-        if found not in ("completed", "failed") or job.effects:
+        if found == "queued":
+            outcome = yield from _queued_again(loop, held, outcome)
+        elif found in ("completed", "failed") and not job.effects:
+            outcome = Outcome(found)
+        else:
             loop.counters.add(lost=1)
             log.warning("%s: row %r was taken over, changed or removed meanwhile; %s was not saved",
                         loop.name, held.key, outcome.kind)  # fmt: skip
             return None
-        outcome = Outcome(found)
     _tell(loop, held, outcome)
     return outcome
+
+
+def _queued_again(loop: Loop, held: Held, outcome: Outcome) -> Steps[Outcome]:
+    """The handler, or a person, has set the row back to queued: it waits as a retry does, and at least until the next poll.
+    Claimed at once, it would go round without end."""
+    retry = Backoff() if loop.retry is None else loop.retry
+    after = max(loop.poll_seconds, pause_seconds(retry, held.attempt))
+    if "next_attempt" in held.mapping.columns:
+        yield from patiently(Transact(lambda place: postpone(place, held, after)), loop.may_wait)
+    log.info("%s: row %r was set back to queued during its attempt, and waits %.1f s", loop.name, held.key, after)
+    return Outcome("retried", outcome.error, after)
 
 
 class _NoEffects(Exception):

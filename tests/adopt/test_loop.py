@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 from holdfast import Backoff, Permanent, RetryLater, Skip
-from holdfast.adopt import Counters, Job, Loop, claim, run_job_loop, with_session
+from holdfast.adopt import Counters, Job, Left, Loop, TableMapping, claim, run_job_loop, with_session
 from holdfast.errors import UsageError
 from tests.adopt.tables import Jobs
 from tests.support.processes import wait_for
@@ -492,6 +492,10 @@ class Page(Base):
     oops: Mapped[str | None]
     text: Mapped[str] = mapped_column(default="")
     who: Mapped[str | None]
+    beat: Mapped[datetime | None] = mapped_column(sa.DateTime(timezone=True))
+    due: Mapped[datetime | None] = mapped_column(sa.DateTime(timezone=True))
+    version: Mapped[int] = mapped_column(default=0)
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012
 
 
 PAGE_WORDS = {
@@ -536,6 +540,81 @@ def test_a_handler_in_the_older_style_gets_the_id_and_a_session(engine: Engine, 
         ("Complete", "curated", None),
     ]
     assert (counters.completed, counters.failed, counters.lost) == (4, 2, 0)
+
+
+ONLY_A_STATUS: dict[str, str] = {}
+COUNTED_BY_THE_MODEL = {"version": "version"}
+
+
+@pytest.mark.req("S1", "S5")
+@pytest.mark.parametrize(
+    "columns", [ONLY_A_STATUS, {"holder": "who"}, {"heartbeat": "beat"}, COUNTED_BY_THE_MODEL, {"next_attempt": "due"}]
+)
+def test_a_row_that_its_handler_sets_back_to_queued_waits_like_a_retry(engine: Engine, columns: dict[str, str]):
+    """Claimed at once it would go round without end. The other rows do not wait for it."""
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add_all([Page() for _ in range(5)])
+        session.commit()
+    seen: list[int] = []
+
+    def not_yet(page_id: int, session: Session) -> None:
+        seen.append(page_id)
+        page = session.get_one(Page, page_id)
+        if page_id == 1 and seen.count(1) < 3:
+            page.curation = "Queued"
+
+    mapping = TableMapping(Page, **PAGE_WORDS, **columns)
+    loop = Loop(engine, mapping, with_session(not_yet), retry=0.2, batch=2, poll="10ms")
+    started = time.monotonic()
+    counters = loop.run(drain=True)
+    assert time.monotonic() - started >= 0.4
+    assert sorted(seen) == [1, 1, 1, 2, 3, 4, 5] and seen[:5] == [1, 2, 3, 4, 5]
+    assert (counters.claimed, counters.completed, counters.retried, counters.lost) == (7, 5, 2, 0)
+
+
+@pytest.mark.req("S1", "S5")
+def test_a_row_that_its_handler_always_sets_back_is_claimed_once_per_pause_whoever_runs_the_loop(engine: Engine):
+    """No setting for retries is needed: without one, it waits for the next poll at least, in each process."""
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add(Page())
+        session.commit()
+    seen: list[float] = []
+
+    def never(page_id: int, session: Session) -> None:
+        seen.append(time.monotonic())
+        session.get_one(Page, page_id).curation = "Queued"
+
+    poll, loops = 0.25, 2
+    mapping = TableMapping(Page, **PAGE_WORDS)
+    started = time.monotonic()
+    with (
+        Running(Loop(engine, mapping, with_session(never), poll=poll)),
+        Running(Loop(engine, mapping, with_session(never), poll=poll)),
+    ):
+        wait_for(lambda: len(seen) >= 4)
+    assert len(seen) <= loops * (1 + (time.monotonic() - started) / poll)
+
+
+@pytest.mark.req("S5")
+def test_a_time_that_the_handler_has_set_for_its_next_attempt_stands(engine: Engine):
+    Base.metadata.create_all(engine)
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    with Session(engine) as session:
+        session.add(Page())
+        session.commit()
+
+    def tomorrow_again(page_id: int, session: Session) -> None:
+        page = session.get_one(Page, page_id)
+        page.curation, page.due = "Queued", tomorrow
+
+    mapping = TableMapping(Page, **PAGE_WORDS, next_attempt="due")
+    counters = Loop(engine, mapping, with_session(tomorrow_again), retry="1s").run(drain=True)
+    assert (counters.claimed, counters.left) == (1, Left(later=1))
+    with Session(engine) as session:
+        due = session.get_one(Page, 1).due
+        assert due is not None and due.replace(tzinfo=UTC) == tomorrow
 
 
 @pytest.mark.fault(31)

@@ -88,7 +88,8 @@ class _Text:
         return f"{self._quote.name(self._wish.schema, 'is_job_stale')}({self._table}, interval)"
 
     def add_function(self) -> str:
-        """`is_job_stale(row, older_than)`; a start without time zone is UTC."""
+        """`is_job_stale(row, older_than)`; a start without time zone is UTC. Of a row that has no time at all it says yes:
+        every claim leaves a heartbeat, so nobody of ours works on it, and a row that is never stale is never found."""
         wish, quote = self._wish, self._quote
         beat, status = (quote.name(name) for name in (wish.columns["heartbeat"], wish.status))
         limit = f"interval {quote.text(f'{wish.stale_seconds:g} seconds')}"
@@ -98,7 +99,7 @@ class _Text:
             f"RETURNS boolean LANGUAGE sql STABLE AS {self._tags[1]}\n"
             f"  SELECT (job).{status} = {quote.text(wish.processing)} AND coalesce(coalesce((job).{beat}"
         )
-        tail = f") < now() - older_than, false)\n{self._tags[1]}"
+        tail = f") < now() - older_than, true)\n{self._tags[1]}"
         started = wish.columns.get("started")
         tag = self._tags[0]
         lines = [f"DO {tag} DECLARE", "  began text := '';", "BEGIN"]

@@ -119,6 +119,6 @@ def _view(wish: Wish, quote: Quote, view: str, columns: list[str], indexes: list
         f"CREATE VIEW {view} AS\n"
         f"/* {MARK}: {remembered} */\n"
         f"SELECT {quote.names(wish.key)}, {silent} AS silent_seconds,\n"
-        f"  coalesce({silent} > {wish.stale_seconds:g}, 0) AS is_job_stale\n"
+        f"  coalesce({silent} > {wish.stale_seconds:g}, 1) AS is_job_stale\n"
         f"FROM {quote.name(wish.table)} WHERE {quote.name(wish.status)} = {quote.text(wish.processing)};"
     )

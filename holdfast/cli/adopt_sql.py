@@ -38,7 +38,7 @@ def adopt_sql(
 ) -> None:  # fmt: skip
     """Print a migration that gives an existing table what the guarantees need: a heartbeat with time zone, when work began,
     attempts, the next attempt, a version and a holder, indexes of the rows that are processing and queued, and
-    is_job_stale, which falls back to when work began.
+    is_job_stale, which falls back to when work began, and says yes of a row that has neither.
 
     Only what is missing is added, nothing is changed, and --down takes back only what was added. On PostgreSQL the script
     looks for itself, and may be run twice. On SQLite it is written from what is there: give --url.

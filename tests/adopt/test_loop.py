@@ -308,6 +308,20 @@ def test_stale_rows_of_a_dead_process_come_back_and_are_worked_off(jobs: Jobs):
     assert [row.attempts for row in jobs.rows()] == [2, 2, 1]
 
 
+@pytest.mark.req("D2", "D10")
+def test_kinds_of_rows_that_have_loops_of_their_own_have_silence_limits_of_their_own(jobs: Jobs):
+    jobs.add(0, {"title": "short"}, {"title": "long"})
+    ten_minutes_ago = datetime.now(UTC) - timedelta(minutes=10)
+    claim(jobs.engine, jobs.mapping, 2, now=ten_minutes_ago)
+    kind = jobs.table.c.title
+    short = Loop(jobs.engine, jobs.mapping, nothing, where=kind == "short", stale_after="1m")
+    long = Loop(jobs.engine, jobs.mapping, nothing, where=kind == "long", stale_after="30m", poll=0.02)
+    with Running(long):
+        assert short.run(drain=True).recovered == 1
+        assert [row.status for row in jobs.rows()] == ["completed", "processing"]
+    assert long.counters.recovered == 0
+
+
 @pytest.mark.req("S5", "F6")
 def test_a_handler_that_runs_longer_than_stale_is_not_taken_from_a_loop_that_beats(jobs: Jobs):
     jobs.add(1)

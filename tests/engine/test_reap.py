@@ -81,6 +81,22 @@ def test_each_worker_is_judged_by_the_lease_it_asked_for(app):
     assert app.living() == {"long"}
 
 
+@pytest.mark.req("D2", "D10")
+def test_kinds_of_work_that_have_workers_of_their_own_have_silence_limits_of_their_own(app):
+    app.pipeline({"extract": [], "connect": []})
+    app.add(["book"])
+    app.join("patient", lease_seconds=30 * MINUTE)
+    app.join("impatient", lease_seconds=30)
+    app.claim("patient", "extract")
+    app.claim("impatient", "connect")
+    app.clock.advance(5 * MINUTE)
+    assert app.reap().released == 1
+    assert app.states("book") == {"extract": "in_progress", "connect": "pending"}
+    app.clock.advance(26 * MINUTE)
+    assert app.reap().released == 1
+    assert app.states("book") == {"extract": "pending", "connect": "pending"}
+
+
 @pytest.mark.fault(52)
 @pytest.mark.parametrize("hours", [1, -1, 24 * 365, -24 * 365])
 def test_setting_the_time_of_day_touches_no_lease(app, hours):

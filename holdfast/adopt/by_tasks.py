@@ -41,8 +41,8 @@ log = logging.getLogger("holdfast.adopt")
 LOOK_SECONDS = 0.1
 
 
-async def run_tasks(loop: Loop, *, drain: bool, signals: bool) -> Counters:
-    """Work until stopped, or until nothing is left."""
+async def run_tasks(loop: Loop, *, drain: bool, once: bool, signals: bool) -> Counters:
+    """Work until stopped, until nothing is left, or until one batch is done."""
     if is_async(loop.at):
         from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -51,7 +51,7 @@ async def run_tasks(loop: Loop, *, drain: bool, signals: bool) -> Counters:
     else:
         await asyncio.to_thread(loop.mapping.check, loop.engine)
     with _stopping_on_signals(loop, signals), loop.summed_up():
-        await _Crew(loop).work(drain)
+        await _Crew(loop).work(drain, once)
     return loop.counters
 
 
@@ -74,8 +74,8 @@ class _Crew:
             self._place = AsyncEngine(loop.engine)
             self._beater = TaskBeater(self._place, loop.beat_seconds, self._lost)
 
-    async def work(self, drain: bool) -> None:
-        loop, tending, picking = self._loop, Tending(self._loop), Picking(self._loop)
+    async def work(self, drain: bool, once: bool) -> None:
+        loop, tending, picking = self._loop, Tending(self._loop), Picking(self._loop, once=once)
         rest: Rest | None = None
         try:
             while not loop.stopping and self._broken is None:
@@ -85,14 +85,16 @@ class _Crew:
                 kind = picking.next(len(self._queue), len(self._tasks))
                 if kind is not None:
                     picking.took(kind, await self._claim(kind))
-                pause, is_done = loop.poll_seconds, drain and self._is_done(picking)
+                pause, is_done = loop.poll_seconds, (drain or once) and self._is_done(picking)
+                if is_done and once:
+                    break
                 if is_done:
                     rest = await self._drive(unless_stopping(loop, resting(loop, rest)))
                     if rest is not None and rest.is_drained:
                         loop.counters.left = rest.left
                         break
                     pause = pause if rest is None else rest.pause_seconds(pause)
-                await self._pause(picking, min(pause, tending.seconds_left()), drain and not is_done)
+                await self._pause(picking, min(pause, tending.seconds_left()), (drain or once) and not is_done)
         finally:
             await self._shut_down()
         if self._broken is not None:

@@ -41,20 +41,21 @@ LOOK_SECONDS = 0.1
 QUICK_SECONDS = 0.001
 
 
-def run(loop: Loop, *, drain: bool, signals: bool) -> Counters:
-    """Work until stopped, or until nothing is left."""
+def run(loop: Loop, *, drain: bool, once: bool, signals: bool) -> Counters:
+    """Work until stopped, until nothing is left, or until one batch is done."""
     loop.mapping.check(loop.engine)
     with caught(lambda _: loop.stop(), signals), loop.summed_up():
-        _Crew(loop).work(drain)
+        _Crew(loop, once).work(drain)
     return loop.counters
 
 
 class _Crew:
     """The rows in hand, and the threads that have them."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, once: bool) -> None:
         self._loop = loop
-        self._picking = Picking(loop)
+        self._once = once
+        self._picking = Picking(loop, once=once)
         self._lock = threading.RLock()
         #: For the threads: there are rows, or there may be some to claim.
         self._changed = threading.Condition(self._lock)
@@ -88,10 +89,10 @@ class _Crew:
                 with self._lock:
                     if self._threads == 0:
                         self._start_thread()
-                    is_done = drain and self._is_done()
+                    is_done = (drain or self._once) and self._is_done()
                     if not is_done:
                         self._settled.wait(min(LOOK_SECONDS, tending.seconds_left()))
-                if is_done and self._is_drained():
+                if is_done and (self._once or self._is_drained()):
                     break
         finally:
             self._shut_down()

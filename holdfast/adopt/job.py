@@ -10,7 +10,6 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from holdfast.adopt.holding import Held, lost
-from holdfast.adopt.places import is_async
 from holdfast.adopt.steps import Effect
 from holdfast.adopt.trouble import MOST_AGAIN, kind_of
 from holdfast.model import functions
@@ -75,26 +74,31 @@ class Job:
         return AsyncSession(cast(Any, self._place))
 
 
-def with_session(handler: Callable[..., Any]) -> Callable[[Job], Any]:
+def with_session(handler: Callable[..., Any], sessions: Callable[[], Any] | None = None) -> Callable[[Job], Any]:
     """Let a handler in the older style, called with the key and a session, serve a loop.
 
     The session is committed when the handler returns and rolled back when it raises. A transaction that lost a race
     inside the database is begun again with a new session, a few times. A handler that sets the row's status itself may go
-    on doing so; one that sets it back to queued lets it wait like a retry.
+    on doing so; one that sets it back to queued lets it wait like a retry. `sessions` opens the sessions, where the loop's
+    own engine is not to: a function that returns one, or a context manager around one.
     """
+
+    def opened(job: Job) -> Any:
+        return job.session() if sessions is None else sessions()
+
     if functions.is_async(handler):
 
         @wraps(handler)
         async def call_async(job: Job) -> Any:
             for left in range(MOST_AGAIN, -1, -1):
                 try:
-                    session = job.session()
-                    if not is_async(session):
-                        with session:
+                    place = opened(job)
+                    if not hasattr(place, "__aenter__"):
+                        with place as session:
                             answer = await handler(job.key, session)
                             session.commit()
                             return answer
-                    async with session:
+                    async with place as session:
                         answer = await handler(job.key, session)
                         await session.commit()
                         return answer
@@ -110,7 +114,7 @@ def with_session(handler: Callable[..., Any]) -> Callable[[Job], Any]:
     def call(job: Job) -> Any:
         for left in range(MOST_AGAIN, -1, -1):
             try:
-                with job.session() as session:
+                with opened(job) as session:
                     answer = handler(job.key, session)
                     session.commit()
                     return answer

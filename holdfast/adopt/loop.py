@@ -137,8 +137,8 @@ class Loop:
 
     # Running ----------------------------------------------------------------------------------------------------------
 
-    def run(self, *, drain: bool = False, signals: bool = True) -> Counters:
-        """Work until stopped, or with `drain` until nothing is left to do. Returns the counters.
+    def run(self, *, drain: bool = False, once: bool = False, signals: bool = True) -> Counters:
+        """Work until stopped, with `drain` until nothing is left to do, with `once` for one batch. Returns the counters.
 
         A drain waits for rows that others hold, until they end or are stale, and for rows due within a minute. What it
         does not wait for is in `Counters.left`. The mapping is checked against the table first. SIGTERM and SIGINT stop
@@ -147,12 +147,12 @@ class Loop:
         if self.needs_event_loop:
             import asyncio
 
-            return asyncio.run(self.run_async(drain=drain, signals=signals))
+            return asyncio.run(self.run_async(drain=drain, once=once, signals=signals))
         from holdfast.adopt.by_threads import run
 
-        return run(self, drain=drain, signals=signals)
+        return run(self, drain=drain, once=once, signals=signals)
 
-    async def run_async(self, *, drain: bool = False, signals: bool = False) -> Counters:
+    async def run_async(self, *, drain: bool = False, once: bool = False, signals: bool = False) -> Counters:
         """The same, on the running event loop."""
         import asyncio
 
@@ -161,7 +161,7 @@ class Loop:
 
             thread = Beside(1, self.name)
             try:
-                counters: Counters = await thread.call(run, self, drain=drain, signals=False)
+                counters: Counters = await thread.call(run, self, drain=drain, once=once, signals=False)
                 return counters
             except asyncio.CancelledError:
                 self.stop()
@@ -170,7 +170,7 @@ class Loop:
                 thread.close()
         from holdfast.adopt.by_tasks import run_tasks
 
-        return await run_tasks(self, drain=drain, signals=signals)
+        return await run_tasks(self, drain=drain, once=once, signals=signals)
 
     def stop(self) -> None:
         """Claim no more, let what is in hand finish within the grace, hand the rest back. Again: hand back at once."""
@@ -282,7 +282,7 @@ def run_job_loop(at: Place, model: Any, handler: Handler, **settings: Any) -> Co
     import asyncio
     from dataclasses import fields
 
-    running = {name: settings.pop(name) for name in ("drain", "signals") if name in settings}
+    running = {name: settings.pop(name) for name in ("drain", "once", "signals") if name in settings}
     if not isinstance(model, TableMapping):
         known = {one.name for one in fields(TableMapping) if one.init and one.name != "model"}
         model = TableMapping(model, **{name: settings.pop(name) for name in list(settings) if name in known})

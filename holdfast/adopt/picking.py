@@ -20,7 +20,9 @@ BATCH, ALONE = "batch", "alone"
 class Picking:
     """Told how much is in hand and what claims brought, it says what to claim."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, *, once: bool = False) -> None:
+        self._once = once
+        self._is_over = False
         self._concurrency = loop.concurrency
         self._bounded = has_last_attempts(loop.mapping)
         #: A row that must run alone is in hand, or waits for one.
@@ -35,7 +37,7 @@ class Picking:
 
     def next(self, waiting: int, running: int) -> str | None:
         """What to claim now; None while there is no room."""
-        if waiting or running >= self._concurrency or (self._is_alone and running):
+        if self._is_over or waiting or running >= self._concurrency or (self._is_alone and running):
             return None
         self._is_alone = False
         if not self._bounded:
@@ -53,7 +55,9 @@ class Picking:
             self._wants_alone = False
             self._alone_was_empty = count == 0
             self._batch_was_empty &= count == 0
+        self._is_over = self._once and (count > 0 or self.is_exhausted(0))
 
     def is_exhausted(self, running: int) -> bool:
-        """The last claims brought nothing, of either kind: there is nothing to do but wait."""
-        return self._batch_was_empty and (not self._bounded or self._alone_was_empty or running > 0)
+        """The last claims brought nothing, of either kind, or no more are wanted: there is nothing to do but wait."""
+        is_empty = self._batch_was_empty and (not self._bounded or self._alone_was_empty or running > 0)
+        return self._is_over or is_empty

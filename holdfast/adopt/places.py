@@ -145,16 +145,17 @@ def sync_engine_of(at: Place, mapping: TableMapping) -> Engine:
         return at
     if isinstance(at, sessionmaker):
         with at() as session:
-            return _engine_of(session, mapping)
+            return engine_of(session, mapping)
     sync = getattr(at, "sync_engine", None)
     if isinstance(sync, Engine):
         return sync
     if makes_transactions(at):  # an async sessionmaker
-        return _engine_of(cast(Any, at)().sync_session, mapping)
+        return engine_of(cast(Any, at)().sync_session, mapping)
     raise _no_place(at)
 
 
-def _engine_of(session: Session, mapping: TableMapping) -> Engine:
+def engine_of(session: Session, mapping: TableMapping) -> Engine:
+    """The engine that a session reaches this table with."""
     bound = session.get_bind(
         **({"mapper": mapping.mapper} if mapping.mapper is not None else {"clause": mapping.table})
     )

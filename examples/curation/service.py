@@ -116,6 +116,11 @@ class Service:
                 one.stop()
 
 
+def loops() -> list[Loop]:
+    """The five loops, for `holdfast check examples.curation.service:loops`; nothing is connected to."""
+    return Service(Settings.read()).loops
+
+
 def schedulers(settings: Settings, web: Web) -> list[Scheduler]:
     """The five, in the order in which rows come by them."""
     return [

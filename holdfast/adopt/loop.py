@@ -98,7 +98,7 @@ class Loop:
                 f"{self.name}: the handler is sync and gets a session, the engine is async; make it an `async def`, "
                 "or give the loop a sync engine"
             )
-        if getattr(handler, "gets_session", False) and _is_counted_by_the_model(mapping):
+        if getattr(handler, "gets_session", False) and is_counted_by_the_model(mapping):
             log.warning(
                 "%s: the model counts up %r when a handler writes its own row, and the row is lost to it then; name a "
                 "holder column as well", self.name, mapping.columns["version"].name,
@@ -305,7 +305,7 @@ def _refuse_memory(engine: sa.Engine, name: str) -> None:
             raise UsageError(f"{name}: a SQLite database in memory belongs to one connection; give it a file")
 
 
-def _is_counted_by_the_model(mapping: TableMapping) -> bool:
+def is_counted_by_the_model(mapping: TableMapping) -> bool:
     """Whether a claim is told from the next by a version alone, which SQLAlchemy counts up with every change."""
     counted = None if mapping.mapper is None else mapping.mapper.version_id_col
     return counted is not None and mapping.fence == ("version",) and mapping.columns["version"] is counted

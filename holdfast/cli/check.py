@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from holdfast.cli import options
 from holdfast.cli.changes import facts, tell_before
-from holdfast.cli.loader import Loaded, load
+from holdfast.cli.loader import JOB_FILES, Loaded, all_of, load, load_module, load_pipelines
+from holdfast.cli.loop import find_loops
 from holdfast.cli.output import Facts, print_json, printable
 from holdfast.engine.changes import Changes
 from holdfast.errors import DefinitionError
 from holdfast.jobfile import JobFileError
 from holdfast.model.stage import check_resources
+from holdfast.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from holdfast.adopt.loop import Loop
 
 
-@click.command(short_help="Say whether a job file, or a file with a pipeline, is in order.")
+@click.command(short_help="Say whether a job file, or a file with pipelines or loops, is in order.")
 @click.argument("file", type=options.text)
 @click.option("--store", metavar="URL", type=options.text, help="Let resources count that this store defines. It is only read.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
@@ -23,28 +32,74 @@ def check(file: str, store: str | None, as_json: bool) -> None:
 
     FILE is a job file (.yaml), a Python file or a dotted module name. What it names is imported, and nothing of it is
     started; no store is touched, unless --store names one to look into. Exit code 4 if something is wrong.
+
+    Of every Loop over a table of your own, also MODULE:OBJECT as for `holdfast loop`, it says how locking, transitions,
+    failure status, transactions, batch size, instances and logging stand, and what is missing; if anything is, that is
+    exit code 4, too.
     """
     try:
-        found = load(file, store)
-        changed = _look_into_store(file, found, store)
+        found, loops = _load(file, store)
+        changed = [] if found is None else _look_into_store(file, found, store)
     except DefinitionError as error:
         if as_json:
-            print_json({"file": file, "ok": False, "errors": _errors(error), "pipelines": []})
+            print_json({"file": file, "ok": False, "errors": _errors(error), "pipelines": [], "loops": []})
         else:
             for line in getattr(error, "lines", [str(error)]):
                 click.echo(printable(" ".join(line.split())))
         options.finish(error.exit_code)
         return
-    pipelines = _pipelines(found)
+    pipelines = [] if found is None else _pipelines(found)
+    checked = _check_loops(loops)
+    lacking = sum(not one["ok"] for one in checked)
     if as_json:
         changes = {} if store is None else {"changes": [facts(one) for one in changed]}
-        print_json({"file": file, "ok": True, "errors": [], "pipelines": pipelines, **changes})
+        print_json({"file": file, "ok": not lacking, "errors": [], "pipelines": pipelines, "loops": checked, **changes})
     else:
-        click.echo(f"{printable(file)} is in order.")
+        said = f": not in order, {lacking} of {len(checked)} loops lack something" if lacking else " is in order"
+        click.echo(f"{printable(file)}{said}.")
         for one in pipelines:
             click.echo(f"  {one['name']}: {', '.join(one['stages'])}")
         for change in changed:
             tell_before(change)
+        for loop in checked:
+            _tell_loop(loop)
+    if lacking:
+        options.finish(DefinitionError.exit_code)
+
+
+def _load(file: str, store: str | None) -> tuple[Loaded | None, list[Loop]]:
+    """The pipelines and the loops of a file; either may be missing, but not both."""
+    if Path(file).suffix.lower() in JOB_FILES:
+        return load(file, store), []
+    if ":" in file and not Path(file).exists():
+        return None, find_loops(file)
+    module = load_module(file)
+    # Whoever has a loop has imported its module, which needs packages that pipelines do without.
+    there = sys.modules.get("holdfast.adopt.loop")
+    loops: list[Loop] = [] if there is None else all_of(module, there.Loop)
+    return load_pipelines(module, file, store) if all_of(module, Pipeline) or not loops else None, loops
+
+
+def _check_loops(loops: list[Loop]) -> list[Facts]:
+    if not loops:
+        return []
+    from holdfast.adopt.checklist import checklist
+
+    found = []
+    for loop in loops:
+        points = checklist(loop)
+        listed = [{"name": one.name, "ok": one.ok, "how": one.how, "missing": list(one.missing)} for one in points]
+        ok = all(one.ok for one in points)
+        found.append({"name": loop.name, "table": loop.mapping.name, "ok": ok, "points": listed})
+    return found
+
+
+def _tell_loop(loop: Facts) -> None:
+    click.echo(f"  {printable(loop['name'])}: {'' if loop['ok'] else 'not '}in order")
+    for one in loop["points"]:
+        click.echo(f"    {'ok     ' if one['ok'] else 'missing'}  {one['name']:15} {printable(one['how'])}")
+        for what in one["missing"]:
+            click.echo(f"{' ' * 29}{printable(what)}")
 
 
 def _look_into_store(file: str, found: Loaded, store: str | None) -> list[Changes]:

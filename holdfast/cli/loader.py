@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.app import Holdfast
 from holdfast.cli.options import address
@@ -30,6 +30,8 @@ from holdfast.pipeline import Pipeline
 from holdfast.sources import SourceSpec
 
 JOB_FILES = (".yaml", ".yml")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,17 @@ def load(file: str, store: str | None) -> Loaded:
 
 
 def _load_python(file: str, store: str | None) -> Loaded:
-    module = _load_module(file)
-    found = list({id(one): one for one in vars(module).values() if isinstance(one, Pipeline)}.values())
+    return load_pipelines(load_module(file), file, store)
+
+
+def all_of(module: ModuleType, kind: type[T]) -> list[T]:
+    """What a module has of this kind, each once."""
+    return list({id(one): one for one in vars(module).values() if isinstance(one, kind)}.values())
+
+
+def load_pipelines(module: ModuleType, file: str, store: str | None) -> Loaded:
+    """All that the pipelines of a module say."""
+    found = all_of(module, Pipeline)
     if not found:
         raise DefinitionError(f'{file} has no pipeline: write one like books = Pipeline("books")')
     names = [one.name for one in found]
@@ -102,7 +113,8 @@ def _common_store(file: str, pipelines: list[Pipeline]) -> str | None:
     return stores.pop() if stores else None
 
 
-def _load_module(file: str) -> ModuleType:
+def load_module(file: str) -> ModuleType:
+    """A Python file, or a dotted module, imported."""
     path = Path(file)
     if path.is_dir():
         raise DefinitionError(f"{file} is a folder: name the file in it that has the pipeline")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli import SOME_FAILED, SOME_LEFT, note_verbose, options
-from holdfast.cli.loader import _load_module
+from holdfast.cli.loader import all_of, load_module
 from holdfast.cli.logs import set_up
 from holdfast.errors import DefinitionError, StoreBroken, StoreUnavailable
 
@@ -64,9 +64,9 @@ def find_loops(named: str) -> list[Loop]:
     from holdfast.adopt.loop import Loop
 
     file, colon, name = named.rpartition(":")
-    module = _load_module(file if colon else named)
+    module = load_module(file if colon else named)
     if not colon:
-        found: Any = list({id(one): one for one in vars(module).values() if isinstance(one, Loop)}.values())
+        found: Any = all_of(module, Loop)
     else:
         if not hasattr(module, name):
             raise DefinitionError(f"{file} has no {name!r}")

@@ -67,7 +67,7 @@ def _status(arguments: argparse.Namespace) -> None:
         for key in keys(app):
             one = where_is(app, key)
             times = "  ".join(f"{stage} {took:.1f} s" for stage, took in one.took.items())
-            print(f"{key:24} {one.stage:16} ${costs.get(key, 0):.2f}  {one.progress or one.error or times}")
+            print(f"{key:24} {one.stage:16} ${costs.get(key, 0):.2f}  {times if one.stage == 'complete' else one.message}")
 
 
 def _search(arguments: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ Nothing of it is stored: it is read from holdfast's stages, so it cannot disagre
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from examples.documents.pipeline import CONNECTIONS, DOCUMENTS
 from holdfast import Holdfast, UsageError
@@ -35,10 +36,21 @@ class Where:
     #: What the running attempt says of itself: `page 132 of 500`.
     progress: str = ""
     error: str = ""
+    #: Of a document that is ready: whether its connections are being looked for, now or soon.
+    finding_connections: bool = False
 
     @property
     def ready(self) -> bool:
         return self.stage in ("embedded", "complete")
+
+    @property
+    def message(self) -> str:
+        """A line for its readers."""
+        if self.finding_connections:
+            return "ready, finding connections…"
+        if self.ready:
+            return f"ready, but its connections were not found: {self.error}" if self.error else "ready"
+        return self.error or self.progress or self.stage.replace("_", " ")
 
 
 def where_is(app: Holdfast, key: str) -> Where:
@@ -56,15 +68,19 @@ def where_is(app: Holdfast, key: str) -> Where:
         return Where(key, WORDS[running][0], completed, took, progress=note.get("note", ""))
     error = next((one["error"] for one in stages if one["state"] == "retry_later" and one["error"]), "")
     stage = list(completed)[-1] if completed else "pending"
-    if stage == "embedded" and (ended := _connected_at(app, key)):
-        return Where(key, "complete", {**completed, "complete": ended}, took)
+    if stage == "embedded" and (connect := _connect_stage(app, key)) is not None:
+        if connect["state"] in _PASSED:
+            return Where(key, "complete", {**completed, "complete": connect["ended_at"] / 1e6}, took)
+        is_over = connect["state"] in _BAD
+        why = (connect["error"] or connect["state"]) if is_over else ""
+        return Where(key, stage, completed, took, error=why, finding_connections=not is_over)
     return Where(key, stage, completed, took, error=error or "")
 
 
-def _connected_at(app: Holdfast, key: str) -> float:
-    """When its connections were found; 0 if they are not."""
+def _connect_stage(app: Holdfast, key: str) -> dict[str, Any] | None:
+    """How the search for its connections stands; None before it is ready."""
     try:
         [stage] = app.show(key, CONNECTIONS)["stages"]
     except UsageError:
-        return 0.0
-    return float(stage["ended_at"]) / 1e6 if stage["state"] in _PASSED else 0.0
+        return None
+    return dict(stage)

@@ -17,7 +17,7 @@ from examples.documents.search import search
 from examples.documents.settings import TIMEOUTS, Settings
 from examples.documents.stages import where_is
 from examples.documents.tables import embedded, engine_of, save_chunks, save_connections, violations
-from holdfast import Holdfast, Pipeline
+from holdfast import Holdfast, Permanent, Pipeline
 from tests.examples.documents_scene import BOOKS, Scene
 from tests.support.harness import App
 from tests.support.processes import wait_for
@@ -43,10 +43,12 @@ def test_a_run_without_trouble_leaves_every_document_complete_and_paid_once(scen
         assert started - 1 <= min(where.completed.values()) <= max(where.completed.values()) <= time.time() + 1
         assert list(where.completed.values()) == sorted(where.completed.values())
         assert all(took >= 0 for took in where.took.values())
+        assert (where.finding_connections, where.message) == (True, "ready, finding connections…")
     # Ready, and their connections wait as items of their own: one for each.
     assert sorted(row["key"] for row in scene.app.items(pipeline=CONNECTIONS, state="pending")) == sorted(BOOKS)
     run(scene, "connections/connect")
-    assert {where_is(scene.app, key).stage for key in BOOKS} == {"complete"}
+    found = [where_is(scene.app, key) for key in BOOKS]
+    assert {(one.stage, one.finding_connections, one.message) for one in found} == {("complete", False, "ready")}
     assert scene.chunks(BOOK_OF_61) == [(chunk_id(BOOK_OF_61, n), n) for n in range(61)]
     scene.judge(undisturbed)
 
@@ -66,6 +68,19 @@ def test_a_long_book_tells_its_page_while_the_model_is_at_work(scene_on, model):
     assert seen.stage == "extracting"
     page, total = (int(word) for word in seen.progress.split()[1::2])
     assert 1 <= page <= total == 39
+
+
+@pytest.mark.req("D3", "D7")
+def test_a_document_whose_connections_cannot_be_found_is_ready_and_says_why(scene, monkeypatch):
+    def broken(*_: object) -> None:
+        raise Permanent("the index is gone")
+
+    run(scene, *FIRST, "documents/embed")
+    monkeypatch.setattr("examples.documents.pipeline.connections", broken)
+    run(scene, "connections/connect")
+    where = where_is(scene.app, BOOK_OF_61)
+    assert (where.stage, where.ready, where.finding_connections) == ("embedded", True, False)
+    assert where.message.startswith("ready, but its connections were not found: ") and "the index is gone" in where.message
 
 
 @pytest.mark.req("D3")

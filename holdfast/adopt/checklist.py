@@ -104,8 +104,8 @@ def _failure(loop: Loop) -> Iterator[str]:
 
 def _boundaries(loop: Loop) -> str:
     if getattr(loop.handler, "gets_session", False):
-        return "claim, session and outcome are three; the session commits first, so the handler may run again after a crash"
-    return "the claim is one, each row's outcome with its effects is another"
+        return "claim, session and outcome each have one; the session commits first, and after a crash its handler runs again"
+    return "the claim has one, and each row's outcome with its effects"
 
 
 def _transactions(loop: Loop) -> Iterator[str]:

@@ -19,6 +19,7 @@ import click
 import sqlalchemy as sa
 
 from examples.fiction.database import Database
+from examples.fiction.keeping import kept
 from examples.fiction.lore import fulfiller as fulfiller_loop
 from examples.fiction.models import Status
 from examples.fiction.planning import add_plan
@@ -73,7 +74,8 @@ def scheduler(drain: bool, is_json: bool) -> None:
         role = Scheduler(database, guarded=settings.guarded)
         resumer = Resumer(database, stale=settings.stale_seconds)
         resumer.counters = role.counters
-        _run(settings, stop, lambda: resumer.one_pass() + role.one_pass(), drain, lambda: is_finished(database))
+        with kept(database, "scheduler", role.counters):
+            _run(settings, stop, lambda: resumer.one_pass() + role.one_pass(), drain, lambda: is_finished(database))
     _tell(role.counters.as_dict(), str(role.counters), is_json)
 
 
@@ -87,7 +89,8 @@ def weaver(drain: bool, is_json: bool) -> None:
             database, settings.storyteller(), retry=Backoff(first_seconds=settings.retry_seconds),
             beat=min(10.0, settings.stale_seconds / 4), stop=stop,
         )  # fmt: skip
-        _run(settings, stop, role.one_pass, drain, lambda: is_finished(database))
+        with kept(database, "weaver", role.counters):
+            _run(settings, stop, role.one_pass, drain, lambda: is_finished(database))
     _tell(role.counters.as_dict(), str(role.counters), is_json)
 
 
@@ -98,7 +101,8 @@ def resumer(drain: bool, is_json: bool) -> None:
     settings = Settings.read()
     with opened(settings) as database, Stop().on_signals() as stop:
         role = Resumer(database, stale=settings.stale_seconds)
-        _run(settings, stop, role.one_pass, drain, lambda: is_finished(database))
+        with kept(database, "resumer", role.counters):
+            _run(settings, stop, role.one_pass, drain, lambda: is_finished(database))
     _tell(role.counters.as_dict(), str(role.counters), is_json)
 
 
@@ -113,13 +117,14 @@ def fulfiller(drain: bool, is_json: bool) -> None:
             retry=Backoff(first_seconds=settings.retry_seconds), poll=settings.poll_seconds,
             grace=settings.grace_seconds,
         )  # fmt: skip
-        if not drain:
-            loop.run()
-        while drain and not loop.stopping:
-            loop.run(drain=True)
-            if is_explained(database):
-                break
-            Stop().wait(settings.poll_seconds)
+        with kept(database, "fulfiller", loop.counters):
+            if not drain:
+                loop.run()
+            while drain and not loop.stopping:
+                loop.run(drain=True)
+                if is_explained(database):
+                    break
+                Stop().wait(settings.poll_seconds)
     _tell(loop.counters.as_dict(), str(loop.counters), is_json)
 
 

@@ -1,4 +1,4 @@
-"""Counters: what a process has done since it began; it logs them, and prints them when it ends."""
+"""Counters: what a process has done since it began; it logs them, prints them when it ends, and `keeping` adds them up."""
 
 from __future__ import annotations
 

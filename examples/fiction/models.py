@@ -141,6 +141,14 @@ class Entry(Row):
         return (UniqueConstraint("slug", "version"),)
 
 
+class Count:
+    """How often something happened in a role, over all processes that ever had it."""
+
+    role: Mapped[str] = mapped_column(sa.String(20), primary_key=True)
+    name: Mapped[str] = mapped_column(sa.String(40), primary_key=True)
+    number: Mapped[int] = mapped_column(default=0)
+
+
 # Columns that guard a claim, each of them optional --------------------------------------------------------------------
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from examples.fiction.database import Database
+from examples.fiction.keeping import sums
 from examples.fiction.models import Status
 from examples.fiction.scheduler import is_ready
 
 
 def standing(database: Database) -> dict[str, Any]:
-    """Plans with their items, tasks and lore, as plain values."""
+    """Plans with their items, tasks and lore, and what was counted so far, as plain values."""
     tables = database.tables
     with database.sessions() as session:
         plans: list[dict[str, Any]] = [
@@ -35,7 +36,7 @@ def standing(database: Database) -> dict[str, Any]:
         for plan_id, status, count in session.execute(counted):
             by_key[plan_id]["lore"][str(status)] = count
         entries = session.scalar(sa.select(sa.func.count()).select_from(tables.Entry))
-    return {"plans": plans, "world_bible_entries": entries}
+    return {"plans": plans, "world_bible_entries": entries, "counters": sums(database)}
 
 
 def is_finished(database: Database) -> bool:
@@ -83,4 +84,7 @@ def shown(found: dict[str, Any]) -> str:
         lore = ", ".join(f"{number} {status}" for status, number in sorted(plan["lore"].items()))
         lines.append(f"  lore: {lore or 'nothing named yet'}")
     lines.append(f"world bible: {found['world_bible_entries']} entries")
+    for role, counted in found["counters"].items():
+        told = ", ".join(f"{name} {number}" for name, number in counted.items())
+        lines.append(f"{role}s so far: {told.replace('_', ' ')}")
     return "\n".join(lines)

@@ -18,6 +18,7 @@ from sqlalchemy.orm import DeclarativeBase, MappedColumn, mapped_column
 
 from examples.fiction.models import (
     Checkpoint,
+    Count,
     Entry,
     Item,
     Plan,
@@ -72,6 +73,7 @@ class Tables:
     Checkpoint: type[Checkpoint]
     Requirement: type[Requirement]
     Entry: type[Entry]
+    Count: type[Count]
     items: TableMapping
     tasks: TableMapping
     checkpoints: TableMapping
@@ -138,7 +140,7 @@ def make_tables(guards: Guards = ALL, prefix: str = "", most_attempts: int = MOS
 
     counted = {"attempts": "attempts", "max_attempts": most_attempts}
     return Tables(
-        guards, Base.metadata, plan, item, task, checkpoint, requirement, entry,
+        guards, Base.metadata, plan, item, task, checkpoint, requirement, entry, made(Count, "counters"),
         # An item is tried as often as its task is: to enqueue it is not yet an attempt.
         items=mapping(item), tasks=mapping(task, **counted), checkpoints=mapping(checkpoint),
         requirements=mapping(requirement, **counted),

@@ -73,6 +73,16 @@ def test_every_block_of_the_guide_runs_and_does_what_it_says(
     engine.dispose()
 
 
+@pytest.mark.req("F9")
+def test_the_storage_note_says_when_to_take_the_database_redis_or_hangfires_storage():
+    section = STORAGE.read_text(encoding="utf-8").partition("### Redis, Hangfire, or the database?\n")[2].partition("\n## ")[0]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
+    assert {taken.split(",")[0] for _, taken, _ in rows} >= {"the database", "Redis", "its SQL storage"}
+    answers = " ".join(section.split())
+    for asked in ("no job lost", "retries that survive a restart", "**SQL storage**", "**Redis storage**"):
+        assert asked in answers
+
+
 @pytest.mark.req("D9")
 def test_the_migration_of_the_guide_fits_its_table_and_can_be_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

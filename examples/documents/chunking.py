@@ -1,9 +1,11 @@
-"""A text in chunks that make sense by themselves, and the names they keep."""
+"""A text in chunks that make sense by themselves, the names they keep, and which of those that are there may stay."""
 
 from __future__ import annotations
 
 import hashlib
 import uuid
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from semantic_text_splitter import MarkdownSplitter
 
@@ -20,6 +22,31 @@ def split(markdown: str) -> list[str]:
 def chunk_id(document: str, index: int) -> str:
     """The same chunk of the same document has the same id in every run."""
     return str(uuid.uuid5(_NAMESPACE, f"{document}#{index}"))
+
+
+class Decision(NamedTuple):
+    """What becomes of the chunks of a document: `made`, `kept` or `replaced`, and why."""
+
+    verb: str
+    why: str
+    #: The ids of those that stay; how many go, and how many are new.
+    kept: frozenset[str]
+    gone: int
+    new: int
+
+
+def decide(document: str, there: Iterable[tuple[str, int, str]], texts: Sequence[str]) -> Decision:
+    """Keep each chunk (id, index, text) that is as it should be, with its vector and its connections; replace the others."""
+    wanted = {chunk_id(document, n): (n, text) for n, text in enumerate(texts)}
+    present = list(there)
+    kept = frozenset(id_ for id_, n, text in present if wanted.get(id_) == (n, text))
+    gone, new = len(present) - len(kept), len(wanted) - len(kept)
+    if not present:
+        return Decision("made", "there were none", kept, gone, new)
+    if not gone and not new:
+        return Decision("kept", "they are what the text comes to", kept, gone, new)
+    why = f"{gone} of {len(present)} are not what the text comes to, which has {len(wanted)}"
+    return Decision("replaced", why, kept, gone, new)
 
 
 def digest(text: str) -> str:

@@ -98,11 +98,16 @@ class Documents:
         texts = split(ctx.result("extract")["markdown"])
         if not texts:
             raise Permanent(f"{item.key}: nothing was left of it to cut into chunks")
+        decision = tables.decision_on(self.settings.store, item.key, texts)
+        _tell(ctx, decision.verb, decision.why, kept=len(decision.kept), gone=decision.gone, new=decision.new)
         ctx.effect(tables.save_chunks, self.schema, item.key, texts)
         return {"chunks": len(texts), "sha256": _sha256("\0".join(texts))}
 
     def _embed(self, item: Item, ctx: Context) -> dict[str, Any]:
         rows = tables.texts_of(self.settings.store, item.key)
+        if ctx.attempt > 1:
+            why = f"the stage that made them is done, and attempt {ctx.attempt} goes on after it"
+            _tell(ctx, "kept", why, kept=len(rows), gone=0, new=0)
         vectors: list[tuple[str, str, str]] = []
         for some in _parts(rows, EMBEDDED_AT_ONCE):
             found = embed([text for _, text in some])
@@ -119,6 +124,12 @@ class Documents:
         pairs = [] if own is None else connections(item.key, own, chunks)
         ctx.effect(tables.save_connections, self.schema, item.key, revisions, pairs)
         return {"connections": len(pairs), "documents": len(chunks)}
+
+
+def _tell(ctx: Context, verb: str, why: str, **numbers: int) -> None:
+    """What was decided about the chunks of a document, for the log and as an event: `user.chunks_kept`, for instance."""
+    ctx.log.info("chunks %s: %s", verb, why)
+    ctx.event(f"user.chunks_{verb}", why=why, **numbers)
 
 
 def _parts(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:

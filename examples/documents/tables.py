@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
 from sqlalchemy.pool import NullPool
 
-from examples.documents.chunking import chunk_id, digest
+from examples.documents.chunking import Decision, chunk_id, decide, digest
 from examples.documents.embedding import as_bytes, from_bytes
 from examples.documents.neighbours import Chunks
 from holdfast import RetryLater
@@ -107,18 +107,23 @@ def save_chunks(connection: Connection, schema: str | None, key: str, texts: Seq
     own = tables(schema)
     chunks = own.chunks
     _lock(connection, own, [key], for_change=True)
-    wanted = {chunk_id(key, n): (n, text) for n, text in enumerate(texts)}
-    there = connection.execute(sa.select(chunks.c.id, chunks.c.chunk_index, chunks.c.text).where(chunks.c.document == key))
-    right = {id_ for id_, n, text in there if wanted.get(id_) == (n, text)}
-    gone = connection.execute(chunks.delete().where(chunks.c.document == key, chunks.c.id.not_in(right))).rowcount
+    decision = _decide(connection, own, key, texts)
+    if decision.gone:
+        connection.execute(chunks.delete().where(chunks.c.document == key, chunks.c.id.not_in(decision.kept)))
     new = [
         {"id": id_, "document": key, "chunk_index": n, "text": text}
-        for id_, (n, text) in wanted.items() if id_ not in right
+        for n, text in enumerate(texts) if (id_ := chunk_id(key, n)) not in decision.kept
     ]  # fmt: skip
     if new:
         connection.execute(chunks.insert(), new)
-    if new or gone:
+    if new or decision.gone:
         _count_up(connection, own, key, ready=False)
+
+
+def _decide(connection: Connection, own: Tables, key: str, texts: Sequence[str]) -> Decision:
+    chunks = own.chunks
+    there = sa.select(chunks.c.id, chunks.c.chunk_index, chunks.c.text).where(chunks.c.document == key)
+    return decide(key, ((id_, n, text) for id_, n, text in connection.execute(there)), texts)
 
 
 def save_vectors(connection: Connection, schema: str | None, key: str, vectors: Sequence[tuple[str, str, str]]) -> None:
@@ -191,6 +196,12 @@ def texts_of(url: str, key: str) -> list[tuple[str, str]]:
     wanted = sa.select(chunks.c.id, chunks.c.text).where(chunks.c.document == key).order_by(chunks.c.chunk_index)
     with engine_of(url).connect() as connection:
         return [(id_, text) for id_, text in connection.execute(wanted)]
+
+
+def decision_on(url: str, key: str, texts: Sequence[str]) -> Decision:
+    """What `save_chunks` will do with the chunks of a document, and why."""
+    with engine_of(url).connect() as connection:
+        return _decide(connection, tables(schema_of(url)), key, texts)
 
 
 def embedded(url: str) -> tuple[dict[str, int], dict[str, Chunks]]:

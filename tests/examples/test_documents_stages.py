@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -24,6 +26,7 @@ from tests.support.processes import wait_for
 
 MINUTE = 60.0
 WORDS = ["extracted", "markdown_saved", "chunked", "embedded"]
+FACTS = ("why", "kept", "gone", "new")
 FIRST = ("documents/extract", "documents/save_markdown", "documents/chunk")
 
 
@@ -118,26 +121,55 @@ def test_thresholds_are_settings_and_every_stage_has_its_own(scene):
     assert stages.keys() == TIMEOUTS.keys()
 
 
+def told(scene: Scene, name: str) -> list[dict[str, Any]]:
+    """What the events of this name say of the book of 61 chunks."""
+    events = scene.app.events(event=f"user.{name}", pipeline=DOCUMENTS, most=1000)
+    return [{fact: event["data"][fact] for fact in FACTS} for event in events if event["item"] == BOOK_OF_61]
+
+
 # Chunks ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("D5")
-def test_a_fresh_run_replaces_the_41_chunks_that_an_older_program_left(scene, undisturbed):
+def test_a_fresh_run_replaces_the_41_chunks_that_an_older_program_left(scene, undisturbed, caplog):
     own = scene.own
     scene.execute(own.documents.insert().values(key=BOOK_OF_61, title="left behind"))
     left = [{"id": f"old-{n}", "document": BOOK_OF_61, "chunk_index": n, "text": f"text {n}"} for n in range(41)]
     scene.execute(own.chunks.insert().values(left))
     scene.execute(own.connections.insert().values(from_chunk="old-1", to_chunk="old-2", similarity=0.9))
-    scene.run()
+    with caplog.at_level(logging.INFO, "holdfast.stage.documents.chunk"):
+        scene.run()
     scene.judge(undisturbed)
+    why = "41 of 41 are not what the text comes to, which has 61"
+    assert told(scene, "chunks_replaced") == [{"why": why, "kept": 0, "gone": 41, "new": 61}]
+    assert f"[{BOOK_OF_61} chunk #1] chunks replaced: {why}" in caplog.messages
+    assert not told(scene, "chunks_made") and not told(scene, "chunks_kept")
 
 
 @pytest.mark.req("D5")
 def test_a_document_that_is_run_again_and_is_the_same_keeps_chunks_vectors_and_connections(scene, undisturbed):
     scene.run()
+    assert told(scene, "chunks_made") == [{"why": "there were none", "kept": 0, "gone": 0, "new": 61}]
     scene.app.retry(pipeline=DOCUMENTS, stage="chunk", states=["done"])
     scene.run()
     assert scene.rows() == undisturbed
+    assert told(scene, "chunks_kept") == [{"why": "they are what the text comes to", "kept": 61, "gone": 0, "new": 0}]
+
+
+@pytest.mark.req("D4", "D5")
+def test_a_run_that_goes_on_after_the_chunks_keeps_them_and_says_why(scene, undisturbed, monkeypatch):
+    def broken(texts: object) -> None:
+        monkeypatch.undo()
+        raise ConnectionError("the machine that embeds is gone")
+
+    run(scene, *FIRST)
+    before = scene.chunks(BOOK_OF_61)
+    monkeypatch.setattr("examples.documents.pipeline.embed", broken)
+    scene.run()
+    assert scene.chunks(BOOK_OF_61) == before
+    kept = [event["data"]["why"] for event in scene.app.events(event="user.chunks_kept", pipeline=DOCUMENTS)]
+    assert set(kept) == {"the stage that made them is done, and attempt 2 goes on after it"}
+    scene.judge(undisturbed)
     assert max(scene.paid().values()) == 1
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.model.item import Item
     from holdfast.model.outcome import CredentialRefused, OutOfCredit, RateLimited, RetryLater, Skip
     from holdfast.model.stage import Stage
+    from holdfast.model.urls import url_key
     from holdfast.pipeline import Pipeline
     from holdfast.worker.context import BatchContext, Context
     from holdfast.worker.once import CallAgain
@@ -53,6 +54,7 @@ __all__ = [
     "Summary",
     "UsageError",
     "merge_provenance",
+    "url_key",
 ]
 
 _HOMES = {
@@ -66,6 +68,7 @@ _HOMES = {
     "model.item": ("Item",),
     "model.outcome": ("CredentialRefused", "OutOfCredit", "RateLimited", "RetryLater", "Skip"),
     "model.stage": ("Stage",),
+    "model.urls": ("url_key",),
     "pipeline": ("Pipeline",),
     "worker.context": ("BatchContext", "Context"),
 }

@@ -51,6 +51,7 @@ from holdfast.model.redact import remember_password_of
 from holdfast.model.stage import PipelineSpec, check_resources, named_resources
 from holdfast.model.states import BAD, State
 from holdfast.model.tuning import Tuning
+from holdfast.model.urls import as_key
 from holdfast.model.user_event import UserEvent
 from holdfast.store import Store, Transaction, open_store
 from holdfast.worker import Settings, Worker
@@ -320,6 +321,19 @@ class Holdfast:
             # Somebody else has changed these since the look.
             items = done.left
             looked = self._look(pipeline, items, merge) if items else {}
+
+    def keys_for(self, pipeline: str, written: Sequence[str]) -> dict[str, str]:
+        """The keys that a source would give to these: an address is written one way, unless there is an item under it as it
+        stands here; anything else stays as it is."""
+        keys = {one: as_key(one) for one in written}
+        differ = [one for one, key in keys.items() if one != key]
+        with self._lock:
+            if differ and not self._registered:
+                self.register()
+            for at in range(0, len(differ), add.CHUNK):
+                some = differ[at : at + add.CHUNK]
+                keys |= self.store.glance(partial(add.keys_for, pipeline=pipeline, written=some))
+        return keys
 
     def changes(self) -> list[Changes]:
         """What registering these pipelines would change in the store, with its price. Nothing is changed."""

@@ -1,4 +1,4 @@
-"""`holdfast add`: items from arguments, from a file of JSON lines, or from stdin."""
+"""`holdfast add`: items from arguments, from a file of plain text or JSON lines, or from stdin."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
+from holdfast.app import Holdfast
 from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline
 from holdfast.cli.loader import load
 from holdfast.cli.output import print_json
 from holdfast.errors import UsageError
+from holdfast.sources.lines import key_in
+
+#: How a line begins that is JSON and not a key.
+_JSON = (b"{", b"[", b'"')
 
 
 @click.command(short_help="Add items to a pipeline.")
@@ -22,26 +27,28 @@ from holdfast.errors import UsageError
 @click.argument("keys", nargs=-1, metavar="[KEY]...", type=options.text)
 @click.option("--pipeline", type=options.text, help="Which one, if FILE has several.")
 @click.option(
-    "--from", "source", type=options.text, metavar="ITEMS.JSONL", help='Objects with a "key", one a line; - for stdin.'
-)
+    "--from", "source", type=options.text, metavar="ITEMS",
+    help='A file with a key, or a JSON object with a "key", on every line; - for stdin.',
+)  # fmt: skip
 @click.option("--priority", type=int, default=0, show_default=True, help="Smaller ones are claimed first.")
 @options.common(file=True)
 def add(
     file: str, keys: tuple[str, ...], pipeline: str | None, source: str | None, priority: int,
     store: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Add items to a pipeline in FILE: by KEY, or with data from JSON lines.
+    """Add items to a pipeline in FILE: by KEY, from lines of plain text, or with data from JSON lines.
 
     All are checked before the first is written. A key that is known gets the new data, or keeps what it has if there is
-    none; its stages stay as they are.
+    none; its stages stay as they are. An address is written one way, as sources do. Empty lines, lines that begin with #
+    and keys that come a second time are passed over.
     """
     if not keys and source is None:
-        raise UsageError("nothing to add: give keys, or --from a file of JSON lines")
+        raise UsageError("nothing to add: give keys, or --from a file of keys or JSON lines")
     found = load(file, store)
     chosen = one_pipeline(file, found.specs, pipeline)
-    items: list[Any] = [*keys, *(_read(source) if source is not None else ())]
+    items = [*keys, *(_read(source) if source is not None else ())]
     with found.open() as app:
-        added = app.add(chosen, items, merge=app.merges.get(chosen, _newest), priority=priority)
+        added = app.add(chosen, _named(app, chosen, items), merge=app.merges.get(chosen, _newest), priority=priority)
     if as_json:
         print_json({"pipeline": chosen, **added._asdict()})
     else:
@@ -51,6 +58,15 @@ def add(
 def _newest(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """A key without data is no reason to forget the data it had."""
     return new or old
+
+
+def _named(app: Holdfast, pipeline: str, items: list[Any]) -> list[Any]:
+    """The items with the keys that sources would give them; a key without data that comes twice, in other words, too, once."""
+    written = [item if isinstance(item, str) else item["key"] for item in items]
+    keys = app.keys_for(pipeline, [one for one in written if isinstance(one, str)])
+    named = [keys[one] if isinstance(one, str) else one for one in written]
+    alone = dict.fromkeys(key for key, item in zip(named, items, strict=True) if isinstance(item, str))
+    return [*alone, *({**item, "key": key} for key, item in zip(named, items, strict=True) if isinstance(item, dict))]
 
 
 def _read(source: str) -> list[Any]:
@@ -65,13 +81,12 @@ def _read(source: str) -> list[Any]:
 
 def _read_lines(source: str, lines: BinaryIO) -> Iterator[Any]:
     for number, line in enumerate(lines, start=1):
-        text = line.removeprefix(b"\xef\xbb\xbf").strip()
-        if not text:
-            continue
         try:
-            item = msgspec.json.decode(text)
+            text = line.removeprefix(b"\xef\xbb\xbf").strip()
+            item = msgspec.json.decode(text) if text.startswith(_JSON) else key_in(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UsageError(f"{source}, line {number}: {error}; nothing was added") from None
-        if not isinstance(item, dict) or "key" not in item:
+        if isinstance(item, str) or (isinstance(item, dict) and "key" in item):
+            yield item
+        elif item is not None:
             raise UsageError(f'{source}, line {number}: not an object with a "key"; nothing was added')
-        yield item

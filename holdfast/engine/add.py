@@ -14,6 +14,7 @@ from holdfast.model import codec
 from holdfast.model.item import check_key
 from holdfast.model.layout import Layout
 from holdfast.model.states import State
+from holdfast.model.urls import as_key
 from holdfast.store import AtOnce, Transaction
 
 #: Items per transaction: long enough to be fast, short enough to let others write in between.
@@ -63,6 +64,13 @@ def read_items(items: Iterable[str | Mapping[str, Any]]) -> list[NewItem]:
         except ValueRefused as error:
             raise UsageError(f"item {key!r}: its data has {error}") from None
     return list(ready.values())
+
+
+def keys_for(tx: Transaction, pipeline: str, written: Iterable[str]) -> dict[str, str]:
+    """The key of each of these: an address is written one way, unless there is an item under it as it stands here."""
+    keys = {one: as_key(one) for one in written}
+    there = tx.run("look_up_keys", pipeline=pipeline, keys=[one for one, key in keys.items() if one != key])
+    return keys | {key: key for key, _ in there}
 
 
 class Looked(NamedTuple):

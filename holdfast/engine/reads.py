@@ -25,6 +25,7 @@ from holdfast.model.paid import CHARGED
 from holdfast.model.pattern import exactly
 from holdfast.model.shell import word
 from holdfast.model.states import BAD, State
+from holdfast.model.urls import as_key
 from holdfast.store import Transaction
 
 Facts = dict[str, Any]
@@ -196,6 +197,8 @@ def find_item(tx: Transaction, key: str, pipeline: str | None) -> Facts:
     if pipeline is not None:
         layout(tx).pipeline(pipeline)
     found = tx.run("find_item", key=key, pipeline=pipeline)
+    if not found and as_key(key) != key:
+        found = tx.run("find_item", key=as_key(key), pipeline=pipeline)
     if not found:
         where = f" in pipeline {pipeline!r}" if pipeline else ""
         raise UsageError(f"there is no item {key!r}{where}")

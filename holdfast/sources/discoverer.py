@@ -14,13 +14,14 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from holdfast.engine import discover
-from holdfast.engine.add import Decide, Looked, NewItem, as_looked, look_up, merged
+from holdfast.engine.add import Decide, Looked, NewItem, as_looked, keys_for, look_up, merged
 from holdfast.engine.discover import DueSource, Wanted
 from holdfast.engine.register import learn_provenance
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.durations import spoken
 from holdfast.model.found import Checked, Counts, Found, Kept, check, label
+from holdfast.model.urls import as_key
 from holdfast.sources.contract import LookEnded, Source, SourceFailed, said
 from holdfast.sources.registry import SourceSpec
 from holdfast.store import Transaction
@@ -214,7 +215,7 @@ class _Look:
         memory = self._new_memory()
         if self._through:
             memory = None
-        batch = self._with_contents(self._waiting)
+        batch = self._with_contents(self._with_keys(self._waiting))
         while batch:
             batch, decide = self._decided(batch)
             bad = self._new_bad()
@@ -226,6 +227,14 @@ class _Look:
             if memory is not None and not batch:
                 self._saved = memory
         self._waiting, self._weight = [], 0
+
+    def _with_keys(self, batch: list[Checked]) -> list[Checked]:
+        """Addresses written one way, wherever they come from."""
+        if all(as_key(one.key) == one.key for one in batch):
+            return batch
+        written = [one.key for one in batch]
+        keys = self._owner._read(partial(keys_for, pipeline=self._due.pipeline, written=written))
+        return [one._replace(key=keys[one.key]) for one in batch]
 
     def _with_contents(self, batch: list[Checked]) -> list[Checked]:
         """Where a first mark differs and there is a second, look for that one; outside of any transaction."""

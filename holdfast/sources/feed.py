@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urljoin
 
-from holdfast.sources import fetch, urls, xml
+from holdfast.model import urls
+from holdfast.sources import fetch, xml
 from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
 from holdfast.sources.documents import Documents
 
@@ -42,8 +43,7 @@ class Feed(Source):
         link = _link(base, record)
         id_ = record.text("guid", "id") or record.attributes.get(_ABOUT)
         try:
-            # An id is a text, even where it looks like an address; an address may be written in many ways.
-            key = urls.bounded_key(id_) if id_ else urls.url_key(link or "", fragment=True)
+            key = urls.bounded_key(id_) if id_ else urls.url_key(link or "")
         except ValueError:
             self.skip(f"an entry without an id or an address: {(record.text('title') or '')[:80]!r}")
             return None

@@ -24,7 +24,8 @@ from functools import cache
 from typing import IO, Any
 from urllib.parse import SplitResult, unquote, urljoin
 
-from holdfast.sources import readers, urls
+from holdfast.model import urls
+from holdfast.sources import readers
 from holdfast.sources.addresses import Place, places_of
 from holdfast.sources.contract import Reader, SourceFailed
 from holdfast.sources.inflate import PIECE, inflated, unpacked

@@ -14,8 +14,9 @@ from urllib.parse import parse_qsl, urlencode, urljoin
 import msgspec
 
 from holdfast.errors import UsageError
+from holdfast.model import urls
 from holdfast.model.found import short_hash
-from holdfast.sources import fetch, readers, urls
+from holdfast.sources import fetch, readers
 from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
 from holdfast.sources.documents import Documents
 from holdfast.sources.fetch import Document

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from holdfast.sources import readers, urls
+from holdfast.model import urls
+from holdfast.sources import readers
 from holdfast.sources.addresses import places_of
 from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
 from holdfast.sources.subprocess_ import lines, program

@@ -24,6 +24,7 @@ KINDS: Mapping[str, str] = {
     "files": "files.Files",
     "csv": "csv_.Csv",
     "jsonl": "jsonl.Jsonl",
+    "lines": "lines.Lines",
     "sql": "sql.Sql",
     "sitemap": "sitemap.Sitemap",
     "feed": "feed.Feed",

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urljoin
 
-from holdfast.sources import fetch, readers, urls, xml
+from holdfast.model import urls
+from holdfast.sources import fetch, readers, xml
 from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
 from holdfast.sources.documents import Documents
 
@@ -84,7 +85,7 @@ class Sitemap(Source):
         data = {"url": address}
         if changed := record.text("lastmod"):
             data["lastmod"] = changed[:100]
-        return Found(urls.url_key(address), data, part=sitemap)
+        return Found(urls.url_key(address, fragment=False), data, part=sitemap)
 
     def _address(self, base: str, given: str | None) -> str | None:
         try:

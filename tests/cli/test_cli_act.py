@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from holdfast import Holdfast
+
 Write = Callable[[str, str], str]
 
 
@@ -83,6 +85,33 @@ def test_a_key_without_data_keeps_the_data_it_has(cli: Any, books: str, write: W
     assert cli.json("show", "a")["data"] == {"n": 1}
 
 
+@pytest.mark.req("J20")
+def test_addresses_come_from_arguments_from_a_file_and_from_stdin_and_are_written_one_way(
+    cli: Any, books: str, write: Write
+) -> None:  # fmt: skip
+    urls = "\ufeff# the harbour\nHTTPS://Example.org\n\n  https://example.org/a#b  \nhttps://example.org:443/\n#last\n"
+    assert cli("add", books, "--from", write("urls.txt", urls)).stdout == "books: 2 new, 0 changed, 0 unchanged\n"
+    assert cli("add", books, "--from", "-", input=urls).stdout == "books: 0 new, 0 changed, 2 unchanged\n"
+    again = ["https://EXAMPLE.org/a#b", "https://example.org/%7Eme", "https://example.org/~me", "9780141439587"]
+    assert cli("add", books, *again).stdout == "books: 2 new, 0 changed, 1 unchanged\n"
+    keys = {"https://example.org/", "https://example.org/a#b", "https://example.org/~me", "9780141439587"}
+    assert {one["key"] for one in cli.json("items")} == keys
+    assert cli.json("show", "https://Example.org")["key"] == "https://example.org/"
+
+
+@pytest.mark.req("J20", "V13")
+def test_an_item_whose_address_was_not_written_that_way_is_not_added_again(
+    cli: Any, books: str, write: Write
+) -> None:  # fmt: skip
+    """Stores from before have them, and whatever was done for them is paid."""
+    cli("add", books, "another")
+    with Holdfast(cli.url) as app:
+        app.add("books", ["https://example.org"])
+    assert cli("add", books, "https://example.org").stdout == "books: 0 new, 0 changed, 1 unchanged\n"
+    lines = '{"key": "https://example.org", "n": 1}\n'
+    assert cli("add", books, "--from", write("items.jsonl", lines)).stdout == "books: 0 new, 1 changed, 0 unchanged\n"
+
+
 def test_items_of_a_smaller_priority_come_first(cli: Any, books: str) -> None:
     cli("add", books, "later")
     cli("add", books, "first", "--priority", "-5")
@@ -101,7 +130,6 @@ BAD = {
     "no items": ([], "nothing to add"),
     "an empty key": (["a", ""], "item key is empty"),
     "a blank key": (["a", "  "], "item key is empty"),
-    "a key twice": (["a", "b", "a"], "the key 'a' comes twice in one add"),
     "a long key": (["a", "x" * 10_000], "has 10,000 bytes; the limit is 1,024"),
     "a file that is not there": (["--from", "nobody.jsonl"], "nobody.jsonl cannot be read"),
     "a priority out of range": (["a", "--priority", str(2**40)], "priority"),
@@ -111,6 +139,11 @@ BAD_LINES = {
     "no JSON": ('{"key": "a"}\n\n{"key": \n', "items.jsonl, line 3: "),
     "no object": ('{"key": "a"}\n["b"]\n', 'items.jsonl, line 2: not an object with a "key"'),
     "no key": ('{"key": "a"}\n{"n": 1}\n', 'items.jsonl, line 2: not an object with a "key"'),
+    "an unhashable key": ('{"key": ["a"]}\n', "item key ['a']: a key is text, not list"),
+    "the same address twice with data": (
+        '{"key": "http://a.org", "n": 1}\n{"key": "HTTP://a.org/", "n": 2}\n', "the key 'http://a.org/' comes twice"
+    ),
+    "plain text that is none": ('a\n\udcff\n', "items.jsonl, line 2: "),
     "a key that is no text": ('{"key": "a"}\n{"key": 5}\n', "item key 5: a key is text, not int"),
     "a key of a file that is also an argument": ('{"key": "a"}\n{"key": "given"}\n', "the key 'given' comes twice"),
     "a NUL in the data": ('{"key": "a"}\n{"key": "b", "x": "\\u0000"}\n', "item 'b': its data has a text with a NUL"),

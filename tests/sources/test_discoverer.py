@@ -42,6 +42,29 @@ def test_every_source_that_is_due_is_looked_at_and_what_it_found_is_in_the_pipel
     assert app.data("2") == {"isbn": "2", "n": "9"}
 
 
+def test_an_address_is_one_item_whichever_source_found_it_and_however_that_wrote_it(app, find, tmp_path):
+    (tmp_path / "urls.txt").write_text("# two\nhttps://EXAMPLE.org/a\n\nhttps://example.org:443/b\n")
+    (tmp_path / "urls.csv").write_text("url\nhttps://example.org/%61\n")
+    (tmp_path / "urls.jsonl").write_text('"https://example.org/./a"\n{"key": "https://example.org/b#end"}\n')
+    find(
+        lines={"lines": "urls.txt"}, csv={"csv": "urls.csv", "key": "url"}, jsonl={"jsonl": "urls.jsonl"},
+        list={"list": ["HTTPS://example.org/a", {"key": "https://example.org/b", "n": 1}]},
+    )  # fmt: skip
+    assert {key for (key,) in app.query("SELECT key FROM holdfast_items")} == {
+        "https://example.org/a", "https://example.org/b", "https://example.org/b#end",
+    }  # fmt: skip
+
+
+@pytest.mark.req("V13")
+def test_an_item_that_is_there_under_its_address_as_a_source_writes_it_keeps_that_key(app, find):
+    app.add(["https://example.org"])
+    find(s={"list": ["https://example.org", "https://example.com"], "every": "1h"})
+    find.again()
+    keys = {key for (key,) in app.query("SELECT key FROM holdfast_items")}
+    assert keys == {"https://example.org", "https://example.com/"}
+    assert [one[1] for one in events(app)] == [{"found": 2, "new": 1, "unchanged": 1}, {"found": 2, "unchanged": 2}]
+
+
 def test_a_pass_with_nothing_due_writes_nothing(app, find):
     find(s=function("listed"))
     writes = []

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
 from holdfast.model.schedule import NEVER
+from holdfast.model.urls import as_key, normalise, shown, url_hash, url_key
 from holdfast.sources import KINDS, read_source
-from holdfast.sources.urls import normalise, shown, url_hash, url_key
 
 pytestmark = pytest.mark.req("J20")
 
@@ -24,6 +24,7 @@ EXAMPLES = [
     {"list": ["a", {"key": "b", "n": 1}]},
     {"csv": "books.csv", "key": "isbn", "every": "1h"},
     {"jsonl": "books.jsonl", "key": "id"},
+    {"lines": "urls.txt", "every": "1h"},
     {"sql": "SELECT id, title FROM books", "url": "sqlite:///books.db", "key": "id"},
     {"sitemap": "https://example.org/sitemap.xml", "cron": "0 6 * * *", "zone": "Europe/Berlin"},
     {"feed": "https://example.org/feed", "merge": "my_package.merge"},
@@ -164,6 +165,11 @@ def test_one_text_for_all_ways_to_write_a_url(given, expected):
 def test_what_is_no_http_address_is_no_key(given):
     with pytest.raises(ValueError, match=r"."):
         url_key(given)
+
+
+@pytest.mark.parametrize("given", ["http:", "https://", "httpd", "http://a b/", "9780141439587", "", " x "])
+def test_a_key_that_is_no_address_stays_as_it_is(given):
+    assert as_key(given) == given
 
 
 @given(st.text(max_size=40), st.text(max_size=40))

@@ -1,4 +1,4 @@
-"""Lists, CSV and JSON lines: rows with a key. A bad row is skipped and counted, the others are not lost."""
+"""Lists, CSV, JSON lines and plain text: rows with a key. A bad row is skipped and counted, the others are not lost."""
 
 from __future__ import annotations
 
@@ -131,10 +131,21 @@ def test_a_mark_of_the_authors_choice_decides_what_has_changed(look, tmp_path):
     assert (second["a"] == first["a"], second["b"] == first["b"]) == (True, False)
 
 
+# lines ----------------------------------------------------------------------------------------------------------------
+
+
+def test_lines_of_text_are_keys_and_empty_ones_and_comments_are_none(look, tmp_path):
+    text = b"\xef\xbb\xbf# mine\r\nhttps://example.org/a\r\n\n  # not yet\n  b c \n\xff\nd # e"
+    (tmp_path / "a.txt").write_bytes(text)
+    looked = look({"lines": "a.txt"})
+    assert looked.items == {"https://example.org/a": {}, "b c": {}, "d # e": {}}
+    assert looked.bad == 1 and looked.source.bad_example.startswith("line 6: 'utf-8' codec")
+
+
 # Files that are read --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "text"), [("csv", "key\na\n"), ("jsonl", '"a"\n')])
+@pytest.mark.parametrize(("kind", "text"), [("csv", "key\na\n"), ("jsonl", '"a"\n'), ("lines", "a\n")])
 def test_a_file_that_has_not_changed_is_not_read(look, tmp_path, kind, text):
     (tmp_path / "a").write_text(text)
     os.utime(tmp_path / "a", ns=(0, 1))
@@ -145,7 +156,7 @@ def test_a_file_that_has_not_changed_is_not_read(look, tmp_path, kind, text):
     assert look({kind: "a"}).items == {"a": {}}
 
 
-@pytest.mark.parametrize(("kind", "text"), [("csv", "key\na\n"), ("jsonl", '"a"\n')])
+@pytest.mark.parametrize(("kind", "text"), [("csv", "key\na\n"), ("jsonl", '"a"\n'), ("lines", "a\n")])
 def test_a_file_that_changed_a_moment_ago_is_read_again_for_it_may_change_unnoticed(look, tmp_path, kind, text):
     (tmp_path / "a").write_text(text)
     look({kind: "a"})
@@ -153,7 +164,7 @@ def test_a_file_that_changed_a_moment_ago_is_read_again_for_it_may_change_unnoti
 
 
 @pytest.mark.fault(59)
-@pytest.mark.parametrize(("kind", "text"), [("csv", "key\na\n"), ("jsonl", '"a"\n')])
+@pytest.mark.parametrize(("kind", "text"), [("csv", "key\na\n"), ("jsonl", '"a"\n'), ("lines", "a\n")])
 def test_a_file_that_changes_while_it_is_read_is_read_again(look, tmp_path, kind, text):
     (tmp_path / "a").write_text(text)
     os.utime(tmp_path / "a", ns=(0, 1))
@@ -166,7 +177,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(look, tmp_path, kind
 
 
 @pytest.mark.fault(80)
-@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "lines"])
 def test_only_regular_files_are_read_and_nothing_waits_for_a_writer(look, tmp_path, kind):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "device").symlink_to("/dev/zero")

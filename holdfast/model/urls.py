@@ -98,9 +98,22 @@ def url_hash(url: str) -> str:
     return short_hash(normalise(url))
 
 
-def url_key(url: str, *, fragment: bool = False) -> str:
-    """A URL as the key of an item: normalised. ValueError if it is none."""
+def url_key(url: str, *, fragment: bool = True) -> str:
+    """An http or https address as the key of an item, however it is written. ValueError if it is none.
+
+    What stands behind a # may be all that tells two items apart, and stays unless the caller knows better.
+    """
     return bounded_key(normalise(url, fragment=fragment))
+
+
+def as_key(text: str) -> str:
+    """A text as the key of an item: an address is written one way, anything else stays as it is."""
+    if text.lstrip()[:4].lower() != "http":
+        return text
+    try:
+        return url_key(text)
+    except ValueError:
+        return text
 
 
 def bounded_key(text: str) -> str:

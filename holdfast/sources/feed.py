@@ -51,7 +51,12 @@ class Feed(Source):
             "url": link, "id": id_, "title": record.text("title"), "summary": record.text("description", "summary"),
             "published": record.text("pubDate", "published", "dc:date"), "updated": record.text("updated"),
         }  # fmt: skip
-        return Found(key, {name: value[: _SIZES.get(name, _LONGEST)] for name, value in data.items() if value})
+        texts = {name: value[: _SIZES.get(name, _LONGEST)] for name, value in data.items() if value}
+        lists = {
+            "enclosures": _enclosures(base, record), "duration": _seconds(record.text("itunes:duration") or ""),
+            "categories": _categories(record),
+        }  # fmt: skip
+        return Found(key, {**texts, **{name: value for name, value in lists.items() if value}})
 
 
 #: The one attribute that RSS 1.0 keeps an id in.
@@ -68,7 +73,49 @@ def _link(base: str, record: xml.Record) -> str | None:
             best = target
             if element.attributes.get("rel", "alternate") == "alternate":
                 break
+    return _joined(base, best) if best else None
+
+
+def _enclosures(base: str, record: xml.Record) -> list[dict[str, Any]]:
+    """The files that come with an entry, such as the sound of an episode: an element in RSS, a kind of link in Atom."""
+    links = [one for one in record.fields.get("link", ()) if one.attributes.get("rel") == "enclosure"]
+    found = []
+    for element in [*record.fields.get("enclosure", ()), *links]:
+        given = element.attributes
+        address = _joined(base, (given.get("url") or given.get("href") or "").strip())
+        length = given.get("length", "").strip()
+        facts = {
+            "url": address, "type": given.get("type", "")[:_LONGEST], "length": int(length) if _is_number(length) else None,
+        }  # fmt: skip
+        if address:
+            found.append({name: value for name, value in facts.items() if value})
+    return found
+
+
+def _categories(record: xml.Record) -> list[str]:
+    """What an entry is about: RSS says so in the text, Atom in an attribute, RSS 1.0 in a word of Dublin Core."""
+    elements = [*record.fields.get("category", ()), *record.fields.get("dc:subject", ())]
+    named = [(one.attributes.get("label") or one.attributes.get("term") or one.text).strip() for one in elements]
+    return [*dict.fromkeys(name[:_LONGEST] for name in named if name)]
+
+
+def _seconds(text: str) -> int | None:
+    """How long an episode is: `3600`, `60:00` or `1:00:00`."""
+    parts = text.split(":")
+    if len(parts) > 3 or not all(map(_is_number, parts)):
+        return None
+    seconds = 0
+    for part in parts:
+        seconds = seconds * 60 + int(part)
+    return seconds
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
+
+
+def _joined(base: str, address: str) -> str | None:
     try:
-        return urljoin(base, best) if best else None
+        return urljoin(base, address)[: _SIZES["url"]] if address else None
     except ValueError:
         return None

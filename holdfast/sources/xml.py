@@ -18,8 +18,8 @@ MAX_DEPTH = 200
 MAX_TEXT = 20_000
 MAX_FIELDS = 500
 _PIECE = 64 * 1024
-#: Beside the names of a record's own vocabulary, those of this one are understood.
-_DUBLIN_CORE = "http://purl.org/dc/elements/1.1/"
+#: Beside the names of a record's own vocabulary, those of these are understood, behind their usual prefix.
+_PREFIXES = {"http://purl.org/dc/elements/1.1/": "dc:", "http://www.itunes.com/dtds/podcast-1.0.dtd": "itunes:"}
 
 
 @dataclass(slots=True)
@@ -121,8 +121,8 @@ class _Reader:
             record, own, _ = self._record
             if vocabulary == own:
                 self._begin_field(record, local, attributes)
-            elif vocabulary == _DUBLIN_CORE:
-                self._begin_field(record, f"dc:{local}", attributes)
+            elif vocabulary in _PREFIXES:
+                self._begin_field(record, f"{_PREFIXES[vocabulary]}{local}", attributes)
 
     def _begin_field(self, record: Record, name: str, attributes: dict[str, str]) -> None:
         self._fields += 1

@@ -166,6 +166,39 @@ def test_entries_of_an_rss_1_feed(look, site):
     }  # fmt: skip
 
 
+def test_an_episode_comes_with_its_file_its_length_and_its_categories(look, site):
+    itunes = "http://www.itunes.com/dtds/podcast-1.0.dtd"
+    items = """<item><guid>e1</guid><link>/e1</link><category>Sea</category><category domain="x">Ferries</category>
+      <category>Sea</category><enclosure url="/e1.mp3" type="audio/mpeg" length="12345678"/>
+      <itunes:duration>1:02:03</itunes:duration><itunes:category text="of the whole show"/></item>
+    <item><guid>e2</guid><enclosure url="https://cdn.example.org/e2.m4a" length="unknown"/><enclosure type="audio/x"/>
+      <itunes:duration>125</itunes:duration></item>
+    <item><guid>e3</guid><itunes:duration>an hour</itunes:duration><category/></item>"""
+    body = f'<rss xmlns:itunes="{itunes}"><channel>{items}</channel></rss>'
+    assert look(feed(site.put("/podcast", body))).items == {
+        "e1": {
+            "id": "e1", "url": f"{site.url}/e1", "duration": 3723, "categories": ["Sea", "Ferries"],
+            "enclosures": [{"url": f"{site.url}/e1.mp3", "type": "audio/mpeg", "length": 12345678}],
+        },
+        "e2": {"id": "e2", "duration": 125, "enclosures": [{"url": "https://cdn.example.org/e2.m4a"}]},
+        "e3": {"id": "e3"},
+    }  # fmt: skip
+
+
+def test_an_atom_entry_has_its_files_among_its_links_and_its_categories_in_attributes(look, site):
+    body = """<feed xmlns="http://www.w3.org/2005/Atom"><entry><id>urn:1</id>
+      <link rel="enclosure" href="/one.ogg" type="audio/ogg" length="9"/><link href="/one"/>
+      <category term="sea" label="The sea"/><category term="ferry"/></entry>
+      <entry><id>urn:2</id><link rel="enclosure" href="/two.ogg"/></entry></feed>"""
+    assert look(feed(site.put("/feed", body))).items == {
+        "urn:1": {
+            "id": "urn:1", "url": f"{site.url}/one", "categories": ["The sea", "ferry"],
+            "enclosures": [{"url": f"{site.url}/one.ogg", "type": "audio/ogg", "length": 9}],
+        },
+        "urn:2": {"id": "urn:2", "url": f"{site.url}/two.ogg", "enclosures": [{"url": f"{site.url}/two.ogg"}]},
+    }  # fmt: skip
+
+
 def test_a_feed_that_has_not_changed_is_not_read_and_an_entry_that_has_gets_another_mark(look, site):
     url = site.put("/feed", ATOM, etag=True)
     first = look(feed(url)).marks

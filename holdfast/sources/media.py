@@ -1,12 +1,14 @@
-"""Entries of a media channel or playlist, listed by yt-dlp; nothing is downloaded."""
+"""Entries of a media channel, a playlist or a search, listed by yt-dlp; nothing is downloaded."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import msgspec
 
+from holdfast.errors import UsageError
 from holdfast.model import urls
 from holdfast.sources import readers
 from holdfast.sources.addresses import places_of
@@ -17,25 +19,37 @@ SECONDS = 300.0
 _KEPT = ("id", "title", "duration", "channel", "uploader", "timestamp", "upload_date", "live_status")
 
 
+#: A search as yt-dlp writes it: where, how many results, and for what. One for `all` of them would not end.
+_SEARCH = re.compile(r"[a-z]{2,10}search(?:date)?[0-9]{0,4}:\s*[^\s].*")
+
+
+def _place(value: Any, what: str) -> str:
+    """An address, or a search."""
+    if isinstance(value, str) and not re.match(r"\s*[a-z]+://", value, re.IGNORECASE):
+        if not _SEARCH.fullmatch(value) or not value.isprintable():
+            raise UsageError(
+                f"{what}: {value!r} is neither an http address nor a search like 'ytsearch20:harbour ferry'"
+            )
+        return readers.text(value, what)
+    return urls.read_url(value, what)
+
+
 class Media(Source):
-    """A channel, as the program yt-dlp sees it."""
+    """A channel or a search, as the program yt-dlp sees it."""
 
     kind = "media"
     options: ClassVar[Mapping[str, Reader]] = {
-        "media": urls.read_url, "newest": readers.whole_number, "program": readers.text, "allow_private": readers.flag,
+        "media": _place, "newest": readers.whole_number, "program": readers.text, "allow_private": readers.flag,
         "program_timeout": readers.some_time,
     }  # fmt: skip
 
     def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept]:
-        url = self.settings["media"]
-        parts = urls.split(url)
-        # The program makes its own connections; this only keeps an address from being written here by mistake.
-        places_of(
-            urls.host_of(parts),
-            urls.port_of(parts),
-            allow_private=self.settings.get("allow_private", False),
-            seconds=10,
-        )
+        place = self.settings["media"]
+        if _SEARCH.fullmatch(place):
+            # The best so many are not all there are.
+            self.missed = True
+        else:
+            self._check_address(place)
         command = [
             program(self.settings.get("program", "yt-dlp"), "install it with `pip install yt-dlp`, or set program"),
             "--ignore-config", "--no-cache-dir", "--no-warnings", "--flat-playlist", "--dump-json",
@@ -44,10 +58,15 @@ class Media(Source):
             command += ["--playlist-end", str(self.settings["newest"])]
             self.missed = True
         for line in lines(
-            [*command, "--", url], seconds=self.settings.get("program_timeout", SECONDS), check=self.check
+            [*command, "--", place], seconds=self.settings.get("program_timeout", SECONDS), check=self.check
         ):
             if line.strip() and (found := self._entry(line)):
                 yield found
+
+    def _check_address(self, url: str) -> None:
+        """The program makes its own connections; this only keeps an address from being written here by mistake."""
+        parts, private = urls.split(url), self.settings.get("allow_private", False)
+        places_of(urls.host_of(parts), urls.port_of(parts), allow_private=private, seconds=10)
 
     def _entry(self, line: bytes) -> Found | None:
         try:

@@ -176,6 +176,23 @@ def test_the_program_gets_the_address_as_an_address_whatever_it_looks_like(look,
     assert looked.source.missed
 
 
+@pytest.mark.parametrize("search", ["ytsearch20:harbour ferry", "ytsearchdate5: --exec=reboot", "scsearch:tides"])
+def test_a_search_is_handed_to_the_program_as_one_text_and_lets_nothing_vanish(look, tmp_path, search):
+    program = script(tmp_path, f"printf '%s\\n' \"$@\" > {tmp_path}/args; echo '{ENTRY}'")
+    looked = look({"media": search, "program": program})
+    assert (tmp_path / "args").read_text().splitlines()[-2:] == ["--", search]
+    assert list(looked.items) == ["youtube:abc"]
+    assert looked.source.missed
+
+
+@pytest.mark.parametrize(
+    "search", ["ytsearchall:x", "ytsearch20:", "ytsearch20: ", "search:x", "--ytsearch:x", "ytsearch:a\nb"]
+)
+def test_what_is_neither_an_address_nor_a_search_that_ends_is_refused(look, search):
+    with pytest.raises(UsageError, match=r"^test: source 's': media: .* is neither an http address nor a search like"):
+        look.open({"media": search})
+
+
 def test_a_program_that_is_not_installed_is_said_so_with_what_to_do(look, monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(SourceFailed, match="the program 'yt-dlp' is not there: install it with `pip install yt-dlp`"):

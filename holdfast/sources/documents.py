@@ -23,18 +23,20 @@ class Documents:
         self._used: dict[str, Any] = {}
         self._memory = memory
 
-    def get(self, url: str, *, accept: str = "*/*") -> Document:
+    def get(self, url: str, *, accept: str = "*/*", body: bytes | None = None) -> Document:
         """The document, whether it has changed or not."""
-        document = fetch(url, self._policy, home=self._home, check=self._source.check, accept=accept)
+        document = fetch(url, self._policy, home=self._home, check=self._source.check, accept=accept, body=body)
         assert document is not None
         return document
 
     @contextmanager
-    def changed(self, url: str, *, accept: str = "*/*") -> Iterator[Document | None]:
+    def changed(self, url: str, *, accept: str = "*/*", body: bytes | None = None) -> Iterator[Document | None]:
         """The document, or None if it has not changed since it was last remembered."""
         name = short_hash(url)
         known = self._known.get(name) if isinstance(self._known.get(name), dict) else None
-        document = fetch(url, self._policy, home=self._home, known=known, check=self._source.check, accept=accept)
+        document = fetch(
+            url, self._policy, home=self._home, known=known, check=self._source.check, accept=accept, body=body
+        )  # fmt: skip
         if document is None:
             yield None
             self._used[name] = known

@@ -1,4 +1,4 @@
-"""Fetch: one GET over HTTP, of which everything is bounded: time, size, redirects, and the machines that are asked.
+"""Fetch: one GET or POST over HTTP, of which everything is bounded: time, size, redirects, and the machines that are asked.
 
 A document that has not changed is not read: the server is asked with what it said last time (ETag, Last-Modified), and where
 it does not know, a hash of the content decides. The body is on disk before anybody reads it, so nobody keeps a server waiting.
@@ -92,11 +92,12 @@ class Document:
 
 def fetch(
     url: str, policy: Policy, *, home: str | None = None, known: Mapping[str, Any] | None = None,
-    check: Callable[[], None] = lambda: None, accept: str = "*/*",
+    check: Callable[[], None] = lambda: None, accept: str = "*/*", body: bytes | None = None,
 ) -> Document | None:  # fmt: skip
     """The document at a URL, or None if it is as it was when `known` was noted. Whatever goes wrong is SourceFailed.
 
-    The policy's headers are for the origin of `home`, the address that a person wrote, and go nowhere else.
+    With a body, which is JSON, it is asked for by POST. The body and the policy's headers are for the origin of `home`, the
+    address that a person wrote, and go nowhere else.
     """
     known = known or {}
     deadline = time.monotonic() + policy.request_seconds
@@ -104,8 +105,16 @@ def fetch(
     at = url
     for _ in range(policy.redirects + 1):
         parts = _split(at)
-        sent = _headers(parts, first, policy, known, accept)
-        with _asked(parts, sent, policy, deadline, check) as answer:
+        sent = _headers(parts, first, policy, known if body is None else {}, accept)
+        if body is not None:
+            _check_origin(parts, first)
+            if "content-type" not in map(str.lower, sent):
+                sent["Content-Type"] = "application/json"
+        with _asked(parts, sent, body, policy, deadline, check) as answer:
+            if answer.status in _REDIRECTS and body is not None:
+                raise SourceFailed(
+                    f"{urls.shown(at)} redirects a POST, which is not sent on: write the address it leads to"
+                )
             if answer.status in _REDIRECTS:
                 at = _redirected(at, answer.getheader("Location"))
                 continue
@@ -151,9 +160,15 @@ def _headers(
     return sent
 
 
+def _check_origin(parts: SplitResult, first: SplitResult) -> None:
+    if urls.origin(parts) != urls.origin(first):
+        raise SourceFailed(f"{urls.shown(parts.geturl())} is at another origin, where no body is sent")
+
+
 @contextmanager
 def _asked(
-    parts: SplitResult, headers: Mapping[str, str], policy: Policy, deadline: float, check: Callable[[], None]
+    parts: SplitResult, headers: Mapping[str, str], body: bytes | None, policy: Policy, deadline: float,
+    check: Callable[[], None],
 ) -> Iterator[http.client.HTTPResponse]:  # fmt: skip
     """An answer whose body can be read; the connection is cut at the deadline, whatever it is doing then."""
     where = urls.shown(parts.geturl())
@@ -169,7 +184,7 @@ def _asked(
             line.settimeout(policy.read_seconds)
             connection = _connection(parts.scheme, host, port)
             connection.sock = line
-            connection.request("GET", urls.target(parts), headers=dict(headers))
+            connection.request("GET" if body is None else "POST", urls.target(parts), body, dict(headers))
             with connection.getresponse() as answer:
                 yield answer
     except (OSError, http.client.HTTPException, ValueError, EOFError) as error:

@@ -21,7 +21,7 @@ from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
 from holdfast.sources.documents import Documents
 from holdfast.sources.fetch import Document
 from holdfast.sources.moments import earlier, later
-from holdfast.sources.rows import BadRow, at, found_in, is_missing
+from holdfast.sources.rows import BadRow, at, found_in, is_missing, put
 
 PAGES = 1000
 #: A page is held in memory while it is read.
@@ -41,6 +41,27 @@ def _from_the_page(value: Any, what: str) -> dict[str, str]:
     return {"param": readers.text(value["param"], f"{what}: param"), "at": readers.path(value["at"], f"{what}: at")}
 
 
+def _cursor(value: Any, what: str) -> dict[str, str]:
+    """The same, and perhaps the path at which the page says whether there are more."""
+    if not isinstance(value, Mapping) or "more" not in value:
+        return _from_the_page(value, what)
+    rest = {name: one for name, one in value.items() if name != "more"}
+    return {**_from_the_page(rest, what), "more": readers.path(value["more"], f"{what}: more")}
+
+
+def _method(value: Any, what: str) -> str:
+    if value not in ("GET", "POST"):
+        raise UsageError(f"{what}: {value!r} is neither GET nor POST")
+    return str(value)
+
+
+def _body(value: Any, what: str) -> dict[str, Any]:
+    """What is posted. It may hold secrets and is never shown."""
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{what}: give a mapping, which is sent as JSON")
+    return readers.json_mapping(value, what)
+
+
 def _counted(value: Any, what: str) -> dict[str, Any]:
     """A query parameter that numbers the pages."""
     start = value.get("start", 1) if isinstance(value, Mapping) else None
@@ -56,9 +77,9 @@ class HttpJson(Source):
 
     kind = "http_json"
     options: ClassVar[Mapping[str, Reader]] = {
-        "http_json": urls.read_url, **fetch.OPTIONS, "items": readers.path, "key": readers.path, "mark": readers.path,
-        "next": _next, "cursor": _from_the_page, "page": _counted, "since": _from_the_page,
-        "lag": readers.length, "pages": readers.whole_number,
+        "http_json": urls.read_url, **fetch.OPTIONS, "method": _method, "body": _body, "items": readers.path,
+        "key": readers.path, "mark": readers.path, "next": _next, "cursor": _cursor, "page": _counted,
+        "since": _from_the_page, "lag": readers.length, "pages": readers.whole_number,
     }  # fmt: skip
 
     @classmethod
@@ -68,6 +89,13 @@ class HttpJson(Source):
             raise UsageError(f"{where}: {ways[0]} and {ways[1]} are two ways to the next page; choose one")
         if "lag" in settings and "since" not in settings:
             raise UsageError(f"{where}: lag needs since")
+        if "body" in settings and settings.get("method") == "GET":
+            raise UsageError(f"{where}: method: a body is sent with POST, not with GET")
+        for way in ("cursor", "page", "since"):
+            try:
+                put(settings.get("body", {}), settings.get(way, {}).get("param", way), "")
+            except BadRow as error:
+                raise UsageError(f"{where}: {way}: in the body, {error}") from None
 
     def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept]:
         documents = Documents(self, memory, self.settings["http_json"], max_bytes=MAX_BYTES)
@@ -79,7 +107,8 @@ class HttpJson(Source):
         while True:
             self._go_on(position, count, seen, memory)
             try:
-                with documents.get(self._url(position), accept="application/json, */*") as document:
+                url, sent = self._request(position)
+                with documents.get(url, accept="application/json, */*", body=sent) as document:
                     body = self._decode(document)
                 rows = self._rows(body, document.url)
             except SourceFailed as error:
@@ -103,7 +132,8 @@ class HttpJson(Source):
             memory["newest"] = position["newest"]
 
     def _single(self, documents: Documents) -> Iterator[Found | Kept]:
-        with documents.changed(self.settings["http_json"], accept="application/json, */*") as document:
+        url, sent = self._request({})
+        with documents.changed(url, accept="application/json, */*", body=sent) as document:
             if document is None:
                 yield Kept()
                 return
@@ -138,17 +168,26 @@ class HttpJson(Source):
             raise SourceFailed(f"{where} leads back to a page that was read already, after {count} pages")
         seen.add(_name(position))
 
-    def _url(self, position: Mapping[str, Any]) -> str:
-        if "next" in position:
-            return str(position["next"])
-        added = {}
+    def _request(self, position: Mapping[str, Any]) -> tuple[str, bytes | None]:
+        """Where to ask and what to post. Parameters go into the body where there is one, else into the address."""
+        added, body = self._parameters(position), self.settings.get("body")
+        url = str(position.get("next", self.settings["http_json"]))
+        if body is None:
+            url = url if "next" in position else _with_parameters(url, added)
+            return url, b"" if self.settings.get("method") == "POST" else None
+        for param, value in added.items():
+            body = put(body, param, value)
+        return url, msgspec.json.encode(body)
+
+    def _parameters(self, position: Mapping[str, Any]) -> dict[str, Any]:
+        added: dict[str, Any] = {}
         if position.get("since") is not None:
             added[self.settings["since"]["param"]] = position["since"]
         if "page" in self.settings:
             added[self.settings["page"]["param"]] = position.get("page", self.settings["page"]["start"])
         if "cursor" in position:
             added[self.settings["cursor"]["param"]] = position["cursor"]
-        return _with_parameters(self.settings["http_json"], added)
+        return added
 
     def _ahead(
         self, position: dict[str, Any], body: Any, rows: list[Any], document: Document
@@ -159,6 +198,8 @@ class HttpJson(Source):
             return {**position, "page": number + 1} if rows else None
         if "cursor" in self.settings:
             value = at(body, self.settings["cursor"]["at"])
+            if "more" in self.settings["cursor"] and at(body, self.settings["cursor"]["more"]) is False:
+                return None
             if is_missing(value) or value in (None, "", False):
                 return None
             if isinstance(value, bool) or not isinstance(value, (str, int)):
@@ -195,6 +236,11 @@ class HttpJson(Source):
     def _rows(self, body: Any, url: str) -> list[Any]:
         path = self.settings.get("items")
         rows = at(body, path) if path else body
+        errors = at(body, "errors")
+        if (is_missing(rows) or rows is None) and isinstance(errors, list) and errors:
+            # GraphQL answers 200 whatever happens.
+            first = errors[0].get("message") if isinstance(errors[0], dict) else errors[0]
+            raise SourceFailed(f"{urls.shown(url)} answered with an error: {str(first)[:200]}", status=200)
         if is_missing(rows):
             raise SourceFailed(f"{urls.shown(url)} has nothing at {path!r}", status=200)
         if rows is None:

@@ -52,6 +52,15 @@ def at(value: Any, path: str) -> Any:
     return value
 
 
+def put(value: Any, path: str, new: Any) -> Any:
+    """A mapping with something at a path of names, which is made where it is not there; the old one stays as it is."""
+    name, _, rest = path.partition(".")
+    inner = value.get(name, {}) if rest else None
+    if rest and not isinstance(inner, Mapping):
+        raise BadRow(f"{name!r} is a {_kind(inner)}, in which nothing can be put")
+    return {**value, name: put(inner, rest, new) if rest else new}
+
+
 def is_missing(value: Any) -> bool:
     return value is _MISSING
 

@@ -18,6 +18,13 @@ class Request(BaseHTTPRequestHandler):
 
     site: Site
 
+    body = b""
+
+    def do_POST(self) -> None:
+        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.site.bodies.append(self.body)
+        self.do_GET()
+
     def do_GET(self) -> None:
         self.site.asked.append(self.path)
         self.site.headers.append({name.lower(): value for name, value in self.headers.items()})
@@ -51,6 +58,8 @@ class Site:
         self.pages: dict[str, Page] = {}
         self.asked: list[str] = []
         self.headers: list[dict[str, str]] = []
+        #: Of requests by POST.
+        self.bodies: list[bytes] = []
         self.ending = threading.Event()
 
     def put(self, path: str, body: bytes | str, *, etag: bool = False, status: int = 200, **headers: Any) -> str:

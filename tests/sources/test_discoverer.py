@@ -65,6 +65,20 @@ def test_an_item_that_is_there_under_its_address_as_a_source_writes_it_keeps_tha
     assert [one[1] for one in events(app)] == [{"found": 2, "new": 1, "unchanged": 1}, {"found": 2, "unchanged": 2}]
 
 
+@pytest.mark.parametrize("status", [200, 403])
+def test_what_is_posted_and_the_headers_stand_nowhere_in_the_store(app, find, site, status):
+    page = '{"items": [{"id": 1}], "next": "/b"}'
+    url = site.put("/a", page, status=status)
+    site.put("/b", "nonsense")
+    given = {"headers": {"Authorization": "Bearer t0ken"}, "body": {"apiKey": "k3y", "q": "ferry"}}
+    find(s={"http_json": url, "items": "items", "next": "next", "allow_private": True, **given})
+    assert app.events("discovery_failed")
+    assert [one["authorization"] for one in site.headers] == ["Bearer t0ken"] * len(site.asked)
+    for table in ("sources", "found", "items", "events"):
+        stored = str(app.query(f"SELECT * FROM holdfast_{table}"))
+        assert "t0ken" not in stored and "k3y" not in stored
+
+
 def test_a_pass_with_nothing_due_writes_nothing(app, find):
     find(s=function("listed"))
     writes = []

@@ -199,9 +199,85 @@ def test_the_next_page_may_not_be_on_a_machine_that_is_not_allowed_and_gets_no_s
     assert site.headers[0]["x-key"] == "secret"
 
 
+# POST -----------------------------------------------------------------------------------------------------------------
+
+
+def posted(site, rows, size=2):
+    """Serve rows to those who post a query, by GraphQL's conventions: the cursor of the last page is none to go on from."""
+
+    def page(request):
+        asked = json.loads(request.body)
+        begin = int(asked["variables"].get("after") or 0)
+        there = [row for row in rows if row.get("updated_at", "") >= asked["variables"].get("since", "")]
+        info = {"endCursor": str(begin + size), "hasNextPage": begin + size < len(there)}
+        body = {"data": {"search": {"nodes": there[begin : begin + size], "pageInfo": info}}}
+        request.answer(200, json.dumps(body).encode())
+
+    return site.serve("/graphql", page)
+
+
+GRAPHQL = {
+    "body": {"query": "query($q: String, $after: String) { search }", "variables": {"q": "ferry"}},
+    "items": "data.search.nodes",
+    "cursor": {
+        "param": "variables.after", "at": "data.search.pageInfo.endCursor", "more": "data.search.pageInfo.hasNextPage",
+    },
+}  # fmt: skip
+
+
+def test_a_graphql_api_is_asked_by_post_page_by_page(look, site):
+    looked = look(api(posted(site, items(5)), **GRAPHQL))
+    assert list(looked.items) == ["1", "2", "3", "4", "5"]
+    sent = [json.loads(body) for body in site.bodies]
+    assert [one["variables"] for one in sent] == [
+        {"q": "ferry"}, {"q": "ferry", "after": "2"}, {"q": "ferry", "after": "4"},
+    ]  # fmt: skip
+    assert {one["query"] for one in sent} == {GRAPHQL["body"]["query"]}
+    assert {one["content-type"] for one in site.headers} == {"application/json"}
+
+
+def test_a_look_by_post_goes_on_where_it_broke_off_and_asks_only_for_what_is_new(look, site):
+    rows = [{"id": n, "updated_at": f"2026-03-0{n}T00:00:00Z"} for n in range(1, 6)]
+    given = api(posted(site, rows), **GRAPHQL, since={"param": "variables.since", "at": "updated_at"})
+    stream = look.open(given).look(look.memory)
+    assert [next(stream).key for _ in range(3)] == ["1", "2", "3"]
+    stream.close()
+    assert list(look(given).items) == ["3", "4", "5"]
+    look(given)
+    assert json.loads(site.bodies[-1])["variables"] == {"q": "ferry", "since": "2026-03-05T00:00:00Z"}
+
+
+def test_a_single_answer_to_a_post_that_has_not_changed_is_not_read(look, site):
+    url = site.put("/search", '[{"id": 1}]', etag=True)
+    assert list(look(api(url, method="POST")).items) == ["1"]
+    assert (look(api(url, method="POST")).kept, site.bodies) == ([""], [b"", b""])
+    assert "if-none-match" not in site.headers[-1]
+
+
+def test_an_error_that_graphql_answers_is_said(look, site):
+    url = site.put("/graphql", '{"data": {"search": null}, "errors": [{"message": "no field\\n \'search\'"}]}')
+    with pytest.raises(SourceFailed, match=r"/graphql answered with an error: no field 'search'$"):
+        look(api(url, **GRAPHQL))
+
+
+@pytest.mark.fault(80)
+def test_a_body_is_sent_to_the_address_that_was_written_and_nowhere_else(look, site):
+    url = site.redirect("/old", f"{site.url}/new", status=307)
+    with pytest.raises(SourceFailed, match="/old redirects a POST, which is not sent on"):
+        look(api(url, body={"token": "t0k"}))
+    url = site.put("/a", '{"items": [], "next": "http://localhost:1/b"}')
+    with pytest.raises(SourceFailed, match="localhost:1/b is at another origin, where no body is sent"):
+        look(api(url, items="items", next="next", body={"token": "t0k"}))
+    assert site.asked == ["/old", "/a"]
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
+        ({"method": "PUT"}, "method: 'PUT' is neither GET nor POST"),
+        ({"method": "GET", "body": {}}, "method: a body is sent with POST"),
+        ({"body": "t0k"}, "body: give a mapping, which is sent as JSON$"),
+        ({"body": {"q": 1}, "cursor": {"param": "q.after", "at": "a"}}, "cursor: in the body, 'q' is a int"),
         ({"next": "a", "cursor": {"param": "a", "at": "b"}}, "next and cursor are two ways"),
         ({"lag": "5m"}, "lag needs since"),
         ({"cursor": "a"}, "cursor: 'a': write it like"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from typing import Any
-from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, urljoin, urlsplit, urlunsplit
 
 from holdfast.errors import UsageError
 from holdfast.model.found import short_hash
@@ -91,6 +91,14 @@ def normalise(url: str, *, fragment: bool = False) -> str:
     safe = "/:@!$&'()*+,;=?"
     end = _plain(parts.fragment, safe) if fragment else ""
     return urlunsplit((parts.scheme, netloc, path, _plain(parts.query, safe), end))
+
+
+def joined(base: str, address: str) -> str | None:
+    """Where an address leads that stands in the document at `base`; None if nowhere."""
+    try:
+        return urljoin(base, address.strip()) if address.strip() else None
+    except ValueError:
+        return None
 
 
 def url_hash(url: str) -> str:

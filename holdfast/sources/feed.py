@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
-from urllib.parse import urljoin
 
 from holdfast.model import urls
 from holdfast.sources import fetch, xml
@@ -73,7 +72,7 @@ def _link(base: str, record: xml.Record) -> str | None:
             best = target
             if element.attributes.get("rel", "alternate") == "alternate":
                 break
-    return _joined(base, best) if best else None
+    return urls.joined(base, best or "")
 
 
 def _enclosures(base: str, record: xml.Record) -> list[dict[str, Any]]:
@@ -82,11 +81,13 @@ def _enclosures(base: str, record: xml.Record) -> list[dict[str, Any]]:
     found = []
     for element in [*record.fields.get("enclosure", ()), *links]:
         given = element.attributes
-        address = _joined(base, (given.get("url") or given.get("href") or "").strip())
+        address = urls.joined(base, given.get("url") or given.get("href") or "")
         length = given.get("length", "").strip()
         facts = {
-            "url": address, "type": given.get("type", "")[:_LONGEST], "length": int(length) if _is_number(length) else None,
-        }  # fmt: skip
+            "url": address and address[: _SIZES["url"]],
+            "type": given.get("type", "")[:_LONGEST],
+            "length": int(length) if _is_number(length) else None,
+        }
         if address:
             found.append({name: value for name, value in facts.items() if value})
     return found
@@ -112,10 +113,3 @@ def _seconds(text: str) -> int | None:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 16
-
-
-def _joined(base: str, address: str) -> str | None:
-    try:
-        return urljoin(base, address)[: _SIZES["url"]] if address else None
-    except ValueError:
-        return None

@@ -80,6 +80,8 @@ class Document:
     file: IO[bytes]
     size: int
     links: str
+    #: The encoding of a text, if the server says one.
+    charset: str | None
     #: To be given to the next `fetch` of it, once all that is in it was used.
     notes: dict[str, str]
 
@@ -290,7 +292,7 @@ def _read(
     except BaseException:
         file.close()
         raise
-    return Document(url, file, size, answer.getheader("Link") or "", notes)
+    return Document(url, file, size, answer.getheader("Link") or "", answer.headers.get_content_charset(), notes)
 
 
 def _body(

@@ -28,6 +28,7 @@ KINDS: Mapping[str, str] = {
     "sql": "sql.Sql",
     "sitemap": "sitemap.Sitemap",
     "feed": "feed.Feed",
+    "html": "html.Html",
     "http_json": "http_json.HttpJson",
     "media": "media.Media",
     "python": "python_.Python",

@@ -28,6 +28,7 @@ EXAMPLES = [
     {"sql": "SELECT id, title FROM books", "url": "sqlite:///books.db", "key": "id"},
     {"sitemap": "https://example.org/sitemap.xml", "cron": "0 6 * * *", "zone": "Europe/Berlin"},
     {"feed": "https://example.org/feed", "merge": "my_package.merge"},
+    {"html": "https://example.org/news", "links": "article h2 a", "every": "1h"},
     {"http_json": "https://example.org/api", "items": "data.items", "key": "id", "next": "paging.next", "pages": 1000},
     {"media": "https://youtube.com/@channel", "timeout": "1h", "most": 50},
     {"python": "my_package.find", "args": {"n": 1}},
@@ -117,7 +118,7 @@ def test_an_interval_begins_at_once_a_cron_schedule_with_its_first_tick_and_the_
 
 
 def test_reading_a_source_imports_neither_a_database_nor_xml():
-    heavy = ("sqlalchemy", "pyexpat", "cronsim")
+    heavy = ("sqlalchemy", "pyexpat", "cronsim", "selectolax")
     code = f"import sys, holdfast.sources; print(*[name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -21,7 +21,7 @@ from holdfast.engine.add import Decide, NewItem, merged, overwrite, upsert
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.model import codec
 from holdfast.model.backoff import Backoff
-from holdfast.model.found import Checked, Counts
+from holdfast.model.found import Checked, Counts, LookedUp
 from holdfast.model.names import there_are
 from holdfast.model.schedule import NEVER
 from holdfast.store import Transaction
@@ -200,11 +200,11 @@ def known_marks(tx: Transaction, due: DueSource, keys: Sequence[str]) -> dict[st
 
 def record_found(
     tx: Transaction, due: DueSource, batch: Sequence[Checked], decide: Decide = newest, *,
-    memory: str | None = None, bad: int = 0,
+    memory: str | None = None, bad: int = 0, looked_up: Sequence[LookedUp] = (),
 ) -> Recorded:  # fmt: skip
     """Add what is new and change what has changed; what looks as it did costs a mark. A key counts once in a run.
 
-    `memory` (see `remembered`) and `bad` are saved along with it: a look that breaks off goes on from there.
+    `memory` (see `remembered`), `bad` and `looked_up` are saved along with it: a look that breaks off goes on from there.
     """
     _hold(tx, due)
     given = {one.key: one for one in reversed(batch)}
@@ -217,6 +217,8 @@ def record_found(
     tx.run_rows("save_found", [(one.key, one.stored) for one in seen], source=due.id, run=due.run)
     new, changed = len(done.born), done.changed
     counts = due.counts + Counts(len(seen), new, changed, len(seen) - new - changed, bad=bad)
+    if looked_up and not again:
+        tx.run_rows("save_lookups", looked_up, source=due.id, now=tx.now)
     # What a source remembers may not be ahead of what is written.
     tx.run("save_look", source=due.id, memory=None if again else memory, found=_progress(counts, ended=False))
     return Recorded(counts, [one for one in differ if one.key in again])

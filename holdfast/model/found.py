@@ -36,6 +36,13 @@ class Kept(NamedTuple):
     part: str = ""
 
 
+class LookedUp(NamedTuple):
+    """All that there was to look up for one of many was found; `mark` changes when it is to be looked up anew."""
+
+    key: str
+    mark: str
+
+
 class Checked(NamedTuple):
     """A found item whose key can name an item and whose data fits into JSON."""
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.model.found import Found, Kept
+from holdfast.model.found import Found, Kept, LookedUp
 
-__all__ = ["Found", "Kept", "LookEnded", "Reader", "Source", "SourceFailed", "said"]
+__all__ = ["Found", "Kept", "LookEnded", "LookedUp", "Reader", "Source", "SourceFailed", "ending", "said"]
+
+T = TypeVar("T")
 
 #: Checks a value and returns it as it is kept; the text says where it stands, for the error.
 Reader = Callable[[Any, str], Any]
@@ -46,6 +49,8 @@ class Source(ABC):
     options: ClassVar[Mapping[str, Reader]]
     #: Options without which there is nothing to look at.
     needed: ClassVar[tuple[str, ...]] = ()
+    #: Options in which `{value}` may stand for what is looked up.
+    templates: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, settings: Mapping[str, Any], folder: Path) -> None:
         self.settings = settings
@@ -67,7 +72,7 @@ class Source(ABC):
         return
 
     @abstractmethod
-    def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept]:
+    def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept | LookedUp]:
         """Find everything, or what is new since the last look, one by one."""
 
     def skip(self, what: str) -> None:
@@ -75,6 +80,17 @@ class Source(ABC):
         self.bad += 1
         if self.bad_example is None:
             self.bad_example = " ".join(what.split())
+
+
+@contextmanager
+def ending(stream: Iterator[T]) -> Iterator[Iterator[T]]:
+    """A stream that ends with the block: a program that it runs, or a file that it has set aside, goes with it."""
+    try:
+        yield stream
+    finally:
+        close = getattr(stream, "close", None)
+        if close is not None:
+            close()
 
 
 def _nothing() -> None:

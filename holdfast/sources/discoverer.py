@@ -22,7 +22,8 @@ from holdfast.model import codec
 from holdfast.model.durations import spoken
 from holdfast.model.found import Checked, Counts, Found, Kept, check, label
 from holdfast.model.urls import as_key
-from holdfast.sources.contract import LookEnded, Source, SourceFailed, said
+from holdfast.sources.contract import LookedUp, LookEnded, Source, SourceFailed, ending, said
+from holdfast.sources.for_each import ForEach
 from holdfast.sources.registry import SourceSpec
 from holdfast.store import Transaction
 
@@ -34,6 +35,8 @@ Merge = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 #: Items per transaction, and how much they may weigh together.
 BATCH = 500
 BATCH_BYTES = 8 * 1024 * 1024
+#: Look-ups per transaction: few, since a look that breaks off makes those that are not written down again.
+LOOKED_UP = 20
 
 
 class Runs(Protocol):
@@ -116,6 +119,8 @@ class _Look:
         self._merge: Merge | None = None
         self._waiting: list[Checked] = []
         self._weight = 0
+        #: What was looked up since the last batch.
+        self._looked_up: list[LookedUp] = []
         self._seen = 0
         self._kept: set[str] = set()
         #: The source has told everything. What it remembers from here on stands for a whole look, and is saved with its end.
@@ -134,7 +139,8 @@ class _Look:
             # Not the source's fault. What was written stands, and the look goes on where it stopped.
             raise
         except LookEnded as ended:
-            if self._owner._stop.is_set():
+            if self._owner._stop.is_set() or self._spec.each is not None:
+                # Many look-ups take as long as they take: others have their turn, and the round goes on.
                 self._hand_back()
                 return
             error = str(ended)
@@ -160,24 +166,23 @@ class _Look:
     def _go_through(self) -> None:
         self._merge = self._spec.merge_function() or self._owner._merges.get(self._due.pipeline)
         learn_provenance(self._due.pipeline, self._merge, self._owner._read, self._owner._write)
-        source = self._source = self._spec.open()
+        source = self._source = self._open()
         source.check = self._check
-        stream = source.look(self._memory)
-        try:
+        with ending(source.look(self._memory)) as stream:
             for one in stream:
                 self._check()
                 self._take(one)
-        finally:
-            # A program that it runs, or a file that it has set aside, goes with it.
-            close = getattr(stream, "close", None)
-            if close is not None:
-                close()
         self._through = True
         self._flush()
-        if self._due.counts.found == 0 and source.bad and not self._kept:
+        if self._due.counts.found == 0 and source.bad and not self._kept and self._spec.each is None:
             raise SourceFailed(f"none of its {source.bad} rows could be read; the first: {source.bad_example}")
         if not source.missed and (source.whole if self._spec.whole is None else self._spec.whole):
             self._set_vanished()
+
+    def _open(self) -> Source:
+        if self._spec.each is None:
+            return self._spec.open()
+        return ForEach(self._spec, self._spec.each, self._due, self._owner._read)
 
     def _check(self) -> None:
         if self._owner._stop.is_set():
@@ -188,8 +193,13 @@ class _Look:
 
     # What comes -------------------------------------------------------------------------------------------------------
 
-    def _take(self, one: Found | Kept) -> None:
+    def _take(self, one: Found | Kept | LookedUp) -> None:
         assert self._source is not None
+        if isinstance(one, LookedUp):
+            self._looked_up.append(one)
+            if len(self._looked_up) >= LOOKED_UP:
+                self._flush()
+            return
         if isinstance(one, Kept):
             self._kept.add(label(one.part))
             return
@@ -216,16 +226,20 @@ class _Look:
         if self._through:
             memory = None
         batch = self._with_contents(self._with_keys(self._waiting))
-        while batch:
+        while batch or self._looked_up:
             batch, decide = self._decided(batch)
             bad = self._new_bad()
             done = self._owner._write(
-                partial(discover.record_found, due=self._due, batch=batch, decide=decide, memory=memory, bad=bad)
-            )
+                partial(
+                    discover.record_found, due=self._due, batch=batch, decide=decide, memory=memory, bad=bad,
+                    looked_up=self._looked_up,
+                )
+            )  # fmt: skip
             self._due.counts, batch = done.counts, done.left
             self._bad_saved += bad
-            if memory is not None and not batch:
-                self._saved = memory
+            if not batch:
+                self._looked_up = []
+                self._saved = memory or self._saved
         self._waiting, self._weight = [], 0
 
     def _with_keys(self, batch: list[Checked]) -> list[Checked]:

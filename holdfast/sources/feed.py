@@ -18,6 +18,7 @@ class Feed(Source):
     """A feed: each entry is an item; its id is the key, or its address where it has none."""
 
     kind = "feed"
+    templates = ("feed",)
     options: ClassVar[Mapping[str, Reader]] = {"feed": urls.read_url, **fetch.OPTIONS}
 
     def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept]:

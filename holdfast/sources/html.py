@@ -39,6 +39,7 @@ class Html(Source):
     """A page: each link that the selector chooses is an item, its address the key."""
 
     kind = "html"
+    templates = ("html",)
     options: ClassVar[Mapping[str, Reader]] = {"html": urls.read_url, **fetch.OPTIONS, "links": readers.text}
 
     @classmethod

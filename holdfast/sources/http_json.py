@@ -76,6 +76,7 @@ class HttpJson(Source):
     """An API that answers with lists."""
 
     kind = "http_json"
+    templates = ("http_json", "body")
     options: ClassVar[Mapping[str, Reader]] = {
         "http_json": urls.read_url, **fetch.OPTIONS, "method": _method, "body": _body, "items": readers.path,
         "key": readers.path, "mark": readers.path, "next": _next, "cursor": _cursor, "page": _counted,

@@ -38,6 +38,7 @@ class Media(Source):
     """A channel or a search, as the program yt-dlp sees it."""
 
     kind = "media"
+    templates = ("media",)
     options: ClassVar[Mapping[str, Reader]] = {
         "media": _place, "newest": readers.whole_number, "program": readers.text, "allow_private": readers.flag,
         "program_timeout": readers.some_time,

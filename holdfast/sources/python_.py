@@ -17,6 +17,7 @@ class Python(Source):
     """A function by its full name. One that takes `memory` may leave JSON in it, and tells only what is new."""
 
     kind = "python"
+    templates = ("args",)
     options: ClassVar[Mapping[str, Reader]] = {"python": readers.dotted, "args": readers.json_mapping}
 
     def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept]:

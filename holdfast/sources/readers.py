@@ -69,12 +69,17 @@ def mapping(value: Any, what: str) -> dict[str, Any]:
     return dict(value)
 
 
-def json_mapping(value: Any, what: str) -> dict[str, Any]:
-    """A mapping that can be stored and compared as JSON."""
+def as_json(value: Any, what: str) -> Any:
+    """Anything that can be stored and compared as JSON."""
     try:
-        given: dict[str, Any] = codec.plain(mapping(value, what))
+        return codec.plain(value)
     except ValueRefused as error:
         raise UsageError(f"{what}: {error}") from None
+
+
+def json_mapping(value: Any, what: str) -> dict[str, Any]:
+    """A mapping that can be stored and compared as JSON."""
+    given: dict[str, Any] = as_json(mapping(value, what), what)
     return given
 
 

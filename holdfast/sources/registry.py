@@ -17,6 +17,7 @@ from holdfast.model.schedule import NEVER, Schedule
 from holdfast.sources import readers
 from holdfast.sources.contract import Reader, Source
 from holdfast.sources.dotted import load
+from holdfast.sources.for_each import VALUE, Each, fill, has_value, names_its_host
 
 #: Every kind, by the key that names it, and where it lives. They are imported when they are first used.
 KINDS: Mapping[str, str] = {
@@ -38,6 +39,10 @@ LOOK_SECONDS = 600.0
 MOST_ITEMS = 1_000_000
 NAME_LENGTH = 200
 
+FOR_EACH = "for_each"
+#: Settings are checked with this for a value; it can stand in an address, and for one.
+_SAMPLE = "https://example.org/"
+
 #: What every source may set, beside its schedule.
 COMMON: Mapping[str, Reader] = {
     "merge": readers.dotted,
@@ -45,6 +50,15 @@ COMMON: Mapping[str, Reader] = {
     "most": readers.whole_number,
     "whole": readers.flag,
     "data": readers.json_mapping,
+}
+
+
+#: What may be said of those for whom a source is looked at.
+EACH: Mapping[str, Reader] = {
+    "pipeline": readers.text,
+    "stage": readers.text,
+    "value": readers.path,
+    "again": readers.some_time,
 }
 
 
@@ -67,12 +81,21 @@ class SourceSpec:
     #: What every item it finds is given, unless the item itself says otherwise.
     data: Mapping[str, Any] = field(default_factory=dict)
     folder: Path = field(default_factory=Path, compare=False)
+    #: For whom it is looked at, each with a value of its own in the settings; without it, once.
+    each: Each | None = None
     #: Changes when what the source remembers from earlier looks is of no use any more.
     definition: str = field(default="", repr=False)
 
     def open(self) -> Source:
         """The source, ready for one look."""
         return _class(self.kind)(self.settings, self.folder)
+
+    def filled(self, value: Any) -> Source:
+        """The source with this value in its settings, which are checked only now."""
+        found, where = _class(self.kind), f"with {str(value)[:80]!r}"
+        settings = {key: found.options[key](fill(one, value), f"{where}: {key}") for key, one in self.settings.items()}
+        found.agree(settings, where, self.folder)
+        return found(settings, self.folder)
 
     def merge_function(self) -> Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] | None:
         return load(self.merge, f"source {self.name!r}: merge") if self.merge else None
@@ -101,28 +124,76 @@ def read_source(name: str, given: Mapping[str, Any], *, where: str, folder: Path
         raise UsageError(f"{where}: {trouble}; write exactly one of: {', '.join(KINDS)}")
     [kind] = kinds
     found = _class(kind)
+    each = _read_each(given, found, where, folder)
     allowed = {**found.options, **COMMON}
     for key in given:
-        if key not in allowed and key not in schedule.KEYS:
-            there = (*found.options, *COMMON, *schedule.KEYS)
+        if key not in allowed and key not in (*schedule.KEYS, FOR_EACH):
+            there = (*found.options, *COMMON, *schedule.KEYS, FOR_EACH)
             raise UsageError(f"{where}: {key!r} is unknown to {kind}; {there_are(key, there)}")
     for key in found.needed:
         if key not in given:
             raise UsageError(f"{where}: {kind} needs {key!r}")
-    values = {key: allowed[key](value, f"{where}: {key}") for key, value in given.items() if key in allowed}
+    filled = fill(given, _SAMPLE) if each else given
+    values = {key: allowed[key](value, f"{where}: {key}") for key, value in filled.items() if key in allowed}
     common = {key: values.pop(key) for key in COMMON if key in values}
     found.agree(values, where, folder)
+    if each:
+        # What was checked is an example; they are read again with each value.
+        values = {key: readers.as_json(given[key], f"{where}: {key}") for key in values}
+        common |= {"data": readers.json_mapping(given["data"], f"{where}: data")} if "data" in given else {}
     times = {key: value for key, value in given.items() if key in schedule.KEYS}
     return SourceSpec(
         name, kind, values,
         schedule=Schedule.read(times, where=where) if times else None, merge=common.get("merge"),
         timeout_seconds=common.get("timeout", LOOK_SECONDS), most=common.get("most", MOST_ITEMS),
-        whole=common.get("whole"), data=common.get("data", {}), folder=folder, definition=_definition(kind, values, common),
+        whole=common.get("whole"), data=common.get("data", {}), folder=folder, each=each,
+        definition=_definition(kind, values, common, given.get(FOR_EACH)),
     )  # fmt: skip
 
 
-def _definition(kind: str, values: Mapping[str, Any], common: Mapping[str, Any]) -> str:
-    said = f"{kind} {codec.digest(values)}"
+def _read_each(given: Mapping[str, Any], kind: type[Source], where: str, folder: Path) -> Each | None:
+    """For whom to look, if that is said: a mapping that names a pipeline, or that is a source itself."""
+    if FOR_EACH not in given:
+        return None
+    where, written = f"{where}: {FOR_EACH}", given[FOR_EACH]
+    if not isinstance(written, Mapping):
+        raise UsageError(
+            f"{where}: {written!r} is not a mapping; write it like {{'pipeline': 'authors', 'stage': 'profile'}}"
+        )
+    _check_places(given, kind, where)
+    own = {key: read(written[key], f"{where}: {key}") for key, read in EACH.items() if key in written}
+    rest = {key: value for key, value in written.items() if key not in own}
+    if "pipeline" not in own and "stage" not in own:
+        source = read_source("for_each", rest, where=where, folder=folder)
+        if source.schedule or source.each:
+            raise UsageError(f"{where}: the source that says for whom has neither a schedule nor for_each of its own")
+        return Each(source=source, value=own.get("value"), again_seconds=own.get("again"))
+    if rest:
+        raise UsageError(f"{where}: {next(iter(rest))!r} is unknown; {there_are(next(iter(rest)), EACH)}")
+    if "pipeline" not in own:
+        raise UsageError(f"{where}: stage: say of which pipeline")
+    return Each(own["pipeline"], own.get("stage"), None, own.get("value"), own.get("again"))
+
+
+def _check_places(given: Mapping[str, Any], kind: type[Source], where: str) -> None:
+    """A value stands where it is asked for, not in a path or a query; and no secret is sent to whomever a value names."""
+    places = [key for key in given if key != FOR_EACH and has_value(given[key])]
+    for key in places:
+        if key not in (*kind.templates, "data"):
+            can = f"it may in: {', '.join(kind.templates)}" if kind.templates else f"not in any option of {kind.kind}"
+            raise UsageError(f"{where}: {VALUE} cannot stand in {key!r}; {can}")
+    if not set(places) & set(kind.templates):
+        can = f"write it into {kind.templates[0]!r}" if kind.templates else f"{kind.kind} has no place for it"
+        raise UsageError(f"{where}: {VALUE} stands nowhere; {can}")
+    address = given.get(kind.kind)
+    if "headers" in kind.options and isinstance(address, str) and not names_its_host(address):
+        for key in ("headers", "body"):
+            if key in given:
+                raise UsageError(f"{where}: {key} would be sent to any host that a value names; write the host out")
+
+
+def _definition(kind: str, values: Mapping[str, Any], common: Mapping[str, Any], each: Any = None) -> str:
+    said = f"{kind} {codec.digest(values)}" + (f" {codec.digest(each)}" if each else "")
     return short_hash(f"{said} {codec.digest(common['data'])}" if common.get("data") else said)
 
 

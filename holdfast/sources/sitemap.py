@@ -20,6 +20,7 @@ class Sitemap(Source):
     """A sitemap: each page is an item, its URL the key. A sitemap of an index that has not changed is not read."""
 
     kind = "sitemap"
+    templates = ("sitemap",)
     options: ClassVar[Mapping[str, Reader]] = {"sitemap": urls.read_url, **fetch.OPTIONS, "pages": readers.whole_number}
 
     def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept]:

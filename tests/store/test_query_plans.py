@@ -76,6 +76,24 @@ def test_on_postgresql_calls_of_an_item_are_found_by_the_index_of_items(app, sta
         assert "Filter: (item" not in found and "Filter: ((item" not in found, found
 
 
+@pytest.mark.parametrize("statistics", ["never taken", "up to date"])
+def test_what_is_to_be_looked_up_is_found_in_a_stretch_of_items_however_many_there_are(queue, statistics):
+    fill(queue, MANY)
+    queue.execute(
+        "INSERT INTO holdfast_outcomes (item, stage, state, attempts, ended_at, output_hash) "
+        f"SELECT item, stage, 'done', 1, 0, 'h' FROM holdfast_waiting WHERE stage = {queue.stage('a').id}"
+    )
+    queue.execute(
+        "INSERT INTO holdfast_lookups (source, key, mark, at) SELECT 1, CAST(id AS TEXT), 'dh', 0 FROM holdfast_items"
+    )
+    if statistics == "up to date":
+        queue.execute("ANALYZE")
+    given = {"source": 1, "of": "d", "after": 1000, "until": 1200, "again": -1, "most": 200}
+    for name, whose in {"results_to_look_up": {"stage": 1}, "items_to_look_up": {"pipeline": 1}}.items():
+        found = plan(queue, name, **given, **whose)
+        assert not [line for line in found.splitlines() if "SCAN" in line or "Seq Scan" in line], found
+
+
 # SQLite --------------------------------------------------------------------------------------------------------------
 
 

@@ -269,3 +269,12 @@ SELECT p.name AS pipeline, s.name AS stage, i.key AS item, c.name, c.state, NULL
 FROM holdfast_calls c LEFT JOIN holdfast_stages s ON s.id = c.stage LEFT JOIN holdfast_pipelines p ON p.id = s.pipeline
 LEFT JOIN holdfast_items i ON i.id = c.item
 WHERE c.state IN ('done', 'rejected', 'doubtful');
+
+-- What a source that looks something up for each of many has looked up: for whom, from what, and when.
+CREATE TABLE holdfast_lookups (
+    source BIGINT NOT NULL,
+    key TEXT {bytewise} NOT NULL,
+    mark TEXT NOT NULL,
+    at BIGINT NOT NULL,
+    PRIMARY KEY (source, key)
+) {keyed};

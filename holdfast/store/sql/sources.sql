@@ -83,3 +83,32 @@ UPDATE holdfast_sources SET worker = NULL, memory = COALESCE(CAST(:memory AS TEX
 
 -- name: call_sources
 UPDATE holdfast_sources SET due_at = :now, failures = 0 WHERE id {in sources} AND active = 1 AND due_at > :now RETURNING id;
+
+-- name: last_item
+-- Of any pipeline: this costs the same wherever the items of one lie among the others.
+SELECT COALESCE(MAX(id), 0) FROM holdfast_items;
+
+-- name: results_to_look_up
+-- Of a stretch of items: the results of a stage for which nothing was looked up yet, or not from this result, or long ago.
+SELECT i.id, i.key, o.result, CAST(:of AS TEXT) || COALESCE(o.output_hash, '') AS mark
+FROM holdfast_outcomes o JOIN holdfast_items i ON i.id = o.item
+LEFT JOIN holdfast_lookups l ON l.source = :source AND l.key = CAST(i.id AS TEXT)
+WHERE o.item > :after AND o.item <= :until AND o.stage = :stage AND o.state = 'done'
+  AND (l.key IS NULL OR l.at <= :again OR l.mark <> CAST(:of AS TEXT) || COALESCE(o.output_hash, ''))
+ORDER BY o.item LIMIT :most;
+
+-- name: items_to_look_up
+-- The same for items themselves.
+SELECT i.id, i.key, i.data, CAST(:of AS TEXT) || CAST(i.updated_at AS TEXT) AS mark
+FROM holdfast_items i LEFT JOIN holdfast_lookups l ON l.source = :source AND l.key = CAST(i.id AS TEXT)
+WHERE i.id > :after AND i.id <= :until AND i.pipeline = :pipeline
+  AND (l.key IS NULL OR l.at <= :again OR l.mark <> CAST(:of AS TEXT) || CAST(i.updated_at AS TEXT))
+ORDER BY i.id LIMIT :most;
+
+-- name: read_lookups
+SELECT key, mark FROM holdfast_lookups WHERE source = :source AND key {in keys text} AND at > :again;
+
+-- name: save_lookups
+INSERT INTO holdfast_lookups (source, key, mark, at)
+SELECT :source, r.key, r.mark, :now FROM {rows key text, mark text} WHERE true
+ON CONFLICT (source, key) DO UPDATE SET mark = excluded.mark, at = excluded.at;

@@ -1,0 +1,67 @@
+"""Look-ups: what a source that looks something up for each of many still has to look up, and what it has.
+
+Whoever is gone through is gone through in the order of items, in stretches: a look knows where it is by a number, and what
+was looked up is passed over without being read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from holdfast.engine.discover import DueSource
+from holdfast.engine.register import layout
+from holdfast.model import codec
+from holdfast.model.found import Found, LookedUp, short_hash
+from holdfast.store import Transaction
+
+#: Items whose look-ups are due, per statement; and over how many numbers of items such a statement may go.
+BATCH = 200
+WINDOW = 10_000
+
+
+class Lookup(NamedTuple):
+    """Something to look up: for whom, from what, and the number of the item."""
+
+    key: str
+    data: Any
+    done: LookedUp
+    item: int = 0
+
+
+def last_item(tx: Transaction) -> int:
+    """The highest number of any item."""
+    return int(tx.run("last_item")[0][0])
+
+
+def due_of_pipeline(
+    tx: Transaction, due: DueSource, pipeline: str, stage: str | None, after: int, until: int, again_us: int | None
+) -> list[Lookup]:  # fmt: skip
+    """The first of the items with numbers over `after`, up to `until`, for which something is to be looked up."""
+    given: dict[str, Any] = {
+        "source": due.id, "of": due.definition, "after": after, "until": until, "again": _again(tx, again_us), "most": BATCH,
+    }  # fmt: skip
+    if stage is None:
+        rows = tx.run("items_to_look_up", pipeline=layout(tx).pipeline(pipeline).id, **given)
+    else:
+        [row] = layout(tx).chosen(pipeline, stage)
+        rows = tx.run("results_to_look_up", stage=row.id, **given)
+    return [
+        Lookup(key, None if data is None else codec.decode(data), LookedUp(str(item), mark), item)
+        for item, key, data, mark in rows
+    ]
+
+
+def due_of_found(tx: Transaction, due: DueSource, found: Sequence[Found], again_us: int | None) -> list[Lookup]:
+    """The same for items that another source has found."""
+    wanted = {
+        one.key: Lookup(one.key, one.data, LookedUp(short_hash(one.key), due.definition + (one.mark or codec.digest(one.data))))
+        for one in found
+    }  # fmt: skip
+    keys = [one.done.key for one in wanted.values()]
+    known = set(tx.run("read_lookups", source=due.id, keys=keys, again=_again(tx, again_us)))
+    return [one for one in wanted.values() if tuple(one.done) not in known]
+
+
+def _again(tx: Transaction, again_us: int | None) -> int:
+    return -1 if again_us is None else tx.now - again_us

@@ -1,0 +1,195 @@
+"""For each item of a pipeline, or of another source, one look at a source whose settings have its value in them.
+
+Each is looked up once, and again when what it is taken from has changed or after a while. A round goes through the items that
+are new and, of those that earlier rounds passed, through a stretch: so it costs the same however many were looked up, and
+comes back to those that were not ready, or failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote, urlsplit
+
+from holdfast.clock import microseconds
+from holdfast.engine import lookups
+from holdfast.engine.discover import DueSource
+from holdfast.engine.lookups import BATCH, WINDOW, Lookup
+from holdfast.errors import HoldfastError
+from holdfast.sources.contract import Found, Kept, LookedUp, LookEnded, Reader, Source, SourceFailed, ending, said
+from holdfast.sources.rows import at, is_missing
+
+if TYPE_CHECKING:
+    from holdfast.sources.discoverer import Runs
+    from holdfast.sources.registry import SourceSpec
+
+VALUE = "{value}"
+#: How many numbers of items that were passed before a round goes through again.
+SWEEP = 20_000
+#: After so many look-ups in a row that no server answered well, a round ends: it is not about one of them.
+MOST_TROUBLES = 5
+_ADDRESS = ("http://", "https://")
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """For whom something is looked up: the items of a pipeline, the results of a stage of it, or what a source finds."""
+
+    pipeline: str | None = None
+    stage: str | None = None
+    source: SourceSpec | None = None
+    #: Where the value lies; without a path it is the key.
+    value: str | None = None
+    #: After how many seconds each is looked up again; never, if None.
+    again_seconds: float | None = None
+
+
+def fill(given: Any, value: Any) -> Any:
+    """Settings with a value in them: as it is where it stands alone, escaped in an address, as text elsewhere."""
+    if isinstance(given, Mapping):
+        return {key: fill(one, value) for key, one in given.items()}
+    if isinstance(given, list):
+        return [fill(one, value) for one in given]
+    if not isinstance(given, str) or VALUE not in given:
+        return given
+    if given == VALUE:
+        return value
+    return given.replace(VALUE, quote(str(value), safe="") if given.lower().startswith(_ADDRESS) else str(value))
+
+
+def has_value(given: Any) -> bool:
+    """Whether there is a place for a value somewhere in these settings."""
+    if isinstance(given, Mapping):
+        return any(map(has_value, given.values()))
+    return any(map(has_value, given)) if isinstance(given, list) else isinstance(given, str) and VALUE in given
+
+
+def names_its_host(address: str) -> bool:
+    """Whether it is known who will be asked, whatever the value is."""
+    return address.lower().startswith(_ADDRESS) and VALUE not in urlsplit(address).netloc
+
+
+class ForEach(Source):
+    """Many looks at a source, one for each value that is due."""
+
+    kind = "for_each"
+    options: ClassVar[Mapping[str, Reader]] = {}
+
+    def __init__(self, spec: SourceSpec, each: Each, due: DueSource, read: Runs) -> None:
+        super().__init__(spec.settings, spec.folder)
+        self.whole = False
+        self._spec = spec
+        self._each = each
+        self._due = due
+        self._read = read
+        self._again_us = None if each.again_seconds is None else microseconds(each.again_seconds)
+        self._troubles = 0
+
+    def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept | LookedUp]:
+        stream = self._of_source(memory, self._each.source) if self._each.source else self._of_pipeline(memory)
+        with ending(stream):
+            for one in stream:
+                yield from self._look_up(one)
+                if self._troubles >= MOST_TROUBLES:
+                    return
+
+    # For whom -----------------------------------------------------------------------------------------------------------
+
+    def _of_pipeline(self, memory: dict[str, Any]) -> Iterator[Lookup]:
+        last, passed = self._read(lookups.last_item), int(memory.get("head", 0))
+        yield from self._stretch(memory, "head", passed, last)
+        begin = min(int(memory.get("sweep", 0)), passed)
+        yield from self._stretch(memory, "sweep", begin, min(begin + SWEEP, passed))
+        yield from self._stretch(memory, "sweep", 0, min(begin + SWEEP - passed, begin))
+
+    def _stretch(self, memory: dict[str, Any], name: str, after: int, until: int) -> Iterator[Lookup]:
+        """Those that are due between two items. Each is passed before it is looked up: one that takes for ever, or ends the
+        worker, does not keep the others; the sweep comes back to it."""
+        assert self._each.pipeline is not None
+        while after < until:
+            self.check()
+            end = min(after + WINDOW, until)
+            some = self._read(
+                partial(
+                    lookups.due_of_pipeline, due=self._due, pipeline=self._each.pipeline, stage=self._each.stage, after=after,
+                    until=end, again_us=self._again_us,
+                )
+            )  # fmt: skip
+            for one in some:
+                memory[name] = one.item
+                yield one
+            after = some[-1].item if len(some) == BATCH else end
+            memory[name] = after
+
+    def _of_source(self, memory: dict[str, Any], spec: SourceSpec) -> Iterator[Lookup]:
+        """What another source finds, from where the last look broke off."""
+        source = spec.open()
+        source.check = self.check
+        place = int(memory.get("place", 0))
+        with ending(source.look({})) as stream:
+            found = (one for one in stream if isinstance(one, Found))
+            for _ in islice(found, place):
+                self.check()
+            while some := list(islice(found, BATCH)):
+                self.check()
+                due = self._read(partial(lookups.due_of_found, due=self._due, found=some, again_us=self._again_us))
+                waiting = {one.key: one for one in due}
+                for one in some:
+                    memory["place"] = place = place + 1
+                    if one.key in waiting:
+                        yield waiting.pop(one.key)
+        self._count(source)
+        memory["place"] = 0
+
+    # Looking up ---------------------------------------------------------------------------------------------------------
+
+    def _look_up(self, one: Lookup) -> Iterator[Found | LookedUp]:
+        whole = True
+        for value in self._values(one):
+            try:
+                yield from self._found(value)
+                self._troubles = 0
+            except LookEnded:
+                raise
+            except Exception as error:
+                whole = False
+                self._note(one.key, error)
+        if whole:
+            yield one.done
+
+    def _values(self, one: Lookup) -> list[Any]:
+        value = one.key if self._each.value is None else at(one.data, self._each.value)
+        if is_missing(value) or value is None:
+            return []
+        values = value if isinstance(value, list) else [value]
+        fit = [one for one in values if isinstance(one, (str, int, float)) and not isinstance(one, bool)]
+        if len(fit) < len(values):
+            self.skip(f"{one.key[:80]!r}: its value is neither a text nor a number")
+        return fit
+
+    def _found(self, value: Any) -> Iterator[Found]:
+        source = self._spec.filled(value)
+        source.check = self.check
+        with ending(source.look({})) as stream:
+            for found in stream:
+                if isinstance(found, Found):
+                    yield found._replace(data={**fill(self._spec.data, value), **found.data})
+        self._count(source)
+
+    def _note(self, key: str, error: Exception) -> None:
+        """Count a look-up that failed. What is wrong with one value says nothing of the others; a server that does not answer
+        does."""
+        self.skip(f"{key[:80]!r}: {error if isinstance(error, HoldfastError) else said(error)}")
+        if isinstance(error, SourceFailed) and (
+            error.status is None or error.status in (408, 429) or error.status >= 500
+        ):
+            self._troubles += 1
+            if self._troubles >= MOST_TROUBLES and error.retry_after:
+                raise error
+
+    def _count(self, source: Source) -> None:
+        self.bad += source.bad
+        self.bad_example = self.bad_example or source.bad_example

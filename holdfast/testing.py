@@ -1,4 +1,5 @@
-"""For tests, yours and ours: a clock set by hand, named points at which a process ends, and crash tests.
+"""For tests, yours and ours: a clock set by hand, named points at which a process ends, crash tests, and what a kind of
+source has to keep to.
 
 clock = ManualClock()
 app = Holdfast("sqlite:///test.db", clock=clock)
@@ -26,14 +27,19 @@ from holdfast.clock import SECOND, microseconds
 if TYPE_CHECKING:
     from holdfast.crashtest import crashtest
     from holdfast.crashtest.record import paid_call
+    from holdfast.sources.conformance import SourceContract
 
 __all__ = [
-    "CRASH_VARIABLE", "ManualClock", "UndeclaredInput", "crash_at", "crash_from_environment", "crashtest", "paid_call",
-    "warn_of_undeclared_input",
+    "CRASH_VARIABLE", "ManualClock", "SourceContract", "UndeclaredInput", "crash_at", "crash_from_environment",
+    "crashtest", "paid_call", "warn_of_undeclared_input",
 ]  # fmt: skip
 
 #: Loaded when they are first used: `holdfast worker` needs none of it.
-_HOMES = {"crashtest": "holdfast.crashtest", "paid_call": "holdfast.crashtest.record"}
+_HOMES = {
+    "SourceContract": "holdfast.sources.conformance",
+    "crashtest": "holdfast.crashtest",
+    "paid_call": "holdfast.crashtest.record",
+}
 
 CRASH_VARIABLE = "HOLDFAST_CRASH_AT"
 

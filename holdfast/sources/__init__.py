@@ -1,7 +1,7 @@
 """Where items come from: one file per kind of source, one contract."""
 
-from holdfast.sources.contract import Source, SourceFailed
+from holdfast.sources.contract import Found, Kept, Source, SourceFailed
 from holdfast.sources.discoverer import Discoverer
 from holdfast.sources.registry import KINDS, SourceSpec, read_source
 
-__all__ = ["KINDS", "Discoverer", "Source", "SourceFailed", "SourceSpec", "read_source"]
+__all__ = ["KINDS", "Discoverer", "Found", "Kept", "Source", "SourceFailed", "SourceSpec", "read_source"]

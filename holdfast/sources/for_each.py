@@ -51,7 +51,7 @@ def fill(given: Any, value: Any) -> Any:
     """Settings with a value in them: as it is where it stands alone, escaped in an address, as text elsewhere."""
     if isinstance(given, Mapping):
         return {key: fill(one, value) for key, one in given.items()}
-    if isinstance(given, list):
+    if isinstance(given, (list, tuple)):
         return [fill(one, value) for one in given]
     if not isinstance(given, str) or VALUE not in given:
         return given
@@ -64,7 +64,9 @@ def has_value(given: Any) -> bool:
     """Whether there is a place for a value somewhere in these settings."""
     if isinstance(given, Mapping):
         return any(map(has_value, given.values()))
-    return any(map(has_value, given)) if isinstance(given, list) else isinstance(given, str) and VALUE in given
+    if isinstance(given, (list, tuple)):
+        return any(map(has_value, given))
+    return isinstance(given, str) and VALUE in given
 
 
 def names_its_host(address: str) -> bool:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.discover import Wanted
 from holdfast.errors import UsageError
 from holdfast.model import codec, schedule
 from holdfast.model.found import short_hash
-from holdfast.model.names import there_are
+from holdfast.model.names import nearest, there_are
 from holdfast.model.schedule import NEVER, Schedule
 from holdfast.sources import readers
-from holdfast.sources.contract import Reader, Source
+from holdfast.sources.contract import Reader, Source, said
 from holdfast.sources.dotted import load
 from holdfast.sources.for_each import VALUE, Each, fill, has_value, names_its_host
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 #: Every kind, by the key that names it, and where it lives. They are imported when they are first used.
 KINDS: Mapping[str, str] = {
@@ -34,6 +38,9 @@ KINDS: Mapping[str, str] = {
     "media": "media.Media",
     "python": "python_.Python",
 }
+
+#: Where other packages name theirs: `[project.entry-points."holdfast.sources"]`, `shelf = "my_package:Shelf"`.
+GROUP = "holdfast.sources"
 
 LOOK_SECONDS = 600.0
 MOST_ITEMS = 1_000_000
@@ -118,12 +125,11 @@ def read_source(name: str, given: Mapping[str, Any], *, where: str, folder: Path
             f"{where}: {given!r} is not a mapping; write it like {{'files': 'inbox/*.epub', 'every': '10m'}}"
         )
     given = {key: value for key, value in given.items() if value is not None}
-    kinds = [key for key in given if key in KINDS]
-    if len(kinds) != 1:
-        trouble = f"{' and '.join(map(repr, kinds))} are two kinds" if kinds else "no kind is named"
-        raise UsageError(f"{where}: {trouble}; write exactly one of: {', '.join(KINDS)}")
-    [kind] = kinds
-    found = _class(kind)
+    kind = _kind(given, where)
+    try:
+        found = _class(kind)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
     each = _read_each(given, found, where, folder)
     allowed = {**found.options, **COMMON}
     for key in given:
@@ -147,7 +153,7 @@ def read_source(name: str, given: Mapping[str, Any], *, where: str, folder: Path
         schedule=Schedule.read(times, where=where) if times else None, merge=common.get("merge"),
         timeout_seconds=common.get("timeout", LOOK_SECONDS), most=common.get("most", MOST_ITEMS),
         whole=common.get("whole"), data=common.get("data", {}), folder=folder, each=each,
-        definition=_definition(kind, values, common, given.get(FOR_EACH)),
+        definition=_definition(kind, values, common, readers.as_json(given.get(FOR_EACH), f"{where}: {FOR_EACH}")),
     )  # fmt: skip
 
 
@@ -197,7 +203,46 @@ def _definition(kind: str, values: Mapping[str, Any], common: Mapping[str, Any],
     return short_hash(f"{said} {codec.digest(common['data'])}" if common.get("data") else said)
 
 
+def _kind(given: Mapping[str, Any], where: str) -> str:
+    """The one key that names a kind. Other packages are asked only for what is none of ours: that takes a moment."""
+    known = [*KINDS]
+    kinds = [key for key in given if key in KINDS]
+    if not kinds:
+        known += sorted(entry.name for entry in _of_others())
+        kinds = [key for key in given if key in known]
+    if len(kinds) == 1:
+        return kinds[0]
+    trouble = f"{' and '.join(map(repr, kinds))} are two kinds" if kinds else "no kind is named"
+    near = None if kinds else next((near for key in given if (near := nearest(key, known))), None)
+    hint = f" (did you mean {near!r}?)" if near else ""
+    raise UsageError(f"{where}: {trouble}; write exactly one of: {', '.join(known)}{hint}")
+
+
+def _of_others() -> EntryPoints:
+    """The kinds that other packages have, as entry points."""
+    # Loaded only here: those who need none of them do not wait for it.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
+
+
+@cache
 def _class(kind: str) -> type[Source]:
-    module, _, name = KINDS[kind].partition(".")
-    found: type[Source] = getattr(importlib.import_module(f"holdfast.sources.{module}"), name)
+    if kind in KINDS:
+        module, _, name = KINDS[kind].partition(".")
+        found: type[Source] = getattr(importlib.import_module(f"holdfast.sources.{module}"), name)
+        return found
+    [entry, *others] = _of_others().select(name=kind)
+    if others:
+        raise UsageError(f"{kind!r} is a kind of source of two packages: {entry.value} and {others[0].value}")
+    try:
+        found = entry.load()
+    except Exception as error:
+        raise UsageError(f"{kind}: importing {entry.value} raised {said(error)}") from error
+    if not (isinstance(found, type) and issubclass(found, Source)) or getattr(found, "kind", None) != kind:
+        raise UsageError(f"{kind}: {entry.value} is not a class of Source with kind = {kind!r}")
+    if taken := sorted({*COMMON, *schedule.KEYS, FOR_EACH, *KINDS} & set(found.options)):
+        raise UsageError(
+            f"{kind}: {entry.value} has an option {taken[0]!r}, which means something else in every source"
+        )
     return found

@@ -133,6 +133,15 @@ def test_every_example_of_the_guide_can_be_read_and_there_is_one_for_each_kind()
     assert read_kinds == set(KINDS)
 
 
+def test_every_strategy_of_the_guide_is_a_source_that_can_be_read():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "sources.md").read_text(encoding="utf-8")
+    table = page.partition("## Which kind for what")[2].partition("\n## ")[0]
+    written = re.findall(r"^\|.*\| `(\{.*?\})`", table, re.MULTILINE)
+    specs = [read(yaml.safe_load(one), name=f"s{number}") for number, one in enumerate(written)]
+    assert len(specs) == 17
+    assert {spec.kind for spec in specs} == set(KINDS)
+
+
 # URLs -----------------------------------------------------------------------------------------------------------------
 
 

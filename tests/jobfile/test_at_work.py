@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Pipeline
+from tests.sources.site import serving
 from tests.support.mother import Forked, Piped
 from tests.support.processes import wait_for
 
@@ -80,6 +81,13 @@ class Desk:
         marks = self.folder / "marks"
         return marks.read_text().splitlines() if marks.exists() else []
 
+    def kill(self) -> None:
+        """End the workers there are, with no time to say goodbye."""
+        for worker in self._workers:
+            worker.send_signal(signal.SIGKILL)
+            worker.wait(20)
+        self._workers = []
+
     def end(self) -> None:
         for worker in self._workers:
             worker.send_signal(signal.SIGTERM)
@@ -139,6 +147,49 @@ def test_two_workers_look_at_a_source_once_per_tick_and_find_what_is_new(desk: D
     # Three ticks of a second each take two seconds at least, however many look.
     assert time.monotonic() - began > 1.5
     assert len(set(desk.marks)) == len(desk.marks)
+
+
+PRESS = """
+store: {url}
+pipelines:
+  companies:
+    stages: {{profile: {{handler: the_shelf.profile}}}}
+    sources: {{watchlist: {{lines: companies.txt, every: 1s}}}}
+  press:
+    stages: {{extract: {{handler: the_shelf.extract}}}}
+    sources:
+      releases:
+        html: "{{value}}"
+        links: "h2 a"
+        allow_private: true
+        for_each: {{pipeline: companies, stage: profile, value: press}}
+        data: {{found_on: "{{value}}"}}
+        every: 1s
+"""
+
+
+@pytest.mark.req("J20", "V5")
+def test_the_press_page_of_every_company_is_looked_up_once_also_by_the_worker_after_a_killed_one(
+    desk: Desk, app: Holdfast
+) -> None:  # fmt: skip
+    with serving() as site:
+        for name in "abc":
+            links = "".join(f"<h2><a href='/{name}/{number}'>{number}</a></h2>" for number in (1, 2))
+            site.put(f"/{name}/press", f"<a href='/'>home</a>{links}")
+        shelf = SHELF + "\ndef profile(item, ctx):\n    return {'press': item.key + 'press'}\n"
+        (desk.folder / "the_shelf.py").write_text(shelf)
+        (desk.folder / "companies.txt").write_text(f"# ours\n{site.url}/a/\n{site.url.upper()}/b/\n")
+        desk.write(text=PRESS.format(url=desk.url))
+        desk.worker()
+        wait_for(lambda: len(desk.marks) == 4)
+        desk.kill()
+        (desk.folder / "companies.txt").write_text(f"{site.url}/a/\n{site.url}/c/\n")
+        desk.worker()
+        # The killed one may have been about to save what it had done; that is done again.
+        wait_for(lambda: len(set(desk.marks)) == 6)
+        assert sorted(set(desk.marks)) == [f"{site.url}/{name}/{number}" for name in "abc" for number in (1, 2)]
+        assert sorted(site.asked) == ["/a/press", "/b/press", "/c/press"]
+        assert app.show(f"{site.url}/c/2")["data"]["found_on"] == f"{site.url}/c/press"
 
 
 @pytest.mark.req("J17")

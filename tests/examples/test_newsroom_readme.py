@@ -111,7 +111,8 @@ class Reader:
         if self._worker is None:
             return
         if (self.folder / "embargo").exists():
-            soon(lambda: any(one.get("guards") for one in self.app.workers()))
+            # The pause before it is over, for somebody who types.
+            soon(lambda: any(one.get("guards") for one in self.app.workers()) and not self.app.status()[0]["paused"])
         elif web.control()["pages.down"]:
             soon(lambda: self._is_done() or (breaker_opened(self.app) and web.alerts()))
         else:

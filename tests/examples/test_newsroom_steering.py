@@ -22,7 +22,7 @@ def open_newsroom(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     """A worker that serves the newsroom. Its only source is the feed, looked at every second, and quite empty at first."""
     with scene_on(request.param, tmp_path_factory.mktemp("steering"), request, pages=160) as scene:
         scene.only("feed")
-        scene.edit("every: 1m}", "every: 1s}")
+        scene.edit("every: 1m, data", "every: 1s, data")
         # Failures are told by the second.
         scene.edit("count: 3, within: 1m, every: 1m,", "count: 3, within: 1m, every: 1s,")
         scene.edit("probe_after: 2s", "probe_after: 500ms")

@@ -48,7 +48,7 @@ COMMANDS = {
     "actions": ("actions", "What was done to many items at once: list, continue, stop, undo."),
     "adopt-sql": ("adopt_sql", "Print a migration that makes your own table ready."),
     "loop": ("loop", "Run a loop over your own table."),
-    "import-legacy": ("legacy", "Import an old database with stages in a JSON column."),
+    "import-legacy": ("legacy", "Import what an earlier program has left in a database."),
     "prune": ("prune", "Forget old events, and items that ended long ago."),
     "db": ("database", "The database itself: upgrade, check."),
     "doctor": ("database", "Facts about the database and its workers."),

@@ -1,65 +1,71 @@
-"""`holdfast import-legacy`: an old SQLite database whose stages lie in a JSON column, into a pipeline."""
+"""`holdfast import-legacy`: what an earlier program has left in a database, into a pipeline."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import click
 
 from holdfast.app import Holdfast
 from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline
-from holdfast.cli.loader import load
+from holdfast.cli.loader import JOB_FILES, load
 from holdfast.cli.output import counted, print_json, print_table, printable, shortened
 from holdfast.cli.progress_line import ProgressLine
 from holdfast.engine import legacy
-from holdfast.engine.legacy import EXAMPLES, Report
-from holdfast.errors import UsageError
+from holdfast.engine.legacy_report import EXAMPLES, Report
+from holdfast.errors import DefinitionError, UsageError
+from holdfast.jobfile.handlers import Handlers
+from holdfast.jobfile.problems import Problems
+from holdfast.jobfile.reading import read, read_file
 from holdfast.model.legacy import KINDS
+from holdfast.model.legacy_shapes import SHAPES
+from holdfast.model.mapping import Mapped, MappedByFunction
+from holdfast.model.money import spoken
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import State
-from holdfast.store.legacy import OldTable
+from holdfast.store.legacy import OldDatabase, open_old
 from holdfast.store.sqlite_files import file_of
 
 
-@click.command("import-legacy", short_help="Import an old database with stages in a JSON column.")
+@click.command("import-legacy", short_help="Import what an earlier program has left in a database.")
 @click.argument("file", type=options.text)
-@click.argument("old", type=options.text, metavar="OLD.DB")
+@click.argument("old", type=options.text)
 @click.option("--pipeline", type=options.text, help="Import only into this one of FILE.")
-@click.option("--job", type=options.text, metavar="NAME", help="What OLD.DB calls the pipeline. [default: the same]")
-@click.option("--table", type=options.text, default="work_items", show_default=True)
-@click.option("--key-column", type=options.text, default="item_key", show_default=True)
-@click.option("--pipeline-column", type=options.text, default="job_id", show_default=True)
-@click.option("--stages-column", type=options.text, default="stages", show_default=True)
-@click.option("--data-column", type=options.text, default="data", show_default=True)
+@click.option("--job", type=options.text, metavar="NAME", help="What OLD calls the pipeline. [default: the same]")
+@click.option("--shape", type=click.Choice([*SHAPES]), help="How OLD is built. [default: stages-json]")
+@click.option("--mapping", type=options.text, help="A YAML file that says where things are; or module:function.")
+@click.option("--table", type=options.text, help="The table of items. [default: as the shape, or the mapping, says]")
 @click.option("--dry-run", is_flag=True, help="Only read, and tell what would be imported.")
 @click.option(
     "--examples", type=click.IntRange(0, EXAMPLES), default=3, show_default=True, help="Of each kind of problem."
 )
 @options.common(file=True)
 def import_legacy(
-    file: str, old: str, pipeline: str | None, job: str | None, table: str, key_column: str, pipeline_column: str,
-    stages_column: str, data_column: str, dry_run: bool, examples: int, store: str | None, as_json: bool,
+    file: str, old: str, pipeline: str | None, job: str | None, shape: str | None, mapping: str | None, table: str | None,
+    dry_run: bool, examples: int, store: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Import the items of OLD.DB, an SQLite database with a JSON column of stages, into the pipelines of FILE.
+    """Import the items of OLD, an SQLite file or postgresql://…, into the pipelines of FILE.
 
-    OLD.DB is only read. Items that are there already stay as they are, so the command can be repeated, also after it was
+    OLD is only read. Items that are there already stay as they are, so the command can be repeated, also after it was
     interrupted. Nothing is lost: what cannot be read is told, and an item whose stages cannot be read starts at the first.
     """
     loaded = load(file, store)
-    with OldTable(
-        old, table=table, key=key_column, pipeline=pipeline_column, stages=stages_column, data=data_column
-    ) as rows:
-        into = _into(file, loaded.specs, pipeline, job, rows)
-        total, progress = rows.count(), ProgressLine()
+    mapped = _mapping(shape, mapping, table)
+    with open_old(old) as database:
+        into = _into(file, loaded.specs, pipeline, job, database, mapped)
+        total, progress = database.table(mapped.table).count(), ProgressLine()
 
         def draw(report: Report) -> None:
             progress.draw(f"{report.read:,} of {total:,} rows read, {report.imported:,} imported")
 
         if dry_run and not _is_there(loaded.url):
-            report = legacy.import_legacy(None, rows, into, dry_run=True, on_batch=draw)
+            report = legacy.import_legacy(None, database, mapped, into, dry_run=True, on_batch=draw)
         else:
             with Holdfast(loaded.url, create=False) if dry_run else loaded.open() as app:
                 app.register()
-                report = legacy.import_legacy(app.store, rows, into, dry_run=dry_run, on_batch=draw)
+                report = legacy.import_legacy(app.store, database, mapped, into, dry_run=dry_run, on_batch=draw)
         progress.close()
     if as_json:
         print_json({"dry_run": dry_run, **report.facts()})
@@ -67,16 +73,38 @@ def import_legacy(
         _print(report, dry_run, examples)
 
 
+def _mapping(shape: str | None, mapping: str | None, table: str | None) -> Mapped | MappedByFunction:
+    """The mapping that is meant: a file, a function, or a shape as it is."""
+    named = {} if table is None else {"table": table}
+    if mapping is None:
+        return Mapped.read({"shape": shape or "stages-json", **named})
+    if Path(mapping).suffix.lower() in JOB_FILES:
+        given: Any = read(read_file(mapping), Problems(mapping)).plain()
+        if not isinstance(given, dict):
+            raise UsageError(f"{mapping} is not a mapping: write it like key: item_key")
+        return Mapped.read({**({} if shape is None else {"shape": shape}), **given, **named}, where=mapping)
+    if ":" not in mapping:
+        raise UsageError(f"--mapping {mapping}: name a file that ends with .yaml, or a function as module:function")
+    if table is None or shape is not None:
+        raise UsageError(f"--mapping {mapping}: a function needs --table, and has no --shape")
+    handlers = Handlers(Path.cwd())
+    handlers.look_here()
+    try:
+        return MappedByFunction(table, handlers.find(mapping))
+    except DefinitionError as error:
+        raise UsageError(f"--mapping {mapping}: {error}") from error
+
+
 def _into(
-    file: str, specs: list[PipelineSpec], wanted: str | None, job: str | None, rows: OldTable
-) -> dict[str, PipelineSpec]:
-    """Which name in the old table means which pipeline."""
+    file: str, specs: list[PipelineSpec], wanted: str | None, job: str | None, old: OldDatabase,
+    mapping: Mapped | MappedByFunction,
+) -> dict[str, PipelineSpec]:  # fmt: skip
+    """Which name in the old database means which pipeline."""
     by_name = {spec.name: spec for spec in specs}
-    if job is not None and not rows.has_pipelines:
-        raise UsageError(
-            f"--job {job}: {rows.path} has no column {', '.join(rows.missing)}; name it with --pipeline-column"
-        )
-    if wanted is None and job is None and rows.has_pipelines:
+    named = legacy.check(old, mapping)
+    if job is not None and not named:
+        raise UsageError(f"--job {job}: table {mapping.table!r} has no column for it; say in a mapping which is the pipeline")
+    if wanted is None and job is None and named:
         return by_name
     chosen = by_name[one_pipeline(file, specs, wanted)]
     return {job or chosen.name: chosen}
@@ -94,6 +122,7 @@ def _print(report: Report, dry_run: bool, examples: int) -> None:
     would = "would be imported" if dry_run else "imported"
     rest = [
         f"{report.repeated:,} with the key of an earlier row" if report.repeated else "",
+        f"{report.left_out:,} left out by the mapping" if report.left_out else "",
         f"{report.elsewhere.total():,} of other pipelines" if report.elsewhere else "",
     ]
     told = ", ".join(filter(None, rest))
@@ -101,13 +130,26 @@ def _print(report: Report, dry_run: bool, examples: int) -> None:
         f"{report.read:,} rows read: {report.imported:,} {would}, {report.already_there:,} already there"
         f"{', ' if told else ''}{told}"
     )
+    for name, log in (("costs", report.costs), ("events", report.events)):
+        if log.read:
+            worth = f" ({spoken(log.amount)})" if name == "costs" else ""
+            click.echo(f"{log.read:,} {name} read: {log.imported:,}{worth} {would}, {log.already_there:,} already there")
+    if not dry_run and not report.changed:
+        click.echo("nothing has changed")
     if report.missing:
-        click.echo(f"not in the old table: {', '.join(printable(name) for name in report.missing)}")
+        click.echo(f"not in the old database: {', '.join(printable(name) for name in report.missing)}")
+    if report.not_taken:
+        columns = ", ".join(f"{printable(name)} ({n:,} rows)" for name, n in report.not_taken.items())
+        click.echo(f"columns that the mapping does not name: {columns}")
     for name, n in report.elsewhere.most_common():
         click.echo(f"  {n:,} of pipeline {shortened(name, 60)!r}: to import them, name it with --job")
     if report.stages:
         rows = [[stage, counted(counts, [str(state) for state in State])] for stage, counts in report.stages.items()]
         print_table(["stage", "items"], rows)
+    for stage, again in report.again.items():
+        price = "" if again.cost is None else f", which is expected to cost {spoken(again.cost)}"
+        what = "would be" if dry_run else "is"
+        click.echo(f"{stage} {what} run again for {again.count:,}, whose results are missing{price}")
     if report.problems:
         click.echo("could not be read:")
     for kind in KINDS:

@@ -18,7 +18,7 @@ from holdfast.engine.gates import hold_resources
 from holdfast.engine.register import layout
 from holdfast.model.day import day_of
 from holdfast.model.layout import Layout, StageRow
-from holdfast.model.paid import NO_FACTS, CallFacts, Paid, PaidCall
+from holdfast.model.paid import IMPORTED, NO_FACTS, CallFacts, Paid, PaidCall
 from holdfast.store import Transaction
 
 #: Old payments that are taken into the ledger by one transaction.
@@ -158,6 +158,44 @@ def take_up_old_payments(tx: Transaction, most: int = CHUNK) -> int:
     if rows:
         tx.run("forget_events", events=[row[0] for row in rows])
     return len(rows)
+
+
+class OldPayment(NamedTuple):
+    """What an earlier program has paid. Its name says where it was written down; 0 for no stage, or no item."""
+
+    name: str
+    stage: int
+    item: int
+    amount: int
+    at: int
+    model: str
+
+
+def imported_among(tx: Transaction, payments: Sequence[OldPayment]) -> set[tuple[int, str]]:
+    """Those of the payments that the ledger has, by time and name."""
+    rows = tx.run("imported_calls", times=sorted({one.at for one in payments}), resource=IMPORTED)
+    return {(at, name) for at, name in rows}
+
+
+def enter_imported(tx: Transaction, payments: Sequence[OldPayment]) -> list[OldPayment]:
+    """Enter what is not there yet, on the days that it was paid, and return it. No budget counts it: all of that was spent
+    before there was one. The transaction must be exclusive, unless the items are new."""
+    there = imported_among(tx, payments)
+    new = [one for one in payments if (one.at, one.name) not in there]
+    calls = [
+        PaidCall(
+            0, one.stage, one.item, one.name, str(Paid.DONE), -1, 1, one.amount, IMPORTED, one.model, 0, 0, "{}",
+            day_of(one.at), one.at,
+        )
+        for one in new
+    ]  # fmt: skip
+    tx.run_rows("add_calls", [call[1:15] for call in calls])
+    by_stage: Counter[tuple[int, int]] = Counter()
+    for one in new:
+        by_stage[one.item, one.stage] += one.amount
+    tx.run_rows("add_to_costs", [(*place, amount) for place, amount in sorted(by_stage.items()) if all(place)])
+    _count(tx, (), calls, budgets=False)
+    return new
 
 
 def fold_money(tx: Transaction, most: int) -> int:

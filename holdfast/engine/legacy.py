@@ -1,4 +1,4 @@
-"""Import an old database whose stages lie in a JSON column: items, outcomes and open work, a batch per transaction.
+"""Import an old database: items, outcomes, results, open work, what was paid and what happened, a batch per transaction.
 
 An item and its stages are written together, and a key that is there is left as it is: whoever runs an import again, or after
 it was killed half-way, ends with the same. What could not be read is told in the report, and as an event of the item.
@@ -6,110 +6,65 @@ it was killed half-way, ends with the same. What could not be read is told in th
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+from msgspec import UNSET
 
 from holdfast.engine.add import NewItem, look_up
-from holdfast.engine.daytime import follow_the_clock
-from holdfast.engine.finish import bucket, input_hash
+from holdfast.engine.legacy_logs import Logs
+from holdfast.engine.legacy_report import Again, Report
+from holdfast.engine.legacy_write import OldItem, import_items, kept_as
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
-from holdfast.model import codec
-from holdfast.model.legacy import Data, Entry, Problem, Reader, read_data, read_key, with_key
-from holdfast.model.outcome import NOTHING
+from holdfast.model.legacy import Reader, Record
+from holdfast.model.legacy_values import (
+    Problem,
+    read_data,
+    read_key,
+    read_priority,
+    read_time,
+    shown,
+    text_of,
+    with_key,
+)
+from holdfast.model.mapping import Cells, Mapped, MappedByFunction, StagesMapped
+from holdfast.model.names import there_are
 from holdfast.model.stage import PipelineSpec
-from holdfast.model.states import PASSED, State
 from holdfast.store import Store, Transaction
-from holdfast.store.legacy import BATCH, OldRow, OldTable
+from holdfast.store.legacy import BATCH, KeyIndex, OldDatabase, OldRow, OldTable
 
-#: Examples that a report keeps of each kind of problem.
-EXAMPLES = 20
-#: Names of other pipelines that a report keeps; the rest are counted together.
-ELSEWHERE = 50
+#: Tables whose rows belong to items, and are read with them.
+_WITH_ITEMS = ("stages", "results")
 
-
-class Example(NamedTuple):
-    row: int
-    key: str
-    stage: str | None
-    found: str
-
-
-@dataclass(slots=True)
-class Trouble:
-    """How often a kind of problem came up, and the first few."""
-
-    count: int = 0
-    examples: list[Example] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Report:
-    """What an import did, or would do. Problems are those of all rows read, also of items that were there already."""
-
-    read: int = 0
-    imported: int = 0
-    already_there: int = 0
-    repeated: int = 0
-    #: Rows of pipelines that are not meant, by the name in the old table.
-    elsewhere: Counter[str] = field(default_factory=Counter)
-    #: Of imported items: how many are in which state, by `pipeline/stage`.
-    stages: dict[str, Counter[str]] = field(default_factory=dict)
-    problems: dict[str, Trouble] = field(default_factory=dict)
-    #: Columns that the old table does not have.
-    missing: list[str] = field(default_factory=list)
-
-    def tell(self, problem: Problem, row: int, key: str) -> None:
-        trouble = self.problems.setdefault(problem.kind, Trouble())
-        trouble.count += 1
-        if len(trouble.examples) < EXAMPLES:
-            trouble.examples.append(Example(row, key, problem.stage, problem.found))
-
-    def facts(self) -> dict[str, Any]:
-        """The same as JSON can carry it."""
-        return {
-            "read": self.read, "imported": self.imported, "already_there": self.already_there, "repeated": self.repeated,
-            "elsewhere": dict(self.elsewhere), "missing_columns": self.missing,
-            "stages": {stage: dict(counts) for stage, counts in self.stages.items()},
-            "problems": {
-                kind: {"count": one.count, "examples": [example._asdict() for example in one.examples]}
-                for kind, one in sorted(self.problems.items())
-            },
-        }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class OldItem:
-    """A row that was read."""
-
-    row: int
-    pipeline: str
-    key: str
-    data: Data
-    begun: Mapping[str, Entry]
-    problems: Sequence[Problem]
+AnyMapping = Mapped | MappedByFunction
 
 
 class _Into:
     """Where rows go: by the name that the old table has for a pipeline, or to the only one there is."""
 
-    def __init__(self, pipelines: Mapping[str, PipelineSpec]) -> None:
+    def __init__(self, pipelines: Mapping[str, PipelineSpec], mapping: AnyMapping) -> None:
         self.specs = {spec.name: spec for spec in pipelines.values()}
         self.only = next(iter(self.specs)) if len(self.specs) == 1 else None
-        self.readers = {
-            spec.name: Reader({stage.name: stage.after for stage in spec.stages}) for spec in self.specs.values()
-        }
-        self._by_name = {name.encode(): spec.name for name, spec in pipelines.items()}
+        after = {name: {stage.name: stage.after for stage in spec.stages} for name, spec in self.specs.items()}
+        self.readers = {name: Reader(stages, mapping.states) for name, stages in after.items()}
+        self.mapped: dict[str, StagesMapped] = {}
+        if isinstance(mapping, Mapped):
+            self.mapped = {name: mapping.for_stages(stages) for name, stages in after.items()}
+        self._by_name = {name: spec.name for name, spec in pipelines.items()}
 
-    def find(self, name: bytes | None) -> str | None:
+    def find(self, name: str | None) -> str | None:
         return self.only if name is None else self._by_name.get(name)
 
 
 def import_legacy(
     store: Store | None,
-    old: OldTable,
+    old: OldDatabase,
+    mapping: AnyMapping,
     pipelines: Mapping[str, PipelineSpec],
     *,
     dry_run: bool = False,
@@ -118,174 +73,215 @@ def import_legacy(
 ) -> Report:
     """Import every row; return what was done, or with `dry_run` what would be.
 
-    `pipelines` says which name in the old table means which pipeline; they must be registered in the store. Rows without
+    `pipelines` says which name in the old database means which pipeline; they must be registered in the store. Rows without
     a name, or of a table without such a column, belong to the only one. For a dry run the store may be missing.
     """
-    into = _Into(pipelines)
-    if not old.has_pipelines and into.only is None:
-        raise UsageError(f"{old.path} does not say which pipeline a row belongs to: import into one pipeline at a time")
-    report = Report(missing=list(old.missing))
-    repeated = old.repeated()
-    for rows in old.batches(most):
-        items = _read(rows, into, old.has_pipelines, repeated, report)
-        for pipeline in into.specs:
-            mine = [item for item in items if item.pipeline == pipeline]
-            born = _write(store, pipeline, mine, dry_run)
-            report.imported += len(born)
-            report.already_there += len(mine) - len(born)
-            states = Counter((stage, entry.state) for item in born for stage, entry in item.begun.items())
-            for (stage, state), n in states.items():
-                report.stages.setdefault(f"{pipeline}/{stage}", Counter())[str(_kept_as(state))] += n
-        if on_batch is not None:
-            on_batch(report)
-    if report.imported and store is not None and not dry_run:
+    report = Report()
+    into = _Into(pipelines, mapping)
+    with closing(KeyIndex()) as index:
+        reading = _Reading(old, mapping, into, index, report)
+        for items in reading.batches(most):
+            for pipeline, spec in into.specs.items():
+                mine = [item for item in items if item.pipeline == pipeline]
+                born = _write(store, spec, mine, dry_run)
+                report.imported += len(born)
+                report.already_there += len(mine) - len(born)
+                _tell(report, spec, born)
+            if on_batch is not None:
+                on_batch(report)
+        stages = {name: frozenset(stage.name for stage in spec.stages) for name, spec in into.specs.items()}
+        logs = Logs(store, into.find, stages, lambda *key: index.knows(_digest(*key)), report, dry_run, most)
+        if "costs" in reading.beside:
+            logs.import_costs(reading.beside["costs"], mapping.beside["costs"])
+        if "events" in reading.beside:
+            logs.import_events(reading.beside["events"], mapping.beside["events"])
+    if report.changed and store is not None and not dry_run:
         told = {kind: one.count for kind, one in report.problems.items()}
-        facts: dict[str, Any] = {
-            "read": report.read,
-            "imported": report.imported,
-            "already_there": report.already_there,
-        }
+        facts = {name: getattr(report, name) for name in ("read", "imported", "already_there")}
         store.write(lambda tx: tx.record("legacy_imported", **facts, problems=told))
     return report
 
 
-def import_items(tx: Transaction, pipeline: str, items: Sequence[OldItem]) -> list[OldItem]:
-    """Insert those of the items whose key is not there yet, with their stages as they were; return them."""
-    number = layout(tx).number_of(pipeline)
-    rows = {row.name: row for row in layout(tx).of_pipeline(pipeline)}
-    first = {item.key: item for item in reversed(items)}
-    if number is None or not rows.keys() >= {stage for item in items for stage in item.begun}:
-        raise UsageError(f"pipeline {pipeline!r} was changed in the store by somebody else: run the import again")
-    given = [(item.key, item.data.text) for item in items if first[item.key] is item]
-    born = {key: id_ for id_, key in tx.run_rows("insert_items", given, pipeline=number, priority=0, now=tx.now)}
-    new = [item for item in items if item.key in born and first[item.key] is item]
-    work = _Work(tx, pipeline)
-    for item in new:
-        work.take(born[item.key], item)
-    work.write()
-    return new
+def check(old: OldDatabase, mapping: AnyMapping) -> bool:
+    """Refuse a database that cannot be meant: without the key, or what the user's own mapping names. Returns whether its rows
+    say which pipeline they belong to."""
+    table = old.table(mapping.table)
+    if isinstance(mapping, MappedByFunction):
+        return True
+    if not table.has(key := mapping.item["key"].column):
+        there = there_are(key, table.columns)
+        raise UsageError(f"{old.where}: table {table.name!r} has no column {key!r}; {there}; say in a mapping which is the key")
+    for name, column in sorted(mapping.own):
+        if not old.table(name).has(column):
+            there = there_are(column, old.table(name).columns)
+            raise UsageError(f"{old.where}: table {name!r} has no column {column!r}, which the mapping names; {there}")
+    return "pipeline" in mapping.item and table.has(mapping.item["pipeline"].column)
 
 
-class _Work:
-    """The rows that a batch of items comes to."""
+class _Reading:
+    """The rows of an old database, as items."""
 
-    def __init__(self, tx: Transaction, pipeline: str) -> None:
-        self._tx = tx
-        self._stages = {row.name: row for row in layout(tx).of_pipeline(pipeline)}
-        # What these stages put out is not known here: the same nothing for each, so that none of them is stale.
-        self._inputs = {name: dict.fromkeys(layout(tx).parents(row.id), NOTHING) for name, row in self._stages.items()}
-        self._outcomes: list[tuple[Any, ...]] = []
-        self._waiting: list[tuple[Any, ...]] = []
-        self._delayed: list[tuple[Any, ...]] = []
-
-    def take(self, id_: int, item: OldItem) -> None:
-        data_hash = codec.digest(item.data.value)
-        for name, entry in item.begun.items():
-            stage = self._stages[name]
-            # An attempt that was cut off, or failed, counts; but it does not use up the last one.
-            spent = min(1, stage.max_attempts - 1)
-            state = _kept_as(entry.state)
-            if state is State.PENDING:
-                self._waiting.append((id_, stage.id, spent if entry.state is State.IN_PROGRESS else 0, 0, 0))
-                self._tx.count(stage.id, State.PENDING, 1)
-                if stage.after_children is not None:
-                    self._record("children_ended", id_, name, of=stage.after_children)
-            elif state is State.RETRY_LATER:
-                self._delayed.append((id_, stage.id, self._tx.now, spent, 0, 0, entry.error))
-                self._tx.count(stage.id, State.RETRY_LATER, 1)
-                self._record(
-                    "attempt_failed", id_, name, attempt=1, error=entry.error, due_at=self._tx.now, imported=True
-                )
+    def __init__(
+        self, old: OldDatabase, mapping: AnyMapping, into: _Into, index: KeyIndex, report: Report
+    ) -> None:  # fmt: skip
+        self._mapping, self._into, self._index, self._report = mapping, into, index, report
+        self._names_pipelines = check(old, mapping)
+        self._table = old.table(mapping.table)
+        self._columns = list(self._table.columns)
+        if isinstance(mapping, Mapped):
+            self._columns = self._choose(self._table, mapping.columns())
+        if not self._names_pipelines and into.only is None:
+            raise UsageError(f"{old.where} does not say which pipeline a row belongs to: import into one pipeline at a time")
+        #: Tables beside that of the items, as far as they are there.
+        self.beside: dict[str, OldTable] = {}
+        for name, beside in mapping.beside.items():
+            table = old.find(beside.table)
+            if table is None:
+                report.missing.append(f"table {beside.table}")
             else:
-                self._finish(id_, name, entry, data_hash)
-        for problem in item.problems:
-            known = problem.stage if problem.stage in self._stages else None
-            named = {} if known == problem.stage else {"named": problem.stage}
-            self._record("import_problem", id_, known, kind=problem.kind, found=problem.found, row=item.row, **named)
+                self.beside[name] = table
+                self._choose(table, beside.columns())
+        for name in _WITH_ITEMS:
+            if name in self.beside:
+                index.fill(name, self._pairs(name))
 
-    def write(self) -> None:
-        if self._delayed:
-            follow_the_clock(self._tx)
-        self._tx.run_rows("insert_outcomes", self._outcomes)
-        self._tx.run_rows("enter_waiting", self._waiting)
-        self._tx.run_rows("enter_delayed", self._delayed)
-        if self._waiting or self._delayed:
-            self._tx.tell_idle_workers()
+    def batches(self, most: int) -> Iterator[list[OldItem]]:
+        for rows in self._table.batches(self._columns, most):
+            beside = {name: self._rows_of(name, rows) for name in _WITH_ITEMS if name in self.beside}
+            yield [item for row in rows if (item := self._read(row, beside)) is not None]
 
-    def _finish(self, id_: int, name: str, entry: Entry, data_hash: str) -> None:
-        stage, state = self._stages[name], entry.state
-        ended_at = self._tx.now if entry.ended_at is None else entry.ended_at
-        attempts = {State.CANCELLED: 0, State.EXHAUSTED: stage.max_attempts}.get(state, 1)
-        made_from = input_hash(data_hash, self._inputs[name]) if state in PASSED else None
-        put_out = NOTHING if state in PASSED else None
-        self._outcomes.append(
-            (id_, stage.id, str(state), attempts, None, entry.started_at, ended_at, stage.version, made_from, put_out, 0, 1,
-             entry.error, None)
-        )  # fmt: skip
-        if entry.started_at is None or entry.ended_at is None or state is State.CANCELLED:
-            self._tx.count(stage.id, state, 1, version=stage.version)
-        else:
-            took = entry.ended_at - entry.started_at
-            self._tx.count(
-                stage.id, state, 1, version=stage.version, bucket=bucket(took), took_us=took, most_us=took
-            )  # fmt: skip
+    def _choose(self, table: OldTable, columns: set[str]) -> list[str]:
+        """Those of the columns that are there; the report is told of the others, and of what is there beside them."""
+        missing = sorted(column for column in columns if not table.has(column))
+        beside = "" if table is self._table else f"{table.name}."
+        self._report.missing += [f"{beside}{column}" for column in missing]
+        low = {column.lower() for column in columns}
+        rest = [column for column in table.columns if column.lower() not in low]
+        self._report.not_taken |= {
+            f"{beside}{column}": n for column, n in zip(rest, table.filled(rest), strict=True) if n
+        }
+        return sorted(columns - {*missing})
 
-    def _record(self, event: str, id_: int, stage: str | None, **facts: Any) -> None:
-        row = next(iter(self._stages.values()))
-        number = None if stage is None else self._stages[stage].id
-        self._tx.record(event, pipeline=row.pipeline, item=id_, stage=number, **facts)
+    def _pairs(self, name: str) -> Iterator[tuple[bytes, int]]:
+        """Each row of a table beside, with the item that it belongs to."""
+        beside = self._mapping.beside[name]
+        paths = [path for part in ("pipeline", "key") if (path := beside.paths.get(part)) is not None]
+        for rows in self.beside[name].batches(sorted({path.column for path in paths} | {*beside.where})):
+            for row, raw in rows:
+                cells = Cells(raw, [])
+                if beside.fits(cells):
+                    yield self._place(name, cells.get(beside.paths.get("pipeline")), cells.get(beside.paths.get("key"))), row
 
+    def _place(self, name: str, pipeline: Any, key: Any) -> bytes:
+        """Which item a row of a table beside belongs to."""
+        told_apart = self._names_pipelines and "pipeline" in self._mapping.beside[name].paths
+        whose = text_of(pipeline) if told_apart and pipeline is not UNSET else ""
+        return _digest(whose, "" if key is UNSET or key is None else text_of(key))
 
-def _kept_as(state: State) -> State:
-    """Nobody holds a lease on what was in progress when the old program ended."""
-    return State.PENDING if state is State.IN_PROGRESS else state
+    def _rows_of(self, name: str, rows: Sequence[OldRow]) -> dict[bytes, list[Cells]]:
+        assert isinstance(self._mapping, Mapped)
+        item, beside, table = self._mapping.item, self._mapping.beside[name], self.beside[name]
+        places = []
+        for _, raw in rows:
+            cells = Cells(raw, [])
+            places.append(self._place(name, self._mapping.pipeline_of(cells), cells.get(item["key"])))
+        whose = self._index.rows_of(name, places)
+        found: dict[bytes, list[Cells]] = {}
+        columns = sorted(column for column in beside.columns() if table.has(column))
+        for row, raw in table.rows(sorted(whose), columns):
+            found.setdefault(whose[row], []).append(Cells(raw, []))
+        return found
 
-
-def _read(
-    rows: Iterable[OldRow],
-    into: _Into,
-    has_pipelines: bool,
-    repeated: Mapping[tuple[bytes | None, bytes], int],
-    report: Report,
-) -> list[OldItem]:
-    """Read rows, and tell the report what cannot be read of them."""
-    items = []
-    for old in rows:
-        report.read += 1
-        key, key_problems = read_key(old.key, old.row)
-        problems = list(key_problems)
-        pipeline = into.find(old.pipeline)
-        if has_pipelines and old.pipeline is None:
+    def _read(self, old: OldRow, beside: Mapping[str, Mapping[bytes, Sequence[Cells]]]) -> OldItem | None:
+        """One row; what cannot be read of it is told to the report."""
+        self._report.read += 1
+        cells = Cells(old.cells, [])
+        said, name, pipeline = self._said(cells, beside)
+        if said is None:
+            for problem in cells.problems:
+                self._report.tell(problem, old.row, "")
+            return None
+        key, key_problems = read_key(said.key, old.row)
+        problems, item = list(key_problems), None
+        if self._names_pipelines and name is None and isinstance(self._mapping, Mapped):
             problems.append(Problem("pipeline_missing", None, ""))
         if pipeline is None:
-            name = "" if old.pipeline is None else old.pipeline.decode(errors="replace")
-            report.elsewhere[name if name in report.elsewhere or len(report.elsewhere) < ELSEWHERE else "…"] += 1
+            self._report.tell_elsewhere(name or "")
             problems = [problem for problem in problems if problem.kind == "pipeline_missing"]
-        elif old.key is not None and repeated.get((old.pipeline, old.key), old.row) != old.row:
-            report.repeated += 1
+        elif not key_problems and not self._index.is_new(_digest(pipeline, key)):
+            self._report.repeated += 1
             problems = [Problem("key_repeated", None, "")]
         else:
-            data = read_data(old.data)
-            if old.key is not None and key_problems:
-                data = with_key(data, old.key)
-            stages = into.readers[pipeline].read(old.stages)
-            problems += data.problems + stages.problems
-            items.append(OldItem(old.row, pipeline, key, data, stages.begun, problems))
+            item = self._item(old, pipeline, key, said, problems)
+            problems = [*item.problems]
         for problem in problems:
-            report.tell(problem, old.row, key)
-    return items
+            self._report.tell(problem, old.row, key)
+        return item
+
+    def _said(
+        self, cells: Cells, beside: Mapping[str, Mapping[bytes, Sequence[Cells]]]
+    ) -> tuple[Record | None, str | None, str | None]:
+        """What is said of an item, and which pipeline it belongs to: by its name there, and ours."""
+        if isinstance(self._mapping, MappedByFunction):
+            try:
+                said = self._mapping.record(cells)
+            except Exception as error:
+                cells.problems.append(Problem("mapping_failed", None, shown(f"{type(error).__name__}: {error}")))
+                return None, None, None
+            if said is None:
+                self._report.left_out += 1
+                return None, None, None
+            name = None if said.pipeline is UNSET or said.pipeline is None else text_of(said.pipeline)
+            return said, name, self._into.find(name)
+        found = self._mapping.pipeline_of(cells)
+        name = None if found is UNSET else text_of(found)
+        pipeline = self._into.find(name)
+        key_path = self._mapping.item["key"]
+        if pipeline is None:
+            return Record(key=cells.get(key_path)), name, None
+        rows = {one: those.get(self._place(one, found, cells.get(key_path)), ()) for one, those in beside.items()}
+        return self._into.mapped[pipeline].record(cells, rows), name, pipeline
+
+    def _item(self, old: OldRow, pipeline: str, key: str, said: Record, problems: list[Problem]) -> OldItem:
+        data = read_data(said.data)
+        if problems and said.key is not UNSET and said.key is not None and problems[0].kind == "key_unusable":
+            data = with_key(data, said.key)
+        priority = read_priority(said.priority, problems, largest_first=self._mapping.largest_first)
+        added_at = read_time(None, "added", said.added, problems)
+        stages = self._into.readers[pipeline].read(said)
+        told = [*problems, *data.problems, *stages.problems]
+        return OldItem(
+            self._table.name, old.row, pipeline, key, data, priority, added_at, stages.begun, stages.again, told
+        )  # fmt: skip
 
 
-def _write(store: Store | None, pipeline: str, items: Sequence[OldItem], dry_run: bool) -> list[OldItem]:
+def _digest(pipeline: str, key: str) -> bytes:
+    return hashlib.blake2b(f"{pipeline}\0{key}".encode(errors="replace"), digest_size=16).digest()
+
+
+def _tell(report: Report, spec: PipelineSpec, items: Sequence[OldItem]) -> None:
+    """Count where imported items are, and what of them runs again."""
+    states = Counter((stage, entry.state) for item in items for stage, entry in item.begun.items())
+    for (stage, state), n in states.items():
+        report.stages.setdefault(f"{spec.name}/{stage}", Counter())[str(kept_as(state))] += n
+    for stage, n in Counter(stage for item in items for stage in item.again).items():
+        again = report.again.setdefault(f"{spec.name}/{stage}", Again())
+        estimate = spec.stage(stage).estimate
+        again.count += n
+        if isinstance(estimate, int):
+            again.cost = (again.cost or 0) + n * estimate
+
+
+def _write(store: Store | None, spec: PipelineSpec, items: Sequence[OldItem], dry_run: bool) -> list[OldItem]:
     """Import those that are not there yet. To import again what is there takes no write."""
     if not items or store is None:
         return list(items)
     wanted = [NewItem(item.key, "") for item in items]
-    there = store.read(lambda tx: _there(tx, pipeline, wanted))
+    there = store.read(lambda tx: _there(tx, spec.name, wanted))
     left = [item for item in items if item.key not in there]
     if dry_run or not left:
         return left
-    return store.write(lambda tx: import_items(tx, pipeline, left))
+    return store.write(partial(import_items, spec=spec, items=left))
 
 
 def _there(tx: Transaction, pipeline: str, items: list[NewItem]) -> set[str]:

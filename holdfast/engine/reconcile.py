@@ -19,6 +19,7 @@ from holdfast.engine.register import layout
 from holdfast.model.day import date_of, day_of
 from holdfast.model.layout import Layout
 from holdfast.model.money import spoken
+from holdfast.model.paid import IMPORTED
 from holdfast.store import Transaction
 
 #: In every zone, days begin with a quarter of an hour.
@@ -181,10 +182,11 @@ def _wrong_limits(tx: Transaction, money: Sums, old_at: int | None, numbers: Col
     begin at another time than those of the calls, so calls of late are looked at one by one."""
     known = layout(tx)
     spent: Sums = {}
-    for (stage, *_), sums in money.items():
-        ledger.add(spent, stage, _of_budget(sums))
+    for (stage, resource, *_), sums in money.items():
+        if resource != IMPORTED:
+            ledger.add(spent, stage, _of_budget(sums))
     since = tx.now - LONGEST_DAY_US
-    late = [row for rows in sums_of_calls(tx, since, quarters=True) for row in rows if any(row[name] for name in BUDGET)]
+    late = [row for rows in sums_of_calls(tx, since, quarters=True) for row in rows if _counts(row)]
     kept = tx.run("all_spent")
     for number in numbers:
         spec, users = known.resources[number].spec, known.users_of(number)
@@ -206,6 +208,10 @@ def _wrong_limits(tx: Transaction, money: Sums, old_at: int | None, numbers: Col
                 when = f"until {date_of(day)}" if day == first else f"on {date_of(day)}"
                 text = f"budget of {called(spec.name)} {when}: {_words(BUDGET, has, should)}"
                 yield Wrong(text, None, "add_spent", (number, day, *_more(has, should)))
+
+
+def _counts(row: dict[str, Any]) -> bool:
+    return row["resource"] != IMPORTED and any(row[name] for name in BUDGET)
 
 
 def _of_budget(sums: list[int]) -> list[int]:

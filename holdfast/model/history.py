@@ -53,6 +53,7 @@ EVENTS = frozenset(MEANING) | {
     "job_file_broken",
     "job_file_wants_restart",
     "lease_lost",
+    "legacy_event",
     "legacy_imported",
     "money_in_doubt",
     "paused",

@@ -14,6 +14,10 @@ from holdfast.model.money import shares
 MAX_MODEL = 200
 
 
+#: In place of a resource: paid by an earlier program, and counted by no budget.
+IMPORTED = "(imported)"
+
+
 class Paid(StrEnum):
     """What is known of a call."""
 

@@ -1,22 +1,25 @@
-"""A table of an old SQLite database, read in batches by row number. Nothing is ever written to it.
+"""Old databases, SQLite or PostgreSQL, read in batches. Nothing is ever written to them.
 
-Every batch is a read of its own: a program that still uses the database is not kept waiting.
+Of SQLite every batch is a read of its own: a program that still uses the file is not kept waiting. PostgreSQL keeps nobody
+waiting anyway: all of it is one view of the database. Columns come as text, whatever their type.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from holdfast.errors import UsageError
 from holdfast.model.names import there_are
+from holdfast.store.postgres_address import MISSING_DRIVER, is_postgres
 
 BATCH = 1000
-#: How long to wait for a program that is writing to it.
+#: How long to wait for a program that is writing to a SQLite file.
 BUSY_SECONDS = 30.0
 
 
@@ -24,111 +27,105 @@ class OldRow(NamedTuple):
     """A row as it lies there: bytes, so that text which is no text can be told."""
 
     row: int
-    key: bytes | None
-    pipeline: bytes | None
-    stages: bytes | None
-    data: bytes | None
+    cells: Mapping[str, bytes | None]
 
 
-class OldTable:
-    """One table with a key, and perhaps columns for pipeline, stages and data; those that are not there are empty."""
+class OldTable(Protocol):
+    """A table with rows that have numbers."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        table: str = "work_items",
-        key: str = "item_key",
-        pipeline: str = "job_id",
-        stages: str = "stages",
-        data: str = "data",
-    ) -> None:
+    name: str
+    columns: Sequence[str]
+
+    def has(self, column: str) -> bool: ...
+
+    def count(self) -> int: ...
+
+    def filled(self, columns: Sequence[str]) -> list[int]:
+        """In how many rows each of these columns has a value."""
+        ...
+
+    def batches(self, columns: Iterable[str], most: int = BATCH) -> Iterator[list[OldRow]]:
+        """Every row, in the order of row numbers."""
+        ...
+
+    def rows(self, numbers: Sequence[int], columns: Iterable[str]) -> list[OldRow]:
+        """The rows of these numbers, in that order."""
+        ...
+
+
+class OldDatabase(ABC):
+    """A database that is only read."""
+
+    #: As it may be shown.
+    where: str
+
+    def __enter__(self) -> OldDatabase:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def find(self, table: str) -> OldTable | None:
+        """The table of this name; None if there is none."""
+
+    @abstractmethod
+    def tables(self) -> list[str]: ...
+
+    def table(self, name: str) -> OldTable:
+        """The same; an error if there is none."""
+        found = self.find(name)
+        if found is None:
+            there = there_are(name, self.tables())
+            raise UsageError(f"{self.where} has no table {name!r}; {there}; say with --table which to read")
+        return found
+
+
+def open_old(address: str | Path) -> OldDatabase:
+    """The old database at a path, or at the address of a SQLite file or a PostgreSQL."""
+    given = str(address)
+    if is_postgres(given):
+        try:
+            from holdfast.store.legacy_postgres import OldPostgres
+        except ImportError as error:
+            raise UsageError(f"{MISSING_DRIVER} ({error})") from error
+        return OldPostgres(given)
+    return OldSQLite(given.removeprefix("sqlite:///"))
+
+
+class OldSQLite(OldDatabase):
+    def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.where = str(path)
         if not self.path.is_file():
-            raise UsageError(f"{path} does not exist, or is no file: name the old SQLite database")
+            raise UsageError(f"{path} does not exist, or is no file: name the old SQLite database, or postgresql://…")
         with self._told():
             self._conn = sqlite3.connect(
                 f"file:{quote(str(self.path.absolute()))}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None
             )
         try:
             self._conn.text_factory = bytes
-            self._run("PRAGMA query_only = ON")
-            self._table = _quoted(table)
-            columns = self._columns(table)
-            if key.lower() not in columns:
-                raise UsageError(
-                    f"{path}: table {table!r} has no column {key!r}; {there_are(key, columns.values())}; "
-                    f"say with --key-column which names the item"
-                )
-            wanted = (key, pipeline, stages, data)
-            #: Columns that were looked for and are not there.
-            self.missing = [name for name in wanted if name.lower() not in columns]
-            self.has_pipelines = pipeline not in self.missing
-            self._row = self._row_number(table, columns)
-            shown = [f"CAST({_quoted(name)} AS TEXT)" if name not in self.missing else "NULL" for name in wanted]
-            self._key, self._pipeline = shown[0], shown[1]
-            self._select = f"SELECT {self._row}, {', '.join(shown)} FROM {self._table}"
+            self.run("PRAGMA query_only = ON")
+            self.run("SELECT 1 FROM sqlite_master LIMIT 1")
         except BaseException:
             self.close()
             raise
 
-    def __enter__(self) -> OldTable:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         self._conn.close()
 
-    def count(self) -> int:
-        return int(self._run(f"SELECT COUNT(*) FROM {self._table}")[0][0])
+    def find(self, table: str) -> OldTable | None:
+        rows = self.run(f"PRAGMA table_xinfo({quoted(table)})")
+        return SQLiteTable(self, table, [row[1].decode(errors="replace") for row in rows]) if rows else None
 
-    def repeated(self) -> dict[tuple[bytes | None, bytes], int]:
-        """Keys that several rows of a pipeline have, with the number of the first of these rows."""
-        rows = self._run(
-            f"SELECT {self._pipeline}, {self._key}, MIN({self._row}) FROM {self._table} WHERE {self._key} IS NOT NULL "
-            f"GROUP BY 1, 2 HAVING COUNT(*) > 1"
-        )
-        return {(pipeline, key): first for pipeline, key, first in rows}
+    def tables(self) -> list[str]:
+        rows = self.run("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+        return [name.decode(errors="replace") for (name,) in rows]
 
-    def batches(self, most: int = BATCH) -> Iterator[list[OldRow]]:
-        """Every row, in the order of row numbers."""
-        rows = self._run(f"{self._select} ORDER BY {self._row} LIMIT ?", most)
-        while rows:
-            yield [OldRow(*row) for row in rows]
-            rows = self._run(f"{self._select} WHERE {self._row} > ? ORDER BY {self._row} LIMIT ?", rows[-1][0], most)
-
-    def _columns(self, table: str) -> dict[str, str]:
-        """The names of the columns, by the same in small letters: SQLite does not tell capitals from them."""
-        rows = self._run(f"PRAGMA table_xinfo({self._table})")
-        if not rows:
-            there = self._run("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
-            names = there_are(table, [row[0].decode(errors="replace") for row in there])
-            raise UsageError(f"{self.path} has no table {table!r}; {names}; say with --table which to read")
-        names_found = [row[1].decode(errors="replace") for row in rows]
-        return {name.lower(): name for name in names_found}
-
-    def _row_number(self, table: str, columns: dict[str, str]) -> str:
-        name = next((name for name in ("rowid", "_rowid_", "oid") if name not in columns), None)
-        kinds = self._run("SELECT type FROM sqlite_master WHERE lower(name) = lower(?)", table)
-        if name is None or [kind for (kind,) in kinds] != [b"table"] or not self._numbers_rows(name):
-            raise UsageError(
-                f"{self.path}: {table!r} is a view, or its rows have no numbers: copy it into a plain table first "
-                f"(CREATE TABLE plain AS SELECT * FROM …) and name that one with --table"
-            )
-        return name
-
-    def _numbers_rows(self, name: str) -> bool:
-        try:
-            self._conn.execute(f"SELECT {name} FROM {self._table} LIMIT 0")
-        except sqlite3.OperationalError as error:
-            if "no such column" in str(error):
-                return False
-            raise
-        return True
-
-    def _run(self, text: str, *params: Any) -> Sequence[Any]:
+    def run(self, text: str, *params: Any) -> Sequence[Any]:
         with self._told():
             return self._conn.execute(text, params).fetchall()
 
@@ -137,10 +134,106 @@ class OldTable:
         try:
             yield
         except sqlite3.Error as error:
-            raise UsageError(
-                f"{self.path} cannot be read ({error}); what was imported so far stays, and the same command goes on from there"
-            ) from error
+            raise unreadable(self.where, error) from error
 
 
-def _quoted(name: str) -> str:
+class SQLiteTable:
+    def __init__(self, database: OldSQLite, name: str, columns: Sequence[str]) -> None:
+        self.name, self.columns = name, columns
+        self._run = database.run
+        self._table = quoted(name)
+        self._row = self._row_number(database, {column.lower() for column in columns})
+
+    def has(self, column: str) -> bool:
+        # SQLite does not tell capitals from small letters.
+        return column.lower() in {name.lower() for name in self.columns}
+
+    def count(self) -> int:
+        return int(self._run(f"SELECT COUNT(*) FROM {self._table}")[0][0])
+
+    def filled(self, columns: Sequence[str]) -> list[int]:
+        counts = ", ".join(f"COUNT({quoted(name)})" for name in columns)
+        return list(self._run(f"SELECT {counts} FROM {self._table}")[0]) if columns else []
+
+    def batches(self, columns: Iterable[str], most: int = BATCH) -> Iterator[list[OldRow]]:
+        names, select = self._select(columns)
+        rows = self._run(f"{select} ORDER BY {self._row} LIMIT ?", most)
+        while rows:
+            yield [OldRow(row, dict(zip(names, cells, strict=True))) for row, *cells in rows]
+            rows = self._run(f"{select} WHERE {self._row} > ? ORDER BY {self._row} LIMIT ?", rows[-1][0], most)
+
+    def rows(self, numbers: Sequence[int], columns: Iterable[str]) -> list[OldRow]:
+        names, select = self._select(columns)
+        found: list[OldRow] = []
+        for at in range(0, len(numbers), BATCH):
+            some = numbers[at : at + BATCH]
+            rows = self._run(f"{select} WHERE {self._row} IN ({', '.join('?' * len(some))}) ORDER BY {self._row}", *some)
+            found += [OldRow(row, dict(zip(names, cells, strict=True))) for row, *cells in rows]
+        return found
+
+    def _select(self, columns: Iterable[str]) -> tuple[list[str], str]:
+        names = list(columns)
+        shown = [f"CAST({quoted(name)} AS TEXT)" for name in names]
+        return names, f"SELECT {', '.join([self._row, *shown])} FROM {self._table}"
+
+    def _row_number(self, database: OldSQLite, columns: set[str]) -> str:
+        name = next((name for name in ("rowid", "_rowid_", "oid") if name not in columns), None)
+        kinds = self._run("SELECT type FROM sqlite_master WHERE lower(name) = lower(?)", self.name)
+        if name is not None and [kind for (kind,) in kinds] == [b"table"] and self._numbers_rows(name):
+            return name
+        raise UsageError(
+            f"{database.where}: {self.name!r} is a view, or its rows have no numbers: copy it into a plain table first "
+            f"(CREATE TABLE plain AS SELECT * FROM …) and name that one with --table"
+        )
+
+    def _numbers_rows(self, name: str) -> bool:
+        try:
+            self._run(f"SELECT {name} FROM {self._table} LIMIT 0")
+        except UsageError as error:
+            if "no such column" in str(error):
+                return False
+            raise
+        return True
+
+
+def unreadable(where: str, error: Exception) -> UsageError:
+    said = str(error).strip().partition("\n")[0]
+    return UsageError(
+        f"{where} cannot be read ({said}); what was imported so far stays, and the same command goes on from there"
+    )
+
+
+def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+class KeyIndex:
+    """Which keys were seen, and which rows of other tables belong to which: in a temporary file, so that memory stays small
+    however many there are."""
+
+    def __init__(self) -> None:
+        self._conn = sqlite3.connect("", isolation_level=None)
+        self._conn.execute("BEGIN")
+        self._conn.execute("CREATE TABLE seen (key BLOB PRIMARY KEY) WITHOUT ROWID")
+
+    def close(self) -> None:
+        self._conn.close()
+
+    def is_new(self, key: bytes) -> bool:
+        """Whether a key comes for the first time."""
+        return bool(self._conn.execute("INSERT OR IGNORE INTO seen VALUES (?)", (key,)).rowcount)
+
+    def knows(self, key: bytes) -> bool:
+        """Whether it came before."""
+        return bool(self._conn.execute("SELECT 1 FROM seen WHERE key = ?", (key,)).fetchall())
+
+    def fill(self, table: str, pairs: Iterator[tuple[bytes, int]]) -> None:
+        """Remember the rows of a table by key."""
+        self._conn.execute(f"CREATE TABLE {quoted('of ' + table)} (key BLOB, row INTEGER)")
+        self._conn.executemany(f"INSERT INTO {quoted('of ' + table)} VALUES (?, ?)", pairs)
+        self._conn.execute(f"CREATE INDEX {quoted('by key ' + table)} ON {quoted('of ' + table)} (key, row)")
+
+    def rows_of(self, table: str, keys: Iterable[bytes]) -> dict[int, bytes]:
+        """The rows of a table that belong to these keys, each with its key."""
+        find = f"SELECT row FROM {quoted('of ' + table)} WHERE key = ?"
+        return {row: key for key in keys for (row,) in self._conn.execute(find, (key,))}

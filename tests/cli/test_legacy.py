@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Commands
-from tests.support.old_database import CASES, TABLE, raw, write_old_database
+from tests.support.old_database import CASES, RESULTS, TABLE, raw, results, write_old_database
 
 pytestmark = pytest.mark.req("J8")
 
@@ -65,6 +65,9 @@ def old() -> str:
             "INSERT INTO work_items (job_id, item_key, stages, data) VALUES ('books', ?, ?, ?)",
             [(name, raw(case.stages), case.data) for name, case in CASES.items()],
         )
+        conn.execute(RESULTS)
+        kept = [row for name, case in CASES.items() if case.results for row in results(name, case.stages)]
+        conn.executemany("INSERT INTO results VALUES (?, ?, ?, ?, ?)", kept)
     conn.close()
     return "old.db"
 
@@ -88,7 +91,8 @@ def test_it_tells_people_what_came_over_and_what_could_not_be_read(lite: Command
     assert "books/fetch" in said
     assert "1 status_unknown: a status that nobody knows: begins anew" in said
     assert "row 22, a status that nobody knows, fetch: finished" in said
-    assert "row" not in lite("import-legacy", file, old, "--examples", "0").stdout.replace("rows read", "")
+    again = lite("import-legacy", file, old, "--examples", "0").stdout
+    assert "nothing has changed" in again and "    row" not in again
 
 
 def test_the_items_go_on_where_they_were(cli: Commands, file: str, old: str):
@@ -120,7 +124,7 @@ def test_a_dry_run_on_a_store_knows_what_is_there(cli: Commands, file: str, old:
     assert cli.states() == {"fetch": {"pending": 1}, "extract": {}, "embed": {}}
 
 
-def test_the_table_and_its_columns_may_have_any_names(lite: Commands, file: str):
+def test_the_table_and_its_columns_may_have_any_names(lite: Commands, file: str, write: Callable[[str, str], str]):
     conn = sqlite3.connect("old.db")
     with conn:
         conn.execute("CREATE TABLE things (name TEXT, kind TEXT, progress TEXT, facts TEXT)")
@@ -128,14 +132,49 @@ def test_the_table_and_its_columns_may_have_any_names(lite: Commands, file: str)
             """INSERT INTO things VALUES ('x', 'novels', '{"fetch": "failed", "fetch_ended": 5}', '{"n": 1}')"""
         )
     conn.close()
-    options = ["--table", "things", "--key-column", "name", "--pipeline-column", "kind", "--stages-column", "progress",
-               "--data-column", "facts"]  # fmt: skip
-    said = lite("import-legacy", file, "old.db", *options).stdout
+    stages = "{state: 'progress.{stage}', ended: 'progress.{stage}_ended'}"
+    mapping = write("old.yaml", f"table: things\nkey: name\npipeline: kind\nstages: {stages}\ndata: facts\n")
+    said = lite("import-legacy", file, "old.db", "--mapping", mapping).stdout
     assert "0 imported, 0 already there, 1 of other pipelines" in said
     assert "1 of pipeline 'novels': to import them, name it with --job" in said
-    lite("import-legacy", file, "old.db", *options, "--job", "novels")
+    lite("import-legacy", file, "old.db", "--mapping", mapping, "--job", "novels")
     shown = lite.json("show", "x")
     assert (shown["data"], shown["stages"][0]["state"]) == ({"n": 1}, "failed")
+
+
+def test_a_function_says_what_a_row_means(lite: Commands, file: str, write: Callable[[str, str], str]):
+    conn = sqlite3.connect("old.db")
+    with conn:
+        conn.execute("CREATE TABLE things (name TEXT, step INTEGER)")
+        conn.executemany("INSERT INTO things VALUES (?, ?)", [("a", 0), ("b", 1), ("c", 3), ("d", -1), ("e", None)])
+    conn.close()
+    write(
+        "meaning.py",
+        """
+def row(row):
+    step = int(row["step"])
+    if step < 0:
+        return None
+    done = ["fetch", "extract", "embed"][:step]
+    return {"key": row["name"], "data": {"step": step}, "stages": {name: {"state": "done", "result": name} for name in done}}
+""",
+    )
+    told = lite.json("import-legacy", file, "old.db", "--mapping", "meaning:row", "--table", "things")
+    assert (told["read"], told["imported"], told["left_out"]) == (5, 3, 1)
+    [failed] = told["problems"]["mapping_failed"]["examples"]
+    assert failed["row"] == 5 and "TypeError" in failed["found"]
+    assert [stage["state"] for stage in lite.json("show", "b")["stages"]] == ["done", "pending", None]
+    assert [stage["state"] for stage in lite.json("show", "c")["stages"]] == ["done"] * 3
+    assert lite.json("show", "c")["stages"][1]["result"] == "extract"
+
+
+def test_what_runs_again_is_told_with_its_price_before_it_does(lite: Commands, write: Callable[[str, str], str], old: str):
+    priced = write("priced.py", FILE.replace("@books.stage()", '@books.stage(estimate="0.40", resource="site")')
+                   .replace('Pipeline("books")', 'Pipeline("books", resources={"site": {"budget": 5}})'))
+    told = lite.json("import-legacy", priced, old, "--dry-run")
+    assert told["run_again"] == {"books/fetch": {"count": 2, "cost": "0.8"}, "books/extract": {"count": 1, "cost": None}}
+    said = lite("import-legacy", priced, old, "--dry-run").stdout
+    assert "books/fetch would be run again for 2, whose results are missing, which is expected to cost 0.80" in said
 
 
 def test_rows_go_to_the_pipelines_they_name(lite: Commands, write: Callable[[str, str], str], old: str):
@@ -154,15 +193,24 @@ def test_rows_go_to_the_pipelines_they_name(lite: Commands, write: Callable[[str
     [
         (["older.db"], "older.db does not exist"),
         (["library.py"], "cannot be read"),
-        (["old.db", "--table", "jobs"], "has no table 'jobs'; there are: work_items"),
-        (["old.db", "--key-column", "name"], "has no column 'name'"),
+        (["old.db", "--table", "jobs"], "has no table 'jobs'; there are: results, work_items"),
+        (["old.db", "--shape", "job-metadata"], "has no table 'background_jobs'"),
+        (["old.db", "--shape", "job-metadata", "--table", "work_items"], "has no column 'input_data'"),
+        (["old.db", "--mapping", "old.yaml"], "old.yaml: 'prioriti' is unknown; there are"),
+        (["old.db", "--mapping", "older.yaml"], "older.yaml cannot be read"),
+        (["old.db", "--mapping", "library"], "as module:function"),
+        (["old.db", "--mapping", "library:row"], "a function needs --table"),
+        (["old.db", "--mapping", "library:row", "--table", "work_items"], "has no 'row', expected the name of a function"),
+        (["postgresql://127.0.0.1:1/none"], "cannot be read"),
         (["old.db", "--pipeline", "films"], "has no pipeline 'films'"),
-        (["old.db", "--pipeline-column", "kind", "--job", "x"], "has no column kind"),
+        (["old.db", "--mapping", "bare.yaml", "--job", "x"], "say in a mapping which is the pipeline"),
     ],
 )
 def test_a_wrong_call_is_told_in_one_line_and_makes_nothing(
     lite: Commands, file: str, old: str, args: list[str], said: str
 ):
+    Path("old.yaml").write_text("shape: stages-json\nprioriti: priority\n")
+    Path("bare.yaml").write_text("table: work_items\nkey: item_key\n")
     result = lite("import-legacy", file, *args, code=2)
     assert said in result.stderr
     assert len(result.stderr.splitlines()) == 1
@@ -179,9 +227,9 @@ def test_several_pipelines_and_no_column_that_tells_them_apart_need_a_choice(
     conn.close()
     two = write("two.py", TWO)
     assert "--pipeline" in lite("import-legacy", two, "old.db", code=2).stderr
-    assert lite.json("import-legacy", two, "old.db", "--pipeline", "films")["missing_columns"] == [
-        "job_id",
-        "stages",
+    assert lite.json("import-legacy", two, "old.db", "--pipeline", "films")["missing_columns"][:3] == [
+        "attempts",
+        "created_at",
         "data",
     ]
     assert lite.states()["look"] == {"pending": 1}

@@ -14,16 +14,18 @@ from typing import Any
 import pytest
 
 from holdfast.app import Holdfast
-from holdfast.engine.legacy import Report, import_legacy
+from holdfast.engine.legacy import import_legacy
+from holdfast.engine.legacy_report import Report
 from holdfast.engine.reads import check
 from holdfast.errors import UsageError
 from holdfast.model.history import fold
+from holdfast.model.mapping import Mapped
 from holdfast.model.stage import PipelineSpec, StageSpec
-from holdfast.store.legacy import OldTable
+from holdfast.store.legacy import open_old
 from tests.support.effort import effort
 from tests.support.harness import App, connected, handler
 from tests.support.killed_main import killed
-from tests.support.old_database import AFTER, CASES, TABLE, Expected, raw, timed, write_old_database
+from tests.support.old_database import AFTER, CASES, RESULTS, TABLE, Expected, raw, results, timed, write_old_database
 from tests.support.together import at_once
 
 pytestmark = pytest.mark.req("J8")
@@ -45,21 +47,37 @@ class Old:
         self.specs = {"books": spec()}
         app.pipeline(AFTER, name="books")
 
-    def rows(self, *rows: tuple[Any, ...], job: str | None = "books") -> None:
-        """Write rows of key and stages, and perhaps data."""
+    def rows(self, *rows: tuple[Any, ...], job: str | None = "books", made: bool = True) -> None:
+        """Write rows of key and stages, and perhaps data; with results of what is done unless these were not `made`."""
         conn = sqlite3.connect(self.path)
         with conn:
             if not conn.execute("SELECT 1 FROM sqlite_master").fetchall():
                 conn.execute(TABLE)
+                conn.execute(RESULTS)
+            if made:
+                kept = [result for key, stages, *_ in rows for result in results(key, stages, job)]
+                conn.executemany("INSERT INTO results VALUES (?, ?, ?, ?, ?)", kept)
             conn.executemany(
                 "INSERT INTO work_items (job_id, item_key, stages, data) VALUES (?, ?, ?, ?)",
                 [(job, key, raw(stages), *(map(raw, more) if more else (None,))) for key, stages, *more in rows],
             )
         conn.close()
 
-    def run(self, **extra: Any) -> Report:
-        with OldTable(self.path) as table:
-            return import_legacy(extra.pop("store", self.app.store), table, extra.pop("specs", self.specs), **extra)
+    def cases(self, *names: str) -> None:
+        """Write every kind of row, under names that are made of its own."""
+        for made in (True, False):
+            some = {name: case for name, case in CASES.items() if case.results is made}
+            self.rows(*((key.format(name), one.stages, one.data) for key in names for name, one in some.items()), made=made)
+
+    def sql(self, text: str) -> None:
+        conn = sqlite3.connect(self.path)
+        conn.executescript(text)
+        conn.close()
+
+    def run(self, *, mapping: dict[str, Any] | None = None, **extra: Any) -> Report:
+        store, specs = extra.pop("store", self.app.store), extra.pop("specs", self.specs)
+        with open_old(extra.pop("old", self.path)) as old:
+            return import_legacy(store, old, Mapped.read(mapping or {"shape": "stages-json"}), specs, **extra)
 
 
 @pytest.fixture
@@ -94,7 +112,7 @@ def whole(app: App) -> list[list[tuple[Any, ...]]]:
 @pytest.mark.parametrize("name", CASES)
 def test_an_item_is_where_its_row_said_and_its_history_says_the_same(old: Old, hold: Holdfast, name: str):
     case = CASES[name]
-    old.rows(("x", case.stages, case.data))
+    old.rows(("x", case.stages, case.data), made=case.results)
     report = old.run()
     assert old.app.states("x") == case.states
     assert fold(hold.history("x"), AFTER) == case.states
@@ -136,7 +154,7 @@ def test_an_attempt_that_was_cut_off_or_failed_counts_but_is_not_the_last(old, s
 
 
 def test_imported_items_run_on_to_their_end(old: Old):
-    old.rows(*((name, case.stages, case.data) for name, case in CASES.items()))
+    old.cases("{}")
     old.run()
     old.app.promote()
     old.app.run_through()
@@ -201,7 +219,8 @@ def test_keys_are_told_apart_and_the_first_row_of_a_key_stands(old: Old):
 
 
 def test_a_second_run_changes_nothing_and_tells_the_same_problems(old: Old):
-    old.rows(*((name, case.stages, case.data) for name, case in CASES.items()), ("all done", None))
+    old.cases("{}")
+    old.rows(("all done", None))
     first = old.run()
     before = whole(old.app)
     second = old.run()
@@ -234,7 +253,7 @@ def test_two_imports_at_once_import_each_item_once(old: Old):
 
 @pytest.mark.parametrize("point", ["store.insert_outcomes:3", "commit.before:3", "commit.after:3"])
 def test_an_import_that_was_killed_half_way_and_run_again_ends_the_same(old: Old, url: str, point: str):
-    old.rows(*((f"{name} {n}", case.stages, case.data) for n in range(10) for name, case in CASES.items()))
+    old.cases(*(f"{{}} {n}" for n in range(10)))
     ended, errors = killed("import", url, str(old.path), json.dumps(AFTER), at=point)
     assert ended == -signal.SIGKILL, errors
     there = old.app.query("SELECT COUNT(*) FROM holdfast_items")[0][0]
@@ -248,7 +267,7 @@ def test_an_import_that_was_killed_half_way_and_run_again_ends_the_same(old: Old
 
 
 def test_a_dry_run_tells_the_same_and_writes_nothing(old: Old):
-    old.rows(*((name, case.stages, case.data) for name, case in CASES.items()))
+    old.cases("{}")
     before = whole(old.app)
     without_store = old.run(dry_run=True, store=None)
     dry = old.run(dry_run=True)
@@ -283,9 +302,10 @@ def test_columns_that_are_not_there_are_no_trouble(old: Old):
         conn.execute('CREATE TABLE "odd ""table" (KEY TEXT, "rowid" TEXT)')
         conn.execute("""INSERT INTO "odd ""table" VALUES ('x', 'y')""")
     conn.close()
-    with OldTable(old.path, table='odd "table', key="Key") as table:
-        report = import_legacy(old.app.store, table, old.specs)
-    assert (report.imported, report.missing) == (1, ["job_id", "stages", "data"])
+    report = old.run(mapping={"shape": "stages-json", "table": 'odd "table', "key": "Key"})
+    assert report.imported == 1
+    assert {"job_id", "stages", "data", "table results"} <= {*report.missing}
+    assert report.not_taken == {"rowid": 1}
     assert old.app.states("x") == {"fetch": "pending"}
 
 
@@ -297,7 +317,9 @@ def test_columns_that_are_not_there_are_no_trouble(old: Old):
         ("CREATE TABLE work_items (a)", {}, "has no column 'item_key'; there are: a"),
         ("CREATE TABLE work_items (item_key TEXT PRIMARY KEY) WITHOUT ROWID", {}, "have no numbers"),
         ("CREATE TABLE t (item_key); CREATE VIEW work_items AS SELECT * FROM t", {}, "is a view"),
-        ("CREATE TABLE t (item_key)", {"table": "t", "key": "x"}, "--key-column"),
+        ("CREATE TABLE t (item_key)", {"table": "t", "key": "x"}, "say in a mapping which is the key"),
+        ("CREATE TABLE work_items (item_key)", {"data": "facts"}, "has no column 'facts', which the mapping names"),
+        ("CREATE TABLE work_items (item_key)", {"costs": {"table": "c", "amount": "a"}}, "has no table 'c'"),
     ],
 )
 def test_a_database_that_cannot_be_meant_is_refused_in_one_sentence(
@@ -306,16 +328,16 @@ def test_a_database_that_cannot_be_meant_is_refused_in_one_sentence(
     conn = sqlite3.connect(tmp_path / "old.db")
     conn.executescript(make)
     conn.close()
-    with pytest.raises(UsageError, match=said):
-        OldTable(tmp_path / "old.db", **settings)
+    with pytest.raises(UsageError, match=said), open_old(tmp_path / "old.db") as old:
+        import_legacy(None, old, Mapped.read({"shape": "stages-json", **settings}), {"books": spec()}, dry_run=True)
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path):
     (tmp_path / "old.db").write_text("not a database, but long enough to look like one" * 100)
     with pytest.raises(UsageError, match="cannot be read"):
-        OldTable(tmp_path / "old.db")
+        open_old(tmp_path / "old.db")
     with pytest.raises(UsageError, match="does not exist"):
-        OldTable(tmp_path / "older.db")
+        open_old(tmp_path / "older.db")
 
 
 def test_the_old_database_is_not_touched(old: Old):
@@ -324,8 +346,8 @@ def test_the_old_database_is_not_touched(old: Old):
     old.path.chmod(0o444)
     old.run()
     assert old.path.read_bytes() == before
-    with OldTable(old.path) as table, pytest.raises(UsageError, match=r"readonly|read-only"):
-        table._run("DELETE FROM work_items")
+    with open_old(old.path) as database, pytest.raises(UsageError, match=r"readonly|read-only"):
+        database.run("DELETE FROM work_items")
 
 
 def test_a_program_that_goes_on_writing_to_the_old_database_disturbs_nothing(old: Old):

@@ -217,7 +217,7 @@ def test_the_database_of_an_earlier_program_comes_over_and_only_what_it_had_left
         assert dry["imported"] == report["imported"] == len(keys)
         strange = sum(one == BECAME[6] or one == BECAME[7] for one in became.values())
         told = report["problems"]
-        assert told["status_unknown"]["count"] + told["stages_unreadable"]["count"] == strange
+        assert told["status_unknown"]["count"] + told["column_unreadable"]["count"] == strange
         # Again, it changes nothing.
         assert scene.json("import-legacy", scene.file, str(old))["already_there"] == len(keys)
         scene.run(code=3)

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from holdfast.model import codec
 from holdfast.model.item import MAX_KEY_BYTES, check_key
-from holdfast.model.legacy import KINDS, Data, Entry, Reader, Stages, read_data, read_key, with_key
+from holdfast.model.legacy import KINDS, Entry, Reader, Stages
+from holdfast.model.legacy_values import Data, read_data, read_key, with_key
+from holdfast.model.mapping import Cells, Mapped
 from holdfast.model.states import OPEN, PASSED, State
-from tests.support.old_database import AFTER, CASES, raw, timed
+from tests.support.old_database import AFTER, CASES, raw, results, timed
 
 pytestmark = pytest.mark.req("J8")
 
@@ -26,8 +28,20 @@ def bytes_of(value: Any) -> bytes | None:
     return text.encode() if isinstance(text, str) else text
 
 
-def read_stages(text: bytes | None, after: Any) -> Stages:
-    return Reader(after).read(text)
+JSON = Mapped.read({"shape": "stages-json"})
+
+
+def read_stages(text: bytes | None, after: Any, *, made: bool = True, **columns: str) -> Stages:
+    """What a row says, with the results of what is done unless these were not `made`."""
+    try:
+        said = json.loads(text or b"null")
+    except (ValueError, RecursionError):
+        said = None
+    rows = [{"stage": stage.encode(), "result": value.encode()} for _, _, stage, value, _ in results("", said)] if made else []
+    cells = Cells({"stages": text, **{name: value.encode() for name, value in columns.items()}}, [])
+    beside = {"results": [Cells(row, []) for row in rows if row["stage"].decode() in after]}
+    record = JSON.for_stages(after).record(cells, beside)
+    return Reader(after, JSON.states).read(record)
 
 
 def micros(text: str) -> int:
@@ -46,7 +60,7 @@ def kinds(value: Any, after: Any = None) -> list[str]:
 @pytest.mark.parametrize("name", CASES)
 def test_a_row_becomes_what_it_says_and_what_it_cannot_say_is_told(name: str):
     case = CASES[name]
-    read = read_stages(bytes_of(case.stages), AFTER)
+    read = read_stages(bytes_of(case.stages), AFTER, made=case.results)
     assert {stage: "pending" if entry.state is State.IN_PROGRESS else str(entry.state)
             for stage, entry in read.begun.items()} == case.states  # fmt: skip
     told = [problem.kind for problem in (*read.problems, *read_data(bytes_of(case.data)).problems)]
@@ -151,7 +165,7 @@ def test_a_secret_in_an_old_error_is_not_taken_over():
 
 
 def test_json_that_is_nested_without_end_is_no_json_to_speak_of():
-    assert kinds("[" * 100_000) == ["stages_unreadable"]
+    assert kinds("[" * 100_000) == ["column_unreadable"]
     assert read_data(b"[" * 100_000).problems[0].kind == "data_unreadable"
     assert read_data(b'{"a":' * 500 + b"1" + b"}" * 500).problems[0].kind == "data_refused"
 

@@ -14,10 +14,11 @@ from typing import Any
 
 from holdfast.app import Holdfast
 from holdfast.engine.legacy import import_legacy
+from holdfast.model.mapping import Mapped
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.store import open_store
 from holdfast.store.driver import Row
-from holdfast.store.legacy import OldTable
+from holdfast.store.legacy import open_old
 from holdfast.store.statements import Statement
 from holdfast.testing import CRASH_VARIABLE, crash_from_environment
 from tests.sources.finder import Finder
@@ -45,8 +46,9 @@ def import_(url: str, old: str, shape: str) -> None:
     """Import an old database as the pipeline `books`, whose stages come with those they follow."""
     stages = [StageSpec(stage, handler, after=tuple(before)) for stage, before in json.loads(shape).items()]
     crash_from_environment()
-    with OldTable(old) as table:
-        import_legacy(open_store(url), table, {"books": PipelineSpec.build("books", stages)}, most=50)
+    with open_old(old) as database:
+        pipelines = {"books": PipelineSpec.build("books", stages)}
+        import_legacy(open_store(url), database, Mapped.read({"shape": "stages-json"}), pipelines, most=50)
 
 
 def look(url: str, folder: str, source: str) -> None:

@@ -20,6 +20,7 @@ AFTER = {"fetch": [], "extract": ["fetch"], "embed": ["extract"]}
 
 TABLE = """CREATE TABLE work_items (
     id INTEGER PRIMARY KEY, job_id TEXT, item_key TEXT, status TEXT, attempts INTEGER DEFAULT 0, stages TEXT, data TEXT)"""
+RESULTS = "CREATE TABLE results (job_id TEXT, item_key TEXT, stage TEXT, result TEXT, handler_version TEXT)"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Case:
     #: How many rows of a hundred look like this.
     share: int = 1
     data: Any = '{"n": 1}'
+    #: Whether the results of what is done are there.
+    results: bool = True
 
 
 def timed(stage: str, status: str, **more: Any) -> dict[str, Any]:
@@ -64,16 +67,16 @@ CASES: dict[str, Case] = {
     "no stages": Case(None, NEW, ["stages_missing"]),
     "an empty text": Case("", NEW, ["stages_missing"]),
     "JSON null": Case("null", NEW, ["stages_missing"]),
-    "an empty object": Case({}, NEW, ["stage_missing"]),
+    "an empty object": Case({}, NEW, ["stages_missing"]),
     "the next stage is missing": Case(FETCHED, {"fetch": "done", "extract": "pending"}, ["stage_missing"]),
     "times without a status": Case({"fetch_started": "2024-05-01T10:00:00"}, NEW, ["status_missing"]),
     "done, nobody knows when": Case({"fetch": "done", "extract": "pending"}, {"fetch": "done", "extract": "pending"},
                                     ["end_missing"]),
     # What is malformed.
-    "no JSON": Case("{'fetch': 'done'", NEW, ["stages_unreadable"]),
-    "bytes that are no text": Case(b"\xff\xfe{}", NEW, ["stages_unreadable"]),
-    "a list": Case(["fetch", "extract"], NEW, ["stages_no_object"]),
-    "a number": Case(17, NEW, ["stages_no_object"]),
+    "no JSON": Case("{'fetch': 'done'", NEW, ["column_unreadable"]),
+    "bytes that are no text": Case(b"\xff\xfe{}", NEW, ["column_unreadable"]),
+    "a list": Case(["fetch", "extract"], NEW, ["column_no_object"]),
+    "a number": Case(17, NEW, ["column_no_object"]),
     "a status that is a number": Case({"fetch": 3}, NEW, ["status_unreadable"]),
     "a status that nobody knows": Case({"fetch": "finished"}, NEW, ["status_unknown"]),
     "a time that is none": Case({**timed("fetch", "done"), "fetch_started": "yesterday", "extract": "pending"},
@@ -91,6 +94,12 @@ CASES: dict[str, Case] = {
                                        NEW, ["out_of_order", "out_of_order"]),
     "a stage that is no more": Case({**NEW, **timed("ocr", "done")}, NEW, ["stage_unknown"]),
     "an entry that comes twice": Case('{"fetch": "done", "fetch": "pending"}', NEW, ["entry_repeated"]),
+    # What was done, and whose result is not there.
+    "no result, and the next is pending": Case({**FETCHED, "extract": "pending"}, NEW, ["result_missing"], results=False),
+    "no results of two": Case({**EXTRACTED, "embed": "pending"}, NEW, ["result_missing"] * 2, results=False),
+    "no result, and nobody needs it": Case(ALL, {"fetch": "done", "extract": "done", "embed": "done"}, results=False),
+    "no result before one that failed": Case({**FETCHED, **timed("extract", "failed")}, {"fetch": "done", "extract": "failed"},
+                                             ["result_missing_for_retry"], results=False),
     # What is wrong beside the stages.
     "data that are no JSON": Case(NEW, NEW, ["data_unreadable"], data="{n: 1}"),
     "data that are a list": Case(NEW, NEW, ["data_no_object"], data="[1, 2]"),
@@ -119,15 +128,25 @@ def raw(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, bytes)) else json.dumps(value)
 
 
+def results(key: Any, stages: Any, job: str | None = "books") -> list[tuple[Any, ...]]:
+    """A row for the result of each stage that is done."""
+    done = [name for name, status in stages.items() if status == "done"] if isinstance(stages, dict) else []
+    return [(job, key, stage, json.dumps({"of": stage}), None) for stage in done if stage != "ocr"]
+
+
 def write_old_database(path: Path, rows: int, *, job: str = "books") -> Expected:
     """Write so many rows, of every kind; every thousandth has a key that was there before, another has none."""
     deck = [name for name, case in CASES.items() for _ in range(case.share)]
     expected = Expected(rows=rows)
+    made_of: list[tuple[Any, ...]] = []
 
     def made() -> Iterator[tuple[Any, ...]]:
         for number in range(rows):
             case = CASES[deck[number % len(deck)]]
             key: str | None = f"book-{number:07d}"
+            if number % 1000 == 999:
+                # Nobody would find the results of a row without a key.
+                case = CASES["not begun"]
             if number % 1000 == 998:
                 expected.repeated += 1
                 expected.problems["key_repeated"] += 1
@@ -137,10 +156,14 @@ def write_old_database(path: Path, rows: int, *, job: str = "books") -> Expected
                 if number % 1000 == 999:
                     expected.problems["key_unusable"] += 1
                     key = None
+            if case.results and key is not None:
+                made_of.extend(results(key, case.stages, job))
             yield (job, key, raw(case.stages), case.data)
 
     with sqlite3.connect(path) as conn:
         conn.execute(TABLE)
         conn.executemany("INSERT INTO work_items (job_id, item_key, stages, data) VALUES (?, ?, ?, ?)", made())
+        conn.execute(RESULTS)
+        conn.executemany("INSERT INTO results VALUES (?, ?, ?, ?, ?)", made_of)
     conn.close()
     return expected

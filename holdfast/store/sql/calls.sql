@@ -94,6 +94,9 @@ FROM holdfast_calls c {by ix_holdfast_calls_at} WHERE c.at >= :since AND c.at < 
 -- The time of the call that comes after the next :most.
 SELECT c.at FROM holdfast_calls c {by ix_holdfast_calls_at} WHERE c.at >= :since ORDER BY c.at LIMIT 1 OFFSET :most;
 
+-- name: imported_calls
+SELECT c.at, c.name FROM holdfast_calls c {by ix_holdfast_calls_at} WHERE c.at {in times} AND c.resource = :resource;
+
 -- name: set_aside_by_stage
 -- Money set aside for attempts that run now; an attempt may have set the same money aside for several resources.
 SELECT l.stage, CAST(SUM(x.amount) AS BIGINT) FROM holdfast_leases l

@@ -2,6 +2,9 @@
 INSERT INTO holdfast_events (at, event, pipeline, item, stage, amount, resource, data)
 {values at bigint, event text, pipeline bigint, item bigint, stage bigint, amount bigint, resource text, data text};
 
+-- name: events_at
+SELECT e.at, e.data FROM holdfast_events e {by ix_holdfast_events_kind} WHERE e.event = :event AND e.at {in times};
+
 -- name: add_counts
 INSERT INTO holdfast_counts (slot, stage, state, bucket, n, total_us, most_us)
 {values slot bigint, stage bigint, state text, bucket smallint, n bigint, total_us bigint, most_us bigint}

@@ -17,6 +17,17 @@ FROM {rows key text, data text} WHERE true
 ON CONFLICT (pipeline, key) DO NOTHING
 RETURNING id, key;
 
+-- name: insert_imported_items
+INSERT INTO holdfast_items (pipeline, key, data, priority, created_at, updated_at)
+SELECT :pipeline, r.key, r.data, r.priority, r.created_at, :now
+FROM {rows key text, data text, priority int, created_at bigint} WHERE true
+ON CONFLICT (pipeline, key) DO NOTHING
+RETURNING id, key;
+
+-- name: numbers_of_keys
+SELECT key, id FROM holdfast_items
+WHERE pipeline = (SELECT id FROM holdfast_pipelines WHERE name = :pipeline) AND key {in keys text};
+
 -- name: update_items
 UPDATE holdfast_items SET data = r.data, updated_at = :now
 FROM {rows id bigint, data text} WHERE holdfast_items.id = r.id;

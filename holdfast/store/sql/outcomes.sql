@@ -13,6 +13,12 @@ ON CONFLICT (item, stage) DO UPDATE SET state = excluded.state, attempts = exclu
     started_at = excluded.started_at, ended_at = excluded.ended_at, version = excluded.version,
     input_hash = excluded.input_hash, output_hash = excluded.output_hash, cost = excluded.cost, life = excluded.life, error = excluded.error, result = excluded.result;
 
+-- name: add_to_costs
+-- Of outcomes that were imported: no lease led to them.
+UPDATE holdfast_outcomes SET cost = cost + r.amount
+FROM {rows item bigint, stage bigint, amount bigint}
+WHERE holdfast_outcomes.item = r.item AND holdfast_outcomes.stage = r.stage AND holdfast_outcomes.lease IS NULL;
+
 -- name: read_outcome_states
 SELECT item, state, output_hash, version FROM holdfast_outcomes WHERE stage = :stage AND item {in items};
 

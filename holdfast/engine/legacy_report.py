@@ -1,0 +1,108 @@
+"""What an import did, or would do: counts, and of each kind of problem the first few."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from holdfast.model.legacy_values import Problem
+from holdfast.model.money import decimal
+
+#: Examples that a report keeps of each kind of problem.
+EXAMPLES = 20
+#: Names of other pipelines that a report keeps; the rest are counted together.
+ELSEWHERE = 50
+
+
+class Example(NamedTuple):
+    row: int
+    key: str
+    stage: str | None
+    found: str
+
+
+@dataclass(slots=True)
+class Trouble:
+    """How often a kind of problem came up, and the first few."""
+
+    count: int = 0
+    examples: list[Example] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Again:
+    """How often a stage that was done runs again, and what that is expected to cost; None if nobody has said."""
+
+    count: int = 0
+    cost: int | None = None
+
+
+@dataclass(slots=True)
+class Log:
+    """Rows of a log that came over, and those that were there already; and what they add up to."""
+
+    read: int = 0
+    imported: int = 0
+    already_there: int = 0
+    amount: int = 0
+
+
+@dataclass(slots=True)
+class Report:
+    """What an import did, or would do. Problems are those of all rows read, also of items that were there already."""
+
+    read: int = 0
+    imported: int = 0
+    already_there: int = 0
+    repeated: int = 0
+    #: Rows that the function of a mapping has left out.
+    left_out: int = 0
+    #: Rows of pipelines that are not meant, by the name in the old table.
+    elsewhere: Counter[str] = field(default_factory=Counter)
+    #: Of imported items: how many are in which state, by `pipeline/stage`.
+    stages: dict[str, Counter[str]] = field(default_factory=dict)
+    #: Of imported items: what was done and runs again, by `pipeline/stage`.
+    again: dict[str, Again] = field(default_factory=dict)
+    costs: Log = field(default_factory=Log)
+    events: Log = field(default_factory=Log)
+    problems: dict[str, Trouble] = field(default_factory=dict)
+    #: Columns and tables that the mapping names and the old database does not have.
+    missing: list[str] = field(default_factory=list)
+    #: Columns that the mapping does not name, and in how many rows they have a value.
+    not_taken: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.imported or self.costs.imported or self.events.imported)
+
+    def tell(self, problem: Problem, row: int, key: str) -> None:
+        trouble = self.problems.setdefault(problem.kind, Trouble())
+        trouble.count += 1
+        if len(trouble.examples) < EXAMPLES:
+            trouble.examples.append(Example(row, key, problem.stage, problem.found))
+
+    def tell_elsewhere(self, name: str) -> None:
+        self.elsewhere[name if name in self.elsewhere or len(self.elsewhere) < ELSEWHERE else "…"] += 1
+
+    def facts(self) -> dict[str, Any]:
+        """The same as JSON can carry it."""
+        return {
+            "read": self.read, "imported": self.imported, "already_there": self.already_there, "repeated": self.repeated,
+            "left_out": self.left_out, "elsewhere": dict(self.elsewhere), "missing_columns": self.missing,
+            "columns_not_taken": self.not_taken,
+            "stages": {stage: dict(counts) for stage, counts in self.stages.items()},
+            "run_again": {
+                stage: {"count": one.count, "cost": None if one.cost is None else str(decimal(one.cost))}
+                for stage, one in self.again.items()
+            },
+            **{
+                name: {"read": log.read, "imported": log.imported, "already_there": log.already_there}
+                for name, log in (("costs", self.costs), ("events", self.events))
+            },
+            "amount": str(decimal(self.costs.amount)),
+            "problems": {
+                kind: {"count": one.count, "examples": [example._asdict() for example in one.examples]}
+                for kind, one in sorted(self.problems.items())
+            },
+        }  # fmt: skip

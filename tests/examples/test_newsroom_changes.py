@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from examples.newsroom.old import BECAME, write_old_database
+from examples.newsroom.old import BECAME, DONE, write_old_database
 from examples.newsroom.site import BROKEN, EMPTY, MISSING, Site
 from holdfast import merge_provenance
 from holdfast.companions import discover_now
@@ -209,34 +209,45 @@ def test_the_database_of_an_earlier_program_comes_over_and_only_what_it_had_left
     old = tmp_path / "old.db"
     keys = write_old_database(old, scene.server.site, scene.server.url)
     became = {key: BECAME[_number(key) % len(BECAME)] for key in keys}
+    again = {key for key, one in became.items() if not one.kept and one.stages == {"fetch": "done", "extract": "pending"}}
     whole = Path(scene.file).read_text()
     scene.only("desk")
     try:
         dry = scene.json("import-legacy", scene.file, str(old), "--dry-run")
         report = scene.json("import-legacy", scene.file, str(old))
         assert dry["imported"] == report["imported"] == len(keys)
-        strange = sum(one == BECAME[6] or one == BECAME[7] for one in became.values())
+        assert dry["run_again"] == report["run_again"] == {"newsroom/fetch": {"count": len(again), "cost": None}}
+        assert report["costs"]["imported"] == sum("analyse" in one.kept for one in became.values())
+        strange = sum(one in BECAME[-2:] for one in became.values())
         told = report["problems"]
         assert told["status_unknown"]["count"] + told["column_unreadable"]["count"] == strange
         # Again, it changes nothing.
-        assert scene.json("import-legacy", scene.file, str(old))["already_there"] == len(keys)
+        second = scene.json("import-legacy", scene.file, str(old))
+        assert (second["already_there"], second["costs"]["imported"]) == (len(keys), 0)
         scene.run(code=3)
     finally:
         scene.server.site = there
         Path(scene.file).write_text(whole)
+    assert scene.holdfast("db", "check").stdout == "All is well.\n"
     fetched = scene.deliveries() - before
     for key, one in became.items():
-        path = key.removeprefix(scene.server.url)
-        kept = isinstance(one, dict) and one["fetch"] in ("done", "failed")
+        path = key.removeprefix(scene.server.url).partition("?")[0]
+        stages = one.stages if isinstance(one.stages, dict) else {}
+        kept = key not in again and (one.status == "done" or stages.get("fetch") in ("done", "failed"))
         assert fetched[path] == (0 if kept or _number(path) in scene.server.broken | {MISSING} else 1), (key, one)
         stage = scene.stage(key, "fetch")
-        if kept:
-            assert stage["state"] == one["fetch"] and stage["ended_at"] - stage["started_at"] == 1_000_000
-        if one == BECAME[0]:
-            assert scene.app.show(key)["status"] == "done"
-        if one == BECAME[2]:
+        if kept and stages:
+            assert stage["state"] == stages["fetch"] and stage["ended_at"] - stage["started_at"] == 1_000_000
+        if stages.get("fetch") == "failed":
             assert stage["error"] == "timed out"
-    assert scene.app.items(key=f"{scene.server.url}/*", most=1000)
+        shown = scene.app.show(key)
+        paid = [told["resource"] for told in shown["history"] if told["event"] == "cost"]
+        if stages == DONE or one.status == "done":
+            assert (shown["status"], set(paid)) == ("done", {"(imported)"} if one.kept else set())
+        if one.kept and stages != DONE:
+            # Half-way: it went on, and its analysis is paid once, by the earlier program or by this one.
+            assert (shown["status"], paid) == ("done", ["(imported)"] if "analyse" in one.kept else ["analyst"])
+            assert shown["stages"][3]["result"]["words"] > 0
 
 
 def _number(key: str) -> int:

@@ -186,7 +186,10 @@ def test_every_command_of_the_tutorial_works_and_prints_what_the_page_shows(read
     assert "embargo" in why[0]
     assert "the breaker is open" in told["python -m examples.newsroom alerts"]
     assert "breaker_opened" in told["holdfast events --event breaker_opened"]
-    assert "already there" in told["holdfast import-legacy holdfast.yaml old.db"]
+    brought = told["holdfast import-legacy holdfast.yaml old.db"]
+    assert re.search(r"^(\d+) rows read: \1 imported, 0 already there$", brought, re.MULTILINE)
+    assert re.search(r"^(\d+) costs read: \1 \(0\.\d+\) imported", brought, re.MULTILINE)
+    assert "(imported)" in told["holdfast costs --by resource,day"]
     assert "ferry" in told['python -m examples.newsroom search "ferry in the fog"'].lower()
 
 

@@ -6,6 +6,7 @@
     python -m examples.documents run
     python -m examples.documents status
     python -m examples.documents search WORDS
+    python -m examples.documents old old.db FOLDER
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import textwrap
 from pathlib import Path
 
 from examples.documents.library import write_library
+from examples.documents.old import write_old_database
 from examples.documents.pipeline import Documents, keys
 from examples.documents.search import search
 from examples.documents.settings import Settings
@@ -29,6 +31,7 @@ def main() -> None:
     arguments = _parser().parse_args()
     commands = {
         "demo": _demo, "library": _library, "add": _add, "run": _run, "status": _status, "search": _search,
+        "old": _old,
     }  # fmt: skip
     commands[arguments.command](arguments)
 
@@ -81,6 +84,12 @@ def _search(arguments: argparse.Namespace) -> None:
             print(f"      ↔ {alike:.2f}  {document}, chunk {n}")
 
 
+def _old(arguments: argparse.Namespace) -> None:
+    if arguments.file.exists():
+        raise SystemExit(f"{arguments.file} is there already: name another file")
+    print(f"{len(write_old_database(arguments.file, arguments.folder))} jobs in {arguments.file}")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m examples.documents", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -99,6 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     search = commands.add_parser("search", help="find chunks by meaning")
     search.add_argument("words")
     search.add_argument("--most", type=int, default=5)
+    old = commands.add_parser("old", help="write the database of an earlier program")
+    old.add_argument("file", type=Path)
+    old.add_argument("folder", type=Path)
     return parser
 
 

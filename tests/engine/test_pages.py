@@ -82,6 +82,12 @@ def live(app: App, rng: random.Random) -> None:
     again = [lease for lease in app.claim("one", stage="a", most=20) if lease.rerun]
     for how, lease in zip((0, 4, 5, 6), again, strict=False):
         end(app, lease, how)
+    # Out of attempts.
+    app.add(["worn out"], priority=-99)
+    for _ in range(2):
+        [lease] = app.claim("one", stage="a", most=1)
+        app.fail(lease, "worn out", delay=0)
+        app.promote()
     # On hold, for the first time and again.
     app.add([f"held {how}" for how in range(3)])
     app.retry(states=["done"], stage="a", key="last ?")

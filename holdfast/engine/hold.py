@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import Finished, end_leases, record_costs
+from holdfast.engine.finish import Finished, end_leases, record_costs, record_user_events
 from holdfast.engine.register import layout
 from holdfast.engine.release import release
 from holdfast.engine.settle import settle
@@ -54,6 +54,7 @@ def hold_in_doubt(tx: Transaction, finished: Sequence[Finished]) -> None:
     for stage, same in groupby(ordered, key=lambda one: one.lease.stage):
         ended = end_leases(tx, stage, list(same))
         record_costs(tx, stage, ended)
+        record_user_events(tx, stage, ended)
         settle(tx, stage, ended)
         tx.run_rows("enter_held", [
             (stage, one.lease.item, "doubt", one.error, one.lease.attempt - 1, one.lease.alone, one.lease.rerun, tx.now)

@@ -19,7 +19,7 @@ class Reading(NamedTuple):
 
     #: Dotted paths; None for everything.
     only: tuple[str, ...] | None = None
-    #: Fields that say where an item comes from, and nothing about what it is.
+    #: Dotted paths of what says where an item comes from, and nothing about what it is.
     without: tuple[str, ...] = ()
 
     @classmethod
@@ -31,8 +31,8 @@ class Reading(NamedTuple):
         """The same for items that are the same as far as they are read."""
         if self.only is not None:
             return codec.digest([[path, value] for path in self.only for value in _at(data, path)])
-        if self.without and isinstance(data, dict):
-            return codec.digest({name: value for name, value in data.items() if name not in self.without})
+        for path in self.without:
+            data = _without(data, path.split("."))
         return codec.digest(data)
 
 
@@ -70,6 +70,15 @@ EVERYTHING = Readings()
 def tagged(number: int, digest: str) -> str:
     """A hash that says which reading it was made with. Everything goes without saying."""
     return f"{number}:{digest}" if number else digest
+
+
+def _without(data: Any, path: list[str]) -> Any:
+    """The same data but for one place."""
+    name, *rest = path
+    if not isinstance(data, dict) or name not in data:
+        return data
+    below = {name: _without(data[name], rest)} if rest else {}
+    return {**{other: value for other, value in data.items() if other != name}, **below}
 
 
 def _at(data: Any, path: str) -> list[Any]:

@@ -124,6 +124,8 @@ def test_provenance_is_input_of_no_stage_that_does_not_name_it(app, hold, first)
 
 def test_an_item_that_has_no_such_place_is_told_from_one_where_it_is_empty(app, hold):
     assert Reading(("a.b",)).digest({"a": {"b": None}}) != Reading(("a.b",)).digest({"a": {}})
+    deep = Reading(None, ("a.b", "c"))
+    assert deep.digest({"a": {"b": 1, "d": 2}, "c": 3}) == deep.digest({"a": {"d": 2}}) != deep.digest({"a": {"d": 3}})
     assert Reading(("a.b",)).digest({"a": 7}) == Reading(("a.b",)).digest({}) == Reading(("a.b",)).digest([])
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast, Summary
+    from holdfast.engine.add import Added
     from holdfast.engine.provenance import merge_provenance
     from holdfast.errors import (
         DefinitionError,
@@ -20,23 +21,28 @@ if TYPE_CHECKING:
         UsageError,
     )
     from holdfast.model.backoff import Backoff
+    from holdfast.model.durations import Duration, seconds
     from holdfast.model.item import Item
     from holdfast.model.outcome import CredentialRefused, OutOfCredit, RateLimited, RetryLater, Skip
     from holdfast.model.stage import Stage
     from holdfast.model.urls import url_key
     from holdfast.pipeline import Pipeline
+    from holdfast.store.own_engine import store_engine
+    from holdfast.worker import Settings
     from holdfast.worker.context import BatchContext, Context
     from holdfast.worker.once import CallAgain
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Added",
     "Backoff",
     "BatchContext",
     "CallAgain",
     "Context",
     "CredentialRefused",
     "DefinitionError",
+    "Duration",
     "Holdfast",
     "HoldfastError",
     "Item",
@@ -48,16 +54,23 @@ __all__ = [
     "Rejected",
     "RetryLater",
     "RunFailed",
+    "Settings",
     "Skip",
     "Stage",
     "StoreError",
     "Summary",
     "UsageError",
     "merge_provenance",
+    "seconds",
+    "store_engine",
     "url_key",
 ]
 
 _HOMES = {
+    "engine.add": ("Added",),
+    "model.durations": ("Duration", "seconds"),
+    "store.own_engine": ("store_engine",),
+    "worker": ("Settings",),
     "engine.provenance": ("merge_provenance",),
     "worker.once": ("CallAgain",),
     "app": ("Holdfast", "Summary"),

@@ -22,7 +22,7 @@ from examples.curation.settings import Settings
 from examples.curation.site import Site
 from examples.curation.status import table, where_all_is
 from examples.curation.world import World
-from holdfast.errors import HoldfastError
+from holdfast import HoldfastError
 
 
 def main() -> None:

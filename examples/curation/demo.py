@@ -20,7 +20,7 @@ from examples.curation.settings import Settings
 from examples.curation.site import Site, serving
 from examples.curation.status import table, where_all_is
 from examples.curation.world import World
-from holdfast.errors import UsageError
+from holdfast import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Longer than any run of it.

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from holdfast.errors import UsageError
+from holdfast import UsageError
 
 #: Which driver serves a database, in threads and on an event loop; psycopg is both.
 DRIVERS = {

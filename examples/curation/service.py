@@ -31,8 +31,8 @@ from examples.curation.scheduler import Scheduler
 from examples.curation.settings import Settings
 from examples.curation.sitemap_import import sitemap_import
 from examples.curation.web import Web
+from holdfast import UsageError
 from holdfast.adopt import Counters, Loop, run_job_loop
-from holdfast.errors import UsageError
 
 log = logging.getLogger("examples.curation")
 

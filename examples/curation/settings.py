@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import UsageError
+from holdfast import UsageError
 
 
 def _switch(text: str) -> bool:

@@ -23,7 +23,7 @@ from examples.documents.pipeline import Documents, keys
 from examples.documents.search import search
 from examples.documents.settings import Settings
 from examples.documents.stages import where_is
-from holdfast.errors import HoldfastError
+from holdfast import HoldfastError
 from holdfast.testing import crash_from_environment
 
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from examples.documents.paid_model import PAGE_MARK
 from examples.documents.settings import Settings
-from holdfast import Permanent
-from holdfast.model.durations import seconds
+from holdfast import Permanent, seconds
 
 INSTRUCTIONS = (
     "You get pages of a book as rough Markdown, each behind a line <!-- page N -->. Return the same pages, behind the same "

@@ -20,9 +20,7 @@ from examples.documents.embedding import as_text, embed
 from examples.documents.neighbours import Chunks, connections
 from examples.documents.reading import FORMATS, Unreadable, read
 from examples.documents.settings import Settings
-from holdfast import Backoff, Context, Holdfast, Item, Permanent, Pipeline
-from holdfast.engine.add import Added
-from holdfast.model.durations import seconds
+from holdfast import Added, Backoff, Context, Holdfast, Item, Permanent, Pipeline, seconds
 
 T = TypeVar("T")
 

@@ -8,7 +8,8 @@ import sqlalchemy as sa
 
 from examples.documents.embedding import embed, from_bytes
 from examples.documents.neighbours import nearest
-from examples.documents.tables import engine_of, schema_of, tables
+from examples.documents.tables import schema_of, tables
+from holdfast import store_engine
 
 
 class Hit(NamedTuple):
@@ -25,7 +26,7 @@ def search(url: str, words: str, most: int = 5) -> list[Hit]:
     """The chunks of all ready documents that are most about these words."""
     own = tables(schema_of(url))
     documents, chunks = own.documents, own.chunks
-    with engine_of(url).connect() as connection:
+    with store_engine(url).connect() as connection:
         rows = connection.execute(
             sa.select(chunks.c.id, chunks.c.document, documents.c.title, chunks.c.chunk_index, chunks.c.text, chunks.c.vector)
             .join(documents, documents.c.key == chunks.c.document)

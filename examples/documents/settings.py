@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.model.durations import seconds
-from holdfast.worker import Settings as WorkerSettings
+from holdfast import Settings as WorkerSettings
+from holdfast import seconds
 
 #: How long one attempt of a stage may take. A book of 500 pages takes a slow model a quarter of an hour.
 TIMEOUTS = {"extract": "30m", "save_markdown": "1m", "chunk": "5m", "embed": "15m", "connect": "15m"}

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from examples.documents.paid_model import paid, read_ledger
 from examples.documents.pipeline import keys
 from examples.documents.stages import Where, where_is
-from examples.documents.tables import engine_of, schema_of, tables, violations
-from holdfast import Holdfast
+from examples.documents.tables import schema_of, tables, violations
+from holdfast import Holdfast, store_engine
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Summary:
 
 def summarise(app: Holdfast, url: str, ledger: Path) -> Summary:
     own = tables(schema_of(url))
-    with engine_of(url).connect() as connection:
+    with store_engine(url).connect() as connection:
         per_document = sa.select(own.chunks.c.document, sa.func.count()).group_by(own.chunks.c.document)
         chunks = Counter(dict(map(tuple, connection.execute(per_document))))
         links = connection.execute(sa.select(sa.func.count()).select_from(own.connections)).scalar_one()

@@ -13,15 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Connection
 
 from examples.documents.chunking import Decision, chunk_id, decide, digest
 from examples.documents.embedding import as_bytes, from_bytes
 from examples.documents.neighbours import Chunks
-from holdfast import RetryLater
-from holdfast.store.postgres_address import read_url
-from holdfast.store.sqlite_files import file_of
+from holdfast import RetryLater, store_engine
 
 
 class Tables:
@@ -65,25 +62,13 @@ tables = functools.cache(Tables)
 
 def schema_of(url: str) -> str | None:
     """Where our tables lie: beside holdfast's."""
-    return None if url.startswith("sqlite:") else read_url(url)[1]
-
-
-def engine_of(url: str) -> Engine:
-    """A connection of our own to the store's database, made anew each time: processes are forked here."""
-    if url.startswith("sqlite:"):
-        engine = sa.create_engine(f"sqlite:///{file_of(url)}", poolclass=NullPool, connect_args={"timeout": 30})
-        sa.event.listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA foreign_keys = ON"))
-        return engine
-    import psycopg
-
-    conninfo = read_url(url)[0]
-    return sa.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(conninfo), poolclass=NullPool)
+    return None if url.startswith("sqlite:") else str(sa.make_url(url).query.get("schema", "holdfast"))
 
 
 def create(url: str) -> Tables:
     """Make the tables, where they are not there yet. The store's own must be there: they bring the schema."""
     own = tables(schema_of(url))
-    own.metadata.create_all(engine_of(url))
+    own.metadata.create_all(store_engine(url))
     return own
 
 
@@ -194,13 +179,13 @@ def texts_of(url: str, key: str) -> list[tuple[str, str]]:
     """The chunks of a document, in order: id and text."""
     chunks = tables(schema_of(url)).chunks
     wanted = sa.select(chunks.c.id, chunks.c.text).where(chunks.c.document == key).order_by(chunks.c.chunk_index)
-    with engine_of(url).connect() as connection:
+    with store_engine(url).connect() as connection:
         return [(id_, text) for id_, text in connection.execute(wanted)]
 
 
 def decision_on(url: str, key: str, texts: Sequence[str]) -> Decision:
     """What `save_chunks` will do with the chunks of a document, and why."""
-    with engine_of(url).connect() as connection:
+    with store_engine(url).connect() as connection:
         return _decide(connection, tables(schema_of(url)), key, texts)
 
 
@@ -216,7 +201,7 @@ def embedded(url: str) -> tuple[dict[str, int], dict[str, Chunks]]:
     )
     revisions: dict[str, int] = {}
     rows: dict[str, list[tuple[str, bytes]]] = {}
-    with engine_of(url).connect() as connection:
+    with store_engine(url).connect() as connection:
         for key, revision, id_, vector in connection.execute(wanted):
             revisions[key] = revision
             rows.setdefault(key, []).append((id_, bytes(vector)))
@@ -236,5 +221,5 @@ def violations(url: str) -> list[tuple[Any, ...]]:
         sa.select(sa.literal("chunk_connections"), links.c.from_chunk).where(links.c.from_chunk.not_in(ids)),
         sa.select(sa.literal("chunk_connections"), links.c.to_chunk).where(links.c.to_chunk.not_in(ids)),
     ]
-    with engine_of(url).connect() as connection:
+    with store_engine(url).connect() as connection:
         return [tuple(row) for one in lost for row in connection.execute(one)]

@@ -31,8 +31,7 @@ from examples.fiction.standing import is_explained, is_finished, shown, standing
 from examples.fiction.standing import story as story_of
 from examples.fiction.stopping import Stop
 from examples.fiction.weaver import Weaver
-from holdfast import Backoff
-from holdfast.errors import HoldfastError
+from holdfast import Backoff, HoldfastError
 
 drains = click.option("--drain", is_flag=True, help="End when no item is left to be written.")
 as_json = click.option("--json", "is_json", is_flag=True, help="For programs.")

@@ -15,9 +15,8 @@ from sqlalchemy.orm import Session
 from examples.fiction.database import Database
 from examples.fiction.storyteller import Storyteller
 from examples.fiction.tables import Tables
-from holdfast import Backoff
+from holdfast import Backoff, Duration
 from holdfast.adopt import Job, Loop, insert_once
-from holdfast.model.durations import Duration
 
 log = logging.getLogger("examples.fiction")
 

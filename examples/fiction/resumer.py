@@ -19,8 +19,8 @@ from examples.fiction import claims
 from examples.fiction.counting import Counters
 from examples.fiction.database import Database
 from examples.fiction.models import Claimable, Status
+from holdfast import Duration, seconds
 from holdfast.adopt import claim, fail, requeue_stale
-from holdfast.model.durations import Duration, seconds, spoken
 
 log = logging.getLogger("examples.fiction")
 
@@ -45,7 +45,7 @@ class Resumer:
         if keys:
             self.counters.add(resumed=len(keys), exhausted=len(spent))
             log.warning("resumed %d items that were silent for %s; %d have no attempt left",
-                        len(keys), spoken(self._stale), len(spent))  # fmt: skip
+                        len(keys), f"{self._stale:g} s", len(spent))  # fmt: skip
         return len(keys)
 
     def _is_waiting_or_young(self) -> ColumnElement[bool]:
@@ -63,7 +63,7 @@ class Resumer:
         A weaver that is alive after all has lost its item, and so can finish none of the three.
         """
         tables = self._tables
-        said = f"nothing was heard of it for {spoken(self._stale)}: its process died, or was cut off"
+        said = f"nothing was heard of it for {self._stale:g} s: its process died, or was cut off"
         for mapping, model in ((tables.tasks, tables.Task), (tables.checkpoints, tables.Checkpoint)):
             requeue_stale(session, mapping, 0, where=model.item_id.in_(keys), most=len(keys) * 2)
         owners: dict[type[Claimable], Any] = {

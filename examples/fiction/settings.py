@@ -10,8 +10,7 @@ from typing import Any
 from examples.fiction.database import Database, engine_on
 from examples.fiction.storyteller import Storyteller
 from examples.fiction.tables import ALL, Guards, make_tables
-from holdfast.errors import UsageError
-from holdfast.model.durations import seconds
+from holdfast import UsageError, seconds
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from examples.fiction.models import Phase
-from holdfast.errors import Permanent
+from holdfast import Permanent
 
 #: Paragraphs of a text, by its phase.
 LENGTHS = {Phase.VISION: 2, Phase.OUTLINE: 3, Phase.SCROLL: 4, Phase.SCENE: 6}

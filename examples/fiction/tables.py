@@ -29,8 +29,8 @@ from examples.fiction.models import (
     WithHolder,
     WithVersion,
 )
+from holdfast import UsageError
 from holdfast.adopt import TableMapping
-from holdfast.errors import UsageError
 
 T = TypeVar("T")
 

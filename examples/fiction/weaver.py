@@ -21,9 +21,8 @@ from examples.fiction.models import Status
 from examples.fiction.stopping import Stop
 from examples.fiction.storyteller import Prompt, Storyteller, things_named
 from examples.fiction.tables import Tables
-from holdfast import Backoff, LeaseLost, RetryLater
+from holdfast import Backoff, Duration, LeaseLost, RetryLater
 from holdfast.adopt import Held, Unit, claim, held, insert_once
-from holdfast.model.durations import Duration
 
 log = logging.getLogger("examples.fiction")
 

@@ -13,11 +13,9 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
-from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateSchema
 
-from holdfast.store.postgres_address import read_url
-from holdfast.store.sqlite_files import file_of
+from holdfast import store_engine
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 
@@ -59,15 +57,7 @@ _tables = functools.cache(Tables)
 
 def engine_of(url: str | None = None) -> Engine:
     """A connection of our own to the store's database."""
-    url = url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL
-    if url.startswith("sqlite:"):
-        engine = sa.create_engine(f"sqlite:///{file_of(url)}", poolclass=NullPool, connect_args={"timeout": 30})
-        sa.event.listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA foreign_keys = ON"))
-        return engine
-    import psycopg
-
-    conninfo = read_url(url)[0]
-    return sa.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(conninfo), poolclass=NullPool)
+    return store_engine(url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL)
 
 
 def create(url: str | None = None) -> Tables:

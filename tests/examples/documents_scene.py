@@ -15,8 +15,8 @@ from examples.documents.library import BOOK_OF_61, chapters, write_book_of, writ
 from examples.documents.paid_model import PaidModel, read_ledger
 from examples.documents.pipeline import DOCUMENTS, Documents
 from examples.documents.settings import Settings
-from examples.documents.tables import engine_of, schema_of, tables, violations
-from holdfast import Holdfast
+from examples.documents.tables import schema_of, tables, violations
+from holdfast import Holdfast, store_engine
 from holdfast.model.states import OPEN
 from tests.support.steps import wipe
 
@@ -78,7 +78,7 @@ class Scene:
     # What is there ----------------------------------------------------------------------------------------------------
 
     def execute(self, statement: Any) -> None:
-        with engine_of(self.url).begin() as connection:
+        with store_engine(self.url).begin() as connection:
             connection.execute(statement)
 
     def rows(self) -> dict[str, list[tuple[Any, ...]]]:
@@ -86,7 +86,7 @@ class Scene:
         own = self.own
         documents = [column for column in own.documents.columns if column.name != "revision"]
         found = {}
-        with engine_of(self.url).connect() as connection:
+        with store_engine(self.url).connect() as connection:
             for name, columns in (
                 ("documents", documents), ("chunks", own.chunks.columns), ("connections", own.connections.columns)
             ):  # fmt: skip
@@ -98,7 +98,7 @@ class Scene:
         """Its chunks: id and index, in order."""
         chunks = self.own.chunks
         wanted = sa.select(chunks.c.id, chunks.c.chunk_index).where(chunks.c.document == key).order_by(chunks.c.chunk_index)
-        with engine_of(self.url).connect() as connection:
+        with store_engine(self.url).connect() as connection:
             return [(id_, n) for id_, n in connection.execute(wanted)]
 
     def is_done(self) -> bool:

@@ -18,8 +18,8 @@ from examples.documents.pipeline import CONNECTIONS, DOCUMENTS
 from examples.documents.search import search
 from examples.documents.settings import TIMEOUTS, Settings
 from examples.documents.stages import where_is
-from examples.documents.tables import embedded, engine_of, save_chunks, save_connections, violations
-from holdfast import Holdfast, Permanent, Pipeline
+from examples.documents.tables import embedded, save_chunks, save_connections, violations
+from holdfast import Holdfast, Permanent, Pipeline, store_engine
 from tests.examples.documents_scene import BOOKS, Scene
 from tests.support.harness import App
 from tests.support.processes import wait_for
@@ -192,7 +192,7 @@ def test_the_database_itself_refuses_a_connection_to_a_chunk_that_is_not_there(s
     def wrong(connection: sa.Connection) -> None:
         connection.execute(own.connections.insert().values(from_chunk="nowhere", to_chunk="never", similarity=1.0))
 
-    with pytest.raises(IntegrityError), engine_of(scene.url).begin() as connection:
+    with pytest.raises(IntegrityError), store_engine(scene.url).begin() as connection:
         wrong(connection)
     bad = Pipeline("bad", store=scene.url)
     bad.stage(name="only", max_attempts=1)(lambda item, ctx: ctx.effect(wrong))
@@ -287,13 +287,13 @@ def test_connections_wait_for_whoever_is_replacing_chunks_and_then_leave_them_al
     ended = []
 
     def connect() -> None:
-        with engine_of(scene.url).begin() as connection:
+        with store_engine(scene.url).begin() as connection:
             ended.append(connection.execute(sa.select(sa.func.pg_backend_pid())).scalar_one())
             save_connections(connection, schema, key, revisions, to_the_last)
         ended.append("committed")
 
     thread = threading.Thread(target=connect, daemon=True)
-    with engine_of(scene.url).begin() as replacing, engine_of(scene.url).connect() as watching:
+    with store_engine(scene.url).begin() as replacing, store_engine(scene.url).connect() as watching:
         save_chunks(replacing, schema, BOOK_OF_61, ["all that is left"])
         thread.start()
         wait_for(lambda: ended)

@@ -1,0 +1,30 @@
+"""An SQLAlchemy engine to the store's database, for tables of the user's own that lie there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.errors import UsageError
+from holdfast.store.postgres_address import MISSING_DRIVER, read_url
+from holdfast.store.sqlite_files import file_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+
+def store_engine(url: str) -> Engine:
+    """An engine to the database of a store, given its address. It connects anew each time, so processes may be forked; on
+    SQLite foreign keys are enforced, as they are in effects."""
+    from sqlalchemy import create_engine, event
+    from sqlalchemy.pool import NullPool
+
+    if url.startswith("sqlite:"):
+        engine = create_engine(f"sqlite:///{file_of(url)}", poolclass=NullPool, connect_args={"timeout": 30})
+        event.listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA foreign_keys = ON"))
+        return engine
+    try:
+        import psycopg
+    except ImportError:
+        raise UsageError(MISSING_DRIVER) from None
+    conninfo = read_url(url)[0]
+    return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(conninfo), poolclass=NullPool)

@@ -119,6 +119,8 @@ class Isolated:
 
     def stop(self) -> None:
         self._nursery.close()
+        for _ in range(self._staff.count):
+            self._calls.put(None)
 
     def _serve(self) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,6 +14,7 @@ import pytest
 from holdfast import Backoff, BatchContext, Context, Item, Permanent, Pipeline, RetryLater, Skip
 from tests.support.bench import QUICK, Bench
 from tests.support.kinds import KINDS, Handler, every_kind, keys
+from tests.support.waiting import wait_for
 
 # Kinds of handlers -----------------------------------------------------------------------------------------------------
 
@@ -212,3 +214,13 @@ def test_a_batch_is_never_larger_than_asked_for_and_takes_what_there_is(run: Ben
     ran = run(pipeline, keys(23), concurrency=2)
     assert max(sizes) == 5 and sum(sizes) == 23
     assert ran.states("work") == {"done": 23}
+
+
+@pytest.mark.parametrize("isolate", [None, "process"])
+def test_a_worker_that_has_ended_leaves_no_thread_behind(run: Bench, isolate: Any):
+    """A program may run one pipeline after another, for months."""
+    pipeline = Pipeline("p")
+    pipeline.stage(name="work", isolate=isolate)(lambda item, ctx: time.sleep(0.02))
+    before = set(threading.enumerate())
+    run(pipeline, [f"page-{n}" for n in range(6)])
+    wait_for(lambda: set(threading.enumerate()) <= before)

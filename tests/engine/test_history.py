@@ -20,6 +20,7 @@ from holdfast.testing import ManualClock
 from holdfast.worker import Settings
 from tests.support.effort import effort
 from tests.support.harness import App
+from tests.support.steps import wipe
 
 pytestmark = pytest.mark.req("J9")
 
@@ -239,7 +240,10 @@ def test_whatever_happens_to_items_folding_their_history_gives_where_they_are(
     app: App, hold: Holdfast, shape: str, acts: list[tuple[str, int]]
 ):
     """Claims and due times leave no trace: see model/history.py."""
-    person = Person(app, hold, SHAPES[shape])
+    # What is looked at after each step is all there is: not what examples before this one have left.
+    wipe(app.store)
+    hold.store.cache.clear()
+    person = Person(App(app.store, app.clock), hold, SHAPES[shape])
     person.compare()
     for what, how in acts:
         person.act(what, how)

@@ -66,6 +66,11 @@ def scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return self.groups.get(nodeid, nodeid)
 
+        def _reschedule(self, node: Any) -> None:
+            # One that was started in place of another has to say first what it has collected.
+            if node in self.registered_collections:
+                super()._reschedule(node)
+
         def remove_node(self, node: Any) -> str | None:
             """What ended its process is not tried again in the next one: a test that hangs would hang there, too."""
             crashed = None

@@ -24,7 +24,7 @@ COMMANDS = {
     "worker": ("worker", "Serve for ever: work whenever there is some."),
     "add": ("add", "Add items to a pipeline."),
     "crashtest": ("crashtest", "Kill a pipeline at every durable boundary, and see whether it comes to the same."),
-    "check": ("check", "Say whether a job file, or a file with a pipeline, is in order."),
+    "check": ("check", "Say whether a job file, or a file with pipelines or loops, is in order."),
     "schema": ("schema", "The JSON Schema of the job file, for editors."),
     "discover": ("discover", "Look for items in sources, now."),
     "status": ("ask", "How many items are in which state, how long stages take, who works."),

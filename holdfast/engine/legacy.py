@@ -86,7 +86,7 @@ def import_legacy(
                 born = _write(store, spec, mine, dry_run)
                 report.imported += len(born)
                 report.already_there += len(mine) - len(born)
-                _tell(report, spec, born)
+                _count_in(report, spec, born)
             if on_batch is not None:
                 on_batch(report)
         stages = {name: frozenset(stage.name for stage in spec.stages) for name, spec in into.specs.items()}
@@ -224,7 +224,7 @@ class _Reading:
         """What is said of an item, and which pipeline it belongs to: by its name there, and ours."""
         if isinstance(self._mapping, MappedByFunction):
             try:
-                said = self._mapping.record(cells)
+                said = self._mapping.to_record(cells)
             except Exception as error:
                 cells.problems.append(Problem("mapping_failed", None, shown(f"{type(error).__name__}: {error}")))
                 return None, None, None
@@ -240,7 +240,7 @@ class _Reading:
         if pipeline is None:
             return Record(key=cells.get(key_path)), name, None
         rows = {one: those.get(self._place(one, found, cells.get(key_path)), ()) for one, those in beside.items()}
-        return self._into.mapped[pipeline].record(cells, rows), name, pipeline
+        return self._into.mapped[pipeline].to_record(cells, rows), name, pipeline
 
     def _item(self, old: OldRow, pipeline: str, key: str, said: Record, problems: list[Problem]) -> OldItem:
         data = read_data(said.data)
@@ -259,7 +259,7 @@ def _digest(pipeline: str, key: str) -> bytes:
     return hashlib.blake2b(f"{pipeline}\0{key}".encode(errors="replace"), digest_size=16).digest()
 
 
-def _tell(report: Report, spec: PipelineSpec, items: Sequence[OldItem]) -> None:
+def _count_in(report: Report, spec: PipelineSpec, items: Sequence[OldItem]) -> None:
     """Count where imported items are, and what of them runs again."""
     states = Counter((stage, entry.state) for item in items for stage, entry in item.begun.items())
     for (stage, state), n in states.items():

@@ -67,7 +67,7 @@ class Logs:
                 for line, _ in paid if line.stage not in self.stages[line.pipeline]
             ]  # fmt: skip
             problems += self._of_no_item("cost_of_no_item", [line for line, _ in paid])
-            self._tell(problems)
+            self._note(problems)
             those = self._ask(partial(_placed, paid), [one for _, one in paid])
             new = self._write(partial(_enter, payments=those), partial(_unknown, payments=those), those)
             counts.imported += len(new)
@@ -83,8 +83,8 @@ class Logs:
                 problems: list[Problem] = []
                 at = read_time(line.stage, "at", line.said.get("at"), problems)
                 rows.append(_event(table, line, at or 0))
-                self._tell([(line, problem) for problem in problems])
-            self._tell(self._of_no_item("event_of_no_item", lines))
+                self._note([(line, problem) for problem in problems])
+            self._note(self._of_no_item("event_of_no_item", lines))
             those = self._ask(partial(_placed_events, lines, rows), rows)
             new = self._write(partial(_keep, events=those), partial(_new_events, events=those), those)
             counts.imported += len(new)
@@ -111,7 +111,7 @@ class Logs:
                 }  # fmt: skip
                 line = Line(row, pipeline, _said(cells.get(paths.get("key"))), _said(cells.get(paths.get("stage"))), said)
                 lines.append(line)
-                self._tell([(line, problem) for problem in cells.problems])
+                self._note([(line, problem) for problem in cells.problems])
             if lines:
                 yield lines
 
@@ -138,7 +138,7 @@ class Logs:
             return those
         return self.store.read(look) if self.dry_run else self.store.write(write, exclusive=True)
 
-    def _tell(self, problems: Sequence[tuple[Line, Problem]]) -> None:
+    def _note(self, problems: Sequence[tuple[Line, Problem]]) -> None:
         for line, problem in problems:
             self.report.tell(problem, line.row, line.key or "")
 

@@ -198,7 +198,7 @@ class StagesMapped:
         }
         self._known, self._patterns = self._entries()
 
-    def record(self, cells: Cells, rows: Rows) -> Record:
+    def to_record(self, cells: Cells, rows: Rows) -> Record:
         """What is said of the item of a row."""
         found = Record(problems=cells.problems)
         for name, path in self._mapped.item.items():
@@ -329,7 +329,7 @@ class MappedByFunction:
     largest_first: bool = False
     own: frozenset[tuple[str, str]] = frozenset()
 
-    def record(self, cells: Cells) -> Record | None:
+    def to_record(self, cells: Cells) -> Record | None:
         row = {name: None if raw is None else raw.decode(errors="replace") for name, raw in cells.raw.items()}
         said = self.function(row)
         if said is None:

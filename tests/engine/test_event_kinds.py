@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.engine import legacy_logs
 from holdfast.model.history import EVENTS
 
 #: Those that record an event, and those that hand its name on.
@@ -47,4 +48,5 @@ def recorded() -> Iterator[tuple[str, set[str]]]:
 def test_every_event_that_is_recorded_is_in_the_list_and_the_other_way_round() -> None:
     found = dict(recorded())
     assert [place for place, names in found.items() if not names] == []
-    assert set().union(*found.values()) == EVENTS
+    # What comes from an old database has times of its own, and is written as rows.
+    assert set().union(*found.values(), {legacy_logs.EVENT}) == EVENTS

@@ -144,7 +144,7 @@ def test_an_item_that_kills_its_weaver_every_time_fails_with_all_its_rows(crew_o
         scene.age(scene.tables.Item, scene.tables.Task, scene.tables.Checkpoint)
         assert resumer.one_pass() == 1
     assert scene.statuses() == ALL_FAILED
-    assert errors(scene) == ["nothing was heard of it for 1 m: its process died, or was cut off"] * 3
+    assert errors(scene) == ["nothing was heard of it for 60 s: its process died, or was cut off"] * 3
     assert (resumer.counters.resumed, resumer.counters.exhausted) == (2, 1)
     # What was written in the transaction that it died in is gone with it.
     assert (scene.words(), scene.texts(), scene.all(scene.tables.Requirement)) == (0, {1: None}, [])

@@ -25,7 +25,7 @@ DEEP = {"table": "t", "key": "id", "stages": {"state": "meta.steps.{stage}.state
 
 def record(given: dict[str, Any], **columns: Any) -> Record:
     raw = {name: (value if isinstance(value, str) else json.dumps(value)).encode() for name, value in columns.items()}
-    return Mapped.read(given).for_stages(AFTER).record(Cells(raw, []), {})
+    return Mapped.read(given).for_stages(AFTER).to_record(Cells(raw, []), {})
 
 
 def read(given: dict[str, Any], **columns: Any) -> Stages:
@@ -93,7 +93,7 @@ def test_a_result_that_is_null_is_none_where_it_is_cached_and_one_where_it_is_a_
     assert read(DEEP, id="x", meta=steps).again == ["fetch"]
     mapped = Mapped.read({**DEEP, "results": {"table": "r", "key": "id", "stage": "stage", "result": "value"}})
     row = Cells({"stage": b"fetch", "value": b"null"}, [])
-    said = mapped.for_stages(AFTER).record(Cells({"id": b"x", "meta": json.dumps(steps).encode()}, []), {"results": [row]})
+    said = mapped.for_stages(AFTER).to_record(Cells({"id": b"x", "meta": json.dumps(steps).encode()}, []), {"results": [row]})
     assert Reader(AFTER).read(said).again == []
 
 
@@ -101,7 +101,7 @@ def test_what_was_made_from_a_missing_result_is_made_again():
     steps = {"fetch": {"state": "done"}, "extract": {"state": "done", "output": 2}}
     assert read(DEEP, id="x", meta={"steps": steps}).again == []
     after = {**AFTER, "index": ["fetch", "extract"]}
-    said = Mapped.read(DEEP).for_stages(after).record(Cells({"meta": json.dumps({"steps": steps}).encode()}, []), {})
+    said = Mapped.read(DEEP).for_stages(after).to_record(Cells({"meta": json.dumps({"steps": steps}).encode()}, []), {})
     found = Reader(after).read(said)
     assert (found.again, [*found.begun]) == (["fetch", "extract"], ["fetch"])
     told = [problem.kind for problem in found.problems if problem.kind.startswith("result")]

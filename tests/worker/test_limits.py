@@ -219,7 +219,8 @@ def test_many_changes_of_the_tuning_under_load_lose_nothing_and_the_last_is_in_f
                 app.add("p", [f"more-{number}"])
         last = {"concurrency": 3, "api.rate": "2000/s", "work.concurrency": None, "disk_free": None}
         app.tune("p", last, reason="the last word")
-        wait_for(lambda: is_done(ran, count + changes // 10), every=0.1)
+        # Three at a time, as the last word says.
+        wait_for(lambda: is_done(ran, count + changes // 10), timeout=effort(30, 300), every=0.1)
         starts.forget_most()
         app.add("p", [f"slow-{n}" for n in range(30)])
         wait_for(lambda: is_done(ran, count + changes // 10 + 30), every=0.1)

@@ -40,7 +40,7 @@ def read_stages(text: bytes | None, after: Any, *, made: bool = True, **columns:
     rows = [{"stage": stage.encode(), "result": value.encode()} for _, _, stage, value, _ in results("", said)] if made else []
     cells = Cells({"stages": text, **{name: value.encode() for name, value in columns.items()}}, [])
     beside = {"results": [Cells(row, []) for row in rows if row["stage"].decode() in after]}
-    record = JSON.for_stages(after).record(cells, beside)
+    record = JSON.for_stages(after).to_record(cells, beside)
     return Reader(after, JSON.states).read(record)
 
 

@@ -448,7 +448,7 @@ def test_the_trackers_own_migration_of_a_copy_ends_in_the_same_states(app: App, 
 
 # At full size ---------------------------------------------------------------------------------------------------------
 
-ROWS = effort(20_000, 100_000)
+ROWS = effort(10_000, 100_000)
 
 
 def test_memory_does_not_grow_with_the_number_of_rows(app: App, tmp_path: Path, postgres: str):

@@ -1,16 +1,18 @@
 """A merge function for items that several searches find: who found them, for which topic, by which query, and when.
 
-Given to `add(..., merge=merge_provenance)`, or named in a job file. The store knows nothing of it.
+Given to `add(..., merge=merge_provenance)`, or named in a job file. All that the store learns of it is which fields are
+provenance: they are input of no stage that does not name them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, overload
 
 from holdfast.errors import UsageError
 from holdfast.model import codec
+from holdfast.model.reading import at, is_path
 
 #: Lists that are united, in order and without repeats, unless other fields are named.
 FIELDS = ("topics", "queries", "discovery_sources", "sources")
@@ -46,10 +48,9 @@ class ProvenanceMerge:
         old, new = sides
         merged = {**old, **new}
         for name in self.fields:
-            path = name.split(".")
-            known = [value for side in sides for value in _at(side, path)]
+            known = [value for side in sides for value in at(side, name)]
             if known:
-                _put(merged, path, _united(entry for value in known for entry in _listed(value)))
+                _put(merged, name.split("."), _united(entry for value in known for entry in _listed(value)))
         return merged | _times(old, new)
 
 
@@ -58,19 +59,9 @@ merge_provenance = ProvenanceMerge(FIELDS)
 
 def _names(fields: Iterable[str]) -> tuple[str, ...]:
     names = () if isinstance(fields, str) else tuple(fields)
-    if not names or not all(isinstance(name, str) and all(name.split(".")) for name in names):
+    if not names or not all(map(is_path, names)):
         raise UsageError(f"merge_provenance(fields={fields!r}): give a list of names, like ['topics', 'meta.queries']")
     return names
-
-
-def _at(data: Data, path: list[str]) -> Iterator[Any]:
-    """What is at this path, if anything is."""
-    found: Any = data
-    for name in path:
-        if not isinstance(found, dict) or name not in found:
-            return
-        found = found[name]
-    yield found
 
 
 def _put(data: Data, path: list[str], entries: list[Any]) -> None:

@@ -30,7 +30,7 @@ class Reading(NamedTuple):
     def digest(self, data: Any) -> str:
         """The same for items that are the same as far as they are read."""
         if self.only is not None:
-            return codec.digest([[path, value] for path in self.only for value in _at(data, path)])
+            return codec.digest([[path, value] for path in self.only for value in at(data, path)])
         for path in self.without:
             data = _without(data, path.split("."))
         return codec.digest(data)
@@ -81,7 +81,12 @@ def _without(data: Any, path: list[str]) -> Any:
     return {**{other: value for other, value in data.items() if other != name}, **below}
 
 
-def _at(data: Any, path: str) -> list[Any]:
+def is_path(path: object) -> bool:
+    """Names with dots between them, like `meta.html`."""
+    return isinstance(path, str) and all(path.split("."))
+
+
+def at(data: Any, path: str) -> list[Any]:
     """What lies at a path; nothing if there is no such place."""
     for name in path.split("."):
         if not isinstance(data, dict) or name not in data:

@@ -15,6 +15,7 @@ from holdfast.model import codec
 from holdfast.model.backoff import Backoff
 from holdfast.model.functions import is_async
 from holdfast.model.names import did_you_mean, there_are
+from holdfast.model.reading import is_path
 
 Handler = Callable[..., Any]
 P = ParamSpec("P")
@@ -109,7 +110,7 @@ class StageSpec:
             check_name(self.renamed_from, f"{where}: renamed_from")
             if self.renamed_from == self.name:
                 raise DefinitionError(f"{where}: renamed_from={self.renamed_from!r} is its own name")
-        if self.reads is not None and not all(isinstance(path, str) and all(path.split(".")) for path in self.reads):
+        if self.reads is not None and not all(map(is_path, self.reads)):
             raise DefinitionError(f'{where}: reads={list(self.reads)!r}: give paths into the data, like "url" or "meta.html"')
         _check_signature(self.handler, where)
         object.__setattr__(self, "is_async", is_async(self.handler))

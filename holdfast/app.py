@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from holdfast import schema
 from holdfast.clock import Clock, microseconds
-from holdfast.engine import actions, add, costs, limits, prune, reads, reconcile, recount, resolve, stale
+from holdfast.engine import actions, add, costs, error_groups, limits, prune, reads, reconcile, recount, resolve, stale
 from holdfast.engine import pause as pausing
 from holdfast.engine import tune as tuning
 from holdfast.engine.actions import Counts, Kind
@@ -400,15 +400,24 @@ class Holdfast:
 
     def items(
         self, *, pipeline: str | None = None, stage: str | None = None, state: str | Sequence[str] | None = None,
-        key: Patterns = None, error: str | None = None, after: int | str = 0, most: int = 100,
+        key: Patterns = None, error: str | None = None, group: str | None = None, after: int | str = 0, most: int = 100,
     ) -> list[dict[str, Any]]:  # fmt: skip
-        """A page of items; with a stage, a state (or several) or an error, of stages of items. The next page is after the
-        `cursor` of the last entry."""
+        """A page of items; with a stage, a state (or several), an error or a group of errors, of stages of items. The next page
+        is after the `cursor` of the last entry."""
         wanted, keys = [read_state(one) for one in several(state)], several(key)
         return self._read(
             lambda tx: reads.items(
-                tx, pipeline=pipeline, stage=stage, states=wanted, key=keys, error=error, after=after, most=most
+                tx, pipeline=pipeline, stage=stage, states=wanted, key=keys, error=error, group=group, after=after, most=most
             )
+        )
+
+    def errors(
+        self, *, pipeline: str | None = None, stage: str | None = None, since: int | None = None, most: int = 50
+    ) -> list[dict[str, Any]]:
+        """Failures grouped by cause, the most frequent first: how many attempts, at which stages, when first and last, what was
+        spent in them in millionths, and how many items stand failed now."""
+        return self._read(
+            lambda tx: error_groups.errors(tx, pipeline=pipeline, stage=stage, since=since, most=most)
         )
 
     def events(
@@ -507,7 +516,8 @@ class Holdfast:
     # A person's acts ----------------------------------------------------------------------------------------------
 
     def retry(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> Counts:
-        """Send stages back to pending with all their attempts. Filters: pipeline, stage, states, key, error, older_than."""
+        """Send stages back to pending with all their attempts. Filters: pipeline, stage, states, key, error,
+        group, older_than."""
         meant = read_filter(**which)
         if means_all_on_hold(meant) and not dry_run:
             with self._lock:
@@ -523,7 +533,7 @@ class Holdfast:
         **which: Any,
     ) -> Counts:  # fmt: skip
         """Reject recorded answers of paid calls, so that the next attempt calls again; with `undo`, take that back. Filters:
-        pipeline, stage, key, error, older_than. Returns how many at which stage."""
+        pipeline, stage, key, error, group, older_than. Returns how many at which stage."""
         kind = (Restore if undo else Forget)(read_filter(**which), memo)
         return self._act(kind, Who(by, reason), dry_run)
 
@@ -531,8 +541,8 @@ class Holdfast:
         self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any
     ) -> Counts:  # fmt: skip
         """Remove items for good, with data, results, memos, history and children that belong to no other; what they have cost
-        stays, as amounts. Filters: pipeline, key, stage, states, error. Returns how many of which pipeline; a dry run does not
-        count children."""
+        stays, as amounts. Filters: pipeline, key, stage, states, error, group. Returns how many of which pipeline; a dry run
+        does not count children."""
         return self._act(Delete(read_filter(**which)), Who(by, reason), dry_run)
 
     def _act(self, kind: Kind, who: Who, dry_run: bool) -> Counts:
@@ -713,15 +723,16 @@ def _register(
 
 def read_filter(
     *, pipeline: str | None = None, stage: str | None = None, states: Iterable[str] = (), key: Patterns = None,
-    error: str | None = None, older_than: Duration | None = None,
+    error: str | None = None, older_than: Duration | None = None, group: str | None = None,
 ) -> Which:  # fmt: skip
     """A filter as a person writes it."""
     age = None if older_than is None else microseconds(seconds(older_than, what="older_than"))
     keys = several(key)
-    for what, text in (*(("key", one) for one in keys), ("error", error), ("stage", stage), ("pipeline", pipeline)):
+    named = (("error", error), ("stage", stage), ("pipeline", pipeline), ("group", group))
+    for what, text in (*(("key", one) for one in keys), *named):
         if text is not None and codec.plain_text(text, len(text)) != text:
             raise UsageError(f"{what} {text!r}: nothing that is stored can have such a character in it")
-    return Which(pipeline, stage, frozenset(read_state(state) for state in states), keys, error, age)
+    return Which(pipeline, stage, frozenset(read_state(state) for state in states), keys, error, age, group)
 
 
 def read_decision(value: Any, charged: Amount | None) -> resolve.Decision:

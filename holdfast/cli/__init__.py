@@ -31,6 +31,7 @@ COMMANDS = {
     "items": ("ask", "List items."),
     "show": ("item", "All about one item: data, stages, history."),
     "why": ("item", "What keeps an item from running, and when it clears."),
+    "errors": ("errors", "What fails, grouped by cause."),
     "events": ("events", "What happened, oldest first."),
     "costs": ("costs", "What was spent."),
     "retry": ("act", "Send failed, exhausted or cancelled stages back."),

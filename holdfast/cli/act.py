@@ -23,6 +23,7 @@ _FILTERS = (
     ),
     options.keys,
     click.option("--error", type=options.text, metavar="TEXT", help="A part of the error."),
+    options.group,
     click.option("--older-than", type=options.text, metavar="TIME", help="In its state for longer than this: 90m, 2d."),
     click.option("--all", "everything", is_flag=True, help="Needed where no filter is given."),
     click.option("--dry-run", is_flag=True, help="Only count."),

@@ -103,25 +103,28 @@ def _print_workers(workers: list[Facts]) -> None:
 )  # fmt: skip
 @options.keys
 @click.option("--error", type=options.text, metavar="TEXT", help="A part of the error.")
+@options.group
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True)
 @click.option(
     "--after", type=options.text, default="0", metavar="ID[/STAGE]", help="Go on after this item, or stage of an item."
 )
 @options.common()
 def items(
-    pipeline: str | None, stage: str | None, states: tuple[str, ...], key: tuple[str, ...], error: str | None, limit: int,
-    after: str, store: str | None, as_json: bool,
+    pipeline: str | None, stage: str | None, states: tuple[str, ...], key: tuple[str, ...], error: str | None,
+    group: str | None, limit: int, after: str, store: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """List items in the order they were added; with --stage, --state or --error, stages of items.
+    """List items in the order they were added; with --stage, --state, --error or --group, stages of items.
 
     The end of a page says with which --after the next one begins; in JSON it is the `cursor` of the last entry.
     """
     with options.open_to_ask(store) as app:
-        found = app.items(pipeline=pipeline, stage=stage, state=states, key=key, error=error, after=after, most=limit)
+        found = app.items(
+            pipeline=pipeline, stage=stage, state=states, key=key, error=error, group=group, after=after, most=limit
+        )
     if as_json:
         print_json([dated(one, *TIMES) for one in found])
         return
-    if stage is None and not states and error is None:
+    if stage is None and not states and error is None and group is None:
         rows = [[one["id"], one["pipeline"], one["key"], one["status"], instant(one["updated_at"])] for one in found]
         print_table(["id", "pipeline", "key", "status", "updated"], rows, least=("updated",))
     else:

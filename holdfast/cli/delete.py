@@ -22,6 +22,7 @@ from holdfast.model.states import State
     help="Those of which a stage is in this state. May be given several times.",
 )  # fmt: skip
 @click.option("--error", type=options.text, metavar="TEXT", help="A part of the error of a stage.")
+@options.group
 @click.option("--all", "everything", is_flag=True, help="Needed where neither a KEY nor a filter is given.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @click.option("--yes", is_flag=True, envvar="HOLDFAST_YES", help="Do not ask. [env: HOLDFAST_YES]")

@@ -139,6 +139,10 @@ keys = click.option(
 )  # fmt: skip
 
 
+#: Which failures, by what they have in common.
+group = click.option("--group", type=text, metavar="ID", help="What failed for this cause, as `holdfast errors` names it.")
+
+
 def user() -> str:
     """Who acts, for the events."""
     try:

@@ -19,7 +19,7 @@ SHORTEST = 8
 #: What instants are called.
 TIMES = (
     "created_at", "updated_at", "started_at", "ended_at", "next_attempt_at", "beat_at", "at", "since", "until", "due_at",
-    "looked_at", "next_look_at", "cool_until", "retry_after", "touched_at",
+    "looked_at", "next_look_at", "cool_until", "retry_after", "touched_at", "first_seen", "last_seen", "pending_since",
 )  # fmt: skip
 
 
@@ -63,7 +63,8 @@ def dated(facts: Mapping[str, Any], *names: str) -> Facts:
 def told_pipelines(pipelines: Iterable[Facts]) -> list[Facts]:
     """The answer of `status`, as JSON has it."""
     return [
-        {**dated(one, *TIMES), "stages": [_dated_within(stage, "held") for stage in one["stages"]]} for one in pipelines
+        {**dated(one, *TIMES), "stages": [_dated_within(dated(stage, *TIMES), "held") for stage in one["stages"]]}
+        for one in pipelines
     ]
 
 

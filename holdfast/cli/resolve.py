@@ -80,6 +80,7 @@ def resolve(
 @click.option("--pipeline", type=options.text)
 @click.option("--stage", type=options.text)
 @click.option("--error", type=options.text, metavar="TEXT", help="A part of the error that the stage ended with.")
+@options.group
 @click.option("--older-than", type=options.text, metavar="TIME", help="Recorded longer ago than this: 90m, 2d.")
 @click.option("--undo", is_flag=True, help="Take back the newest answers that were rejected.")
 @click.option("--all", "everything", is_flag=True, help="Needed where neither a KEY nor a filter is given.")

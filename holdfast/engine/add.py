@@ -127,7 +127,8 @@ def upsert(
             # Somebody else added these a moment ago, and has committed by now.
             done = _change_known(tx, pipeline, left, [*left], decide, done)
     first = [stage.id for stage in layout(tx).of_pipeline(pipeline) if not stage.after]
-    tx.run_rows("begin_waiting", [(stage, priority, item, 0, 0, 0) for stage in first for item in done.born.values()])
+    waiting = [(stage, priority, item, 0, 0, 0) for stage in first for item in done.born.values()]
+    tx.run_rows("begin_waiting", waiting, since=tx.now)
     for stage in first:
         tx.count(stage, State.PENDING, len(done.born))
     if done.born:

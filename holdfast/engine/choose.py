@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from holdfast.engine import ledger
+from holdfast.engine import error_groups, ledger
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.meet import parents_may_go_on
 from holdfast.engine.pages import Place as Cursor
@@ -47,6 +47,8 @@ class Which:
     #: A part of the error's text.
     error: str | None = None
     older_than_us: int | None = None
+    #: What failures that are alike have in common.
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def beginning(tx: Transaction, which: Which) -> Place:
     """The place before everything that a filter can mean now."""
+    error_groups.check(tx, which.group)
     [(item, call)] = tx.run("newest_of_all")
     return Place(item or 0, call or 0, None if which.older_than_us is None else tx.now - which.older_than_us)
 
@@ -167,14 +170,15 @@ class Cancel:
 
 def means_all_on_hold(which: Which) -> bool:
     """Whether a filter means all that is on hold at some stages, and so what is still to be put on hold there, too."""
-    return State.ON_HOLD in which.states and not (which.key or which.error or which.older_than_us)
+    return State.ON_HOLD in which.states and not (which.key or which.error or which.older_than_us or which.group)
 
 
 def _choose(tx: Transaction, which: Which, states: frozenset[State], place: Place) -> Step:
     """The next stages of items in these states, in the order of items: so an action comes by each of them once, wherever it
     has moved to meanwhile."""
     stages = _stages(tx, which)
-    page = stages_of_items(tx, stages, states, which.key, which.error, Cursor.read(place.after), CHUNK)
+    cursor = Cursor.read(place.after)
+    page = stages_of_items(tx, stages, states, which.key, which.error, which.group, cursor, CHUNK)
     number = {(row.pipeline_name, row.name): row.id for row in stages}
     rows = [
         Chosen(row["id"], number[row["pipeline"], row["stage"]], row["state"])
@@ -229,7 +233,8 @@ def let_run(tx: Transaction, rows: list[Chosen], state: State, take: str, who: W
         taken = tx.run(take, stage=stage, items=[row.item for row in same])
         # Whatever it was held for, from here on it may be done by any worker.
         most = Rerun.ASKED if state is State.ON_HOLD else Rerun.WAVE
-        tx.run_rows("enter_waiting", [(item, stage, 0, alone, min(rerun, most)) for item, _, alone, rerun in taken])
+        back = [(item, stage, 0, alone, min(rerun, most)) for item, _, alone, rerun in taken]
+        tx.run_rows("enter_waiting", back, since=tx.now)
         tx.count(stage, state, -len(taken))
         tx.count(stage, State.PENDING, len(taken))
         for item, *_ in taken:
@@ -295,7 +300,7 @@ def _by_stage(rows: Iterable[Chosen]) -> Iterable[tuple[int, list[Chosen]]]:
 def _cancelled(tx: Transaction, item: int, stage: int, attempts: int, who: Who) -> tuple[Any, ...]:
     """An outcome row, as `replace_outcomes` wants it."""
     unknown = (None, None, None)
-    return (item, stage, State.CANCELLED, attempts, None, None, tx.now, *unknown, 0, 1, who.reason or None, None)
+    return (item, stage, State.CANCELLED, attempts, None, None, tx.now, *unknown, 0, 1, who.reason or None, None, None)
 
 
 def _record(tx: Transaction, event: str, item: int, stage: int, state: str, who: Who, **more: Any) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Any
 
+from holdfast.engine import error_groups
 from holdfast.engine.changed import enter
 from holdfast.engine.claim import Lease
 from holdfast.engine.effects import run_effects
@@ -76,9 +77,12 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
     odd = [one for one in stood if not one.routine]
     again = [one for one in odd if one.lease.rerun and one.state in PASSED]
     changed = changed_outputs(tx, stage, again)
+    failed = [one for one in odd if one.state is State.FAILED]
+    error_groups.find_causes(failed)
     save_outcomes(tx, stage, stood)
     _list_overtaken(tx, stage, stood)
     record_costs(tx, stage, odd)
+    error_groups.enter_attempts(tx, stage, failed)
     record_user_events(tx, stage, odd)
     settle(tx, stage, stood)
     for one in again:
@@ -88,11 +92,9 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
             item=one.lease.item, stage=stage, attempt=one.lease.attempt, version=one.version,
             changed=one.lease.item in changed,
         )  # fmt: skip
-    for one in odd:
-        if one.state is State.FAILED:
-            pipeline = layout(tx).stages[stage].pipeline
-            facts: dict[str, Any] = {"attempt": one.lease.attempt, "error": one.error, "traceback": one.traceback}
-            tx.record("failed", pipeline=pipeline, item=one.lease.item, stage=stage, **facts)
+    for one in failed:
+        facts: dict[str, Any] = {"attempt": one.lease.attempt, "error": one.error, "traceback": one.traceback}
+        tx.record("failed", pipeline=layout(tx).stages[stage].pipeline, item=one.lease.item, stage=stage, **facts)
     follow(tx, odd)
 
     left = [one.lease.item for one in ended if one.routine or _goes_on(one)] if following else []
@@ -122,6 +124,6 @@ def _goes_on(one: Finished) -> bool:
 
 def _enter(tx: Transaction, stage: int, items: Sequence[int]) -> None:
     if items:
-        tx.run_rows("enter_waiting", [(item, stage, 0, 0, 0) for item in items])
+        tx.run_rows("enter_waiting", [(item, stage, 0, 0, 0) for item in items], since=tx.now)
         tx.count(stage, State.PENDING, len(items))
         tx.tell_idle_workers(stage)

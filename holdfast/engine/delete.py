@@ -58,10 +58,10 @@ class Delete:
         which = self.which
         if which.states:
             stages = layout(tx).chosen(which.pipeline, which.stage)
-            return stages_of_items(tx, stages, which.states, which.key, which.error, Cursor(after), CHUNK)
+            return stages_of_items(tx, stages, which.states, which.key, which.error, which.group, Cursor(after), CHUNK)
         return page_of_items(
-            tx, pipeline=which.pipeline, stage=which.stage, states=(), key=which.key, error=which.error, after=after,
-            most=CHUNK,
+            tx, pipeline=which.pipeline, stage=which.stage, states=(), key=which.key, error=which.error,
+            group=which.group, after=after, most=CHUNK,
         )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from holdfast.engine import error_groups
 from holdfast.engine.daytime import follow_the_clock
 from holdfast.engine.finish import Finished, end_leases, record_costs, record_user_events, save_outcomes
 from holdfast.engine.meet import parents_may_go_on
@@ -32,12 +33,14 @@ def _fail_stage(tx: Transaction, stage: int, finished: list[Finished]) -> None:
     record_user_events(tx, stage, finished)
     delayed: list[tuple[Any, ...]] = []
     exhausted: list[Finished] = []
+    failed = [one for one in finished if not one.snooze]
+    error_groups.find_causes(failed)
     for one in finished:
         lease = one.lease
         due_at = tx.now + one.delay_us
         facts: dict[str, Any] = {"attempt": lease.attempt, "error": one.error, "due_at": due_at}
         if one.snooze:
-            delayed.append((lease.item, stage, due_at, lease.attempt - 1, lease.alone, lease.rerun, one.error))
+            delayed.append((lease.item, stage, due_at, lease.attempt - 1, lease.alone, lease.rerun, one.error, None))
             tx.record("snoozed", pipeline=row.pipeline, item=lease.item, stage=stage, **facts)
             continue
         then = after_failure(lease.attempt, row.max_attempts, lease.alone, one.company)
@@ -46,10 +49,12 @@ def _fail_stage(tx: Transaction, stage: int, finished: list[Finished]) -> None:
             exhausted.append(replace(one, state=State.EXHAUSTED))
             del facts["due_at"]
         else:
-            delayed.append((lease.item, stage, due_at, then.attempts, then.alone, lease.rerun, one.error))
+            group = one.cause.group if one.cause else None
+            delayed.append((lease.item, stage, due_at, then.attempts, then.alone, lease.rerun, one.error, group))
         event = "exhausted" if then.state is State.EXHAUSTED else "attempt_failed"
         tx.record(event, pipeline=row.pipeline, item=lease.item, stage=stage, **facts, traceback=one.traceback)
     record_costs(tx, stage, finished)
+    error_groups.enter_attempts(tx, stage, failed)
     settle(tx, stage, finished)
     tx.run_rows("enter_delayed", delayed)
     tx.count(stage, State.RETRY_LATER, len(delayed))

@@ -17,6 +17,7 @@ from holdfast.engine import ledger
 from holdfast.engine.claim import NOTHING_YET, Lease
 from holdfast.engine.register import layout
 from holdfast.model import codec
+from holdfast.model.faults import Cause
 from holdfast.model.layout import StageRow
 from holdfast.model.paid import NO_FACTS, CallFacts, Paid
 from holdfast.model.reading import tagged
@@ -61,6 +62,8 @@ class Finished(msgspec.Struct, eq=False, gc=False):
     output_hash: str | None = None
     error: str | None = None
     traceback: str | None = None
+    #: What it failed of, if it failed.
+    cause: Cause | None = None
     #: Until the next attempt, for RETRY_LATER; a snooze was asked for by the handler and spends no attempt.
     delay_us: int = 0
     snooze: bool = False
@@ -196,7 +199,7 @@ def _row(row: StageRow, one: Finished, paid: Mapping[int, int]) -> tuple[Any, ..
     return (
         lease.item, row.id, WORDS[state], lease.attempt, lease.id, one.started_at, one.started_at + one.took_us,
         one.version, made_from(row, lease) if state in PASSED else None, one.output_hash, cost,
-        lease.life, one.error, one.result,
+        lease.life, one.error, one.cause.group if one.cause and state not in PASSED else None, one.result,
     )  # fmt: skip
 
 

@@ -1,11 +1,12 @@
-"""Fold: counts and sums of money of writers that are gone are added up into one set of rows, so that reading them always costs
-the same; and what workers of the version before have paid is taken into the ledger."""
+"""Fold: counts, sums of money and error groups of writers that are gone are added up into one set of rows, so that reading them
+always costs the same; and what workers of the version before have paid is taken into the ledger."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from holdfast.clock import SECOND
+from holdfast.engine.error_groups import fold_groups
 from holdfast.engine.ledger import fold_money, take_up_old_payments
 from holdfast.store import Transaction
 
@@ -25,7 +26,9 @@ def fold(tx: Transaction, most: int = CHUNK) -> int:
         entry[2] = max(entry[2], most_us)
     tx.run_rows("add_counts", [(0, *key, *entry) for key, entry in sorted(summed.items())])
     tx.run("forget_commits", before=tx.now - COMMITS_KEPT_US)
-    return max(len(rows), _fold_versions(tx, most), fold_money(tx, most), take_up_old_payments(tx, most))
+    return max(
+        len(rows), _fold_versions(tx, most), fold_money(tx, most), fold_groups(tx, most), take_up_old_payments(tx, most)
+    )
 
 
 def _fold_versions(tx: Transaction, most: int) -> int:

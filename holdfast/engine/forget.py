@@ -83,7 +83,7 @@ def _choose(
 ) -> tuple[list[Memo], Place | None]:  # fmt: skip
     memos = tx.records(
         "choose_memos", state=state, stages=stages_of(tx, which), stage=place.stage, item=place.item,
-        keys=patterns_of(tx, which), name=name, error=which.error, before=place.before, most=CHUNK,
+        keys=patterns_of(tx, which), name=name, error=which.error, group=which.group, before=place.before, most=CHUNK,
     )  # fmt: skip
     behind = None
     if len(memos) == CHUNK:

@@ -109,7 +109,7 @@ def let_in(tx: Transaction, stage: int, most: int) -> Iterator[None]:
     """Within it, a claim finds up to `most` items that are on hold for today's version, too. What it leaves stays on hold,
     and nobody else has seen it waiting."""
     taken = tx.run("take_held_for_version", stage=stage, most=most)
-    tx.run_rows("enter_waiting", [(item, stage, *rest) for item, *rest in taken])
+    tx.run_rows("enter_waiting", [(item, stage, *rest) for item, *rest in taken], since=tx.now)
     _recount(tx, stage, State.ON_HOLD, State.PENDING, len(taken))
     yield
     _set_apart(tx, stage, [item for item, *_ in taken], "version", ANOTHER_VERSION)

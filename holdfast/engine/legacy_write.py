@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.engine import ledger
+from holdfast.engine import error_groups, ledger
 from holdfast.engine.daytime import follow_the_clock
 from holdfast.engine.finish import bucket, input_hash
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
 from holdfast.model import codec
+from holdfast.model.faults import cause_of
 from holdfast.model.layout import StageRow
 from holdfast.model.legacy import Entry
 from holdfast.model.legacy_values import Data, Problem
 from holdfast.model.outcome import NOTHING
 from holdfast.model.stage import PipelineSpec
-from holdfast.model.states import PASSED, State
+from holdfast.model.states import BAD, PASSED, State
 from holdfast.store import Transaction
 
 
@@ -71,6 +72,7 @@ class _Work:
         self._waiting: list[tuple[Any, ...]] = []
         self._delayed: list[tuple[Any, ...]] = []
         self._payments: list[ledger.OldPayment] = []
+        self._failures: list[error_groups.Failure] = []
 
     def take(self, id_: int, item: OldItem) -> None:
         data_hash = codec.digest(item.data.value)
@@ -87,7 +89,8 @@ class _Work:
                 if stage.after_children is not None:
                     self._record("children_ended", id_, name, of=stage.after_children)
             elif state is State.RETRY_LATER:
-                self._delayed.append((id_, stage.id, self._tx.now, spent, 0, 0, entry.error))
+                group = self._group(id_, item, stage, entry)
+                self._delayed.append((id_, stage.id, self._tx.now, spent, 0, 0, entry.error, group))
                 self._tx.count(stage.id, State.RETRY_LATER, 1)
                 self._record(
                     "attempt_failed", id_, name, attempt=max(1, spent), error=entry.error, due_at=self._tx.now, imported=True
@@ -106,8 +109,9 @@ class _Work:
         if self._delayed:
             follow_the_clock(self._tx)
         self._tx.run_rows("insert_outcomes", self._outcomes)
-        self._tx.run_rows("enter_waiting", self._waiting)
+        self._tx.run_rows("enter_waiting", self._waiting, since=self._tx.now)
         self._tx.run_rows("enter_delayed", self._delayed)
+        error_groups.enter(self._tx, self._failures)
         if self._payments:
             ledger.enter_imported(self._tx, self._payments)
         if self._waiting or self._delayed:
@@ -128,13 +132,19 @@ class _Work:
             output = put_out[stage.id] = self._output_hash(item, name, entry.result)
         self._outcomes.append(
             (id_, stage.id, str(state), attempts if entry.attempts is None else entry.attempts, None, started_at, ended_at,
-             version, made_from, output, 0, 1, entry.error, entry.result)
+             version, made_from, output, 0, 1, entry.error,
+             self._group(id_, item, stage, entry) if state in BAD else None, entry.result)
         )  # fmt: skip
         if started_at is None or (entry.ended_at is None and entry.took_us is None) or state is State.CANCELLED:
             self._tx.count(stage.id, state, 1, version=version)
         else:
             took = ended_at - started_at
             self._tx.count(stage.id, state, 1, version=version, bucket=bucket(took), took_us=took, most_us=took)
+
+    def _group(self, id_: int, item: OldItem, stage: StageRow, entry: Entry) -> str:
+        cause = cause_of(entry.error, None, item.key)
+        self._failures.append(error_groups.Failure(stage.id, id_, cause))
+        return cause.group
 
     def _output_hash(self, item: OldItem, stage: str, result: str | None) -> str:
         """As if the stage had been run here."""

@@ -47,7 +47,7 @@ def _begin(tx: Transaction, stage: int, items: Sequence[int]) -> tuple[list[int]
     ready = [item for item in items if item not in held]
     if not ready:
         return [], held
-    born = tx.run("let_meet", stage=stage, items=ready, before=list(before), needed=len(before))
+    born = tx.run("let_meet", stage=stage, items=ready, before=list(before), needed=len(before), since=tx.now)
     if born:
         tx.count(stage, State.PENDING, len(born))
         tx.tell_idle_workers(stage)

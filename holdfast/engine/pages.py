@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from holdfast.engine import error_groups
 from holdfast.engine.register import layout
 from holdfast.engine.standing import stands
 from holdfast.errors import UsageError
@@ -41,30 +42,33 @@ LAST = 2**63 - 1
 _BAD = (State.FAILED, State.EXHAUSTED, State.CANCELLED)
 #: What an attempt could leave an error in.
 _WITH_ERRORS = frozenset(State) - {State.PENDING, State.IN_PROGRESS}
+#: What an attempt that failed could leave behind.
+_IN_GROUPS = frozenset({State.RETRY_LATER, State.FAILED, State.EXHAUSTED})
 
 
 def items(
     tx: Transaction, *, pipeline: str | None, stage: str | None, states: Collection[State], key: Patterns,
-    error: str | None, after: int | str, most: int,
+    error: str | None, group: str | None = None, after: int | str, most: int,
 ) -> list[Facts]:  # fmt: skip
-    """A page of items, in the order they were added; with a stage, states or an error, stages of items.
+    """A page of items, in the order they were added; with a stage, states, an error or a group of errors, stages of items.
 
     `after` is an item's number, or the `cursor` of an entry: the next page begins behind it.
     """
     known, place = layout(tx), Place.read(after)
+    error_groups.check(tx, group)
     if pipeline is not None:
         known.pipeline(pipeline)
-    if not states and stage is None and error is None:
+    if not states and stage is None and error is None and group is None:
         if place.stage is not None:
             raise UsageError(f"after {place}: this is a place in a list of stages; in a list of items, name the item alone")
         patterns = [Pattern(one) for one in several(key)] or [Pattern()]
         return _items(tx, known, pipeline, patterns, place.item, most)
-    return stages_of_items(tx, known.chosen(pipeline, stage), frozenset(states or State), key, error, place, most)
+    return stages_of_items(tx, known.chosen(pipeline, stage), frozenset(states or State), key, error, group, place, most)
 
 
 def stages_of_items(
-    tx: Transaction, stages: Iterable[StageRow], states: frozenset[State], key: Patterns, error: str | None, after: Place,
-    most: int,
+    tx: Transaction, stages: Iterable[StageRow], states: frozenset[State], key: Patterns, error: str | None,
+    group: str | None, after: Place, most: int,
 ) -> list[Facts]:  # fmt: skip
     """A page of what is in one of these states at one of these stages."""
     chosen = {row.id: row for row in stages}
@@ -72,10 +76,11 @@ def stages_of_items(
         return []
     known = layout(tx)
     patterns = [Pattern(one) for one in several(key)] or [Pattern()]
-    page = _Page(
-        tx, chosen, states if error is None else states & _WITH_ERRORS, patterns, error, after, most,
-        _passed_by(known, after),
-    )  # fmt: skip
+    if error is not None:
+        states &= _WITH_ERRORS
+    if group is not None:
+        states &= _IN_GROUPS
+    page = _Page(tx, chosen, states, patterns, error, group, after, most, _passed_by(known, after))
     return page.told(known)
 
 
@@ -184,6 +189,7 @@ class _Page:
     states: frozenset[State]
     patterns: Sequence[Pattern]
     error: str | None
+    group: str | None
     after: Place
     most: int
     #: See `_passed_by`.
@@ -227,8 +233,10 @@ class _Page:
         return [row for row in rows if self._is_meant(row)]
 
     def _is_meant(self, row: Facts) -> bool:
-        return row["state"] in self.states and (
-            self.error is None or (row["error"] is not None and self.error in row["error"])
+        return (
+            row["state"] in self.states
+            and (self.error is None or (row["error"] is not None and self.error in row["error"]))
+            and (self.group is None or row["error_group"] == self.group)
         )
 
     @property
@@ -244,16 +252,20 @@ class _Page:
             if State.PENDING in self.states:
                 found = self._first(found + self._waiting(stage, place))
             if State.RETRY_LATER in self.states:
-                found = self._first(found + self.tx.records("page_delayed", stage=stage, error=self.error, **place))
+                of = {"error": self.error, "group": self.group}
+                found = self._first(found + self.tx.records("page_delayed", stage=stage, **of, **place))
             if State.ON_HOLD in self.states:
                 found = self._first(found + self.tx.records("page_held", stage=stage, error=self.error, **place))
-            for state in _BAD:
+            for state in _BAD if self.group is None else ():
                 if state in self.states:
                     one = {"stage": stage, "state": str(state), "error": self.error}
                     found = self._first(found + self.tx.records("page_bad", **one, **place))
         # Of several stages at once: as many of an item may have been told before, and as many of the last one be cut off.
         per_item = max(Counter(row.pipeline for row in self.stages.values()).values())
         place["most"] = self.most + 2 * per_item
+        if self.group is not None:
+            which = {"stages": [*self.stages], "states": sorted(self.states), "error": self.error, "group": self.group}
+            found = self._first(found + self.tx.records("page_group", **which, **place))
         if State.IN_PROGRESS in self.states:
             found = self._first(found + self.tx.records("page_leased", stages=[*self.stages], **place))
         return self._first(found + self._passed(place))

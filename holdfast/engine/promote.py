@@ -22,7 +22,7 @@ def promote(tx: Transaction, most: int = CHUNK) -> Promoted:
     """Move due work to waiting."""
     follow_the_clock(tx)
     rows = tx.run("take_due", now=tx.now, most=most)
-    tx.run_rows("enter_waiting", rows)
+    tx.run_rows("enter_waiting", rows, since=tx.now)
     for stage, n in Counter(row[1] for row in rows).items():
         tx.count(stage, State.RETRY_LATER, -n)
         tx.count(stage, State.PENDING, n)

@@ -17,8 +17,10 @@ EVENTS_KEPT_DAYS = 90
 
 
 def prune_events(tx: Transaction, before: int, most: int = CHUNK) -> int:
-    """Forget events older than `before`, but never money: what was spent stays known; and actions that ended before."""
+    """Forget events older than `before`, but never money: what was spent stays known; actions that ended before, and error
+    groups last seen before, go with them."""
     tx.run("delete_actions", before=before, most=most)
+    tx.run("delete_error_groups", before=before)
     return len(tx.run("delete_events", before=before, most=most))
 
 

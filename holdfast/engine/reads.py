@@ -19,6 +19,7 @@ from holdfast.engine.register import layout
 from holdfast.engine.rings import find_rings
 from holdfast.engine.standing import stands
 from holdfast.errors import UsageError
+from holdfast.model.faults import cause_of
 from holdfast.model.history import MEANING, SENT_BACK
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.paid import CHARGED
@@ -33,6 +34,8 @@ Facts = dict[str, Any]
 #: How many bad stages of items are looked at for the most frequent errors, for each stage and state; and how many are told.
 LOOKED_AT = 500
 MOST_ERRORS = 5
+#: How many of those that are next in a queue are asked since when they wait.
+HEAD = 100
 
 
 def unfinished(tx: Transaction, versions: Mapping[int, str]) -> bool:
@@ -77,7 +80,9 @@ def status(tx: Transaction) -> list[Facts]:
         facts["timings"] = _timings(durations.get(row.id, {}), sums.get(row.id, [0, 0]))
         facts["backfilling"] = row.backfill_next is not None
         facts["on_hold"] = _on_hold(tx, row) if counts.get(State.ON_HOLD) or row.hold_next else []
-        facts["held"] = _held(tx, row) if counts.get(State.PENDING) else None
+        waiting = bool(counts.get(State.PENDING))
+        facts["held"] = _held(tx, row) if waiting else None
+        facts["pending_since"] = tx.run("waiting_since", stage=row.id, most=HEAD)[0][0] if waiting else None
         pipeline["stages"].append(facts)
     return list(pipelines.values())
 
@@ -109,8 +114,7 @@ def frequent_errors(tx: Transaction, pipelines: Sequence[Facts]) -> list[Facts]:
             rows = items(tx, **where, states=[state], key=None, error=None, after=0, most=LOOKED_AT)
             for row in rows:
                 error = (row["error"] or "no error was told").partition("\n")[0]
-                # Many errors name their item: those are alike.
-                like = (*where.values(), state, error.replace(row["key"], ""))
+                like = (*where.values(), state, *cause_of(error, None, row["key"]))
                 entry = found.setdefault(like, {**where, "state": str(state), "error": error, "key": row["key"], "count": 0})
                 entry["count"] += 1
                 entry["more"] = len(rows) == LOOKED_AT

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from holdfast.engine import ledger
+from holdfast.engine import error_groups, ledger
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished, save_outcomes
 from holdfast.engine.gates import hold_resources
@@ -62,7 +62,9 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
         if then.state is State.EXHAUSTED:
             lease = Lease(id_, item, stage, attempt, alone, rerun, "", "", since)
             finished = Finished(lease, State.EXHAUSTED, row.version, error=error, took_us=max(0, tx.now - since))
+            error_groups.find_causes([finished])
             save_outcomes(tx, stage, [finished], timed=False)
+            error_groups.enter_attempts(tx, stage, [finished])
             tx.record("exhausted", pipeline=row.pipeline, item=item, stage=stage, attempt=attempt, error=error)
             parents_may_go_on(tx, stage, [item])
             exhausted += 1
@@ -70,7 +72,7 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
             waiting.append((item, stage, then.attempts, then.alone, rerun))
             tx.count(stage, State.PENDING, 1)
     ledger.doubt(tx, [(id_, item, stage) for id_, item, stage, *_ in rows], "the worker died during the call")
-    tx.run_rows("enter_waiting", waiting)
+    tx.run_rows("enter_waiting", waiting, since=tx.now)
     if waiting:
         tx.tell_idle_workers(*{row[1] for row in waiting})
     return Reaped(len(rows), exhausted)

@@ -83,15 +83,15 @@ def _join(tx: Transaction, newcomer: StageRow, into: StageRow, after: list[int])
             f"{both} {twice} items have results of both, and neither can be thrown away; without renamed_from= they stay "
             "two stages"
         )
-    for statement in ("join_waiting", "join_delayed"):
-        tx.count(into.id, State.PENDING, len(tx.run(statement, **places)))
+    for statement, more in (("join_waiting", {}), ("join_delayed", {"now": tx.now})):
+        tx.count(into.id, State.PENDING, len(tx.run(statement, **places, **more)))
     for table in ("waiting", "delayed", "holds"):
         tx.run(f"leave_{table}", stage=newcomer.id)
     if after:
         tx.run("join_inputs", stage=newcomer.id, after=after)
-    for table in ("outcomes", "memos", "calls", "money", "counts", "versions", "events"):
+    for table in ("outcomes", "memos", "calls", "money", "counts", "versions", "error_groups", "events"):
         tx.run(f"join_{table}", **places)
-    for table in ("memos", "money", "counts", "versions"):
+    for table in ("memos", "money", "counts", "versions", "error_groups"):
         tx.run(f"leave_{table}", stage=newcomer.id)
     # No author can call a stage so.
     tx.run("retire_stage", stage=newcomer.id, name=f"{newcomer.name}~{newcomer.id}")

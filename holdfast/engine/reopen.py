@@ -17,7 +17,7 @@ def reopen(
     tx: Transaction, was: Mapping[tuple[int, int], tuple[State, str | None]], rerun: Rerun
 ) -> list[tuple[int, int]]:  # fmt: skip
     """Send stages of items back, unless they are open already; return which."""
-    done = [(item, stage) for item, stage in tx.run_rows("reopen", list(was), rerun=rerun)]
+    done = [(item, stage) for item, stage in tx.run_rows("reopen", list(was), rerun=rerun, since=tx.now)]
     known = layout(tx).stages
     passed: dict[int, list[int]] = {}
     for item, stage in done:

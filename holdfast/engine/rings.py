@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice, pairwise
 
+from holdfast.engine import error_groups
 from holdfast.engine.chain import chain
 from holdfast.engine.register import layout
+from holdfast.model.faults import Cause
 from holdfast.model.pattern import exactly
 from holdfast.model.shell import word
 from holdfast.model.states import WORDS, State
@@ -101,8 +103,10 @@ def _rings(waits: Waits) -> Iterator[list[int]]:
 def _fail(tx: Transaction, item: int, stages: Iterable[int], error: str, ended: dict[int, list[int]]) -> None:
     for stage in stages:
         unknown = (None, None, None)
-        row = (item, stage, WORDS[State.FAILED], 0, None, None, tx.now, *unknown, 0, 1, error, None)
+        cause = Cause("", "", "an item waits for itself")
+        row = (item, stage, WORDS[State.FAILED], 0, None, None, tx.now, *unknown, 0, 1, error, cause.group, None)
         tx.run_rows("insert_outcomes", [row])
+        error_groups.enter(tx, [error_groups.Failure(stage, item, cause)])
         tx.count(stage, State.FAILED, 1)
         tx.record("failed", pipeline=layout(tx).stages[stage].pipeline, item=item, stage=stage, attempt=0, error=error)
         ended.setdefault(stage, []).append(item)

@@ -29,7 +29,7 @@ def stands(tx: Transaction, items: Collection[int], stages: Collection[int]) -> 
             elif row["waiting"] is not None:
                 found.append(_entry(place, State.PENDING, row["waiting"]))
             elif row["delayed"] is not None:
-                when = {"next_attempt_at": row["due_at"], "error": row["delayed_error"]}
+                when = {"next_attempt_at": row["due_at"], "error": row["delayed_error"], "error_group": row["delayed_group"]}
                 found.append(_entry(place, State.RETRY_LATER, row["delayed"], **when))
             elif row["held"] is not None:
                 why = {"error": row["held_reason"], "updated_at": row["held_since"]}
@@ -43,11 +43,12 @@ def _ended(place: tuple[int, int], row: Facts) -> Facts:
     began, ended = row["started_at"], row["ended_at"]
     return _entry(
         place, State(row["state"]), row["attempts"], started_at=began, ended_at=ended,
-        elapsed_us=None if began is None else ended - began, error=row["error"], updated_at=ended,
+        elapsed_us=None if began is None else ended - began, error=row["error"], error_group=row["error_group"],
+        updated_at=ended,
     )  # fmt: skip
 
 
 def _entry(place: tuple[int, int], state: State, attempts: int, **more: Any) -> Facts:
     item, stage = place
-    names = ("started_at", "ended_at", "elapsed_us", "next_attempt_at", "error", "updated_at")
+    names = ("started_at", "ended_at", "elapsed_us", "next_attempt_at", "error", "error_group", "updated_at")
     return {"item": item, "stage": stage, "state": str(state), "attempts": attempts, **dict.fromkeys(names), **more}

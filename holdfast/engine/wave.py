@@ -99,7 +99,7 @@ def _take_back(tx: Transaction, stage: StageRow, items: list[int]) -> None:
     revoked = tx.run("revoke_leases", stage=stage.id, items=items)
     ledger.doubt(tx, [(lease, item, stage.id) for item, *_, lease in revoked], "its input changed during the call")
     rows = [(item, stage.id, attempt - 1, alone, rerun) for item, attempt, alone, rerun, _ in revoked]
-    tx.run_rows("enter_waiting", rows)
+    tx.run_rows("enter_waiting", rows, since=tx.now)
     tx.count(stage.id, State.IN_PROGRESS, -len(revoked))
     tx.count(stage.id, State.PENDING, len(revoked))
     for item, *_ in revoked:

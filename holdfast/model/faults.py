@@ -1,14 +1,70 @@
-"""Errors of user code, made storable: what they say without the secrets they may say it with."""
+"""Errors of user code, made storable: what they say without the secrets they may say it with; and what makes two alike."""
 
 from __future__ import annotations
 
+import re
+import sysconfig
 import traceback
+from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.model import codec
 from holdfast.model.redact import redact
 
 ERROR_LENGTH = 2_000
 TRACEBACK_LENGTH = 16_000
+#: So much of a message is compared.
+MESSAGE_LENGTH = 200
+
+_KIND = re.compile(r"([A-Za-z_][\w.]*)(?:: |$)")
+_FRAME = re.compile(r'^[ |+-]*File "([^"\n]+)", line \d+, in ([^\n]+)$', re.MULTILINE)
+#: Identifiers, numbers, and quoted texts that are paths or long: other ones each time.
+_CHANGING = re.compile(
+    r"""(?P<quoted>'[^'\n]*[/\\][^'\n]*'|"[^"\n]*[/\\][^"\n]*"|'[^'\n]{40,}'|"[^"\n]{40,}")
+    |(?P<id>\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b0x[0-9a-fA-F]+\b|\b(?=\w*\d)[0-9a-fA-F]{8,}\b)
+    |(?P<number>[-+]?\d+(?:[.,:]\d+)*)""",
+    re.VERBOSE,
+)
+_STAND_INS = {"quoted": "'…'", "id": "<id>", "number": "<n>"}
+#: Shorter keys are words like others, unless they are quoted.
+_SHORT_KEY = 3
+#: Code that is not the user's: this package, and what is installed.
+_OTHERS = tuple({f"{Path(__file__).parents[1]}/", *(f"{path}/" for path in sysconfig.get_paths().values())})
+
+
+class Cause(NamedTuple):
+    """What failures that are alike have in common: the class of the error, where in the user's code it was raised, and what it
+    says apart from what is different each time."""
+
+    kind: str
+    place: str
+    message: str
+
+    @property
+    def group(self) -> str:
+        return codec.digest_of("\n".join(self).encode())[:10]
+
+
+def cause_of(error: str | None, trace: str | None, key: str) -> Cause:
+    """The cause of a failure, from what was recorded of it."""
+    said = (error or "").partition("\n")[0]
+    named = _KIND.match(said)
+    frames = [(file, function) for file, function in _FRAME.findall(trace or "") if _is_users(file)]
+    place = f"{Path(frames[-1][0]).name}: {frames[-1][1]}" if frames else ""
+    message = said[named.end() :] if named else said
+    return Cause(named[1] if named else "", place, _without_what_changes(message[: 5 * MESSAGE_LENGTH], key)[:MESSAGE_LENGTH])
+
+
+def _is_users(file: str) -> bool:
+    return not (file.startswith(_OTHERS) or file.startswith("<frozen") or "/site-packages/" in file)
+
+
+def _without_what_changes(message: str, key: str) -> str:
+    if key:
+        word = re.escape(key)
+        quoted = rf"(?<=['\"]){word}(?=['\"])"
+        message = re.sub(quoted if len(key) < _SHORT_KEY else rf"{quoted}|(?<!\w){word}(?!\w)", "<key>", message)
+    return _CHANGING.sub(lambda found: _STAND_INS[found.lastgroup or ""], message)
 
 
 def storable(text: str, limit: int = ERROR_LENGTH) -> str:

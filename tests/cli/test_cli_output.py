@@ -151,8 +151,9 @@ def sell(item, ctx):
 """
 
 ANSWERS = [
-    ["status"], ["items"], ["items", "--state", "retry_later"], ["items", "--state", "failed"], ["events"], ["costs"],
-    ["limits"], ["doctor"], ["show", "good"], ["show", "later"], ["why", "good"], ["why", "later"], ["why", "limited"],
+    ["status"], ["items"], ["items", "--state", "retry_later"], ["items", "--state", "failed"], ["events"], ["errors"],
+    ["costs"], ["limits"], ["doctor"], ["show", "good"], ["show", "later"], ["why", "good"], ["why", "later"],
+    ["why", "limited"],
 ]  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from tests.support.other_user import COPIED_VARIABLE, as_root
 pytestmark = pytest.mark.req("V14")
 
 QUESTIONS = [
-    ["status"], ["items"], ["items", "--state", "failed"], ["show", "good"], ["why", "bad"], ["events"], ["costs"],
+    ["status"], ["items"], ["items", "--state", "failed"], ["show", "good"], ["why", "bad"], ["events"], ["errors"], ["costs"],
     ["limits"], ["plan", "books.py"], ["doctor"], ["db", "check"],
 ]  # fmt: skip
 

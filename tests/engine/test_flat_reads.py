@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import actions, costs, events, limits, pages, reads, resolve, stale
+from holdfast.engine import actions, costs, error_groups, events, limits, pages, reads, resolve, stale
 from holdfast.engine.choose import Cancel, Place, Retry, Which, Who
 from holdfast.engine.undo import Trail, follow
 from holdfast.model.states import State
@@ -36,6 +36,7 @@ def small_stretches(monkeypatch):
     monkeypatch.setattr(pages, "FEW", 50)
     monkeypatch.setattr(events, "STRETCH", 100)
     monkeypatch.setattr(events, "WIDE", 1000)
+    monkeypatch.setattr(error_groups, "MOST_ITEMS", 50)
 
 
 @pytest.fixture
@@ -85,6 +86,11 @@ def questions(crowd: Crowd) -> dict[str, Question]:
         "costs": lambda tx: costs.costs(tx, ("pipeline", "stage"), pipeline=None, since=None),
         "costs by model and day": lambda tx: costs.costs(tx, ("model", "day"), pipeline="p", since=None),
         "paid calls of an item": lambda tx: resolve.calls(tx, somebody, None),
+        "errors": error_groups.errors,
+        "errors of a stage": lambda tx: error_groups.errors(tx, pipeline="p", stage="a"),
+        "failed of a cause": items(group="missing", state=State.FAILED, after=middle),
+        "out of attempts, of a cause": items(group="missing", state=State.EXHAUSTED, pipeline="p", stage="b", after=middle),
+        "what a retry of a cause that nothing stands failed for means": means(Retry, group="torn"),
         "costs of late": lambda tx: costs.costs(tx, ("pipeline", "stage"), pipeline=None, since=10**17),
         "items": items(),
         "items, the middle": items(after=middle),

@@ -68,6 +68,7 @@ class Crowd:
             f"{numbers} WHERE (x - {FIRST}) % 20 = {held}",
         )
         self._pay(numbers)
+        self._group(numbers)
         if not begun:
             self._lease()
 
@@ -79,13 +80,17 @@ class Crowd:
             self._insert("waiting (stage, priority, item, attempts, alone, rerun)", f"{stage}, 0, x, 0, 0, {rerun}", chosen)
         if state == "retry_later":
             due = self.app.clock.now() + 10**12
-            columns = "delayed (item, stage, due_at, attempts, alone, rerun, error)"
-            self._insert(columns, f"x, {stage}, {due} + x, 1, 0, 0, 'torn page'", chosen)
+            columns = "delayed (item, stage, due_at, attempts, alone, rerun, error, error_group)"
+            self._insert(columns, f"x, {stage}, {due} + x, 1, 0, 0, 'torn page', 'torn'", chosen)
         if state not in ("pending", "retry_later"):
             ended = "done" if state == "again" else state
             error = "NULL" if ended == "done" else "'no such page ' || x"
-            columns = "item, stage, state, attempts, lease, started_at, ended_at, version, output_hash, error, result"
-            values = f"x, {stage}, '{ended}', 1, x, x, x + 5, '1', 'hash', {error}, '{{\"n\":2}}'"
+            group = "'missing'" if ended in ("failed", "exhausted") else "NULL"
+            columns = (
+                "item, stage, state, attempts, lease, started_at, ended_at, "
+                "version, output_hash, result, error, error_group"
+            )
+            values = f"x, {stage}, '{ended}', 1, x, x, x + 5, '1', 'hash', '{{\"n\":2}}', {error}, {group}"
             self._insert(f"outcomes ({columns})", values, chosen)
         self._count(stage, "pending" if state == "again" else state, f"COUNT(*) FROM {chosen}")
         if state == "again":
@@ -112,6 +117,15 @@ class Crowd:
             "money (slot, stage, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out)",
             f"0, {self.a}, '', 'm', 1, COUNT(*), SUM(amount), 0, 0, SUM(tokens_in), SUM(tokens_out)", "holdfast_calls",
         )
+
+    def _group(self, numbers: str) -> None:
+        """What failed of the same cause."""
+        self.app.execute("DELETE FROM holdfast_error_groups")
+        for group, n in (("missing", "COUNT(*) / 5"), ("torn", "COUNT(*) / 20")):
+            self._insert(
+                "error_groups (slot, stage, id, kind, place, message, n, amount, first_seen, last_seen, item)",
+                f"0, {self.a}, '{group}', 'ValueError', 'p.py: a', 'no', {n}, 0, 1, 2, {FIRST}", numbers,
+            )
 
     def _lease(self) -> None:
         last = FIRST + 20 * LEASED - 1

@@ -278,3 +278,44 @@ CREATE TABLE holdfast_lookups (
     at BIGINT NOT NULL,
     PRIMARY KEY (source, key)
 ) {keyed};
+
+-- Failures that are alike are counted together, as they happen: by the class of the error, where in the user's code it was
+-- raised, and what it says apart from what differs each time. Kept as counts are; of each stage the groups seen last.
+CREATE TABLE holdfast_error_groups (
+    slot BIGINT NOT NULL,
+    stage BIGINT NOT NULL,
+    id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    place TEXT NOT NULL,
+    message TEXT NOT NULL,
+    n BIGINT NOT NULL,
+    amount BIGINT NOT NULL,
+    first_seen BIGINT NOT NULL,
+    last_seen BIGINT NOT NULL,
+    -- The item that failed last.
+    item BIGINT NOT NULL,
+    PRIMARY KEY (slot, stage, id)
+) {keyed};
+ALTER TABLE holdfast_delayed ADD COLUMN error_group TEXT;
+ALTER TABLE holdfast_outcomes ADD COLUMN error_group TEXT;
+CREATE INDEX ix_holdfast_outcomes_group ON holdfast_outcomes (error_group, item) WHERE error_group IS NOT NULL;
+
+-- Since when it waits; 0 if a worker of the version before has put it there.
+ALTER TABLE holdfast_waiting ADD COLUMN since BIGINT NOT NULL DEFAULT 0;
+
+-- Attempts per minute and how they ended, for curves over the last days; one set of rows per writer, as in counts.
+CREATE TABLE holdfast_minutes (
+    slot BIGINT NOT NULL,
+    stage BIGINT NOT NULL,
+    minute BIGINT NOT NULL,
+    outcome TEXT NOT NULL,
+    n BIGINT NOT NULL,
+    total_us BIGINT NOT NULL,
+    PRIMARY KEY (slot, stage, minute, outcome)
+) {keyed} {hot};
+-- The trace in which an item was added, and the types that its data and its results were checked against.
+ALTER TABLE holdfast_items ADD COLUMN traceparent TEXT;
+ALTER TABLE holdfast_items ADD COLUMN type TEXT;
+ALTER TABLE holdfast_outcomes ADD COLUMN type TEXT;
+ALTER TABLE holdfast_pipelines ADD COLUMN type TEXT;
+ALTER TABLE holdfast_stages ADD COLUMN type TEXT;

@@ -40,6 +40,9 @@ WHERE m.state = :state AND m.stage {in stages} AND (m.stage > :stage OR (m.stage
   AND (CAST(:error AS TEXT) IS NULL
        OR (SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = m.item AND o.stage = m.stage AND {position}(o.error, :error) > 0) > 0
        OR (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = m.item AND d.stage = m.stage AND {position}(d.error, :error) > 0) > 0)
+  AND (CAST(:group AS TEXT) IS NULL
+       OR (SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = m.item AND o.stage = m.stage AND o.error_group = :group) > 0
+       OR (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = m.item AND d.stage = m.stage AND d.error_group = :group) > 0)
   AND (CAST(:before AS BIGINT) IS NULL OR m.at < :before)
   AND (m.item, m.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
 ORDER BY m.stage, m.item LIMIT :most;

@@ -29,19 +29,19 @@ SELECT value FROM {list leases} WHERE value NOT IN (SELECT id FROM moved);
 
 -- name: begin_waiting
 -- Items that were not there a moment ago.
-INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun)
-{values stage bigint, priority int, item bigint, attempts int, alone smallint, rerun smallint};
+INSERT INTO holdfast_waiting (since, stage, priority, item, attempts, alone, rerun)
+{values :since bigint, stage bigint, priority int, item bigint, attempts int, alone smallint, rerun smallint};
 
 -- name: enter_waiting
-INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun)
-SELECT r.stage, i.priority, r.item, r.attempts, r.alone, r.rerun
+INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun, since)
+SELECT r.stage, i.priority, r.item, r.attempts, r.alone, r.rerun, :since
 FROM {rows item bigint, stage bigint, attempts int, alone smallint, rerun smallint}
 JOIN holdfast_items i ON i.id = r.item WHERE true
 ON CONFLICT (stage, priority, item) DO NOTHING;
 
 -- name: enter_delayed
-INSERT INTO holdfast_delayed (item, stage, due_at, attempts, alone, rerun, error)
-{values item bigint, stage bigint, due_at bigint, attempts int, alone smallint, rerun smallint, error text};
+INSERT INTO holdfast_delayed (item, stage, due_at, attempts, alone, rerun, error, error_group)
+{values item bigint, stage bigint, due_at bigint, attempts int, alone smallint, rerun smallint, error text, error_group text};
 
 -- name: enter_held
 INSERT INTO holdfast_holds (stage, item, kind, reason, attempts, alone, rerun, since)
@@ -113,8 +113,8 @@ SELECT id, stage, item FROM holdfast_leases WHERE worker = :worker;
 
 -- name: let_meet
 -- A stage begins for each of these items (which are locked) if all before it have passed and nothing of it exists yet.
-INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun)
-SELECT :stage, i.priority, i.id, 0, 0, 0 FROM holdfast_items i
+INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun, since)
+SELECT :stage, i.priority, i.id, 0, 0, 0, :since FROM holdfast_items i
 WHERE i.id {in items}
   AND (SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = i.id AND o.stage {in before} AND o.state IN ('done', 'skipped')) = :needed
   AND NOT EXISTS (SELECT 1 FROM holdfast_outcomes o WHERE o.item = i.id AND o.stage = :stage)
@@ -127,8 +127,8 @@ RETURNING item;
 
 -- name: reopen
 -- A finished stage goes back to waiting, its outcome stays readable; unless it is open already.
-INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun)
-SELECT r.stage, i.priority, r.item, 0, 0, :rerun
+INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun, since)
+SELECT r.stage, i.priority, r.item, 0, 0, :rerun, :since
 FROM {rows item bigint, stage bigint} JOIN holdfast_items i ON i.id = r.item
 WHERE NOT EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = r.stage AND w.priority = i.priority AND w.item = r.item)
   AND NOT EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.item = r.item AND d.stage = r.stage)

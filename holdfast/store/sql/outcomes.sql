@@ -3,15 +3,15 @@ INSERT INTO holdfast_outcomes (stage, version, state, cost, life, item, attempts
 {values :stage bigint, :version text, :state text, :cost bigint, :life int, item bigint, attempts int, lease bigint, started_at bigint, ended_at bigint, input_hash text, output_hash text, result text};
 
 -- name: insert_outcomes
-INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, input_hash, output_hash, cost, life, error, result)
-{values item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, input_hash text, output_hash text, cost bigint, life int, error text, result text};
+INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, input_hash, output_hash, cost, life, error, error_group, result)
+{values item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, input_hash text, output_hash text, cost bigint, life int, error text, error_group text, result text};
 
 -- name: replace_outcomes
-INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, input_hash, output_hash, cost, life, error, result)
-{values item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, input_hash text, output_hash text, cost bigint, life int, error text, result text}
+INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, input_hash, output_hash, cost, life, error, error_group, result)
+{values item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, input_hash text, output_hash text, cost bigint, life int, error text, error_group text, result text}
 ON CONFLICT (item, stage) DO UPDATE SET state = excluded.state, attempts = excluded.attempts, lease = excluded.lease,
     started_at = excluded.started_at, ended_at = excluded.ended_at, version = excluded.version,
-    input_hash = excluded.input_hash, output_hash = excluded.output_hash, cost = excluded.cost, life = excluded.life, error = excluded.error, result = excluded.result;
+    input_hash = excluded.input_hash, output_hash = excluded.output_hash, cost = excluded.cost, life = excluded.life, error = excluded.error, error_group = excluded.error_group, result = excluded.result;
 
 -- name: add_to_costs
 -- Of outcomes that were imported: no lease led to them.

@@ -54,6 +54,7 @@ SELECT d.item, d.stage, 'retry_later' AS state, d.attempts, d.due_at AS next_att
        CAST(NULL AS BIGINT) AS updated_at
 FROM holdfast_delayed d {by ix_holdfast_delayed_stage}
 WHERE d.stage = :stage AND d.item > :after AND (CAST(:error AS TEXT) IS NULL OR {position}(d.error, :error) > 0)
+  AND (CAST(:group AS TEXT) IS NULL OR d.error_group = :group)
   AND (SELECT i.key FROM holdfast_items i WHERE i.id = d.item) {glob} :key
 ORDER BY d.item LIMIT :most;
 
@@ -91,6 +92,19 @@ ORDER BY o.item LIMIT :most;
 SELECT o.item, o.stage, o.state, o.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, o.error, o.ended_at AS updated_at
 FROM holdfast_outcomes o {by ix_holdfast_outcomes_bad}
 WHERE o.stage = :stage AND o.state = :state AND o.state NOT IN ('done', 'skipped') AND o.item > :after
+  AND (CAST(:error AS TEXT) IS NULL OR {position}(o.error, :error) > 0)
+  AND (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key
+  AND (SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item
+       AND w.priority = (SELECT i.priority FROM holdfast_items i WHERE i.id = o.item)) = 0
+  AND (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = o.item AND d.stage = o.stage) = 0
+  AND (SELECT COUNT(*) FROM holdfast_holds h WHERE h.stage = o.stage AND h.item = o.item) = 0
+  AND (o.item, o.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
+ORDER BY o.item LIMIT :most;
+
+-- name: page_group
+SELECT o.item, o.stage, o.state, o.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, o.error, o.ended_at AS updated_at
+FROM holdfast_outcomes o {by ix_holdfast_outcomes_group}
+WHERE o.error_group = :group AND o.item > :after AND o.stage {in stages} AND o.state {in states text}
   AND (CAST(:error AS TEXT) IS NULL OR {position}(o.error, :error) > 0)
   AND (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key
   AND (SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item

@@ -15,11 +15,17 @@ SELECT value AS item,
        (SELECT d.attempts FROM holdfast_delayed d WHERE d.item = value AND d.stage = :stage) AS delayed,
        (SELECT d.due_at FROM holdfast_delayed d WHERE d.item = value AND d.stage = :stage) AS due_at,
        (SELECT d.error FROM holdfast_delayed d WHERE d.item = value AND d.stage = :stage) AS delayed_error,
+       (SELECT d.error_group FROM holdfast_delayed d WHERE d.item = value AND d.stage = :stage) AS delayed_group,
        (SELECT h.attempts FROM holdfast_holds h WHERE h.stage = :stage AND h.item = value) AS held,
        (SELECT h.reason FROM holdfast_holds h WHERE h.stage = :stage AND h.item = value) AS held_reason,
        (SELECT h.since FROM holdfast_holds h WHERE h.stage = :stage AND h.item = value) AS held_since,
-       o.state, o.attempts, o.started_at, o.ended_at, o.error
+       o.state, o.attempts, o.started_at, o.ended_at, o.error, o.error_group
 FROM {list items} LEFT JOIN holdfast_outcomes o ON o.item = value AND o.stage = :stage;
+
+-- name: waiting_since
+-- Since when the longest has waited, of those that are next; none is known of what the version before has put there.
+SELECT MIN(since) FROM (
+    SELECT w.since FROM holdfast_waiting w WHERE w.stage = :stage ORDER BY w.priority, w.item LIMIT :most) AS head WHERE since > 0;
 
 -- name: leases_of_items
 SELECT l.item, l.stage, l.attempt, l.since FROM holdfast_leases l WHERE l.item {in items};

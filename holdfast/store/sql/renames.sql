@@ -20,8 +20,8 @@ SELECT COUNT(*) FROM holdfast_leases WHERE stage = :stage;
 SELECT COUNT(*) FROM holdfast_outcomes o JOIN holdfast_outcomes b ON b.item = o.item AND b.stage = :into WHERE o.stage = :stage;
 
 -- name: join_waiting
-INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun)
-SELECT :into, w.priority, w.item, w.attempts, w.alone, w.rerun FROM holdfast_waiting w WHERE w.stage = :stage
+INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun, since)
+SELECT :into, w.priority, w.item, w.attempts, w.alone, w.rerun, w.since FROM holdfast_waiting w WHERE w.stage = :stage
   AND NOT EXISTS (SELECT 1 FROM holdfast_outcomes o WHERE o.item = w.item AND o.stage = :into)
   AND NOT EXISTS (SELECT 1 FROM holdfast_delayed d WHERE d.item = w.item AND d.stage = :into)
   AND NOT EXISTS (SELECT 1 FROM holdfast_holds h WHERE h.item = w.item AND h.stage = :into)
@@ -30,8 +30,8 @@ RETURNING item;
 
 -- name: join_delayed
 -- As waiting: what it was delayed for is tried again sooner.
-INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun)
-SELECT :into, i.priority, d.item, d.attempts, d.alone, d.rerun FROM holdfast_delayed d JOIN holdfast_items i ON i.id = d.item
+INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun, since)
+SELECT :into, i.priority, d.item, d.attempts, d.alone, d.rerun, :now FROM holdfast_delayed d JOIN holdfast_items i ON i.id = d.item
 WHERE d.stage = :stage
   AND NOT EXISTS (SELECT 1 FROM holdfast_outcomes o WHERE o.item = d.item AND o.stage = :into)
   AND NOT EXISTS (SELECT 1 FROM holdfast_delayed b WHERE b.item = d.item AND b.stage = :into)
@@ -96,6 +96,15 @@ ON CONFLICT (slot, stage, version) DO UPDATE SET n = holdfast_versions.n + exclu
 
 -- name: leave_versions
 DELETE FROM holdfast_versions WHERE stage = :stage;
+
+-- name: join_error_groups
+INSERT INTO holdfast_error_groups (slot, stage, id, kind, place, message, n, amount, first_seen, last_seen, item)
+SELECT slot, :into, id, kind, place, message, n, amount, first_seen, last_seen, item FROM holdfast_error_groups WHERE stage = :stage
+ON CONFLICT (slot, stage, id) DO UPDATE SET n = holdfast_error_groups.n + excluded.n,
+    amount = holdfast_error_groups.amount + excluded.amount, last_seen = excluded.last_seen, item = excluded.item;
+
+-- name: leave_error_groups
+DELETE FROM holdfast_error_groups WHERE stage = :stage;
 
 -- name: join_events
 UPDATE holdfast_events SET stage = :into WHERE stage = :stage;

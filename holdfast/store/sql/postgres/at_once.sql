@@ -8,8 +8,8 @@ WITH born AS (
     WHERE :generation = (SELECT COALESCE(SUM(generation), 0) FROM holdfast_pipelines)
     ON CONFLICT (pipeline, key) DO NOTHING RETURNING id),
 begun AS (
-    INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun)
-    SELECT value, :priority, id, 0, 0, 0 FROM born CROSS JOIN {list stages}),
+    INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun, since)
+    SELECT value, :priority, id, 0, 0, 0, {clock} FROM born CROSS JOIN {list stages}),
 marked AS (
     INSERT INTO holdfast_commits AS c (writer, seq, at) SELECT :writer, :seq, {clock} FROM born
     ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE c.seq < excluded.seq RETURNING seq),

@@ -1,0 +1,43 @@
+-- Failures that are alike, counted together.
+
+-- name: add_error_groups
+INSERT INTO holdfast_error_groups (slot, stage, id, kind, place, message, n, amount, first_seen, last_seen, item)
+{values slot bigint, stage bigint, id text, kind text, place text, message text, n bigint, amount bigint, first_seen bigint, last_seen bigint, item bigint}
+ON CONFLICT (slot, stage, id) DO UPDATE SET n = holdfast_error_groups.n + excluded.n,
+    amount = holdfast_error_groups.amount + excluded.amount,
+    first_seen = CASE WHEN excluded.first_seen < holdfast_error_groups.first_seen THEN excluded.first_seen ELSE holdfast_error_groups.first_seen END,
+    item = CASE WHEN excluded.last_seen >= holdfast_error_groups.last_seen THEN excluded.item ELSE holdfast_error_groups.item END,
+    last_seen = CASE WHEN excluded.last_seen >= holdfast_error_groups.last_seen THEN excluded.last_seen ELSE holdfast_error_groups.last_seen END;
+
+-- name: trim_error_groups
+-- Those of a writer and a stage that were seen before the last :most.
+DELETE FROM holdfast_error_groups WHERE slot = :slot AND stage = :stage AND last_seen < (
+    SELECT g.last_seen FROM holdfast_error_groups g WHERE g.slot = :slot AND g.stage = :stage
+    ORDER BY g.last_seen DESC LIMIT 1 OFFSET CAST(:most AS BIGINT) - 1);
+
+-- name: take_error_groups_of_the_gone
+-- Groups of writers that are no living worker, for folding into slot 0.
+DELETE FROM holdfast_error_groups WHERE ctid = ANY(ARRAY(
+    SELECT g.ctid FROM holdfast_error_groups g
+    WHERE g.slot <> 0 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = g.slot)
+    ORDER BY g.slot, g.stage, g.id LIMIT :most FOR UPDATE OF g SKIP LOCKED))
+RETURNING stage, id, kind, place, message, n, amount, first_seen, last_seen, item;
+
+-- name: read_error_groups
+SELECT stage, id, kind, place, message, n, amount, first_seen, last_seen, item FROM holdfast_error_groups;
+
+-- name: has_error_group
+SELECT 1 WHERE EXISTS (SELECT 1 FROM holdfast_error_groups WHERE id = :id)
+    OR EXISTS (SELECT 1 FROM holdfast_outcomes WHERE error_group = :id);
+
+-- name: items_of_error_group
+SELECT o.item FROM holdfast_outcomes o {by ix_holdfast_outcomes_group} WHERE o.error_group = :id AND o.stage {in stages} LIMIT :most;
+
+-- name: paid_in_leases
+-- What was, or may have been, charged for attempts.
+SELECT lease, CAST(SUM(amount) AS BIGINT) FROM holdfast_calls
+WHERE item {in items} AND stage = :stage AND lease {in leases} AND state IN ('done', 'rejected', 'doubtful', 'intended')
+GROUP BY lease;
+
+-- name: delete_error_groups
+DELETE FROM holdfast_error_groups WHERE last_seen < :before;

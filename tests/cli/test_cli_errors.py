@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.cli.loader import load
 
-pytestmark = pytest.mark.req("V14")
+pytestmark = pytest.mark.req("V14", "P15")
 
 BOOKS = """
 from holdfast import Pipeline

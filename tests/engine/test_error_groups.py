@@ -16,7 +16,7 @@ from holdfast.errors import UsageError
 from holdfast.model.states import State
 from tests.support.harness import App
 
-pytestmark = pytest.mark.req("V14")
+pytestmark = pytest.mark.req("V14", "P15")
 
 
 def errors(app: App, **asked: Any) -> list[dict[str, Any]]:

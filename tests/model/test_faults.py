@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.model.faults import MESSAGE_LENGTH, Cause, cause_of, describe
 
-pytestmark = pytest.mark.req("V14")
+pytestmark = pytest.mark.req("V14", "P15")
 
 
 def cause(error: BaseException, key: str = "book-1") -> Cause:

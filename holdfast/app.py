@@ -16,7 +16,20 @@ from typing import Any, TypeVar
 
 from holdfast import schema
 from holdfast.clock import Clock, microseconds
-from holdfast.engine import actions, add, costs, error_groups, limits, prune, reads, reconcile, recount, resolve, stale
+from holdfast.engine import (
+    actions,
+    add,
+    costs,
+    error_groups,
+    limits,
+    prune,
+    reads,
+    reconcile,
+    recount,
+    resolve,
+    stale,
+    strays,
+)
 from holdfast.engine import pause as pausing
 from holdfast.engine import tune as tuning
 from holdfast.engine.actions import Counts, Kind
@@ -457,14 +470,15 @@ class Holdfast:
             return store.read(partial(reads.check, progress=progress)) + recount.check(store)
 
     def repair(self, *, by: str = "", reason: str = "") -> list[str]:
-        """Count anew what `plan` is answered from, and rebuild the sums of money that are not what the ledger adds up to, while
-        work goes on; return what was wrong. A damaged database is left alone."""
+        """Set aside rows that belong to nothing, count anew what `plan` is answered from, and rebuild the sums of money that
+        are not what the ledger adds up to, while work goes on; return what was wrong. A damaged database is left alone."""
         with self._scan() as reader:
             if reader.integrity() != "ok":
                 return []
             found = reader.read(reconcile.find)
             with self._lock:
-                repaired = recount.repair(reader, self.store)
+                repaired = self.store.write(strays.repair)
+                repaired += recount.repair(reader, self.store)
         with self._lock:
             for day in found.steps:
                 step = partial(reconcile.repair, day=day, old_at=found.old_at, who=Who(by, reason))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 import click
@@ -10,6 +9,7 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.amounts import priced
 from holdfast.cli.output import TIMES, Facts, compact, dated, printable
+from holdfast.model import codec
 from holdfast.model.shell import word
 from holdfast.model.states import State
 
@@ -19,7 +19,7 @@ def read_memos(app: Holdfast, key: str, pipeline: str, states: Mapping[str, str 
     return [
         {
             **priced(dated(memo, *TIMES), "cost"),
-            "value": None if memo["value"] is None else json.loads(memo["value"]),
+            "value": None if memo["value"] is None else codec.shown(memo["value"]),
             "in_doubt": memo["state"] == "intended" and states.get(memo["stage"]) != State.IN_PROGRESS,
         }
         for memo in app.memos(key, pipeline)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from holdfast.cli import options
 from holdfast.cli.amounts import priced
 from holdfast.cli.doubt import print_doubts, print_memos, read_memos
 from holdfast.cli.output import TIMES, Facts, compact, dated, details, length, print_json, printable
+from holdfast.model import codec
 from holdfast.model.day import date_of
 from holdfast.model.redact import redact_value
 from holdfast.model.states import BAD, State
@@ -57,7 +56,7 @@ def show(key: str, pipeline: str | None, store: str | None, as_json: bool) -> No
 
 def _call(one: Facts) -> Facts:
     """A row of the ledger with times, amounts and values as people, and JSON, get them."""
-    read = {name: None if one[name] is None else json.loads(one[name]) for name in ("facts", "value")}
+    read = {name: None if one[name] is None else codec.shown(one[name]) for name in ("facts", "value")}
     told = {name: value for name, value in one.items() if name not in ("lease", "life")}
     return priced(dated({**told, **read, "day": date_of(one["day"])}, *TIMES), "amount")
 

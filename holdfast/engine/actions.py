@@ -7,6 +7,7 @@ action, and two who do so at once take turns. Every event that an action leaves 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,8 +24,11 @@ from holdfast.engine.resolve import Resolve
 from holdfast.engine.stale import Accept, Reprocess
 from holdfast.engine.undo import Trail, UndoCancel, UndoForget, UndoRestore, UndoRetry, follow
 from holdfast.errors import UsageError
+from holdfast.model import codec
 from holdfast.model.redact import redact
 from holdfast.store import Store, Transaction
+
+log = logging.getLogger("holdfast.store")
 
 Facts = dict[str, Any]
 
@@ -275,7 +279,13 @@ def undoing(tx: Transaction, number: int) -> Kind:
 
 def actions(tx: Transaction, *, only_open: bool = False, most: int) -> list[Facts]:
     """The newest actions, newest first."""
-    return [_read(row).told() for row in tx.records("list_actions", only_open=int(only_open), most=most)]
+    told = []
+    for row in tx.records("list_actions", only_open=int(only_open), most=most):
+        try:
+            told.append(_read(row).told())
+        except UsageError as error:
+            log.warning("%s", error)
+    return told
 
 
 def action(tx: Transaction, number: int, *, after: str = "", most: int) -> Facts:
@@ -325,12 +335,14 @@ def _read(row: Facts) -> Action:
         raise UsageError(
             f"action {row['id']}, {row['kind']}, is of a kind that this holdfast does not know: use a newer one"
         )
-    return Action(
-        row["id"], msgspec.json.decode(row["filter"], type=kinds[row["kind"]]), Who(row["who"], row["reason"]), row["state"],
-        msgspec.json.decode(row["place"], type=_Progress), row["created_at"], row["touched_at"],
-        msgspec.json.decode(row["preview"], type=Preview), msgspec.json.decode(row["counts"]),
-        row["ended_at"], row["error"],
-    )  # fmt: skip
+    try:
+        return Action(
+            row["id"], msgspec.json.decode(row["filter"], type=kinds[row["kind"]]), Who(row["who"], row["reason"]),
+            row["state"], msgspec.json.decode(row["place"], type=_Progress), row["created_at"], row["touched_at"],
+            msgspec.json.decode(row["preview"], type=Preview), codec.stored(row["counts"], {}), row["ended_at"], row["error"],
+        )  # fmt: skip
+    except (msgspec.DecodeError, TypeError, UsageError) as error:
+        raise UsageError(f"action {row['id']}, {row['kind']}, cannot be read: {error}") from None
 
 
 def _undone(kind: Kind) -> int | None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.clock import SECOND, microseconds
+from holdfast.model import codec
 from holdfast.model.alert import AlertRule
 from holdfast.model.backoff import Backoff
 from holdfast.model.faults import storable
@@ -87,7 +88,7 @@ def take_deliveries(tx: Transaction, rules: Sequence[AlertRule], worker: int, mo
     )  # fmt: skip
     taken = []
     for id_, alert, text, attempt in sorted(rows):
-        body = msgspec.json.decode(text)
+        body = {"by": "", **codec.stored(text, {})}
         taken.append(Delivery(id_, alert, body["by"], {"delivery": id_, **body}, attempt, worker))
     return taken
 
@@ -208,7 +209,7 @@ def _filters(rule: AlertRule) -> dict[str, Any]:
 
 
 def _says(rule: AlertRule, data: str | None) -> bool:
-    return rule.error is None or (data is not None and rule.error in _said(msgspec.json.decode(data)))
+    return rule.error is None or (data is not None and rule.error in _said(codec.stored(data, {})))
 
 
 def _said(data: dict[str, Any]) -> str:
@@ -221,7 +222,7 @@ def _body(tx: Transaction, rule: AlertRule, raised: _Matches) -> dict[str, Any]:
         {
             "at": _iso(row["at"]),
             **{name: row[name] for name in ("event", "pipeline", "stage", "item") if row[name] is not None},
-            "error": storable(_said(msgspec.json.decode(row["data"])), 500),
+            "error": storable(_said(codec.stored(row["data"], {})), 500),
         }
         for row in tx.records("events_of_alert", events=list(raised.newest))
     ]

@@ -77,7 +77,7 @@ def read_pictures(
     tx: Transaction, rows: Sequence[tuple[int, str, str]], stages: Sequence[StageRow]
 ) -> list[ItemPicture]:  # fmt: skip
     """Pictures of items, given as rows of number, key and data, at these stages."""
-    pictures = {item: ItemPicture(item, key, codec.decode(data)) for item, key, data in rows}
+    pictures = {item: ItemPicture(item, key, codec.shown(data)) for item, key, data in rows}
     which = {"items": list(pictures), "stages": [row.id for row in stages]}
     for item, stage, *made in tx.run("outcomes_of", **which):
         pictures[item].made[stage] = Checkpoint(*made)

@@ -120,7 +120,7 @@ def sources(tx: Transaction) -> list[dict[str, Any]]:
     """Every source with when it was and will be looked at, what that look found, and what went wrong."""
     answer = []
     for row in tx.records("read_sources"):
-        look = msgspec.json.decode(row["found"]) if row["found"] else {}
+        look = codec.stored(row["found"], {})
         answer.append({
             "pipeline": row["pipeline_name"], "source": row["name"], "active": bool(row["active"]),
             "looking": bool(row["held"]), "worker": row["worker"] if row["held"] else None,
@@ -180,7 +180,7 @@ def take_due(
     for id_, pipeline, name, memory, run, failures, found in tx.run(
         "take_source", sources=sorted(rows), worker=worker, now=tx.now
     ):
-        look: dict[str, Any] = msgspec.json.decode(found) if found else {"ended": True}
+        look = codec.stored(found, {"ended": True})
         if look["ended"]:
             run += 1
         counts = Counts() if look["ended"] else Counts(**{**look["counts"], "bad": 0})
@@ -335,5 +335,5 @@ def _definition(memory: str) -> str:
 
 
 def _unwrapped(memory: str) -> dict[str, Any]:
-    kept = codec.decode(memory).get("kept", {})
+    kept = codec.stored(memory, {}).get("kept", {})
     return kept if isinstance(kept, dict) else {}

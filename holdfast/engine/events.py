@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
+from holdfast.model import codec
 from holdfast.model.history import EVENTS
 from holdfast.model.names import there_are
 from holdfast.model.user_event import UserEvent, is_user_event
@@ -50,7 +49,7 @@ def events(
         found = _in_the_log(tx, filters, after or 0, back)
     rows = tx.records("read_events", events=[number for (number,) in found]) if found else []
     for row in rows:
-        row["data"] = msgspec.json.decode(row["data"])
+        row["data"] = codec.stored(row["data"], {})
     return rows
 
 

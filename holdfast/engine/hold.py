@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
-import msgspec
-
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished, end_leases, record_costs, record_user_events
 from holdfast.engine.register import layout
 from holdfast.engine.release import release
 from holdfast.engine.settle import settle
+from holdfast.engine.strays import without_strays
+from holdfast.model import codec
 from holdfast.model.layout import StageRow
 from holdfast.model.states import Rerun, State
 from holdfast.store import Transaction
@@ -70,8 +70,8 @@ def outdated_workers(tx: Transaction, stage: StageRow) -> list[Outdated]:
     """Who would do the work of a stage with another version of its code than this."""
     found = []
     for name, stages, versions in tx.run("living_workers", now=tx.steady, clock=tx.store.driver.clock_name):
-        version = msgspec.json.decode(versions).get(str(stage.id))
-        if stage.id in msgspec.json.decode(stages) and not stage.stands(version):
+        version = codec.stored(versions, {}).get(str(stage.id))
+        if stage.id in codec.stored(stages, []) and not stage.stands(version):
             found.append(Outdated(name, version))
     return found
 
@@ -108,8 +108,9 @@ def refuse(tx: Transaction, stage: int, leases: Sequence[Lease]) -> list[Lease]:
 def let_in(tx: Transaction, stage: int, most: int) -> Iterator[None]:
     """Within it, a claim finds up to `most` items that are on hold for today's version, too. What it leaves stays on hold,
     and nobody else has seen it waiting."""
-    taken = tx.run("take_held_for_version", stage=stage, most=most)
-    tx.run_rows("enter_waiting", [(item, stage, *rest) for item, *rest in taken], since=tx.now)
+    held = [(item, stage, *rest) for item, *rest in tx.run("take_held_for_version", stage=stage, most=most)]
+    taken = without_strays(tx, "holds", held, ("item", "stage", "attempts", "alone", "rerun")) if held else []
+    tx.run_rows("enter_waiting", taken, since=tx.now)
     _recount(tx, stage, State.ON_HOLD, State.PENDING, len(taken))
     yield
     _set_apart(tx, stage, [item for item, *_ in taken], "version", ANOTHER_VERSION)

@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.register import layout
+from holdfast.model import codec
 from holdfast.model.day import day_of
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.paid import IMPORTED, NO_FACTS, CallFacts, Paid, PaidCall
@@ -144,7 +145,7 @@ def take_up_old_payments(tx: Transaction, most: int = CHUNK) -> int:
     rows = tx.run("old_payments", most=most)
     calls = []
     for _, at, stage, item, amount, name, data in rows:
-        facts = msgspec.json.decode(data)
+        facts = codec.stored(data, {})
         row = known.stages.get(stage or 0)
         resource = name if row is None and name else "" if row is None else _resource(known, row, name)
         calls.append(

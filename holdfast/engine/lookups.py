@@ -47,7 +47,7 @@ def due_of_pipeline(
         [row] = layout(tx).chosen(pipeline, stage)
         rows = tx.run("results_to_look_up", stage=row.id, **given)
     return [
-        Lookup(key, None if data is None else codec.decode(data), LookedUp(str(item), mark), item)
+        Lookup(key, None if data is None else codec.stored(data, {}), LookedUp(str(item), mark), item)
         for item, key, data, mark in rows
     ]
 

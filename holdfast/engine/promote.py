@@ -6,6 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from holdfast.engine.daytime import follow_the_clock
+from holdfast.engine.strays import without_strays
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
@@ -21,7 +22,8 @@ class Promoted(NamedTuple):
 def promote(tx: Transaction, most: int = CHUNK) -> Promoted:
     """Move due work to waiting."""
     follow_the_clock(tx)
-    rows = tx.run("take_due", now=tx.now, most=most)
+    taken = tx.run("take_due", now=tx.now, most=most)
+    rows = without_strays(tx, "delayed", taken, ("item", "stage", "attempts", "alone", "rerun")) if taken else []
     tx.run_rows("enter_waiting", rows, since=tx.now)
     for stage, n in Counter(row[1] for row in rows).items():
         tx.count(stage, State.RETRY_LATER, -n)
@@ -29,4 +31,4 @@ def promote(tx: Transaction, most: int = CHUNK) -> Promoted:
     if rows:
         tx.tell_idle_workers(*{row[1] for row in rows})
     [(next_due_at,)] = tx.run("next_due")
-    return Promoted(len(rows), next_due_at)
+    return Promoted(len(taken), next_due_at)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from holdfast.engine import admit, ledger, reconcile
+from holdfast.engine import admit, ledger, reconcile, strays
 from holdfast.engine.changes import release
 from holdfast.engine.events import count_events as count_events
 from holdfast.engine.events import events as events
@@ -19,6 +17,7 @@ from holdfast.engine.register import layout
 from holdfast.engine.rings import find_rings
 from holdfast.engine.standing import stands
 from holdfast.errors import UsageError
+from holdfast.model import codec
 from holdfast.model.faults import cause_of
 from holdfast.model.history import MEANING, SENT_BACK
 from holdfast.model.layout import Layout, StageRow
@@ -173,7 +172,7 @@ def workers(tx: Transaction) -> list[Facts]:
     known = layout(tx).stages
     found = []
     for row in tx.records("read_workers"):
-        stages = [known[number].label for number in msgspec.json.decode(row["stages"]) if number in known]
+        stages = [known[number].label for number in codec.stored(row["stages"], []) if number in known]
         same_clock = row["clock"] == tx.store.driver.clock_name
         found.append(
             {
@@ -185,8 +184,8 @@ def workers(tx: Transaction) -> list[Facts]:
                 "beat_at": row["beat_at"],
                 "lease_seconds": row["lease_us"] / 1e6,
                 "stages": stages,
-                "versions": _by_label(known, msgspec.json.decode(row["versions"])),
-                **msgspec.json.decode(row["facts"]),
+                "versions": _by_label(known, codec.stored(row["versions"], {})),
+                **codec.stored(row["facts"], {}),
             }
         )
     return found
@@ -229,14 +228,14 @@ def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:
             outcome = results[row.id]
             facts["version"] = outcome["version"]
             if outcome["result"] is not None:
-                facts["result"] = msgspec.json.decode(outcome["result"])
+                facts["result"] = codec.shown(outcome["result"])
         stages.append(facts)
     [(_, item_status)] = tx.run("item_status", items=[item["id"]])
     return {
         "pipeline": item["pipeline"],
         "key": item["key"],
         "status": item_status,
-        "data": msgspec.json.decode(item["data"]),
+        "data": codec.shown(item["data"]),
         "priority": item["priority"],
         "created_at": item["created_at"],
         "updated_at": item["updated_at"],
@@ -286,7 +285,7 @@ def _as_event(call: Facts, known: Layout) -> Facts:
     name = {"memo": call["name"]} if call["name"] else {}
     resource = {"resource": call["resource"]} if call["resource"] else {}
     stage = known.stages[call["stage"]].name if call["stage"] in known.stages else None
-    facts = msgspec.json.decode(call["facts"])
+    facts = codec.stored(call["facts"], {})
     return {**facts, **name, "at": call["at"], "event": "cost", "stage": stage, "amount": call["amount"], **resource}
 
 
@@ -309,12 +308,12 @@ def _place(told: list[Facts], stage: str, ended_at: int) -> int:
 
 
 def check(tx: Transaction, progress: Callable[[int], None] | None = None) -> list[str]:
-    """Look for what must never be: a stage of an item in two places, rows of no item, counts or sums of money that do not add
-    up, items that wait for themselves. `progress` is told how many paid calls were read so far."""
+    """Look for what must never be: a stage of an item in two places, rows of no item or that cannot be read, counts or sums of
+    money that do not add up, items that wait for themselves. `progress` is told how many paid calls were read so far."""
     known = layout(tx).stages
     tx.read_all()
     wrong = [f"item {item}, stage {stage} lies in {n} places" for item, stage, n in tx.run("open_more_than_once")]
-    wrong += [f"item {item} of stage {stage} does not exist" for item, stage in tx.run("rows_without_items")]
+    wrong += strays.find(tx)
     counted: dict[tuple[int, str], int] = {}
     for stage, state, _, n, _, _ in tx.run("read_counts"):
         counted[stage, state] = counted.get((stage, state), 0) + n
@@ -405,7 +404,7 @@ class Why:
                 }
             notes = [
                 note
-                for note in msgspec.json.decode(lease["facts"]).get("progress", [])
+                for note in codec.stored(lease["facts"], {}).get("progress", [])
                 if note["item"] == self._item["key"]
             ]
             return {

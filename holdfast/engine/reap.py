@@ -16,11 +16,14 @@ from holdfast.engine.finish import Finished, save_outcomes
 from holdfast.engine.gates import hold_resources
 from holdfast.engine.meet import parents_may_go_on
 from holdfast.engine.register import layout
+from holdfast.engine.strays import without_strays
 from holdfast.model.decide import after_death
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
 CHUNK = 100
+#: What is known of a lease that was freed.
+FREED = ("id", "item", "stage", "worker", "attempt", "alone", "rerun", "since")
 
 
 class Reaped(NamedTuple):
@@ -47,8 +50,9 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
     known = layout(tx)
     if known.resources:
         # Before the leases, as those who end their work do it.
-        hold_resources(tx, [stage for (stage,) in tx.run("free_stages")])
-    rows = tx.run("free_leases", most=most)
+        hold_resources(tx, [stage for (stage,) in tx.run("free_stages") if stage in known.stages])
+    freed = tx.run("free_leases", most=most)
+    rows = without_strays(tx, "leases", freed, FREED)
     waiting: list[tuple[Any, ...]] = []
     exhausted = 0
     for id_, item, stage, worker, attempt, alone, rerun, since, company in rows:
@@ -75,7 +79,7 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
     tx.run_rows("enter_waiting", waiting, since=tx.now)
     if waiting:
         tx.tell_idle_workers(*{row[1] for row in waiting})
-    return Reaped(len(rows), exhausted)
+    return Reaped(len(freed), exhausted)
 
 
 def _recorded(tx: Transaction, rows: list[tuple[Any, ...]], why: str) -> list[tuple[int, str]]:

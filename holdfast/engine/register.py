@@ -18,6 +18,7 @@ import msgspec
 from holdfast.engine.changes import Changes, changes
 from holdfast.engine.rename import rename, renamed, renames
 from holdfast.errors import UsageError
+from holdfast.model import codec
 from holdfast.model.guards import Guards
 from holdfast.model.layout import Layout, PipelineRow, ResourceRow, StageRow
 from holdfast.model.reading import EVERYTHING, Reading, Readings
@@ -280,16 +281,21 @@ def _stage_row(row: tuple[Any, ...]) -> StageRow:
     hold_next, hold_until, hold_reason, reruns, readings = row[21:]
     id_, pipeline, pipeline_name, name, position = front
     return StageRow(
-        id_, pipeline, pipeline_name, name, position, tuple(msgspec.json.decode(after)), version, max_attempts,
-        bool(active), created, changed, first, last, tuple(msgspec.json.decode(compatible)), children,
-        tuple(msgspec.json.decode(uses)), bool(paused), reason, retry_after, paused_at,
-        tuple(msgspec.json.decode(formerly)), hold_next, hold_until, hold_reason, reruns, Readings.read(readings),
+        id_, pipeline, pipeline_name, name, position, _names(after), version, max_attempts,
+        bool(active), created, changed, first, last, _names(compatible), children,
+        _names(uses), bool(paused), reason, retry_after, paused_at,
+        _names(formerly), hold_next, hold_until, hold_reason, reruns, Readings.read(readings),
     )  # fmt: skip
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in codec.stored(text, []) if isinstance(name, str))
 
 
 def _resource_row(row: tuple[Any, ...]) -> ResourceRow:
     id_, name, spec, tuned = row
-    declared, instead = msgspec.json.decode(spec), msgspec.json.decode(tuned)
+    # Limits that cannot be read let nothing in until they are declared anew.
+    declared, instead = codec.stored(spec, {"budget": 0}), codec.stored(tuned, {})
     return ResourceRow(id_, _readable(partial(ResourceSpec.read, name), merged(declared, instead)), declared, instead)
 
 
@@ -311,9 +317,9 @@ def _readable(read: Callable[[dict[str, Any]], T], given: dict[str, Any]) -> T:
 
 def _pipeline_row(row: tuple[Any, ...]) -> PipelineRow:
     id_, name, paused, reason, retry_after, paused_at, guards, tuned, provenance = row
-    declared, instead = msgspec.json.decode(guards), msgspec.json.decode(tuned)
+    declared, instead = codec.stored(guards, {}), codec.stored(tuned, {})
     together = _readable(Guards.read, merged(declared, instead))
     return PipelineRow(
         id_, name, bool(paused), reason, retry_after, paused_at, together, declared, instead,
-        tuple(msgspec.json.decode(provenance)),
+        _names(provenance),
     )  # fmt: skip

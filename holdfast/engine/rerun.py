@@ -16,6 +16,7 @@ from holdfast.engine.choose import Who
 from holdfast.engine.pause import pause
 from holdfast.engine.register import layout
 from holdfast.engine.reopen import reopen
+from holdfast.model import codec
 from holdfast.model.layout import StageRow
 from holdfast.model.states import Rerun, State
 from holdfast.store import Transaction
@@ -44,7 +45,7 @@ def begin_again(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int
 def _allowed(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
     """Those of the items that none of their own reruns asks for, and what leads to each of them."""
     askers = sorted({asker for several in asked.values() for asker in several})
-    before = {item: msgspec.json.decode(led_by) for item, led_by in tx.run("read_reruns", items=askers)}
+    before = {item: codec.stored(led_by, []) for item, led_by in tx.run("read_reruns", items=askers)}
     allowed: dict[int, list[int]] = {}
     for item, several in asked.items():
         ways = [[*before.get(asker, ()), asker] for asker in several]

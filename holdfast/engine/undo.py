@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.engine.choose import CHUNK, Chosen, Place, Who, reopen, set_aside
 from holdfast.engine.forget import Memo, Rejecting, Restoring
 from holdfast.engine.hold import hold
 from holdfast.engine.standing import stands
+from holdfast.model import codec
 from holdfast.model.history import MEANING
 from holdfast.model.states import FINISHED, State
 from holdfast.store import Transaction
@@ -49,7 +49,7 @@ def follow(tx: Transaction, trail: Trail, place: Place, most: int = CHUNK) -> tu
         "action_events", event=trail.event, mark=f'"action":{trail.action},', at=max(place.at, trail.since), until=trail.until,
         after=place.event, most=most,
     )  # fmt: skip
-    found = [Moved(id_, at, item, stage, msgspec.json.decode(data)) for id_, at, item, stage, data in rows]
+    found = [Moved(id_, at, item, stage, codec.stored(data, {})) for id_, at, item, stage, data in rows]
     return found, None if len(rows) < most else replace(place, at=found[-1].at, event=found[-1].id)
 
 

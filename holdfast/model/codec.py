@@ -71,6 +71,36 @@ def decode(text: str | bytes) -> Any:
     return _decode(text)
 
 
+#: Stands for a text that is no JSON.
+_UNREADABLE = object()
+
+
+def stored(text: str | None, otherwise: Any) -> Any:
+    """What a text in the database says; something else if that is nothing of the same kind. Whoever can write to the tables may
+    have put it there, and one bad row must not keep anybody from reading the others."""
+    value = _decode_if_possible(text)
+    return value if isinstance(value, type(otherwise)) else otherwise
+
+
+def shown(text: str) -> Any:
+    """A value of the user's for people to look at; one that cannot be read is shown as it lies there."""
+    value = _decode_if_possible(text)
+    return {"cannot be read": plain_text(str(text), 200)} if value is _UNREADABLE else value
+
+
+def is_json(text: str | None, kind: type = object) -> bool:
+    """Whether a text in the database says something of this kind."""
+    value = _decode_if_possible(text)
+    return value is not _UNREADABLE and isinstance(value, kind)
+
+
+def _decode_if_possible(text: str | None) -> Any:
+    try:
+        return _decode(text or "")
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
+        return _UNREADABLE
+
+
 def digest(value: Any) -> str:
     """A short hash of an encodable value that does not depend on the order of keys."""
     return digest_of(_encode_sorted(value))

@@ -62,6 +62,7 @@ EVENTS = frozenset(MEANING) | {
     "rerun_refused",
     "resolved",
     "resumed",
+    "row_set_aside",
     "stage_renamed",
     "sums_repaired",
     "tuned",

@@ -54,11 +54,15 @@ class Readings(NamedTuple):
     def recorded(self, input_hash: str) -> tuple[int, str]:
         """The number of the reading that a hash was made with, and the hash itself."""
         number, _, digest = input_hash.rpartition(":")
-        return int(number or 0), digest
+        return int(number) if number.isdecimal() else 0, digest
 
     @classmethod
     def read(cls, text: str) -> Readings:
-        return msgspec.json.decode(text, type=cls) if text else EVERYTHING
+        try:
+            read = msgspec.json.decode(text, type=cls) if text else EVERYTHING
+        except (msgspec.DecodeError, TypeError):
+            return EVERYTHING
+        return read if 0 <= read.number < len(read.known) else EVERYTHING
 
     def write(self) -> str:
         return msgspec.json.encode(self).decode()

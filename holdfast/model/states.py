@@ -59,3 +59,8 @@ class Rerun(IntEnum):
 
     ASKED = 1  # a person or a follow-on asked for it, or its input changed
     WAVE = 2  # as part of a run over all that is stale: what follows is looked at, too
+
+    @classmethod
+    def _missing_(cls, value: object) -> Rerun:
+        """A number that is none of these can only have been written by somebody else."""
+        return cls.ASKED

@@ -155,6 +155,10 @@ class Driver(Protocol):
         """Why nothing can be written now, as far as one who only looks can tell; None if nothing is known to be in the way."""
         ...
 
+    def hides(self) -> str | None:
+        """Which of our tables show only a part of their rows, and to whom; None if all is seen."""
+        ...
+
     def integrity(self) -> str:
         """What is wrong with the file of the database, which is read as a whole; `ok` if nothing is."""
         ...

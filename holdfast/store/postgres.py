@@ -315,6 +315,15 @@ class Postgres(Forkable):
             return f"{self._where} takes no writes now (a full disk is a common reason): nothing can be saved"
         return None
 
+    def hides(self) -> str | None:
+        schema = sql.Literal(self.dialect.schema_name).as_string(None)
+        [(tables, role)] = self.run_text(
+            "SELECT string_agg(c.relname, ', ' ORDER BY c.relname), current_user FROM pg_catalog.pg_class c "
+            f"WHERE c.relnamespace = (SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = {schema}) "
+            "AND c.relkind = 'r' AND c.relrowsecurity AND row_security_active(c.oid)"
+        )
+        return f"row-level security of {tables} hides rows from the role {role}" if tables else None
+
     def look(self, now: float) -> None:
         since = self._busy_since
         if self._limits.answer_seconds and since and now - since > self._limits.answer_seconds:

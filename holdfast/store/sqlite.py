@@ -300,6 +300,9 @@ class SQLite(Forkable):
             return None
         return f"the disk is full: {free:,} bytes are left in {self.path.parent}; nothing can be saved until there is room"
 
+    def hides(self) -> str | None:
+        return None
+
     def look(self, now: float) -> None:
         since = self._waiting_since
         if since and now - since > REPORT_SECONDS and now - self._reported_at > REPORT_SECONDS:

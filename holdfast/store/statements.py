@@ -8,6 +8,7 @@ A statement is written once. In its text
     {rows a type, ...}  stands for the rows of the parameter `rows`, as a table with these columns;
     {values a type, …}  the same as the source of an INSERT, where that is all there is to do; what comes first may be
                         parameters (`:stage bigint`), which are the same in every row;
+    {sum value}         adds up whole numbers; one that nobody can have counted to does not make the sum impossible;
     {by index}          after a table holds the database to that index, where statistics could lead it elsewhere;
     {word}              is replaced by what the dialect has for that word (`skip_locked`, for one);
     holdfast_xxx        is a table or view of ours, wherever the dialect keeps it.
@@ -28,6 +29,9 @@ _HEAD = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _MACRO = re.compile(r"\{(\w+)(?: ([^}]*))?\}")
 _TABLE = re.compile(r"\bholdfast_(\w+)")
+
+#: More than anybody can have spent, in millionths, or worked, in microseconds: such a row was not written by us.
+_MOST = 10**17
 
 Params = dict[str, Any]
 
@@ -141,6 +145,9 @@ class Dialect(ABC):
                 return self.fits(value, parameter)
             if word == "by":
                 return self.by(rest)
+            if word == "sum":
+                low, high = f"{rest} < -{_MOST}", f"{rest} > {_MOST}"
+                return f"CAST(SUM(CASE WHEN {low} THEN -{_MOST} WHEN {high} THEN {_MOST} ELSE {rest} END) AS BIGINT)"
             return self.words[word]
 
         text = self.literal(text)

@@ -247,6 +247,8 @@ class Store:
             raise StoreBroken(
                 f"{self.where} has schema {version}, this holdfast needs {schema.newest()}: run `holdfast db upgrade`"
             )
+        if hidden := self._view(lambda driver, _: driver.hides()):
+            raise StoreBroken(f"{self.where}: {hidden}: give it the right to see all of them (a policy, or BYPASSRLS)")
 
     def _migrate(self, driver: Driver, migration: schema.Migration, now: int) -> None:
         for text in _split(migration.text):

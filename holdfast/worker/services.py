@@ -10,9 +10,10 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
-from holdfast.engine import actions, backfill, changed, fold, promote, prune, reap
+from holdfast.engine import actions, backfill, changed, fold, promote, prune, reap, strays
 from holdfast.engine.choose import Who
 from holdfast.engine.pause import end_pauses
 from holdfast.errors import StoreError
@@ -200,12 +201,15 @@ class Finisher:
 
 
 class Auditor:
-    """Lets go of leases that bear this worker's number though it has them not in hand: nobody would ever finish them."""
+    """Lets go of what nobody would ever finish: leases that bear this worker's number though it has them not in hand, and work
+    without an item."""
 
     def __init__(
-        self, store: Store, pulse: Pulse, hand: Hand, lease_seconds: float, clock: Clock = time.monotonic
-    ) -> None:
+        self, store: Store, pulse: Pulse, hand: Hand, stages: Sequence[int], lease_seconds: float,
+        clock: Clock = time.monotonic,
+    ) -> None:  # fmt: skip
         self._store = store
+        self._stages = list(stages)
         self._pulse = pulse
         self._hand = hand
         self._interval = lease_seconds
@@ -220,6 +224,9 @@ class Auditor:
         if unknown:
             log.error("%d leases were held but not known; they are let go", len(unknown))
             self._store.write(lambda tx: tx.run("disown", leases=unknown), patience_seconds=PATIENCE_SECONDS)
+        look = partial(strays.find_in_queues, stages=self._stages)
+        if found := self._store.read(look, patience_seconds=PATIENCE_SECONDS):
+            self._store.write(lambda tx: strays.take_from_queues(tx, found), patience_seconds=PATIENCE_SECONDS)
         return False
 
 

@@ -234,7 +234,7 @@ class Worker:
                 services.Backfiller(writer, settings.poll_seconds),
                 services.Gatekeeper(writer, settings.poll_seconds),
                 services.Finisher(writer, settings.poll_seconds, settings.lease_seconds),
-                services.Auditor(writer, self._pulse, self._hand, settings.lease_seconds),
+                services.Auditor(writer, self._pulse, self._hand, list(self._offer), settings.lease_seconds),
                 services.Folder(writer),
                 services.Rechecker(writer),
                 services.Pruner(writer, settings.keep_events_days),

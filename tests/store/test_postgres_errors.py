@@ -113,6 +113,30 @@ def test_a_role_without_the_right_to_write_is_for_a_person_to_look_at(app, url, 
             admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
 
 
+@pytest.mark.req("P9", "V7")
+def test_a_role_from_which_rows_are_hidden_is_refused_with_what_hides_them(app, url, postgres):
+    """It would wait for ever for items that it cannot see."""
+    app.pipeline({"a": []})
+    role, schema = f"r{secrets.token_hex(4)}", app.store.driver.dialect.schema_name
+    names = {"role": sql.Identifier(role), "schema": sql.Identifier(schema)}
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE ROLE {role} LOGIN").format(**names))
+        try:
+            admin.execute(sql.SQL("GRANT USAGE ON SCHEMA {schema} TO {role}").format(**names))
+            admin.execute(sql.SQL("GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}").format(**names))
+            lesser = open_store(url.replace("://postgres:@", f"://{role}@").replace("://postgres@", f"://{role}@"))
+            lesser.require_schema()
+            admin.execute(sql.SQL("ALTER TABLE {schema}.items ENABLE ROW LEVEL SECURITY").format(**names))
+            with pytest.raises(StoreBroken, match=f"row-level security of items hides rows from the role {role}"):
+                lesser.require_schema()
+            app.store.require_schema()  # an owner sees all
+            lesser.close()
+        finally:
+            admin.execute(sql.SQL("ALTER TABLE {schema}.items DISABLE ROW LEVEL SECURITY").format(**names))
+            admin.execute(sql.SQL("DROP OWNED BY {role}").format(**names))
+            admin.execute(sql.SQL("DROP ROLE {role}").format(**names))
+
+
 def test_an_error_in_a_statement_is_not_taken_for_trouble_of_the_store(app):
     with pytest.raises(psycopg.errors.SyntaxError):
         app.execute("SELEKT 1")

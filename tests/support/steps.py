@@ -69,7 +69,7 @@ def wipe(store: Store) -> None:
     """Forget everything. Numbers of leases and items go on growing."""
 
     def work(tx: Transaction) -> None:
-        for table in [*(name for name in _tables(tx) if name not in LAST), *LAST]:
+        for table in [*(name for name in tables(tx) if name not in LAST), *LAST]:
             ask(tx, f"DELETE FROM holdfast_{table}")
 
     store.cache.clear()
@@ -77,7 +77,7 @@ def wipe(store: Store) -> None:
     store.cache.clear()
 
 
-def _tables(tx: Transaction) -> list[str]:
+def tables(tx: Transaction) -> list[str]:
     """Every table of ours but the one that says which version they have."""
     if tx.store.driver.dialect.name == "sqlite":
         rows = ask(tx, "SELECT substr(name, 10) FROM sqlite_master WHERE type = 'table' AND name LIKE 'holdfast%'")

@@ -71,9 +71,9 @@ DELETE FROM holdfast_money WHERE ctid = ANY(ARRAY(
 RETURNING stage, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out;
 
 -- name: sum_money
-SELECT stage, resource, model, day, CAST(SUM(payments) AS BIGINT) AS payments, CAST(SUM(amount) AS BIGINT) AS costs,
-       CAST(SUM(doubts) AS BIGINT) AS doubts, CAST(SUM(in_doubt) AS BIGINT) AS in_doubt,
-       CAST(SUM(tokens_in) AS BIGINT) AS tokens_in, CAST(SUM(tokens_out) AS BIGINT) AS tokens_out
+SELECT stage, resource, model, day, {sum payments} AS payments, {sum amount} AS costs,
+       {sum doubts} AS doubts, {sum in_doubt} AS in_doubt,
+       {sum tokens_in} AS tokens_in, {sum tokens_out} AS tokens_out
 FROM holdfast_money GROUP BY stage, resource, model, day;
 
 -- name: sum_calls
@@ -82,11 +82,11 @@ FROM holdfast_money GROUP BY stage, resource, model, day;
 SELECT c.stage, CASE WHEN CAST(:items AS INTEGER) = 1 THEN c.item END AS item, c.resource, c.model, c.day,
        CASE WHEN CAST(:quarters AS INTEGER) = 1 THEN c.at / 900000000 END AS quarter,
        CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') AND c.amount > 0 AND COALESCE(c.share_of, c.id) = c.id THEN 1 ELSE 0 END) AS BIGINT) AS payments,
-       CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') THEN c.amount ELSE 0 END) AS BIGINT) AS costs,
+       {sum CASE WHEN c.state IN ('done', 'rejected') THEN c.amount ELSE 0 END} AS costs,
        CAST(SUM(CASE WHEN c.state = 'doubtful' AND COALESCE(c.share_of, c.id) = c.id THEN 1 ELSE 0 END) AS BIGINT) AS doubts,
-       CAST(SUM(CASE WHEN c.state = 'doubtful' THEN c.amount ELSE 0 END) AS BIGINT) AS in_doubt,
-       CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') THEN c.tokens_in ELSE 0 END) AS BIGINT) AS tokens_in,
-       CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') THEN c.tokens_out ELSE 0 END) AS BIGINT) AS tokens_out,
+       {sum CASE WHEN c.state = 'doubtful' THEN c.amount ELSE 0 END} AS in_doubt,
+       {sum CASE WHEN c.state IN ('done', 'rejected') THEN c.tokens_in ELSE 0 END} AS tokens_in,
+       {sum CASE WHEN c.state IN ('done', 'rejected') THEN c.tokens_out ELSE 0 END} AS tokens_out,
        COUNT(*) AS calls, MAX(CASE WHEN c.lease = 0 THEN c.at END) AS old_at
 FROM holdfast_calls c {by ix_holdfast_calls_at} WHERE c.at >= :since AND c.at < :until GROUP BY 1, 2, 3, 4, 5, 6;
 
@@ -99,7 +99,7 @@ SELECT c.at, c.name FROM holdfast_calls c {by ix_holdfast_calls_at} WHERE c.at {
 
 -- name: set_aside_by_stage
 -- Money set aside for attempts that run now; an attempt may have set the same money aside for several resources.
-SELECT l.stage, CAST(SUM(x.amount) AS BIGINT) FROM holdfast_leases l
+SELECT l.stage, {sum x.amount} FROM holdfast_leases l
 JOIN (SELECT lease, MAX(amount) AS amount FROM holdfast_reservations GROUP BY lease) AS x ON x.lease = l.id GROUP BY l.stage;
 
 -- name: old_payments

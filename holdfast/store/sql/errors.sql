@@ -35,7 +35,7 @@ SELECT o.item FROM holdfast_outcomes o {by ix_holdfast_outcomes_group} WHERE o.e
 
 -- name: paid_in_leases
 -- What was, or may have been, charged for attempts.
-SELECT lease, CAST(SUM(amount) AS BIGINT) FROM holdfast_calls
+SELECT lease, {sum amount} FROM holdfast_calls
 WHERE item {in items} AND stage = :stage AND lease {in leases} AND state IN ('done', 'rejected', 'doubtful', 'intended')
 GROUP BY lease;
 

@@ -40,3 +40,6 @@ SELECT id FROM holdfast_items WHERE id {in items} ORDER BY id {for_update};
 SELECT i.id, i.pipeline, p.name, i.key, i.data, i.priority, i.created_at, i.updated_at
 FROM holdfast_items i JOIN holdfast_pipelines p ON p.id = i.pipeline
 WHERE i.key = :key AND (CAST(:pipeline AS TEXT) IS NULL OR p.name = :pipeline) ORDER BY p.name;
+
+-- name: existing_items
+SELECT id FROM holdfast_items WHERE id {in items};

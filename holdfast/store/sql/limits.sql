@@ -45,7 +45,7 @@ DELETE FROM holdfast_buckets WHERE resource = :resource;
 SELECT stage, COUNT(*) FROM holdfast_leases WHERE stage {in stages} GROUP BY stage;
 
 -- name: read_reserved
-SELECT r.resource, CAST(SUM(r.amount) AS BIGINT) FROM holdfast_reservations r JOIN holdfast_leases l ON l.id = r.lease
+SELECT r.resource, {sum r.amount} FROM holdfast_reservations r JOIN holdfast_leases l ON l.id = r.lease
 WHERE r.resource {in ids} GROUP BY r.resource;
 
 -- name: reserve
@@ -67,9 +67,9 @@ SELECT lease, MAX(amount) FROM holdfast_reservations WHERE lease {in leases} GRO
 
 -- name: read_spent
 -- Per resource: what was charged and what may have been, in all and on a day.
-SELECT s.resource, CAST(SUM(s.amount) AS BIGINT), CAST(SUM(s.in_doubt) AS BIGINT),
-       CAST(SUM(CASE WHEN s.day = r.day THEN s.amount ELSE 0 END) AS BIGINT),
-       CAST(SUM(CASE WHEN s.day = r.day THEN s.in_doubt ELSE 0 END) AS BIGINT)
+SELECT s.resource, {sum s.amount}, {sum s.in_doubt},
+       {sum CASE WHEN s.day = r.day THEN s.amount ELSE 0 END},
+       {sum CASE WHEN s.day = r.day THEN s.in_doubt ELSE 0 END}
 FROM {rows resource bigint, day bigint} JOIN holdfast_spent s ON s.resource = r.resource GROUP BY s.resource;
 
 -- name: all_spent
@@ -117,7 +117,7 @@ WITH taken AS (
     RETURNING item, priority, attempts, alone, rerun),
 leased AS (
     INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
-    SELECT item, :stage, :worker, attempts + 1, alone, rerun, :now FROM taken ORDER BY priority, item
+    SELECT item, :stage, :worker, LEAST(attempts, 1000000) + 1, alone, rerun, :now FROM taken ORDER BY priority, item
     RETURNING id, item, attempt, alone, rerun)
 SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)

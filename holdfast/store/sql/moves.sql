@@ -9,7 +9,7 @@ WITH taken AS (
     RETURNING item, priority, attempts, alone, rerun),
 leased AS (
     INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
-    SELECT item, :stage, :worker, attempts + 1, alone, rerun, :now FROM taken ORDER BY priority, item
+    SELECT item, :stage, :worker, LEAST(attempts, 1000000) + 1, alone, rerun, :now FROM taken ORDER BY priority, item
     RETURNING id, item, attempt, alone, rerun)
 SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
@@ -140,6 +140,19 @@ RETURNING item, stage;
 -- name: revoke_leases
 -- Take leases of a stage from whoever holds them: what they work on is out of date.
 DELETE FROM holdfast_leases WHERE stage = :stage AND item {in items} RETURNING item, attempt, alone, rerun, id;
+
+-- name: take_stray_waiting
+-- Of the next :most in a queue, those without an item. Whoever adds an item has it in the same transaction as its row here.
+DELETE FROM holdfast_waiting WHERE stage = :stage AND (priority, item) IN (
+    SELECT head.priority, head.item FROM (
+        SELECT w.priority, w.item FROM holdfast_waiting w WHERE w.stage = :stage ORDER BY w.priority, w.item LIMIT :most) AS head
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_items i WHERE i.id = head.item))
+RETURNING item, attempts;
+
+-- name: has_stray_waiting
+SELECT value FROM {list stages} WHERE EXISTS (
+    SELECT 1 FROM (SELECT w.item FROM holdfast_waiting w WHERE w.stage = value ORDER BY w.priority, w.item LIMIT :most) AS head
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_items i WHERE i.id = head.item));
 
 -- name: disown
 -- Leases of a living worker that it knows nothing of: from now on nobody vouches for them.

@@ -2,7 +2,7 @@
 -- of `db check`, which read every row.
 
 -- name: read_counts
-SELECT stage, state, bucket, CAST(SUM(n) AS BIGINT), CAST(SUM(total_us) AS BIGINT), MAX(most_us)
+SELECT stage, state, bucket, {sum n}, {sum total_us}, MAX(most_us)
 FROM holdfast_counts GROUP BY stage, state, bucket;
 
 -- name: stage_of_items
@@ -58,9 +58,3 @@ SELECT x.item, x.stage, COUNT(*) FROM (
     SELECT item, stage FROM holdfast_leases) AS x
 GROUP BY x.item, x.stage HAVING COUNT(*) > 1 LIMIT 100;
 
--- name: rows_without_items
-SELECT x.item, x.stage FROM (
-    SELECT item, stage FROM holdfast_waiting UNION ALL SELECT item, stage FROM holdfast_delayed UNION ALL
-    SELECT item, stage FROM holdfast_leases UNION ALL SELECT item, stage FROM holdfast_holds UNION ALL
-    SELECT item, stage FROM holdfast_outcomes) AS x
-WHERE NOT EXISTS (SELECT 1 FROM holdfast_items i WHERE i.id = x.item) LIMIT 100;

@@ -40,7 +40,7 @@ UPDATE holdfast_outcomes SET input_hash = r.today FROM {rows item bigint, stage 
 WHERE holdfast_outcomes.item = r.item AND holdfast_outcomes.stage = r.stage AND holdfast_outcomes.input_hash = r.before;
 
 -- name: read_versions
-SELECT stage, version, CAST(SUM(n) AS BIGINT) FROM holdfast_versions GROUP BY stage, version;
+SELECT stage, version, {sum n} FROM holdfast_versions GROUP BY stage, version;
 
 -- name: enter_changed
 -- Also where it is there already: whoever is about to take it away has not seen this change.

@@ -28,7 +28,7 @@ WITH taken AS (
     RETURNING item, priority, attempts, alone, rerun),
 leased AS (
     INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
-    SELECT item, :stage, :worker, attempts + 1, alone, rerun, {clock} FROM taken ORDER BY priority, item
+    SELECT item, :stage, :worker, LEAST(attempts, 1000000) + 1, alone, rerun, {clock} FROM taken ORDER BY priority, item
     RETURNING id, item, attempt, alone, rerun),
 marked AS (
     INSERT INTO holdfast_commits AS c (writer, seq, at) SELECT :writer, :seq, {clock} WHERE EXISTS (SELECT 1 FROM leased)

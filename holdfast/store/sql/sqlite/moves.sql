@@ -3,7 +3,7 @@
 
 -- name: claim
 INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
-SELECT item, :stage, :worker, attempts + 1, alone, rerun, :now FROM holdfast_waiting
+SELECT item, :stage, :worker, MIN(attempts, 1000000) + 1, alone, rerun, :now FROM holdfast_waiting
 WHERE stage = :stage ORDER BY priority, item LIMIT :most;
 DELETE FROM holdfast_waiting WHERE stage = :stage AND (priority, item) IN (
     SELECT priority, item FROM holdfast_waiting WHERE stage = :stage ORDER BY priority, item LIMIT :most);
@@ -47,7 +47,7 @@ DELETE FROM holdfast_leases WHERE id IN (
 
 -- name: claim_these
 INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
-SELECT w.item, :stage, :worker, w.attempts + 1, w.alone, w.rerun, :now
+SELECT w.item, :stage, :worker, MIN(w.attempts, 1000000) + 1, w.alone, w.rerun, :now
 FROM holdfast_items i JOIN holdfast_waiting w ON w.stage = :stage AND w.priority = i.priority AND w.item = i.id
 WHERE i.id {in items} ORDER BY w.priority, w.item;
 DELETE FROM holdfast_waiting WHERE stage = :stage AND (priority, item) IN (

@@ -1,0 +1,124 @@
+"""Strays: rows in our tables that only somebody else can have written, because what they belong to does not exist, or because
+they are not JSON where all that we write is.
+
+Another program, an old backup or a person at a database shell may have put them there. One that is in the way of work is taken
+out of its table once, with an event that says which row it was and why, and the rest goes on; `db check` finds all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from holdfast.engine.register import layout
+from holdfast.model import codec
+from holdfast.store import Transaction
+
+log = logging.getLogger("holdfast.store")
+
+Row = Sequence[Any]
+
+#: How many of those that are next in a queue are looked at.
+HEAD = 100
+#: So many are told of, or set aside, at a time.
+CHUNK = 1000
+#: So many rows of a table are read at a time, by their numbers.
+STRETCH = 2000
+
+#: Texts of the large tables, which are read in stretches, and of the small ones; each column with the kind of value it holds.
+_LARGE: Mapping[str, Mapping[str, type]] = {
+    "items": {"data": object}, "outcomes": {"result": object}, "memos": {"value": object},
+    "calls": {"facts": dict, "value": object}, "events": {"data": dict},
+}  # fmt: skip
+_SMALL: Mapping[str, Mapping[str, type]] = {
+    "workers": {"stages": list, "versions": dict, "facts": dict},
+    "stages": {"after": list, "compatible": list, "resources": list, "formerly": list},
+    "pipelines": {"guards": dict, "tuned": dict, "provenance": list},
+    "resources": {"spec": dict, "tuned": dict},
+    "actions": {"filter": dict, "place": dict, "preview": object, "counts": dict},
+}  # fmt: skip
+
+
+# In the way of work ---------------------------------------------------------------------------------------------------
+
+
+def without_strays(tx: Transaction, table: str, rows: Sequence[Row], columns: Sequence[str]) -> list[Row]:
+    """Of rows that were taken out of a table: those whose stage and item exist. The others are told of, and gone."""
+    stage, item = columns.index("stage"), columns.index("item")
+    known = layout(tx).stages
+    numbers = sorted({row[item] for row in rows})
+    there = {number for (number,) in tx.run("existing_items", items=numbers)} if numbers else set()
+    kept = []
+    for row in rows:
+        if row[stage] in known and row[item] in there:
+            kept.append(row)
+        else:
+            _set_aside(tx, table, dict(zip(columns, row, strict=False)), _why(row[stage], row[item], known))
+    return kept
+
+
+def find_in_queues(tx: Transaction, stages: Sequence[int]) -> list[int]:
+    """The stages in whose queues something without an item is among the next: no claim hands it to anybody."""
+    return [stage for (stage,) in tx.run("has_stray_waiting", stages=list(stages), most=HEAD)]
+
+
+def take_from_queues(tx: Transaction, stages: Sequence[int]) -> None:
+    """Set those aside."""
+    for stage in stages:
+        for item, attempts in tx.run("take_stray_waiting", stage=stage, most=HEAD):
+            _set_aside(tx, "waiting", {"stage": stage, "item": item, "attempts": attempts}, f"there is no item {item}")
+
+
+# Everywhere -----------------------------------------------------------------------------------------------------------
+
+
+def find(tx: Transaction, progress: Callable[[str, int], None] | None = None) -> list[str]:
+    """Every stray there is, each in a sentence, as far as they can be counted. Reads every row."""
+    known = layout(tx).stages
+    rows = tx.run("stray_rows", most=CHUNK)
+    return [_told(table, stage, item, known) for table, stage, item in rows] + list(_unreadable(tx, progress))
+
+
+def repair(tx: Transaction) -> list[str]:
+    """Set aside what belongs to no item or no stage; return what that was. What cannot be read is left alone: it may be all
+    that is left of something, and only a person can say what it was."""
+    known = layout(tx).stages
+    done = []
+    for table, stage, item in tx.run("stray_rows", most=CHUNK):
+        for row in tx.records(f"take_from_{table}", stage=stage, item=item):
+            _set_aside(tx, table, row, _why(stage, item, known))
+        done.append(_told(table, stage, item, known))
+    return done
+
+
+def _unreadable(tx: Transaction, progress: Callable[[str, int], None] | None) -> Iterator[str]:
+    [(items, calls, events)] = tx.run("last_numbers")
+    last = {"items": items, "outcomes": items, "memos": items, "calls": calls, "events": events}
+    for table, columns in _LARGE.items():
+        for after in range(0, last[table] or 0, STRETCH):
+            yield from _bad_texts(table, columns, tx.run(f"texts_of_{table}", after=after, until=after + STRETCH))
+            if progress is not None:
+                progress(table, after)
+    for table, columns in _SMALL.items():
+        yield from _bad_texts(table, columns, tx.run(f"texts_of_{table}"))
+
+
+def _bad_texts(table: str, columns: Mapping[str, type], rows: Iterable[Row]) -> Iterator[str]:
+    for number, *texts in rows:
+        for (column, kind), text in zip(columns.items(), texts, strict=True):
+            if text is not None and not codec.is_json(text, kind):
+                yield f"{table} {number}: its {column} cannot be read"
+
+
+def _told(table: str, stage: int, item: int, known: Mapping[int, object]) -> str:
+    return f"{table}, item {item}, stage {stage}: {_why(stage, item, known)}"
+
+
+def _why(stage: int, item: int, known: Mapping[int, object]) -> str:
+    return f"there is no stage {stage}" if stage not in known else f"there is no item {item}"
+
+
+def _set_aside(tx: Transaction, table: str, row: dict[str, Any], why: str) -> None:
+    log.warning("a row of %s is set aside: %s", table, why)
+    tx.record("row_set_aside", table=table, row=row, why=why)

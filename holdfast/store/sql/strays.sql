@@ -1,0 +1,64 @@
+-- Rows that only somebody else can have written: of no item or no stage, or with texts that are not JSON.
+
+-- name: stray_rows
+SELECT x.place, x.stage, x.item FROM (
+    SELECT 'waiting' AS place, stage, item FROM holdfast_waiting UNION ALL
+    SELECT 'delayed', stage, item FROM holdfast_delayed UNION ALL
+    SELECT 'holds', stage, item FROM holdfast_holds UNION ALL
+    SELECT 'leases', stage, item FROM holdfast_leases UNION ALL
+    SELECT 'outcomes', stage, item FROM holdfast_outcomes UNION ALL
+    SELECT 'memos', stage, item FROM holdfast_memos) AS x
+WHERE NOT EXISTS (SELECT 1 FROM holdfast_items i WHERE i.id = x.item)
+   OR NOT EXISTS (SELECT 1 FROM holdfast_stages s WHERE s.id = x.stage)
+LIMIT :most;
+
+-- name: take_from_waiting
+DELETE FROM holdfast_waiting WHERE stage = :stage AND item = :item RETURNING stage, item, attempts, alone, rerun;
+
+-- name: take_from_delayed
+DELETE FROM holdfast_delayed WHERE stage = :stage AND item = :item RETURNING stage, item, attempts, alone, rerun;
+
+-- name: take_from_holds
+DELETE FROM holdfast_holds WHERE stage = :stage AND item = :item RETURNING stage, item, attempts, alone, rerun;
+
+-- name: take_from_leases
+DELETE FROM holdfast_leases WHERE stage = :stage AND item = :item RETURNING stage, item, attempt, alone, rerun;
+
+-- name: take_from_outcomes
+DELETE FROM holdfast_outcomes WHERE stage = :stage AND item = :item RETURNING stage, item, attempts, state, result;
+
+-- name: take_from_memos
+DELETE FROM holdfast_memos WHERE stage = :stage AND item = :item RETURNING stage, item, name, state, value;
+
+-- name: last_numbers
+SELECT (SELECT MAX(id) FROM holdfast_items), (SELECT MAX(id) FROM holdfast_calls), (SELECT MAX(id) FROM holdfast_events);
+
+-- name: texts_of_items
+SELECT id, data FROM holdfast_items WHERE id > :after AND id <= :until;
+
+-- name: texts_of_outcomes
+SELECT item, result FROM holdfast_outcomes WHERE item > :after AND item <= :until AND result IS NOT NULL;
+
+-- name: texts_of_calls
+SELECT id, facts, value FROM holdfast_calls WHERE id > :after AND id <= :until;
+
+-- name: texts_of_events
+SELECT id, data FROM holdfast_events WHERE id > :after AND id <= :until;
+
+-- name: texts_of_memos
+SELECT item, value FROM holdfast_memos WHERE item > :after AND item <= :until AND value IS NOT NULL;
+
+-- name: texts_of_workers
+SELECT id, stages, versions, facts FROM holdfast_workers;
+
+-- name: texts_of_stages
+SELECT id, after, compatible, resources, formerly FROM holdfast_stages;
+
+-- name: texts_of_pipelines
+SELECT id, guards, tuned, provenance FROM holdfast_pipelines;
+
+-- name: texts_of_resources
+SELECT id, spec, tuned FROM holdfast_resources;
+
+-- name: texts_of_actions
+SELECT id, filter, place, preview, counts FROM holdfast_actions;

@@ -1,0 +1,176 @@
+"""Rows that only somebody else can have written cost one row: the rest goes on, and `db check` finds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.clock import SECOND
+from holdfast.engine import reads, strays
+from holdfast.engine.hold import let_in
+from tests.support.harness import App
+
+pytestmark = pytest.mark.req("P9", "V7")
+
+NOWHERE = 999_999
+
+
+def told(app: App) -> list[tuple[str, str]]:
+    return [(event["table"], event["why"]) for event in app.events("row_set_aside")]
+
+
+def put_waiting(app: App, item: int, stage: int, *, attempts: int = 0, rerun: int = 0) -> None:
+    app.execute(
+        "INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun) VALUES (:stage, 0, :item, :n, 0, :rerun)",
+        stage=stage, item=item, n=attempts, rerun=rerun,
+    )  # fmt: skip
+
+
+def test_leases_of_no_stage_or_no_item_are_set_aside_and_the_others_are_freed(app: App) -> None:
+    app.pipeline({"a": []})
+    app.add(["x"])
+    app.join("w")
+    [lease] = app.claim("w")
+    for item, stage in ((lease.item, NOWHERE), (NOWHERE, lease.stage)):
+        app.execute(
+            "INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since) "
+            "VALUES (:item, :stage, 1, 1, 0, 0, 0)", item=item, stage=stage,
+        )  # fmt: skip
+    app.kill("w")
+    assert app.states("x") == {"a": "pending"}
+    assert sorted(told(app)) == [("leases", f"there is no item {NOWHERE}"), ("leases", f"there is no stage {NOWHERE}")]
+    assert app.query("SELECT COUNT(*) FROM holdfast_leases") == [(0,)]
+    assert app.counts() == app.recount()
+
+
+def test_delayed_work_of_no_item_is_set_aside_when_its_time_comes(app: App) -> None:
+    app.pipeline({"a": []})
+    app.add(["x"])
+    app.fail(app.claim()[0], delay=5)
+    app.execute(
+        "INSERT INTO holdfast_delayed (item, stage, due_at, attempts, alone, rerun) VALUES (:item, :stage, 0, 1, 0, 0)",
+        item=NOWHERE, stage=app.stage("a").id,
+    )  # fmt: skip
+    app.clock.advance(10)
+    app.promote()
+    assert app.states("x") == {"a": "pending"}
+    assert told(app) == [("delayed", f"there is no item {NOWHERE}")]
+    assert app.counts() == app.recount()
+
+
+def test_held_work_of_no_item_is_set_aside_when_it_is_let_in(app: App) -> None:
+    app.pipeline({"a": []})
+    app.add(["x"])
+    stage = app.stage("a").id
+    app.execute(
+        "INSERT INTO holdfast_holds (stage, item, kind, reason, attempts, alone, rerun, since) "
+        "VALUES (:stage, :item, 'version', 'w', 0, 0, 2, 0)", stage=stage, item=NOWHERE,
+    )  # fmt: skip
+
+    def claim(tx: Any) -> None:
+        with let_in(tx, stage, 10):
+            pass
+
+    app.store.write(claim)
+    assert told(app) == [("holds", f"there is no item {NOWHERE}")]
+    assert app.counts() == app.recount()
+
+
+def test_what_waits_without_an_item_is_found_at_the_head_of_its_queue(app: App) -> None:
+    app.pipeline({"a": [], "b": []})
+    app.add(["x"])
+    a, b = app.stage("a").id, app.stage("b").id
+    assert app.store.read(lambda tx: strays.find_in_queues(tx, [a, b])) == []
+    put_waiting(app, NOWHERE, a)
+    assert app.store.read(lambda tx: strays.find_in_queues(tx, [a, b])) == [a]
+    app.store.write(lambda tx: strays.take_from_queues(tx, [a]))
+    assert told(app) == [("waiting", f"there is no item {NOWHERE}")]
+    assert app.store.read(lambda tx: strays.find_in_queues(tx, [a, b])) == []
+    assert app.states("x") == {"a": "pending", "b": "pending"}
+
+
+def test_an_endless_number_of_attempts_does_not_keep_others_from_being_claimed(app: App) -> None:
+    app.pipeline({"a": []}, max_attempts=3)
+    app.add(["x", "y"])
+    app.execute("UPDATE holdfast_waiting SET attempts = 2147483647 WHERE item = (SELECT MIN(id) FROM holdfast_items)")
+    x, y = app.claim(most=2)
+    app.fail(x)
+    app.complete(y)
+    assert (app.states("x"), app.states("y")) == ({"a": "exhausted"}, {"a": "done"})
+
+
+@pytest.mark.parametrize("rerun", [7, -3])
+def test_a_reason_to_run_again_that_nobody_knows_is_taken_for_a_person_who_asked(app: App, rerun: int) -> None:
+    app.pipeline({"a": [], "b": ["a"]})
+    app.add(["x"])
+    app.run_through(1)
+    put_waiting(app, app.query("SELECT MIN(id) FROM holdfast_items")[0][0], app.stage("a").id, rerun=rerun)
+    app.complete(app.claim(stage="a")[0], 2)
+    app.run_through(3)
+    assert app.states("x") == {"a": "done", "b": "done"}
+
+
+@pytest.mark.parametrize("text", ["{", "", "null", '"text"', "[[[["])
+def test_a_layout_with_texts_that_are_no_json_is_read_without_them(app: App, text: str) -> None:
+    app.pipeline({"a": [], "b": ["a"]})
+    app.add(["x"])
+    app.execute("UPDATE holdfast_stages SET compatible = :text, formerly = :text, readings = :text", text=text)
+    app.execute("UPDATE holdfast_pipelines SET guards = :text, tuned = :text, provenance = :text", text=text)
+    app.store.cache.clear()
+    assert app.store.read(reads.status)[0]["stages"][0]["states"] == {"pending": 1}
+    app.run_through()
+    assert app.states("x") == {"a": "done", "b": "done"}
+
+
+def test_limits_that_cannot_be_read_let_nothing_in(app: App) -> None:
+    """Rather than everything: somebody has set them to bound what is spent."""
+    from holdfast.engine.register import layout
+
+    app.execute("INSERT INTO holdfast_resources (name, spec, tuned, updated_at) VALUES ('api', '{', '{', 0)")
+    app.store.cache.clear()
+    assert app.store.read(lambda tx: layout(tx).resource("api")).spec.budget == 0
+
+
+def test_whatever_cannot_be_read_is_shown_as_it_lies_there(app: App) -> None:
+    app.pipeline({"a": []})
+    app.add(["x", "y"])
+    app.complete(app.claim()[0], {"n": 1})
+    app.execute("UPDATE holdfast_items SET data = '{broken'")
+    app.execute("UPDATE holdfast_outcomes SET result = '[1,'")
+    app.execute("UPDATE holdfast_events SET data = 'x'")
+    shown = app.store.read(lambda tx: reads.show(tx, "x", None))
+    assert shown["data"] == {"cannot be read": "{broken"}
+    assert shown["stages"][0]["result"] == {"cannot be read": "[1,"}
+    assert all(event["data"] == {} for event in app.store.read(lambda tx: reads.events(tx, most=10)))
+
+
+def test_db_check_finds_every_stray_and_a_repair_sets_aside_what_belongs_to_nothing(app: App) -> None:
+    app.pipeline({"a": []})
+    app.add(["x", "y"])
+    app.complete(app.claim()[0], {"n": 1})
+    assert app.store.read(reads.check) == []
+    stage = app.stage("a").id
+    put_waiting(app, NOWHERE, stage)
+    app.execute("UPDATE holdfast_outcomes SET result = '{'")
+    app.execute("UPDATE holdfast_items SET data = 'x' WHERE key = 'y'")
+    [(y,)] = app.query("SELECT id FROM holdfast_items WHERE key = 'y'")
+    stray = f"waiting, item {NOWHERE}, stage {stage}: there is no item {NOWHERE}"
+    found = app.store.read(strays.find)
+    assert found == [stray, f"items {y}: its data cannot be read", f"outcomes {y - 1}: its result cannot be read"]
+    assert app.store.write(strays.repair) == [stray]
+    assert told(app) == [("waiting", f"there is no item {NOWHERE}")]
+    assert app.store.read(strays.find) == found[1:]
+    assert app.store.write(strays.repair) == []
+
+
+def test_a_time_far_from_now_is_no_reason_to_fail(app: App) -> None:
+    app.pipeline({"a": []})
+    app.add(["x"])
+    app.execute("UPDATE holdfast_waiting SET since = :far", far=2**62)
+    app.execute("UPDATE holdfast_items SET created_at = :far, updated_at = -1", far=2**62)
+    assert app.clock.now() // SECOND < 2**62
+    [stage] = app.store.read(reads.status)[0]["stages"]
+    assert stage["pending_since"] == 2**62
+    app.run_through()
+    assert app.states("x") == {"a": "done"}

@@ -1,0 +1,171 @@
+"""Somebody else writes nonsense into our tables: every good item ends, whoever asks gets an answer, and nothing spins.
+
+Into many cells of rows that belong to one pipeline, and to nobody in particular, at once; the other pipeline of the store is to
+notice nothing. The seed is the name of the case: the same nonsense every time.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, Permanent, Pipeline, RetryLater, Settings
+from holdfast.errors import HoldfastError
+from holdfast.model.states import State
+from holdfast.store import Transaction
+from tests.support.effort import effort
+from tests.support.steps import ask, tables
+
+pytestmark = [pytest.mark.req("P9", "V5", "V7"), pytest.mark.fault(81)]
+
+TEXTS = ["", "{", "null", "[1]", '"x"', "no json", '{"a":', "\u2028" * 20]
+NUMBERS = [-1, 0, 7, 2**31 - 1, 2**62]
+#: What says which tables these are, and who is who: with another number a row is another row.
+WHO = {"id", "item", "stage", "pipeline", "key", "name", "slot", "source", "writer"}
+#: Which schema this is; and the rows of writers that are alive.
+LEFT_ALONE = {"schema_version", "commits"}
+QUICK = Settings(lease_seconds=1.0, poll_seconds=0.05, concurrency=4)
+
+
+class Victim:
+    """A store with two pipelines: one whose rows are spoilt, and one that is to notice nothing."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        spoilt, good = Pipeline("spoilt"), Pipeline("good")
+
+        @spoilt.stage(max_attempts=2)
+        def fetch(item: Any, ctx: Any) -> Any:
+            if item.key == "bad":
+                raise Permanent("no such page")
+            return ctx.once("ask", dict, cost=0.01)
+
+        @spoilt.stage(after=fetch)
+        def link(item: Any, ctx: Any) -> Any:
+            if item.key == "later":
+                return RetryLater("1h", "not yet")
+            return {"fetched": ctx.result("fetch")}
+
+        @good.stage()
+        def read(item: Any, ctx: Any) -> Any:
+            return {"n": item.data["n"]}
+
+        @good.stage(after=read)
+        def tell(item: Any, ctx: Any) -> Any:
+            return ctx.result("read")
+
+        self.specs = [spoilt.spec, good.spec]
+
+    def open(self) -> Holdfast:
+        return Holdfast(self.url, self.specs)
+
+    def fill(self) -> None:
+        with self.open() as app:
+            app.add("spoilt", ["one", "two", "bad", "later"])
+            until(app, lambda: app.items(state="failed") and app.items(state="retry_later"))
+            app.add("spoilt", ["waits", "waits too"])
+            app.add("good", [{"key": f"g{n}", "n": n} for n in range(8)])
+            app.retry(key="bad")
+            app.event("user.seen", key="one", pipeline="spoilt")
+
+    def good_ones(self, app: Holdfast) -> bool:
+        found = app.items(pipeline="good", state="done", most=100)
+        return len(found) == 16
+
+
+def until(app: Holdfast, happened: Callable[[], Any]) -> None:
+    """Work until something is so; a worker that ends by itself has nothing more to do."""
+    worker = app.worker(QUICK)
+
+    def look() -> None:
+        if happened():
+            worker.stop()
+
+    worker.run(until_drained=True, on_tick=look, tick_seconds=0.05)
+    assert happened()
+
+
+def spoil(app: Holdfast, seed: int) -> list[str]:
+    """Put nonsense into cells all over the store, one in each table at most; return what was done."""
+    chance = random.Random(seed)
+    done = []
+    for table in app.store.write(tables):
+        if table in LEFT_ALONE:
+            continue
+        of = app.store.write(lambda tx, table=table: columns(tx, table))  # type: ignore[misc]
+        column = chance.choice(sorted(of.keys() - WHO) or [""])
+        junk = chance.choice([TEXTS, NUMBERS][of.get(column) == "number"])
+        where = mine(table, of)
+        if not column or where is None:
+            continue
+        text = f"UPDATE holdfast_{table} SET {column} = :junk WHERE {where}"
+        try:
+            app.store.write(lambda tx, text=text, junk=junk: ask(tx, text, junk=junk))  # type: ignore[misc]
+        except Exception as error:
+            if not any(word in str(error) for word in ("constraint", "CONSTRAINT", "out of range")):
+                raise
+            continue  # the table itself refuses it
+        done.append(f"{table}.{column} = {junk!r}")
+    app.store.cache.clear()
+    return done
+
+
+def mine(table: str, of: dict[str, str]) -> str | None:
+    """Which rows belong to the pipeline that is spoilt, or to nobody in particular."""
+    pipeline = "(SELECT id FROM holdfast_pipelines WHERE name = 'spoilt')"
+    if table == "pipelines":
+        return "name = 'spoilt'"
+    if "pipeline" in of:
+        return f"pipeline = {pipeline}"
+    if "stage" in of:
+        return f"stage IN (SELECT id FROM holdfast_stages WHERE pipeline = {pipeline})"
+    return "1 = 1"
+
+
+def columns(tx: Transaction, table: str) -> dict[str, str]:
+    """The columns of a table, and whether each holds a text or a number."""
+    texts = ("TEXT", "text")
+    if tx.store.driver.dialect.name == "sqlite":
+        return {row[1]: "text" if row[2] in texts else "number" for row in ask(tx, f"PRAGMA table_info(holdfast_{table})")}
+    rows = ask(
+        tx, "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped "
+        f"AND attrelid = CAST('{tx.store.driver.dialect.table(table)}' AS regclass)",
+    )  # fmt: skip
+    return {column: "text" if kind in texts else "number" for column, kind in rows}
+
+
+QUESTIONS: dict[str, Callable[[Holdfast], Any]] = {
+    "status": Holdfast.status, "workers": Holdfast.workers, "items": Holdfast.items, "events": Holdfast.events,
+    "costs": Holdfast.costs, "limits": Holdfast.limits, "errors": Holdfast.errors, "doctor": Holdfast.doctor,
+    "check": Holdfast.check, "actions": Holdfast.actions, "plan": lambda app: app.plan("spoilt"),
+    "in every state": lambda app: app.items(state=[state.value for state in State], most=1000),
+    "show": lambda app: [app.show(key, "spoilt") for key in ("one", "later", "bad", "waits")],
+    "why": lambda app: [app.why(key, "spoilt") for key in ("one", "later", "bad", "waits")],
+    "memos": lambda app: app.memos("one", "spoilt"), "calls": lambda app: app.calls("one", "spoilt"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(effort(5, 200)))
+def test_whatever_is_written_into_our_tables_the_good_items_end_and_questions_are_answered(url: str, seed: int) -> None:
+    victim = Victim(url)
+    victim.fill()
+    with victim.open() as app:
+        done = spoil(app, seed)
+        assert len(done) > 10
+    unanswered = []
+    for name, question in QUESTIONS.items():
+        with Holdfast(url, create=False) as app:
+            try:
+                question(app)
+            except Exception as error:
+                unanswered.append(f"{name}: {''.join(traceback.format_exception(error)[-3:])}")
+    assert not unanswered, "\n".join([*unanswered, *done])
+    with victim.open() as app:
+        try:
+            until(app, lambda: victim.good_ones(app))
+        except HoldfastError as error:
+            raise AssertionError(f"{error} after {done}") from error

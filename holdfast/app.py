@@ -267,18 +267,26 @@ class Holdfast:
 
     def add(
         self, pipeline: str, items: Iterable[str | Mapping[str, Any]], *, merge: Merge | None = None, priority: int = 0,
-        connection: Any = None,
+        connection: Any = None, atomic: bool | None = None, progress: Callable[[Added], None] | None = None,
     ) -> Added:  # fmt: skip
-        """Add items; those whose key is known are merged. Every item is checked, and merged, before the first is
-        written.
+        """Add items; those whose key is known are merged.
+
+        `atomic`: every item is checked, and merged, before the first is written. So it is with lists and other collections.
+        What comes one after another, from a generator or a file, is added as it comes, in constant memory: if one of them is
+        refused, or the process ends, those before it are there, and the same `add` again goes on. `progress` is told now and
+        then what became of the items so far.
 
         With a SQLAlchemy Connection or Session to this store's database, they are added inside its transaction: they appear
         when the caller commits, and not if it rolls back.
         """
-        ready = add.read_items(items)
         merge = merge or self.merges.get(pipeline, overwrite)
         if isinstance(priority, bool) or not isinstance(priority, int) or not -(2**31) <= priority < 2**31:
             raise UsageError(f"priority {priority!r} is not a whole number; smaller ones are claimed first")
+        if atomic is None:
+            atomic = isinstance(items, Collection)
+        if connection is None and not atomic:
+            return self._add_as_they_come(pipeline, items, merge, priority, progress)
+        ready = add.read_items(items)
         total = Added(0, 0, 0)
         with self._lock:
             if not self._registered:
@@ -292,7 +300,29 @@ class Holdfast:
             looks = [self._look(pipeline, chunk, merge) for chunk in chunks] if self._looks_first(ready, merge) else [{}]
             for chunk, looked in zip(chunks, looks, strict=True):
                 total += self._add(pipeline, chunk, looked, merge, priority)
+                if progress is not None:
+                    progress(total)
             self._last_was_new = total.new == len(ready)
+        return total
+
+    def _add_as_they_come(
+        self, pipeline: str, items: Iterable[str | Mapping[str, Any]], merge: Merge, priority: int,
+        progress: Callable[[Added], None] | None,
+    ) -> Added:  # fmt: skip
+        total = Added(0, 0, 0)
+        try:
+            for chunk in add.read_in_chunks(items):
+                # Not for longer: whoever makes the items may take long, or use this object.
+                with self._lock:
+                    if not self._registered:
+                        self.register()
+                    self._learn_provenance(pipeline, merge)
+                    total += self._add(pipeline, chunk, self._look(pipeline, chunk, merge), merge, priority)
+                if progress is not None:
+                    progress(total)
+        except UsageError as error:
+            there = f"the {sum(total):,} items before it were added" if any(total) else "nothing was added"
+            raise UsageError(f"{error}; {there}") from None
         return total
 
     def _learn_provenance(self, pipeline: str, merge: Merge) -> None:

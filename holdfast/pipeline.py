@@ -193,10 +193,14 @@ class Pipeline:
         """How fast it may go, checked; may change while work goes on."""
         return Tuning.read(self.name, list(self._stages), self._tuning)
 
-    def add(self, items: Iterable[str | Mapping[str, Any]], *, merge: Merge = overwrite, priority: int = 0) -> Added:
-        """Add items: keys, or mappings with a `key`. A key that is known is merged, not added again."""
+    def add(
+        self, items: Iterable[str | Mapping[str, Any]], *, merge: Merge = overwrite, priority: int = 0,
+        atomic: bool | None = None,
+    ) -> Added:  # fmt: skip
+        """Add items: keys, or mappings with a `key`. A key that is known is merged, not added again. Every item of a list is
+        checked before the first is written; those of a generator are added as they come, unless `atomic` says otherwise."""
         with self._app() as app:
-            return app.add(self.name, items, merge=merge, priority=priority)
+            return app.add(self.name, items, merge=merge, priority=priority, atomic=atomic)
 
     def run(
         self, *, concurrency: int = 16, lease: Duration = 30, grace: Duration = 10, name: str = "",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +17,7 @@ from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline
 from holdfast.cli.loader import load
 from holdfast.cli.output import print_json
+from holdfast.engine.add import CHUNK, Added
 from holdfast.errors import UsageError
 from holdfast.sources.lines import key_in
 
@@ -38,17 +41,21 @@ def add(
 ) -> None:  # fmt: skip
     """Add items to a pipeline in FILE: by KEY, from lines of plain text, or with data from JSON lines.
 
-    All are checked before the first is written. A key that is known gets the new data, or keeps what it has if there is
-    none; its stages stay as they are. An address is written one way, as sources do. Empty lines, lines that begin with #
-    and keys that come a second time are passed over.
+    KEYs are checked before the first is written. Lines are added as they are read, two thousand at a time: if one cannot be
+    read, or the command is killed, those before it are there, and the same command again goes on. A key that is known gets the
+    new data, or keeps what it has if there is none; its stages stay as they are. An address is written one way, as sources do.
+    Empty lines and lines that begin with # are passed over.
     """
     if not keys and source is None:
         raise UsageError("nothing to add: give keys, or --from a file of keys or JSON lines")
     found = load(file, store)
     chosen = one_pipeline(file, found.specs, pipeline)
-    items = [*keys, *(_read(source) if source is not None else ())]
-    with found.open() as app:
-        added = app.add(chosen, _named(app, chosen, items), merge=app.merges.get(chosen, _newest), priority=priority)
+    items = keys if source is None else chain(keys, _read(source))
+    with found.open() as app, _counting() as progress:
+        added = app.add(
+            chosen, _named(app, chosen, items), merge=app.merges.get(chosen, _newest), priority=priority,
+            atomic=source is None, progress=progress,
+        )  # fmt: skip
     if as_json:
         print_json({"pipeline": chosen, **added._asdict()})
     else:
@@ -60,23 +67,41 @@ def _newest(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return new or old
 
 
-def _named(app: Holdfast, pipeline: str, items: list[Any]) -> list[Any]:
-    """The items with the keys that sources would give them; a key without data that comes twice, in other words, too, once."""
-    written = [item if isinstance(item, str) else item["key"] for item in items]
-    keys = app.keys_for(pipeline, [one for one in written if isinstance(one, str)])
-    named = [keys[one] if isinstance(one, str) else one for one in written]
-    alone = dict.fromkeys(key for key, item in zip(named, items, strict=True) if isinstance(item, str))
-    return [*alone, *({**item, "key": key} for key, item in zip(named, items, strict=True) if isinstance(item, dict))]
+def _named(app: Holdfast, pipeline: str, items: Iterable[Any]) -> Iterator[Any]:
+    """The items with the keys that sources would give them; a key without data that comes again, in other words, too, once."""
+    left = iter(items)
+    while chunk := list(islice(left, CHUNK)):
+        written = [item if isinstance(item, str) else item["key"] for item in chunk]
+        keys = app.keys_for(pipeline, [one for one in written if isinstance(one, str)])
+        seen: set[str] = set()
+        for item, one in zip(chunk, written, strict=True):
+            key = keys[one] if isinstance(one, str) else one
+            if isinstance(item, dict):
+                yield {**item, "key": key}
+            elif key not in seen:
+                seen.add(key)
+                yield key
 
 
-def _read(source: str) -> list[Any]:
+@contextmanager
+def _counting() -> Iterator[Callable[[Added], None]]:
+    """Show a person at a terminal how many have been added."""
+    if not sys.stderr.isatty():
+        yield lambda added: None
+        return
+    yield lambda added: click.echo(f"\r{sum(added):,} items", err=True, nl=False)
+    click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def _read(source: str) -> Iterator[Any]:
     if source == "-":
-        return list(_read_lines("stdin", sys.stdin.buffer))
+        yield from _read_lines("stdin", sys.stdin.buffer)
+        return
     try:
         with Path(source).open("rb") as lines:
-            return list(_read_lines(source, lines))
+            yield from _read_lines(source, lines)
     except OSError as error:
-        raise UsageError(f"{source} cannot be read: {error.strerror}; nothing was added") from None
+        raise UsageError(f"{source} cannot be read: {error.strerror}") from None
 
 
 def _read_lines(source: str, lines: BinaryIO) -> Iterator[Any]:
@@ -85,8 +110,8 @@ def _read_lines(source: str, lines: BinaryIO) -> Iterator[Any]:
             text = line.removeprefix(b"\xef\xbb\xbf").strip()
             item = msgspec.json.decode(text) if text.startswith(_JSON) else key_in(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise UsageError(f"{source}, line {number}: {error}; nothing was added") from None
+            raise UsageError(f"{source}, line {number}: {error}") from None
         if isinstance(item, str) or (isinstance(item, dict) and "key" in item):
             yield item
         elif item is not None:
-            raise UsageError(f'{source}, line {number}: not an object with a "key"; nothing was added')
+            raise UsageError(f'{source}, line {number}: not an object with a "key"')

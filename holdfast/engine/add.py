@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -48,22 +48,43 @@ def read_items(items: Iterable[str | Mapping[str, Any]]) -> list[NewItem]:
     """Check every item before anything is written: a mapping with a `key`, or a key alone."""
     ready: dict[str, NewItem] = {}
     for place, given in enumerate(items, start=1):
-        if isinstance(given, str):
-            key, data = check_key(given), {}
-        elif isinstance(given, (dict, Mapping)):
-            data = dict(given)
-            if "key" not in data:
-                raise UsageError(f"item {place} has no 'key': {str(data)[:80]}")
-            key = check_key(data.pop("key"))
-        else:
-            raise UsageError(f"item {place} is a {type(given).__name__}; give a key or an object with a 'key'")
-        if key in ready:
-            raise UsageError(f"the key {key!r} comes twice in one add; nothing was added")
-        try:
-            ready[key] = NewItem(key, codec.encode(data))
-        except ValueRefused as error:
-            raise UsageError(f"item {key!r}: its data has {error}") from None
+        item = _read(place, given)
+        if item.key in ready:
+            raise UsageError(f"the key {item.key!r} comes twice in one add; nothing was added")
+        ready[item.key] = item
     return list(ready.values())
+
+
+def read_in_chunks(items: Iterable[str | Mapping[str, Any]]) -> Iterator[list[NewItem]]:
+    """The same a chunk at a time, for any number of items. A key that comes again begins a chunk of its own, and is merged."""
+    ready: dict[str, NewItem] = {}
+    for place, given in enumerate(items, start=1):
+        item = _read(place, given)
+        if item.key in ready:
+            yield list(ready.values())
+            ready.clear()
+        ready[item.key] = item
+        if len(ready) == CHUNK:
+            yield list(ready.values())
+            ready.clear()
+    if ready:
+        yield list(ready.values())
+
+
+def _read(place: int, given: object) -> NewItem:
+    if isinstance(given, str):
+        key, data = check_key(given), {}
+    elif isinstance(given, (dict, Mapping)):
+        data = dict(given)
+        if "key" not in data:
+            raise UsageError(f"item {place} has no 'key': {str(data)[:80]}")
+        key = check_key(data.pop("key"))
+    else:
+        raise UsageError(f"item {place} is a {type(given).__name__}; give a key or an object with a 'key'")
+    try:
+        return NewItem(key, codec.encode(data))
+    except ValueRefused as error:
+        raise UsageError(f"item {key!r}: its data has {error}") from None
 
 
 def keys_for(tx: Transaction, pipeline: str, written: Iterable[str]) -> dict[str, str]:

@@ -140,12 +140,8 @@ BAD_LINES = {
     "no object": ('{"key": "a"}\n["b"]\n', 'items.jsonl, line 2: not an object with a "key"'),
     "no key": ('{"key": "a"}\n{"n": 1}\n', 'items.jsonl, line 2: not an object with a "key"'),
     "an unhashable key": ('{"key": ["a"]}\n', "item key ['a']: a key is text, not list"),
-    "the same address twice with data": (
-        '{"key": "http://a.org", "n": 1}\n{"key": "HTTP://a.org/", "n": 2}\n', "the key 'http://a.org/' comes twice"
-    ),
     "plain text that is none": ('a\n\udcff\n', "items.jsonl, line 2: "),
     "a key that is no text": ('{"key": "a"}\n{"key": 5}\n', "item key 5: a key is text, not int"),
-    "a key of a file that is also an argument": ('{"key": "a"}\n{"key": "given"}\n', "the key 'given' comes twice"),
     "a NUL in the data": ('{"key": "a"}\n{"key": "b", "x": "\\u0000"}\n', "item 'b': its data has a text with a NUL"),
     "a lone surrogate": ('{"key": "a"}\n{"key": "b", "x": "\\ud800"}\n', "items.jsonl, line 2: "),
     "NaN": ('{"key": "a"}\n{"key": "b", "x": NaN}\n', "items.jsonl, line 2: "),
@@ -181,8 +177,27 @@ def test_a_bad_line_is_named_and_none_is_added(cli: Any, books: str, what: str) 
     Path("items.jsonl").write_bytes(text.encode("utf-8", "surrogateescape"))
     result = cli("add", books, "given", "--from", "items.jsonl", code=2)
     assert said in result.stderr
+    assert "; nothing was added" in result.stderr
     assert result.stderr.count("\n") == 1 and len(result.stderr) < 300
     assert nothing_was_added(cli)
+
+
+def test_lines_before_a_bad_one_are_there_and_the_same_command_goes_on(
+    cli: Any, books: str, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr("holdfast.engine.add.CHUNK", 3)
+    monkeypatch.setattr("holdfast.cli.add.CHUNK", 3)
+    lines = "".join(f'{{"key": "k{n}"}}\n' for n in range(7))
+    said = cli("add", books, "--from", write("items.jsonl", lines + '{"key":\n'), code=2).stderr
+    assert "items.jsonl, line 8: " in said
+    assert "; the 6 items before it were added" in said
+    assert cli("add", books, "--from", write("items.jsonl", lines)).stdout == "books: 1 new, 0 changed, 6 unchanged\n"
+
+
+def test_a_line_for_a_key_that_came_before_is_merged(cli: Any, books: str, write: Write) -> None:
+    lines = '{"key": "http://a.org", "n": 1}\n{"key": "HTTP://a.org/", "n": 2}\n{"key": "given"}\n'
+    assert cli("add", books, "given", "--from", write("i.jsonl", lines)).stdout == "books: 2 new, 1 changed, 1 unchanged\n"
+    assert cli.json("show", "http://a.org/")["data"] == {"n": 2}
 
 
 def test_items_are_deleted_only_when_that_is_meant(three: Any) -> None:

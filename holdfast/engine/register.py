@@ -161,7 +161,7 @@ def register(tx: Transaction, spec: PipelineSpec, *, accepted: bool = True) -> R
 
 
 def _stages_of(tx: Transaction, pipeline: str) -> dict[str, StageRow]:
-    return {row.name: row for row in layout(tx).stages.values() if row.pipeline_name == pipeline}
+    return {row.name: row for row in layout(tx).all_of(pipeline)}
 
 
 def _provenance(tx: Transaction, pipeline: str) -> tuple[str, ...]:

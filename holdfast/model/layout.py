@@ -7,7 +7,7 @@ worker of yesterday still hands its items on to a stage that was added today.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,6 +124,7 @@ class Layout:
     #: Stages that wait for children which may wait, in the end, for items of the stage's own pipeline.
     ringed: frozenset[int] = frozenset()
     _by_name: dict[tuple[str, str], StageRow] = field(default_factory=dict)
+    _by_pipeline: dict[str, list[StageRow]] = field(default_factory=dict)
     #: By stage: the resources that an attempt uses, those of its pipeline and its own among them; and the other way round.
     _used: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _users: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -146,14 +147,14 @@ class Layout:
         layout._join_resources()
         for row in layout.stages.values():
             layout._by_name[row.pipeline_name, row.name] = row
+            layout._by_pipeline.setdefault(row.pipeline_name, []).append(row)
         for row in layout.stages.values():
             layout._parents[row.id] = tuple(
                 layout._by_name[row.pipeline_name, before].id
                 for before in row.after
                 if (row.pipeline_name, before) in layout._by_name
             )
-        for row in layout.stages.values():
-            layout._successors[row.id] = layout._find_successors(row)
+        layout._find_successors()
         return layout
 
     def find(self, pipeline: str, stage: str) -> StageRow | None:
@@ -169,23 +170,24 @@ class Layout:
         """The stages that a filter means, those that were removed among them; an error if there are none."""
         if pipeline is not None:
             self.pipeline(pipeline)
-        there = [row for row in self.stages.values() if pipeline in (None, row.pipeline_name)]
+        there = list(self.stages.values()) if pipeline is None else self.all_of(pipeline)
         found = [row for row in there if stage in (None, row.name)]
         if not found:
             where = "this store" if pipeline is None else f"pipeline {pipeline!r}"
             raise UsageError(f"there is no stage {stage!r} in {where}; {there_are(stage, sorted({row.name for row in there}))}")
         return found
 
+    def all_of(self, pipeline: str) -> list[StageRow]:
+        """The stages of a pipeline, those that were removed among them."""
+        return self._by_pipeline.get(pipeline, [])
+
     def of_pipeline(self, pipeline: str) -> list[StageRow]:
         """The active stages of a pipeline, in order."""
-        return sorted(
-            (row for row in self.stages.values() if row.pipeline_name == pipeline and row.active),
-            key=lambda row: row.position,
-        )
+        return sorted((row for row in self.all_of(pipeline) if row.active), key=lambda row: row.position)
 
     def number_of(self, pipeline: str) -> int | None:
         """The number of a pipeline."""
-        return next((row.pipeline for row in self.stages.values() if row.pipeline_name == pipeline), None)
+        return next((row.pipeline for row in self.all_of(pipeline)), None)
 
     def awaiting_children_of(self, pipeline: str) -> list[StageRow]:
         """Stages that wait for children in this pipeline."""
@@ -215,9 +217,11 @@ class Layout:
             used += [by_name[name].id for name in own if name in by_name and by_name[name].spec.limits_anything]
             if used:
                 self._used[row.id] = tuple(sorted(used))
+        users: dict[int, list[int]] = {}
         for stage, used_by_it in self._used.items():
             for number in used_by_it:
-                self._users[number] = (*self._users.get(number, ()), stage)
+                users.setdefault(number, []).append(stage)
+        self._users.update({number: tuple(stages) for number, stages in users.items()})
 
     def parents(self, stage: int) -> tuple[int, ...]:
         return self._parents[stage]
@@ -225,29 +229,36 @@ class Layout:
     def successors(self, stage: int) -> Successors:
         return self._successors[stage]
 
-    def _find_successors(self, stage: StageRow) -> Successors:
-        simple: list[int] = []
-        checked: list[int] = []
-        for other in self.stages.values():
-            if other.active and stage.id in self._parents[other.id]:
+    def _find_successors(self) -> None:
+        simple: dict[int, list[int]] = {}
+        checked: dict[int, list[int]] = {}
+        for row in self.stages.values():
+            for before in dict.fromkeys(self._parents[row.id]) if row.active else ():
                 untouched = (
-                    stage.changed_generation <= other.created_generation == other.changed_generation
-                    and len(self._parents[other.id]) == 1
-                    and other.after_children is None
+                    self.stages[before].changed_generation <= row.created_generation == row.changed_generation
+                    and len(self._parents[row.id]) == 1
+                    and row.after_children is None
                 )
-                (simple if untouched else checked).append(other.id)
-        return Successors(tuple(simple), tuple(checked))
+                (simple if untouched else checked).setdefault(before, []).append(row.id)
+        for number in self.stages:
+            self._successors[number] = Successors(tuple(simple.get(number, ())), tuple(checked.get(number, ())))
 
 
 def _ringed(rows: Iterable[StageRow]) -> frozenset[int]:
     waiting = [row for row in rows if row.active and row.after_children is not None]
+    waits_for: dict[str, list[str]] = {}
+    for row in waiting:
+        waits_for.setdefault(row.pipeline_name, []).append(row.after_children or "")
+    return frozenset(row.id for row in waiting if row.pipeline_name in _reached(row.after_children or "", waits_for))
 
-    def reach(pipeline: str | None, seen: set[str | None]) -> set[str | None]:
-        if pipeline not in seen:
-            seen.add(pipeline)
-            for row in waiting:
-                if row.pipeline_name == pipeline:
-                    reach(row.after_children, seen)
-        return seen
 
-    return frozenset(row.id for row in waiting if row.pipeline_name in reach(row.after_children, set()))
+def _reached(pipeline: str, waits_for: Mapping[str, Sequence[str]]) -> set[str]:
+    """The pipelines that one waits for, through whichever others, and itself."""
+    seen: set[str] = set()
+    todo = [pipeline]
+    while todo:
+        one = todo.pop()
+        if one not in seen:
+            seen.add(one)
+            todo += waits_for.get(one, ())
+    return seen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,6 +37,22 @@ def test_a_stage_where_others_meet_is_decided_with_the_item_locked():
         assert (layout.successors(parent).simple, layout.successors(parent).checked) == ((), (3,))
     assert layout.parents(3) == (1, 2)
     assert layout.parents(1) == ()
+
+
+def test_many_pipelines_cost_as_much_as_they_are_and_not_as_much_as_their_square():
+    def cpu_seconds(pipelines):
+        rows = [
+            row(number, f"s{number % 3}", [f"s{number % 3 - 1}"] if number % 3 else [], pipeline=f"p{number // 3}")
+            for number in range(3 * pipelines)
+        ]
+        began = time.process_time()
+        layout = Layout.of(1, rows)
+        for name in layout.pipelines or [f"p{n}" for n in range(pipelines)]:
+            assert len(layout.of_pipeline(name)) == 3
+        return time.process_time() - began
+
+    few, many = (min(cpu_seconds(pipelines) for _ in range(3)) for pipelines in (500, 8000))
+    assert many < 16 * 4 * few  # 256 times as much, if it were the square
 
 
 def test_a_stage_added_later_at_the_end_needs_no_look_either():

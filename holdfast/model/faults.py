@@ -69,7 +69,7 @@ def _without_what_changes(message: str, key: str) -> str:
 
 def storable(text: str, limit: int = ERROR_LENGTH) -> str:
     """Text of user code that a database can hold, without secrets. They go before it is cut: half of one is still one."""
-    return codec.plain_text(redact(text), limit)
+    return codec.plain_text(redact(text, limit), limit)
 
 
 def describe(error: BaseException) -> tuple[str, str]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import re
 import string
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.model import redact as redacting
-from holdfast.model.faults import ERROR_LENGTH, describe
+from holdfast.model.faults import ERROR_LENGTH, describe, storable
 from holdfast.model.redact import (
     MASK,
     MOST_REMEMBERED,
@@ -53,12 +55,40 @@ KEYS = {
     "Hugging Face": "hf_" + "abcdefGHIJKLmnopQRSTuvwx",
     "SendGrid": "SG." + "abcdefghijklmnop1234." + "ABCDEFGHIJKLMNOP5678",
     "a JSON web token": "eyJ" + "hbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3",
+    "Groq": "gsk_" + "abcdefGHIJKLmnop1234",
+    "Replicate": "r8_" + "abcdefGHIJKLmnop1234",
+    "DigitalOcean": "dop_" + "v1_" + "0123456789abcdef" * 2,
+    "Vault": "hvs." + "CAESIJabcdefGHIJKLmnop",
 }
 SAID = {
     "a PostgreSQL address": ("postgresql://user:{}@db.example/books", "hunter22"),
     "an address without a user": ("redis://:{}@cache:6379/0", "hunter22"),
     "a password with an @": ("postgresql://user:{}@db/books", "hun@ter22"),
     "a password with a slash": ("postgresql://user:{}@db/books", "hun/ter22"),
+    "a password with an @ and a slash": ("postgresql://user:{}@db/books", "hun@ter/22"),
+    "a password with a #": ("postgresql://user:{}@db/books", "hun#ter22"),
+    "a password with a # after figures": ("postgresql://user:{}@db/books", "123#ter22"),
+    "a password with a question mark": ("redis://:{}@cache:6379/0", "hun?ter22"),
+    "a token in place of a user": ("https://{}@git.example/books.git", "abcdefgh"),
+    "a token with an empty password": ("cloning https://{}:@git.example/books.git", "abcdefgh"),
+    "an opaque user": ("amqp://{}@queue.example/books", "a1b2c3d4e5f6a1b2c3d4e5f6"),
+    "a Slack webhook": ("POST https://hooks.slack.com/services/{} failed", "T0001/B0001/abcdefGHIJKL"),
+    "a Discord webhook": ("https://discord.com/api/webhooks/1234567890/{}?wait=true", "abcDEF-ghi_jkl"),
+    "a Telegram bot": ("https://api.telegram.org/bot{}/sendMessage", "123456:ABC-DEF1234ghIkl-zyx57W2v1u123ew11"),
+    "a pass": ("ftp: user=me pass={} host=x", "hunter22"),
+    "a pass of a variable": ("DB_PASS={} ./run", "hunter22"),
+    "a pw": ("user=me, pw={}", "hunter22"),
+    "a one-time password": ("login?user=me&otp={}", "123456"),
+    "an auth in a query": ("GET /books?auth={}&page=2", "hunter22"),
+    "an option of a command": ("mysql --user me --password {} books", "hunter"),
+    "an option with a longer name": ("tool --github-token '{}' books", "hunter22"),
+    "a user of curl": ("curl -u me:{} https://example.com", "hunter"),
+    "a user of curl in a list": ("['curl', '-u', 'me:{}']", "hunter"),
+    "basic authentication alone": ("sent Basic {}", "bWU6aHVudGVy"),
+    "a list of passwords": ('{{"passwords": {}, "page": 2}}', '["hunter22", "a]b"]'),
+    "an object under a secret": ("{{'secret': {}}}", "{'id': 7, 'value': 'hunter22'}"),
+    "a pair for a client": ("get(url, auth={})", "('me', 'hunter')"),
+    "the end of a private key": ("{}\n-----END PRIVATE KEY-----", "MIIEpAIBAAKCAQEA"),
     "an address in a sentence": ("cannot reach 'mysql://me:{}@h:3306/x' (is it up?)", "s3cr3tly"),
     "a connection string": ("host=db user=me password={} dbname=x", "hunter22"),
     "a quoted password": ("host=db password='{}' dbname=x", "two words"),
@@ -112,6 +142,18 @@ ORDINARY = [
     "KeyError: 'key'",
     "holdfast retry --key v.epub --state exhausted",
     "tokens=5000, input_tokens=77, max_tokens: 1024",
+    "token=4096, max_token=4096, --max-token 512",
+    "connect(password=None, token=null, secret: 'none', api_key=False)",
+    "GET /books?page=2&next_page_token=CAEQAA&pageToken=abcdefgh1",
+    "pad_token='[PAD]', eos_token='</s>'",
+    "secret: (none), token: [see below]",
+    "the option --password is required; --token must be set",
+    "pass=3 fail=2, bypass=enabled",
+    "https://git@github.com/me/books.git",
+    "docker run -u 1000:1000 -U me:me",
+    "https://example.com/@scope/package, https://example.com/a:b@c",
+    "basic arithmetic, basically",
+    "http://example.com:80?at=a@b",
     '{"tokens": 5000, "token": 17, "cost": 0.4}',
     "idempotency_key=0f3a9c77, asked twice",
     "https://example.com:8080/a@b",
@@ -196,39 +238,75 @@ def test_whatever_the_text_is_masking_it_twice_changes_nothing_more(text: str):
     assert redact(redact(text)) == redact(text)
 
 
+NASTY = [
+    *FORMS, "password", "token", "key", "=", ": ", '"', "'", "\\", "://", "@", ":", "#", "/", "?", "\n", "***", "**", "&", ",",
+    ";", "[", "]", "{", "}", "(", ")", "http", "https", "basic ", "bearer ", "curl ", "-u ", "--token ", "--password", "auth=",
+    "cookie: ", "eyJ", "sk-", "bot12345:", "none", "${A}", "next_page_",
+    "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----",
+]  # fmt: skip
 pieces = st.lists(
     st.one_of(
-        st.sampled_from(
-            [*FORMS, "password", "token", "key", "=", ": ", '"', "'", "\\", "://", "@", ":", "\n", "***", "&"]
-        ),
+        st.sampled_from(NASTY),
         st.text(alphabet + " \"'\\=:,;", max_size=8),
     ),
     max_size=12,
 ).map("".join)
 
 
-@settings(max_examples=effort(100, 400))
+@settings(max_examples=effort(100, 2000))
 @given(pieces)
+@example("://:://@@#://[")
+@example("://:://@@@@@@@@@@@@#://[")
 def test_texts_made_of_parts_of_secrets_are_stable_too(text: str):
     assert redact(redact(text)) == redact(text)
 
 
-def test_it_takes_no_time_worth_mentioning_whatever_the_text():
-    hostile = [
-        "password=",
-        "://a:",
-        "token:",
-        "eyJaaaaaa.",
-        "-----BEGIN PRIVATE KEY-----",
-        "basic a",
-        "cookie:",
-        "sk-",
-        "'\\",
-    ]
-    for part in hostile:
-        began = time.perf_counter()
-        redact((part * 20_000)[:20_000])
-        assert time.perf_counter() - began < 1.0, part
+HOSTILE = [
+    "password=", "://a:", "://", "://:@", "token:", "eyJaaaaaa.", "eyJaaaaa-", "-----BEGIN PRIVATE KEY-----", "-----BEGIN ",
+    "basic a", "cookie:", "sk-", "'\\", "auth=({", "auth=['", "--a", "--token ", "curl -u a:", "password=,a",
+    "/api/webhooks/1/", "bot12345:a-", "a" * 50 + "@",
+]  # fmt: skip
+
+
+def cpu_seconds(text: str) -> float:
+    best = float("inf")
+    for _ in range(3):
+        began = time.process_time()
+        redact(text)
+        best = min(best, time.process_time() - began)
+    return best
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_the_time_it_takes_grows_with_the_length_of_the_text_and_no_faster(part: str):
+    redact(part)
+    once, often = (cpu_seconds((part * length)[:length]) for length in (20_000, 160_000))
+    # Eight times the text: sixty-four times the time would be quadratic.
+    assert often < 24 * once + 0.01, (once, often)
+
+
+def test_of_a_long_text_only_what_is_kept_is_looked_at(monkeypatch: pytest.MonkeyPatch):
+    looked_at = 0
+    redacted = redacting._redacted
+
+    def counting(text: str) -> str:
+        nonlocal looked_at
+        looked_at += len(text)
+        return redacted(text)
+
+    monkeypatch.setattr(redacting, "_redacted", counting)
+    text = storable("password=hunter22 " + "://a:" * 1_000_000 + " password=hunter22", 2000)
+    assert looked_at < 100_000
+    assert len(text) <= 2000
+    assert "hunter22" not in text
+
+
+@pytest.mark.parametrize("length", [9_998, 10_000, 10_001, 20_000, 200_000])
+@pytest.mark.parametrize("part", ["x", "password=a ", "password=hunter22 "])
+def test_the_ends_of_a_long_text_stay_as_they_are_when_they_are_masked_again(part: str, length: int):
+    clean = redact((part * length)[:length], 10_000)
+    assert len(clean) <= 10_000
+    assert redact(clean, 10_000) == clean
 
 
 # Remembered -----------------------------------------------------------------------------------------------------------
@@ -250,6 +328,18 @@ def test_the_longest_of_several_is_masked_as_a_whole():
     remember_secret("abcdef")
     remember_secret("abcdefghij")
     assert redact("x abcdefghij y abcdef z") == f"x {MASK} y {MASK} z"
+
+
+@pytest.mark.parametrize("before", ["", "u", "us", "user:"])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_a_remembered_value_is_masked_in_base64_whatever_stands_around_it(before: str, encode: Any):
+    remember_secret("open?sesame>~42")
+    plain = encode(f"{before}open?sesame>~42!".encode()).decode()
+    clean = redact(f"it sent {plain} twice")
+    assert clean.startswith("it sent ")
+    assert MASK in clean
+    kept = max(clean.removeprefix("it sent ").removesuffix(" twice").split(MASK), key=len)
+    assert len(kept) <= len(before) + 5
 
 
 @pytest.mark.parametrize("value", ["", "short", "     a     ", None, 123456789, b"abcdefgh"])
@@ -281,11 +371,13 @@ def test_in_a_value_texts_are_redacted_and_what_bears_the_name_of_a_secret_is_ma
         "path": "v.epub", "token": "abc", "tokens": 12, "key": "v.epub", "idempotency_key": "0f3a",
         "headers": {"Authorization": "Bearer x", "Accept": "text/html", "X-Api-Key": "y"},
         "errors": ["password=hunter22", None, 1.5, True], "db_password": "z", "empty": {"secret": ""},
+        "passwords": ["a", {"b": "c"}], "secret": {"id": 7, "value": "d"}, "pass": "e", "next_page_token": "CAEQAA",
     }  # fmt: skip
     assert redact_value(value) == {
         "path": "v.epub", "token": MASK, "tokens": 12, "key": "v.epub", "idempotency_key": "0f3a",
         "headers": {"Authorization": MASK, "Accept": "text/html", "X-Api-Key": MASK},
         "errors": [f"password={MASK}", None, 1.5, True], "db_password": MASK, "empty": {"secret": ""},
+        "passwords": [MASK, {"b": MASK}], "secret": {"id": MASK, "value": MASK}, "pass": MASK, "next_page_token": "CAEQAA",
     }  # fmt: skip
     assert value["token"] == "abc"
 
@@ -337,10 +429,9 @@ def test_a_secret_that_lies_where_a_long_error_is_cut_does_not_survive_in_halves
 
 
 def test_an_error_of_many_megabytes_is_described_all_the_same():
-    began = time.perf_counter()
-    text, _ = describe(ValueError("token: " * 2_000_000 + "password=hunter22"))
-    assert "hunter22" not in text
-    assert time.perf_counter() - began < 5.0
+    text, trace = describe(ValueError("token: " * 2_000_000 + "password=hunter22"))
+    assert "hunter22" not in text + trace
+    assert len(text) <= ERROR_LENGTH
 
 
 class Hostile(str):

@@ -57,6 +57,7 @@ from holdfast.errors import RunFailed, StoreBroken, UsageError
 from holdfast.model import codec
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.layout import Layout
+from holdfast.model.logs import logger
 from holdfast.model.money import Amount, micros
 from holdfast.model.names import there_are
 from holdfast.model.pattern import Patterns, several
@@ -70,9 +71,9 @@ from holdfast.store import Store, Transaction, open_store
 from holdfast.worker import Settings, Worker
 from holdfast.worker.companion import Companion
 
-log = logging.getLogger("holdfast.app")
+log = logger("holdfast.app")
 #: A logger of its own: the command line shows this whatever else it shows.
-created_log = logging.getLogger("holdfast.app.created")
+created_log = logger("holdfast.app.created")
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 URL_VARIABLE = "HOLDFAST_URL"
@@ -130,8 +131,8 @@ def _approve(change: Changes) -> bool:
     """Nobody is there to be asked: the environment decides, and the log says what changes."""
     yes = os.environ.get(YES_VARIABLE, "").lower() not in ("", "0", "false", "no", "off")
     held = [] if yes else change.held_lines()
-    lines = "\n".join([f"{change.pipeline} has changed since this store last saw it:", *change.lines(), *held])
-    log.log(logging.WARNING if held else logging.INFO, "%s", lines)
+    for line in [f"{change.pipeline} has changed since this store last saw it:", *change.lines(), *held]:
+        log.log(logging.WARNING if held else logging.INFO, "%s", line)
     return yes
 
 
@@ -414,7 +415,8 @@ class Holdfast:
             summary = replace(summary, errors=errors)
             if raise_on_failure:
                 raise RunFailed(summary)
-            log.warning("%s stages of items did not pass:\n%s", f"{summary.bad:,}", summary)
+            for line in [f"{summary.bad:,} stages of items did not pass:", *str(summary).splitlines()]:
+                log.warning("%s", line)
         return summary
 
     # Questions ----------------------------------------------------------------------------------------------------

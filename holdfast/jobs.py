@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,12 +12,13 @@ from holdfast.companions import alerting, discovering
 from holdfast.engine.tune import Declared, declare
 from holdfast.jobfile import Broken, Job, JobFileWatch, Reloaded
 from holdfast.model.alert import AlertRule
+from holdfast.model.logs import logger
 from holdfast.model.redact import remember_secret
 from holdfast.sources import read_source
 from holdfast.store import Transaction
 from holdfast.worker.companion import Around, Companion, Pass
 
-log = logging.getLogger("holdfast.worker")
+log = logger("holdfast.worker")
 
 #: A changed file is in force within two seconds: what it takes to see it, to store it, and for the others to follow.
 LOOK_SECONDS = 0.5

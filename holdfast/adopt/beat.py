@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -18,11 +17,12 @@ from sqlalchemy import Connection, Engine
 
 from holdfast.adopt.heartbeat import heartbeat
 from holdfast.adopt.holding import Finished, Held
+from holdfast.model.logs import logger
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-log = logging.getLogger("holdfast.adopt")
+log = logger("holdfast.adopt")
 
 OnLost = Callable[[Held], None]
 

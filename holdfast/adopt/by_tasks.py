@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import logging
 import signal
 import threading
 import time
@@ -31,11 +30,12 @@ from holdfast.adopt.running import completed_at_once, handing_back, is_usual, sa
 from holdfast.adopt.steps import Steps, drive_async
 from holdfast.adopt.taking import claiming
 from holdfast.adopt.tending import Tending
+from holdfast.model.logs import logger
 
 if TYPE_CHECKING:
     from holdfast.adopt.loop import Loop
 
-log = logging.getLogger("holdfast.adopt")
+log = logger("holdfast.adopt")
 
 #: How often a task looks for a stop that came from another thread.
 LOOK_SECONDS = 0.1

@@ -8,7 +8,6 @@ still says is not heard.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -27,13 +26,14 @@ from holdfast.adopt.running import completed_at_once, handing_back, is_usual, sa
 from holdfast.adopt.steps import Steps, drive
 from holdfast.adopt.taking import claiming
 from holdfast.adopt.tending import Tending
+from holdfast.model.logs import logger
 from holdfast.signals import caught
 
 if TYPE_CHECKING:
     from holdfast.adopt.loop import Loop
     from holdfast.adopt.places import SyncPlace
 
-log = logging.getLogger("holdfast.adopt")
+log = logger("holdfast.adopt")
 
 #: How often a thread that waits looks for a stop: a signal wakes nobody.
 LOOK_SECONDS = 0.1

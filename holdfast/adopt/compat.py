@@ -11,7 +11,6 @@ under a guard, each row's outcome is a transaction of its own.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from typing import Any
@@ -23,8 +22,9 @@ from holdfast.adopt.mapping import TableMapping
 from holdfast.adopt.places import engine_of, makes_transactions
 from holdfast.errors import UsageError
 from holdfast.model import functions
+from holdfast.model.logs import logger
 
-log = logging.getLogger("holdfast.adopt")
+log = logger("holdfast.adopt")
 
 
 def run_job_loop(

@@ -6,7 +6,6 @@ that could be claimed and were not, because somebody had locked them or no place
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -22,11 +21,12 @@ from holdfast.adopt.instants import now as the_time
 from holdfast.adopt.places import Open, connection_of
 from holdfast.adopt.stale import last_sign
 from holdfast.adopt.steps import Steps, Transact, patiently
+from holdfast.model.logs import logger
 
 if TYPE_CHECKING:
     from holdfast.adopt.loop import Loop
 
-log = logging.getLogger("holdfast.adopt")
+log = logger("holdfast.adopt")
 
 #: A row that is due within this is waited for: longer than the pauses of the usual retries, and than the usual cool-down.
 SOON_SECONDS = 60.0

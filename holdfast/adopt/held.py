@@ -13,7 +13,6 @@ on. Meanwhile the rows' heartbeats are renewed. A process that is killed leaves 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -28,11 +27,12 @@ from holdfast.adopt.places import is_async, makes_transactions, sync_engine_of
 from holdfast.adopt.steps import Effect, Steps, Transact, drive, drive_async, patiently
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.model.durations import Duration, seconds
+from holdfast.model.logs import logger
 
 if TYPE_CHECKING:
     from holdfast.adopt.places import Place, SyncPlace
 
-log = logging.getLogger("holdfast.adopt")
+log = logger("holdfast.adopt")
 
 BEAT_SECONDS = 10.0
 

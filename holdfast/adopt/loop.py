@@ -31,11 +31,12 @@ from holdfast.errors import UsageError
 from holdfast.model import functions
 from holdfast.model.backoff import Backoff
 from holdfast.model.durations import Duration, seconds
+from holdfast.model.logs import logger
 
 if TYPE_CHECKING:
     from holdfast.adopt.places import Place
 
-log = logging.getLogger("holdfast.adopt")
+log = logger("holdfast.adopt")
 
 #: When a silent row is stale, unless told otherwise: with a heartbeat column, and without one.
 STALE_SECONDS, STALE_WITHOUT_BEAT_SECONDS = 120.0, 1800.0

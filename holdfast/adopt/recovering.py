@@ -9,7 +9,6 @@ Trouble that passes is waited for, until the loop is told to stop.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,11 +24,12 @@ from holdfast.adopt.stale import CHUNK, Requeued, fail_spent, is_stale, requeue_
 from holdfast.adopt.steps import Steps, Transact, patiently
 from holdfast.adopt.trouble import kind_of, passes
 from holdfast.adopt.waiting import waiting
+from holdfast.model.logs import logger
 
 if TYPE_CHECKING:
     from holdfast.adopt.loop import Loop
 
-log = logging.getLogger("holdfast.adopt")
+log = logger("holdfast.adopt")
 
 T = TypeVar("T")
 

@@ -6,7 +6,6 @@ database refuses fails with the database's own message; one that cannot be chang
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +17,12 @@ from holdfast.adopt.outcome import COMPLETED, Outcome, outcome_of, pause_seconds
 from holdfast.adopt.places import Open
 from holdfast.adopt.steps import Steps, Transact, patiently
 from holdfast.model.backoff import Backoff
+from holdfast.model.logs import logger
 
 if TYPE_CHECKING:
     from holdfast.adopt.loop import Loop
 
-log = logging.getLogger("holdfast.adopt")
+log = logger("holdfast.adopt")
 
 
 def saving(loop: Loop, job: Job, held: Held, returned: Any, error: BaseException | None) -> Steps[Outcome | None]:

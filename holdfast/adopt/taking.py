@@ -6,7 +6,6 @@ could not be. Trouble that passes is waited for.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +23,12 @@ from holdfast.adopt.stale import fail_queued
 from holdfast.adopt.steps import Steps, Transact, patiently
 from holdfast.adopt.trouble import kind_of
 from holdfast.adopt.unguarded import look, take_anyway
+from holdfast.model.logs import logger
 
 if TYPE_CHECKING:
     from holdfast.adopt.loop import Loop
 
-log = logging.getLogger("holdfast.adopt")
+log = logger("holdfast.adopt")
 
 Conditions = Sequence[sa.ColumnElement[bool]]
 

@@ -131,8 +131,8 @@ def _complain(ctx: click.Context, *messages: str, code: int) -> int:
         if ctx.meta.get("holdfast.verbose"):
             import traceback
 
-            for line in traceback.format_exc().splitlines():
-                click.echo(printable(redact(line)), err=True)
+            for line in redact(traceback.format_exc()).splitlines():
+                click.echo(printable(line), err=True)
         for message in messages:
             click.echo(f"holdfast: {printable(' '.join(redact(message).split()))}", err=True)
     except OSError:

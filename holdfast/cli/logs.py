@@ -1,4 +1,4 @@
-"""Logging for the command line: lines on stderr that a key or an error message cannot forge."""
+"""Logging for the command line: one line on stderr for each record, which a key or an error message cannot forge."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import time
 from typing import TextIO
 
 from holdfast.app import created_log
-from holdfast.cli.output import printable
-from holdfast.model.redact import RedactingFilter
+from holdfast.model.logs import CleanRecords, printable
 
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
@@ -28,13 +27,15 @@ class _ToStderr(logging.StreamHandler[TextIO]):
     def stream(self, value: TextIO) -> None: ...
 
 
-class _Safe(logging.Formatter):
+class _OneLine(logging.Formatter):
+    """A record is a line, with its traceback: nobody can write one that looks like another."""
+
     converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%SZ"
     default_msec_format = None
 
     def format(self, record: logging.LogRecord) -> str:
-        return "\n".join(printable(line) for line in super().format(record).split("\n"))
+        return printable(super().format(record))
 
 
 def set_up(verbosity: int) -> None:
@@ -43,8 +44,8 @@ def set_up(verbosity: int) -> None:
     for handler in [one for one in root.handlers if isinstance(one, _ToStderr)]:
         root.removeHandler(handler)
     handler = _ToStderr()
-    handler.setFormatter(_Safe("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(RedactingFilter())
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(CleanRecords())
     root.addHandler(handler)
     level = _LEVELS[min(verbosity, 2)]
     logging.getLogger("holdfast").setLevel(level)

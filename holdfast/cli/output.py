@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from holdfast.model.logs import printable as printable
+
 Facts = dict[str, Any]
 
 #: A column of text is not made narrower than this.
@@ -21,14 +23,6 @@ TIMES = (
     "created_at", "updated_at", "started_at", "ended_at", "next_attempt_at", "beat_at", "at", "since", "until", "due_at",
     "looked_at", "next_look_at", "cool_until", "retry_after", "touched_at", "first_seen", "last_seen", "pending_since",
 )  # fmt: skip
-
-
-def printable(text: object) -> str:
-    """The text with everything that a terminal might obey, or hide, written out."""
-    text = str(text)
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def shortened(text: object, width: int) -> str:

@@ -6,7 +6,6 @@ the worker nor its stop; what is drawn is the newest that was read.
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
@@ -16,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 from holdfast.app import Holdfast
 from holdfast.cli.output import Facts, length, printable
 from holdfast.errors import HoldfastError
+from holdfast.model.logs import logger
 from holdfast.model.money import spoken
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-log = logging.getLogger("holdfast.cli")
+log = logger("holdfast.cli")
 
 #: On a terminal bars are drawn this often.
 DRAW_SECONDS = 0.25

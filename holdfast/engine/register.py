@@ -7,7 +7,6 @@ the new layout itself.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,6 +20,7 @@ from holdfast.errors import UsageError
 from holdfast.model import codec
 from holdfast.model.guards import Guards
 from holdfast.model.layout import Layout, PipelineRow, ResourceRow, StageRow
+from holdfast.model.logs import logger
 from holdfast.model.reading import EVERYTHING, Reading, Readings
 from holdfast.model.resource import ResourceSpec
 from holdfast.model.stage import PipelineSpec, StageSpec
@@ -28,7 +28,7 @@ from holdfast.model.states import State
 from holdfast.model.tuning import merged
 from holdfast.store import Transaction
 
-log = logging.getLogger("holdfast.store")
+log = logger("holdfast.store")
 
 T = TypeVar("T")
 #: Does work in a transaction.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import logging
 import re
 import threading
 from collections.abc import Callable
@@ -411,28 +410,6 @@ def looks_secret(name: str, value: str) -> bool:
     """Whether a variable of the environment holds a secret, by its name or by its value."""
     named = _is_secret(name) or _VARIABLE_NAME.fullmatch(name) is not None
     return named or redact(value) != value or _OPAQUE.search(value) is not None
-
-
-class RedactingFilter(logging.Filter):
-    """Takes secrets out of log records. Add it to handlers: a logger's own filter does not see what comes from below it."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        try:
-            said = record.getMessage()
-        except Exception:
-            said = f"{record.msg} (its arguments do not fit)"
-            record.msg, record.args = said, ()
-        clean = redact(said)
-        if clean != said:
-            record.msg, record.args = clean, ()
-        if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
-            # Formatters take this text, if it is there, and do not make their own.
-            record.exc_text = logging.Formatter().formatException(record.exc_info)
-        if record.exc_text:
-            record.exc_text = redact(record.exc_text)
-        if record.stack_info:
-            record.stack_info = redact(record.stack_info)
-        return True
 
 
 def _redacted(text: str) -> str:

@@ -6,7 +6,6 @@ again later; the others are looked at all the same. One discoverer serves one wo
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +20,14 @@ from holdfast.errors import HoldfastError, LeaseLost, StoreError, UsageError, Va
 from holdfast.model import codec
 from holdfast.model.durations import spoken
 from holdfast.model.found import Checked, Counts, Found, Kept, check, label
+from holdfast.model.logs import logger
 from holdfast.model.urls import as_key
 from holdfast.sources.contract import LookedUp, LookEnded, Source, SourceFailed, ending, said
 from holdfast.sources.for_each import ForEach
 from holdfast.sources.registry import SourceSpec
 from holdfast.store import Transaction
 
-log = logging.getLogger("holdfast.sources")
+log = logger("holdfast.sources")
 
 T = TypeVar("T")
 Merge = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]

@@ -6,7 +6,6 @@ marker, a shared lock against registrations) in one round trip, so that a pooler
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import time
@@ -19,6 +18,7 @@ from psycopg import sql
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreConflict, StoreError, StoreUnavailable, UsageError
+from holdfast.model.logs import logger
 from holdfast.store.driver import MARKING, Begun, Forkable, Limits, Mark, Row, quietly
 from holdfast.store.postgres_address import lock_key, read_url
 from holdfast.store.postgres_dialect import NOW, PostgresDialect
@@ -29,7 +29,7 @@ from holdfast.store.statements import Statement
 from holdfast.store.store import Store
 from holdfast.store.watch import watch
 
-log = logging.getLogger("holdfast.store")
+log = logger("holdfast.store")
 
 #: So many rows travel faster by COPY, which takes one more round trip.
 COPY_FROM = 16

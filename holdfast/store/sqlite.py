@@ -8,7 +8,6 @@ under us is an error, and never a new, empty database.
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import sqlite3
 import time
@@ -22,6 +21,7 @@ import msgspec
 
 from holdfast.clock import Clock, HostClock
 from holdfast.errors import StoreBroken, StoreConflict, StoreError, UsageError
+from holdfast.model.logs import logger
 from holdfast.store.driver import MARKING, Begun, Driver, Forkable, Mark, Row, quietly
 from holdfast.store.sqlite_dialect import SQLiteDialect
 from holdfast.store.sqlite_files import (
@@ -44,7 +44,7 @@ from holdfast.store.statements import Statement
 from holdfast.store.store import Store
 from holdfast.store.watch import watch
 
-log = logging.getLogger("holdfast.store")
+log = logger("holdfast.store")
 
 #: The write-ahead log is cut back to this once it has been copied into the database.
 WAL_KEPT_BYTES = 64 * 1024 * 1024

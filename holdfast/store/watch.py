@@ -6,14 +6,15 @@ closes, so that the call fails and the worker can act. It also knows for how lon
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
 import weakref
 from typing import Protocol
 
-log = logging.getLogger("holdfast.store")
+from holdfast.model.logs import logger
+
+log = logger("holdfast.store")
 
 INTERVAL_SECONDS = 0.5
 #: If the thread is later than this, the process was stopped: by a signal, or with its machine. On a busy machine it is late

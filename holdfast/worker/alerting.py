@@ -7,7 +7,6 @@ so that one address which hangs delays no other. A telling that outlives its tim
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,11 +16,12 @@ from holdfast.engine import alerts
 from holdfast.engine.alerts import Delivery
 from holdfast.errors import StoreError
 from holdfast.model.alert import AlertRule
+from holdfast.model.logs import logger
 from holdfast.model.redact import remember_secret
 from holdfast.store import Store
 from holdfast.worker.telling import Telling
 
-log = logging.getLogger("holdfast.alert")
+log = logger("holdfast.alert")
 
 #: Tellings that go on at a time.
 MOST_AT_ONCE = 8

@@ -7,7 +7,6 @@ the results are kept and the write is tried again for as long as it takes. Who m
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import threading
@@ -28,6 +27,7 @@ from holdfast.engine.remember import MemoWrite
 from holdfast.errors import HoldfastError, LeaseLost, StoreBroken, StoreConflict, StoreError, StoreUnavailable
 from holdfast.model.faults import describe
 from holdfast.model.layout import Layout
+from holdfast.model.logs import logger
 from holdfast.model.states import State
 from holdfast.store import AtOnce, Store, Transaction
 from holdfast.worker.call import Call, Offer, calls_of, versions_of
@@ -40,7 +40,7 @@ from holdfast.worker.pulse import Pulse
 from holdfast.worker.services import Promoter, Services
 from holdfast.worker.turns import OVER, Round, Turns
 
-log = logging.getLogger("holdfast.worker")
+log = logger("holdfast.worker")
 
 T = TypeVar("T")
 

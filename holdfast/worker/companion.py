@@ -6,16 +6,16 @@ log, and it is tried again.
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.errors import StoreError
+from holdfast.model.logs import logger
 from holdfast.store import Store
 
-log = logging.getLogger("holdfast.worker")
+log = logger("holdfast.worker")
 
 #: After trouble, the next pass comes this much later at most.
 PATIENCE_SECONDS = 30.0

@@ -19,6 +19,7 @@ from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.faults import storable
 from holdfast.model.item import Item, check_key
+from holdfast.model.logs import logger
 from holdfast.model.money import Amount, micros
 from holdfast.model.paid import CallFacts
 from holdfast.model.replies import used_up_for
@@ -242,7 +243,7 @@ class Context(msgspec.Struct, eq=False):
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines name the item, the stage and the attempt."""
         return _ItemLog(
-            logging.getLogger(f"holdfast.stage.{self.item.pipeline}.{self._spec.name}"),
+            logger(f"holdfast.stage.{self.item.pipeline}.{self._spec.name}"),
             {"item": self.item.key, "stage": self._spec.name, "attempt": self.attempt},
         )
 
@@ -377,7 +378,7 @@ class BatchContext:
 
     @property
     def log(self) -> logging.Logger:
-        return logging.getLogger(f"holdfast.stage.{self._first.item.pipeline}.{self._first._spec.name}")
+        return logger(f"holdfast.stage.{self._first.item.pipeline}.{self._first._spec.name}")
 
     def close(self) -> None:
         for one in self._contexts.values():
@@ -389,9 +390,13 @@ async def _nothing() -> list[Any]:
 
 
 class _ItemLog(logging.LoggerAdapter[logging.Logger]):
-    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
-        facts = self.extra or {}
-        return f"[{facts['item']} {facts['stage']} #{facts['attempt']}] {msg}", kwargs
+    def log(self, level: int, msg: object, *args: object, stacklevel: int = 1, **kwargs: Any) -> None:
+        if self.isEnabledFor(level):
+            facts = self.extra or {}
+            about = f"[{facts['item']} {facts['stage']} #{facts['attempt']}]"
+            # With arguments the text is a format, which a key is not.
+            about = about.replace("%", "%%") if args else about
+            self.logger.log(level, f"{about} {msg}", *args, stacklevel=stacklevel + 1, **kwargs)
 
 
 MakeContext = Callable[[], Context | BatchContext]

@@ -7,7 +7,6 @@ blocks, and says so.
 from __future__ import annotations
 
 import importlib
-import logging
 import shutil
 import threading
 import time
@@ -18,8 +17,9 @@ from typing import Any
 
 from holdfast.model.faults import describe
 from holdfast.model.guards import Guards
+from holdfast.model.logs import logger
 
-log = logging.getLogger("holdfast.worker")
+log = logger("holdfast.worker")
 
 LOOK_SECONDS = 1.0
 #: A verdict counts for so long.

@@ -4,7 +4,6 @@ is lost. Stages ask for it with isolate="process"; work that was in hand when a 
 from __future__ import annotations
 
 import asyncio
-import logging
 import queue
 import random
 import socket
@@ -26,6 +25,7 @@ from holdfast.engine.remember import MemoWrite
 from holdfast.errors import HoldfastError, ProcessDied, StoreUnavailable, UsageError
 from holdfast.model import codec
 from holdfast.model.faults import describe
+from holdfast.model.logs import logger
 from holdfast.model.paid import CallFacts
 from holdfast.model.states import Alone, State
 from holdfast.model.user_event import UserEvent
@@ -37,7 +37,7 @@ from holdfast.worker.nursery import Nursery, NurseryFailed, kill_all_of
 from holdfast.worker.runner import Runner
 from holdfast.worker.staff import Staff
 
-log = logging.getLogger("holdfast.worker")
+log = logger("holdfast.worker")
 
 #: What a child works out about an attempt; the lease stays with the worker.
 _MEMO = (

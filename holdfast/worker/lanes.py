@@ -8,7 +8,6 @@ given up: another lane, or another loop, takes over, and whatever it still says 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections import deque
@@ -16,10 +15,11 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from holdfast.engine.finish import Finished
+from holdfast.model.logs import logger
 from holdfast.worker.call import Call, MayStart, OutOfWork, Report
 from holdfast.worker.runner import Runner
 
-log = logging.getLogger("holdfast.worker")
+log = logger("holdfast.worker")
 
 #: How long a cancelled handler may take to clean up before it is given up.
 PATIENCE_SECONDS = 1.0

@@ -7,7 +7,6 @@ commit nothing until a beat succeeds.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -16,9 +15,10 @@ from typing import Any
 from holdfast.engine import workers
 from holdfast.engine.workers import Identity
 from holdfast.errors import StoreBroken, StoreError
+from holdfast.model.logs import logger
 from holdfast.store import Store
 
-log = logging.getLogger("holdfast.worker")
+log = logger("holdfast.worker")
 
 
 class Pulse:

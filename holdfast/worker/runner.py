@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 import sys
@@ -30,6 +29,7 @@ from holdfast.model import codec
 from holdfast.model.durations import spoken
 from holdfast.model.faults import describe
 from holdfast.model.item import Item
+from holdfast.model.logs import logger
 from holdfast.model.outcome import NOTHING, CredentialRefused, OutOfCredit, RateLimited, RetryLater, Skip, reason_of
 from holdfast.model.replies import heard, is_wrong_request
 from holdfast.model.resource import COOL_MOST_SECONDS, COOL_SECONDS
@@ -39,7 +39,7 @@ from holdfast.worker.call import Call
 from holdfast.worker.context import BatchContext, Context, Said, Surroundings
 from holdfast.worker.machine import Lineage
 
-log = logging.getLogger("holdfast.worker")
+log = logger("holdfast.worker")
 
 #: Looking up a member of an Enum is worth avoiding where every item passes.
 _DONE = State.DONE

@@ -6,7 +6,6 @@ any number of workers may do the same at once.
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -17,12 +16,13 @@ from holdfast.engine import actions, backfill, changed, fold, promote, prune, re
 from holdfast.engine.choose import Who
 from holdfast.engine.pause import end_pauses
 from holdfast.errors import StoreError
+from holdfast.model.logs import logger
 from holdfast.store import Store
 from holdfast.worker.hand import Hand
 from holdfast.worker.machine import is_alive
 from holdfast.worker.pulse import Pulse
 
-log = logging.getLogger("holdfast.worker")
+log = logger("holdfast.worker")
 
 Clock = Callable[[], float]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
-log = logging.getLogger("holdfast.worker")
+from holdfast.model.logs import logger
+
+log = logger("holdfast.worker")
 
 
 class Staff:

@@ -7,7 +7,6 @@ are passed on as they come. The exit code is honest: 0 only after a stop that wa
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import signal
@@ -20,9 +19,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.errors import UsageError
+from holdfast.model.logs import logger
 from holdfast.signals import caught
 
-log = logging.getLogger("holdfast.worker")
+log = logger("holdfast.worker")
 
 #: A process that has worked this long has not failed to start.
 SETTLED_SECONDS = 5.0

@@ -6,7 +6,6 @@ What went wrong is a short text that never holds the address, nor what was sent 
 from __future__ import annotations
 
 import base64
-import logging
 import os
 import signal
 import subprocess
@@ -24,8 +23,9 @@ import msgspec
 from holdfast.engine.alerts import Delivery
 from holdfast.model.alert import AlertRule
 from holdfast.model.faults import storable
+from holdfast.model.logs import logger
 
-log = logging.getLogger("holdfast.alert")
+log = logger("holdfast.alert")
 
 #: How long an address may take to answer, and a command to end.
 WEBHOOK_SECONDS, COMMAND_SECONDS = 10.0, 30.0

@@ -8,19 +8,19 @@ is given up: its thread gets no more work, another takes its place, and whatever
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 
+from holdfast.model.logs import logger
 from holdfast.worker.call import Call, MayStart, OutOfWork, Report
 from holdfast.worker.hand import Hand
 from holdfast.worker.runner import Runner
 from holdfast.worker.staff import Staff
 
-log = logging.getLogger("holdfast.worker")
+log = logger("holdfast.worker")
 
 #: A bundle is meant to take about this long.
 BUNDLE_SECONDS = 0.005

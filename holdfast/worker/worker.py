@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import socket
@@ -23,6 +22,7 @@ from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.model.durations import spoken
 from holdfast.model.guards import Guards
 from holdfast.model.layout import Layout
+from holdfast.model.logs import logger, printable
 from holdfast.model.names import there_are
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import Alone
@@ -42,7 +42,10 @@ from holdfast.worker.pulse import Pulse
 from holdfast.worker.runner import Runner
 from holdfast.worker.threads import Threads
 
-log = logging.getLogger("holdfast.worker")
+log = logger("holdfast.worker")
+
+#: Of the label of a worker.
+LONGEST_NAME = 200
 
 _ISOLATED = int(Alone.ISOLATED)
 
@@ -380,7 +383,7 @@ class Worker:
         return calls + self._committer.withdraw()
 
     def _new_identity(self) -> Identity:
-        name = self.settings.name or f"{socket.gethostname()}-{os.getpid()}"
+        name = printable(self.settings.name)[:LONGEST_NAME] or f"{socket.gethostname()}-{os.getpid()}"
         return Identity(
             new_identity(), name, self._host, machine.this_process(), round(self.settings.lease_seconds * 1e6)
         )

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from holdfast.model import redact as redacting
 from holdfast.model.faults import ERROR_LENGTH, describe, storable
+from holdfast.model.logs import CleanRecords
 from holdfast.model.redact import (
     MASK,
     MOST_REMEMBERED,
-    RedactingFilter,
     forget_secrets,
     redact,
     redact_value,
@@ -444,7 +444,7 @@ def test_a_text_that_cannot_be_searched_is_not_shown():
 
 
 def logged(caplog: pytest.LogCaptureFixture, *args: object, **extra: object) -> str:
-    caplog.handler.addFilter(found := RedactingFilter())
+    caplog.handler.addFilter(found := CleanRecords())
     try:
         logging.getLogger("holdfast.stage.books").warning(*args, **extra)  # type: ignore[arg-type]
     finally:

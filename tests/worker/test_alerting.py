@@ -21,7 +21,8 @@ from holdfast.engine.events import events
 from holdfast.engine.workers import Identity
 from holdfast.model.alert import AlertRule
 from holdfast.model.backoff import Backoff
-from holdfast.model.redact import RedactingFilter, forget_secrets
+from holdfast.model.logs import CleanRecords
+from holdfast.model.redact import forget_secrets
 from holdfast.store import Store, open_store
 from holdfast.store.sqlite_files import file_of
 from holdfast.store.store import new_identity
@@ -221,7 +222,7 @@ def test_a_name_and_a_password_in_the_address_are_sent_as_they_should_be(desk: D
 
 @pytest.mark.fault(82)
 def test_addresses_and_headers_are_in_no_event_no_table_and_no_log(desk: Desk, hook: HookServer, caplog: Any):
-    caplog.handler.addFilter(found := RedactingFilter())
+    caplog.handler.addFilter(found := CleanRecords())
     caplog.set_level(logging.DEBUG)
     headers = {"Authorization": f"Bearer {SECRET}-2"}
     with HookServer() as gone:

@@ -15,7 +15,8 @@ from click.testing import CliRunner
 
 from holdfast import Context, Item, Permanent, Pipeline, RetryLater, Skip
 from holdfast.cli import commands
-from holdfast.model.redact import MASK, RedactingFilter, forget_secrets, remember_secret
+from holdfast.model.logs import CleanRecords
+from holdfast.model.redact import MASK, forget_secrets, remember_secret
 from tests.support.bench import QUICK, Bench, Ran
 from tests.support.mother import Piped
 from tests.support.processes import wait_for
@@ -202,7 +203,7 @@ def test_logs_are_clean_through_the_filter(run: Bench, caplog: pytest.LogCapture
             logging.getLogger("mine").exception("it failed")
         return {}
 
-    caplog.handler.addFilter(found := RedactingFilter())
+    caplog.handler.addFilter(found := CleanRecords())
     caplog.set_level(logging.DEBUG)
     try:
         run(pipeline, ["x"])
@@ -289,3 +290,36 @@ def test_the_password_of_the_store_is_a_secret_wherever_it_turns_up(url: str, da
         assert_clean(stored(ran) + everything(ran))
     finally:
         bench.close()
+
+
+FORGED = "x\n2026-01-01T00:00:00Z ERROR holdfast.worker: forged"
+NOISY = '''
+import logging
+from holdfast import Pipeline
+
+books = Pipeline("books")
+
+
+@books.stage(max_attempts=1)
+def work(item, ctx):
+    ctx.log.warning("100%% of %s", item.key)
+    logging.getLogger("mine").warning("said " + item.key)
+    try:
+        raise ValueError(item.key)
+    except ValueError:
+        ctx.log.exception("it failed")
+    raise ValueError(item.key)
+'''
+
+
+def test_a_line_feed_in_a_key_a_name_or_a_message_forges_no_line_of_the_log(url: str, tmp_path: Path):
+    (tmp_path / "noisy.py").write_text(NOISY)
+    key = FORGED + "%s"
+    assert process(url, tmp_path, "add", "noisy.py", key).returncode == 0
+    ended = process(url, tmp_path, "run", "noisy.py", "-vv", "--name", FORGED)
+    assert ended.returncode == 3, ended.stderr
+    lines = [line for line in ended.stderr.splitlines() if "forged" in line]
+    assert not [line for line in lines if line.startswith("2026-01-01")]
+    assert any("100% of x" in line and "does not fit" not in line for line in lines)
+    assert any("worker x" in line and "offers 1 stages" in line for line in lines)
+    assert any("Traceback" in line and "ValueError: x" in line for line in lines)

@@ -1,0 +1,48 @@
+"""Log records: without secrets, and a line each, whatever is in the texts that they are made of."""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.model.redact import redact
+
+
+def printable(text: object) -> str:
+    """The text with everything that a terminal might obey, or hide, written out; a line feed, too."""
+    text = str(text)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+class CleanRecords(logging.Filter):
+    """Takes secrets and line feeds out of log records. A logger's own filter does not see what comes from below it: it is
+    added to handlers, and to each logger of ours."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        try:
+            said = record.getMessage()
+        except Exception:
+            said = f"{record.msg} (its arguments do not fit)"
+            record.msg, record.args = said, ()
+        clean = printable(redact(said))
+        if clean != said:
+            record.msg, record.args = clean, ()
+        if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
+            # Formatters take this text, if it is there, and do not make their own.
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+        if record.exc_text:
+            record.exc_text = redact(record.exc_text)
+        if record.stack_info:
+            record.stack_info = redact(record.stack_info)
+        return True
+
+
+_CLEAN = CleanRecords()
+
+
+def logger(name: str) -> logging.Logger:
+    """The logger of this name, whose records are clean before anybody's handler sees them."""
+    found = logging.getLogger(name)
+    found.addFilter(_CLEAN)
+    return found

@@ -43,9 +43,8 @@ from holdfast.adopt.move import Choice, move
 from holdfast.adopt.places import Open, connection_of, primitive
 from holdfast.adopt.sessions import forget, show_pending
 from holdfast.errors import UsageError
-from holdfast.model import codec
 from holdfast.model.durations import Duration, seconds
-from holdfast.model.faults import ERROR_LENGTH, describe
+from holdfast.model.faults import describe, storable
 
 Rows = Held | Iterable[Held]
 
@@ -147,7 +146,7 @@ def is_spent(held: Held) -> bool:
 def error_text(error: BaseException | str) -> str:
     """An error as it is stored. Of one that came from a database: its own message, without statement and values."""
     if isinstance(error, str):
-        return codec.plain_text(error, ERROR_LENGTH)
+        return storable(error)
     if isinstance(error, sa.exc.DBAPIError) and error.orig is not None:
         error = error.orig
     return describe(error)[0]

@@ -7,7 +7,6 @@ action, and two who do so at once take turns. Every event that an action leaves 
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,10 +24,11 @@ from holdfast.engine.stale import Accept, Reprocess
 from holdfast.engine.undo import Trail, UndoCancel, UndoForget, UndoRestore, UndoRetry, follow
 from holdfast.errors import UsageError
 from holdfast.model import codec
-from holdfast.model.redact import redact
+from holdfast.model.faults import storable
+from holdfast.model.logs import logger
 from holdfast.store import Store, Transaction
 
-log = logging.getLogger("holdfast.store")
+log = logger("holdfast.store")
 
 Facts = dict[str, Any]
 
@@ -202,8 +202,8 @@ def begin(tx: Transaction, kind: Kind, who: Who) -> Action | None:
     """The action with its first chunk done, which for most is all there is to do."""
     place = kind.begin(tx)
     [(number,)] = tx.run(
-        "add_action", kind=kind.name, filter=_to_text(kind), undoes=_undone(kind), who=redact(who.name),
-        reason=redact(who.reason), now=tx.now,
+        "add_action", kind=kind.name, filter=_to_text(kind), undoes=_undone(kind), who=who.name,
+        reason=who.reason, now=tx.now,
     )  # fmt: skip
     first = Action(number, kind, who, "open", _Progress(place, tx.now, tx.now), tx.now, tx.now)
     action = _advance(tx, first, is_first=True)
@@ -259,7 +259,7 @@ def _count(store: Store, kind: Kind, place: Place | None, most: int | None) -> t
 
 def stop(tx: Transaction, number: int, who: Who, error: str | None = None) -> bool:
     """End an open action where it stands; what it has done stays done. False if it was not open."""
-    if not tx.run("stop_action", id=number, now=tx.now, error=error):
+    if not tx.run("stop_action", id=number, now=tx.now, error=error and storable(error)):
         return False
     tx.record("action_stopped", **replace(who, action=number).facts)
     return True

@@ -23,8 +23,7 @@ from holdfast.engine.pages import stages_of_items
 from holdfast.engine.register import layout
 from holdfast.engine.reopen import reopen as send_back
 from holdfast.errors import UsageError
-from holdfast.model import codec
-from holdfast.model.faults import ERROR_LENGTH
+from holdfast.model.faults import storable
 from holdfast.model.layout import StageRow
 from holdfast.model.pattern import several
 from holdfast.model.states import FINISHED, OPEN, PASSED, Rerun, State
@@ -53,15 +52,16 @@ class Which:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who did it, and why; both go into the event, as far as they can be stored, with the action that it is part of."""
+    """Who did it, and why; both go into the event, without secrets and as far as they can be stored, with the action that it
+    is part of."""
 
     name: str = ""
     reason: str = ""
     action: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", codec.plain_text(str(self.name), ERROR_LENGTH))
-        object.__setattr__(self, "reason", codec.plain_text(str(self.reason), ERROR_LENGTH))
+        object.__setattr__(self, "name", storable(str(self.name)))
+        object.__setattr__(self, "reason", storable(str(self.reason)))
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from holdfast.engine.add import Decide, NewItem, merged, overwrite, upsert
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.model import codec
 from holdfast.model.backoff import Backoff
+from holdfast.model.faults import storable
 from holdfast.model.found import Checked, Counts, LookedUp
 from holdfast.model.names import there_are
 from holdfast.model.schedule import NEVER
@@ -32,7 +33,6 @@ BACKOFF = Backoff(first_seconds=30.0, factor=2.0, most_seconds=3600.0)
 LONGEST_WAIT_US = 24 * 3600 * SECOND
 #: What a source may remember, as JSON.
 MEMORY_BYTES = 4 * 1024 * 1024
-ERROR_LENGTH = 2000
 #: Rows of `found` per transaction where what has vanished is set aside.
 STRETCH = 5000
 
@@ -255,13 +255,13 @@ def finish_look(
     _hold(tx, due)
     facts: dict[str, Any] = {"source": due.name, **counts.as_dict()}
     if counts.bad and bad_example:
-        facts["first_bad"] = codec.plain_text(bad_example, ERROR_LENGTH)
+        facts["first_bad"] = storable(bad_example)
     failures = 0
     if error is None:
         tx.record("discovered", pipeline=due.pipeline_number, **facts)
     else:
         failures = due.failures + 1
-        error = codec.plain_text(error, ERROR_LENGTH)
+        error = storable(error)
         wait = microseconds(BACKOFF.ceiling(failures) * random.uniform(0.5, 1.0))
         # Jitter only adds to what the other side asked for.
         asked = microseconds((retry_after or 0.0) * random.uniform(1.0, 1.1))

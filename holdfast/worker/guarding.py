@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.model.faults import describe
+from holdfast.model.faults import describe, storable
 from holdfast.model.guards import Guards
 from holdfast.model.logs import logger
 
@@ -145,7 +145,7 @@ def _refusal(guards: Guards, now: datetime) -> dict[str, Any] | None:
             return {"guard": path, "text": f"the guard {path} raised {describe(error)[0]}"[:300], "until": None}
         if answer is not True:
             said = answer if isinstance(answer, str) else f"the guard {path} says no"
-            return {"guard": path, "text": said[:300], "until": None}
+            return {"guard": path, "text": storable(said, 300), "until": None}
     return None
 
 

@@ -30,6 +30,15 @@ def taken_over(jobs: Jobs) -> tuple[Held, Held]:
     return slow, fast
 
 
+@pytest.mark.req("S5", "V12")
+@pytest.mark.fault(82)
+def test_an_error_that_is_a_text_is_written_into_the_row_without_its_secrets(jobs: Jobs):
+    jobs.add(1)
+    [row] = claim(jobs.engine, jobs.mapping)
+    fail(jobs.engine, row, "401: password=hunter22")
+    assert jobs.row(1).error == "401: password=***"
+
+
 @pytest.mark.req("S1")
 def test_a_completed_row_has_no_error_and_keeps_who_did_it(jobs: Jobs):
     jobs.add(0, {"error": "of the last attempt"})

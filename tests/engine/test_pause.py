@@ -37,6 +37,14 @@ def test_a_pause_is_four_facts(app):
     assert [(event["data"]["by"], event["data"]["reason"]) for event in app.told("resumed")] == [("me", "back")]
 
 
+@pytest.mark.req("V12")
+@pytest.mark.fault(82)
+def test_the_reason_of_a_pause_is_kept_without_its_secrets(app):
+    app.limited(None)
+    app.pause("p", reason="password=hunter22 was refused")
+    assert four_facts(app)["reason"] == "password=*** was refused"
+
+
 def test_a_pause_without_a_time_ends_by_a_person_only(app):
     app.limited(None)
     app.pause("p")

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from holdfast.engine import discover
+from holdfast.model.redact import forget_secrets, remember_secret
 from tests.sources import finding
 from tests.sources.finder import Finder, events, function
 from tests.support.harness import App, connected
@@ -175,6 +176,18 @@ def test_a_source_that_fails_is_written_down_and_the_others_are_looked_at_all_th
     assert app.data("a") == {}
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 7
     assert find.discoverer.one_pass() == 0
+
+
+@pytest.mark.req("V12")
+@pytest.mark.fault(82)
+def test_a_secret_in_what_a_source_says_is_not_written_down(app, find):
+    remember_secret("open-sesame")
+    try:
+        find(s={"csv": "open-sesame.csv"})
+    finally:
+        forget_secrets()
+    [(error,)] = app.query("SELECT error FROM holdfast_sources")
+    assert error == f"{find.folder}/***.csv cannot be read: No such file or directory"
 
 
 def test_a_source_of_which_no_row_can_be_read_has_failed_and_nothing_has_vanished(app, find, tmp_path):

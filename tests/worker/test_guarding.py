@@ -100,6 +100,7 @@ def test_so_much_of_the_disk_must_be_free(run: LimitedBench):
 @pytest.mark.parametrize(
     ("says_no", "text"),
     [
+        ("password=hunter22 is wrong", "password=*** is wrong"),
         (False, "says no"),
         (None, "says no"),
         (1, "says no"),

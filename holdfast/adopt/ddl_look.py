@@ -11,10 +11,13 @@ from holdfast.adopt.ddl import DIALECTS, Wish
 from holdfast.adopt.ddl_sqlite import Present
 from holdfast.adopt.ddl_sqlite import look as look_at_sqlite
 from holdfast.errors import DefinitionError, StoreBroken, StoreUnavailable, UsageError
+from holdfast.model.redact import ESCAPE, is_ambiguous
 
 
 def look(url: str, wish: Wish) -> tuple[str, Present | None, Wish]:
     """Which database it is, what it has where that must be known, and the wish with the table's real primary key."""
+    if is_ambiguous(url):
+        raise UsageError(f"--url: the address cannot be read: {ESCAPE}")
     try:
         # `postgresql://` alone would ask for a driver that nobody has here.
         engine = sa.create_engine(sa.make_url(url.replace("postgresql://", "postgresql+psycopg://", 1)))

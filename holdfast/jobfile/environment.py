@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.jobfile.problems import Problems, below
 from holdfast.jobfile.reading import BAD, Node
-from holdfast.model.redact import looks_secret
+from holdfast.model.redact import credentials, looks_secret, without_credentials
 
 #: What is shown in place of a secret.
 MASK = "***"
@@ -78,12 +78,10 @@ def passwords(address: str) -> list[str]:
     if "://" not in address:
         return []
     try:
-        parts = urlsplit(address)
-        found = [parts.password or ""]
-        found += [value for key, value in parse_qsl(parts.query) if "password" in key.lower()]
+        query = parse_qsl(urlsplit(without_credentials(address)).query)
     except ValueError:
-        return []
-    return [one for one in found if one]
+        query = []
+    return [*credentials(address), *(value for key, value in query if value and "password" in key.lower())]
 
 
 def without_passwords(address: str) -> str:

@@ -135,6 +135,9 @@ def _pairs(word: str, rest: str) -> str:
     return f"({_any_case(word)}){rest}"
 
 
+#: What to do about an address that is ambiguous.
+ESCAPE = "its user or password has an @, /, ? or # in it; write these as %40, %2F, %3F and %23"
+
 # Addresses ------------------------------------------------------------------------------------------------------------
 
 _WEB = re.compile(r"(?i)(?:https?|wss?)\Z")
@@ -146,10 +149,26 @@ _OPAQUE = re.compile(r"(?=\w*[0-9])(?=\w*[A-Za-z])\w{20,}")
 
 
 def credentials(address: str) -> tuple[str, ...]:
-    """What is secret before the last @ of an address: its password, or its user where that is a key."""
+    """What is secret before the @ of an address: its password, and its user where nobody would be called so."""
     scheme, joint, rest = address.partition("://")
     user, password, _ = _user_and_password(rest, _WEB.search(scheme) is not None) if joint else ("", None, "")
-    return tuple(one for one in (password, user if _is_key(user, password, scheme) else None) if one)
+    return tuple(one for one in (password, user if _OPAQUE.fullmatch(user) else None) if one)
+
+
+def without_credentials(address: str) -> str:
+    """The address without user and password, also where they are not written as they should be."""
+    scheme, joint, rest = address.partition("://")
+    return f"{scheme}{joint}{_user_and_password(rest, _WEB.search(scheme) is not None)[2].removeprefix('@')}"
+
+
+def is_ambiguous(address: str) -> bool:
+    """Whether a character in the user or the password of a database's address ends them too early: a driver takes the rest
+    for a host, a port or a name, and shows it."""
+    rest = address.partition("://")[2]
+    query = _QUERY.search(rest)
+    place = rest[: query.start()] if query else rest
+    before = place[: max(0, place.rfind("@"))]
+    return not rest.startswith("/") and ("#" in place or any(char in before for char in "@/?"))
 
 
 def _masked_addresses(found: re.Match[str]) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, quote, urljoin, urlsplit, urlunsplit
 from holdfast.errors import UsageError
 from holdfast.model.found import short_hash
 from holdfast.model.item import MAX_KEY_BYTES
+from holdfast.model.redact import ESCAPE, credentials, without_credentials
 
 _PORTS = {"http": 80, "https": 443}
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -29,12 +30,16 @@ def read_url(value: Any, what: str) -> str:
 
 def split(url: str) -> SplitResult:
     """The parts of an http or https URL; ValueError says what is wrong with it."""
+    if any(char in secret for secret in credentials(url) for char in "/?#"):
+        raise ValueError(ESCAPE)
     try:
         parts = urlsplit(url.strip())
-        if parts.port == 0:
-            raise ValueError("port 0")
-    except ValueError as error:
-        raise ValueError(f"not a URL ({error})") from None
+        is_wrong = parts.port == 0
+    except ValueError:
+        # Its own words may be part of a password.
+        is_wrong = True
+    if is_wrong:
+        raise ValueError("not a URL: its host or its port cannot be read")
     if parts.scheme not in _PORTS:
         raise ValueError("only http:// and https:// addresses are read")
     if not parts.hostname:
@@ -134,15 +139,16 @@ def bounded_key(text: str) -> str:
 
 def shown(url: str) -> str:
     """For messages: without user, password, query and fragment, any of which may be secret."""
+    bare = without_credentials(url)
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(bare)
         host = parts.hostname or ""
         port = f":{parts.port}" if parts.port else ""
-        text = f"{parts.scheme}://{host}{port}{parts.path}" if parts.scheme and host else url.partition("?")[0]
+        text = f"{parts.scheme}://{host}{port}{parts.path}" if parts.scheme and host else bare.partition("?")[0]
         if "@" in text and not host:
             text = text.rpartition("@")[2]
     except ValueError:
-        text = url.partition("?")[0].rpartition("@")[2]
+        text = bare.partition("?")[0].rpartition("@")[2]
     return "".join(char if char.isprintable() else "?" for char in text[:200])
 
 

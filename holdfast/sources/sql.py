@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
+from holdfast.model.redact import ESCAPE, is_ambiguous
 from holdfast.sources import readers
 from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
 from holdfast.sources.rows import BadRow, found_in
@@ -35,6 +36,8 @@ def _url(value: Any, what: str) -> str:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
+    if is_ambiguous(given):
+        raise UsageError(f"{what}: the address cannot be read: {ESCAPE}")
     try:
         make_url(given)
     except (ArgumentError, ValueError):

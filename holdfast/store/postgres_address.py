@@ -7,6 +7,7 @@ import re
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from holdfast.errors import UsageError
+from holdfast.model.redact import ESCAPE, is_ambiguous
 
 MISSING_DRIVER = "PostgreSQL needs a driver: pip install 'psycopg[binary]'"
 UNREADABLE = "the store's address cannot be read: write postgresql://user:password@host:port/database?setting=value"
@@ -41,6 +42,8 @@ def with_database(url: str, name: str) -> str:
 
 
 def _split(url: str) -> SplitResult:
+    if is_ambiguous(url):
+        raise UsageError(f"the store's address cannot be read: {ESCAPE}")
     try:
         parts = urlsplit(url)
         _ = parts.username  # read here: it may be what cannot be

@@ -55,6 +55,15 @@ def test_only_http_addresses_are_asked(url):
         fetch(url, HERE)
 
 
+@pytest.mark.req("V12")
+@pytest.mark.fault(82)
+@pytest.mark.parametrize("password", ["hun#ter22", "12#ter22", "hun/ter22", "hun?ter22", "hun\u2100ter22", "hun@ter22"])
+def test_no_part_of_the_password_of_an_address_is_told(password):
+    with pytest.raises(SourceFailed) as raised:
+        fetch(f"https://me:{password}@127.0.0.1:1/x", Policy())
+    assert not any(part in str(raised.value) for part in ("hun", "ter22", "12#", "me:12"))
+
+
 @pytest.mark.parametrize(
     "host",
     [

@@ -112,6 +112,16 @@ def test_what_cannot_be_asked_is_one_clear_line_without_a_secret(look, books, gi
     assert not (books.parent / "gone.db").exists()
 
 
+@pytest.mark.req("V12")
+@pytest.mark.fault(82)
+@pytest.mark.parametrize("password", ["hun@ter22", "hun#ter22", "hun/ter22", "12/ter22", "hun?ter22"])
+def test_an_address_whose_password_ends_too_early_is_refused_before_a_driver_shows_the_rest_as_a_host(look, password):
+    with pytest.raises(UsageError, match=r"url: the address cannot be read: .* write these as %40, %2F, %3F and %23") as raised:
+        look.open(source(url=f"postgresql://me:{password}@127.0.0.1:1/books"))
+    assert "hun" not in str(raised.value)
+    assert "ter22" not in str(raised.value)
+
+
 def test_an_address_that_is_none_is_refused_when_it_is_read_and_not_shown(look):
     with pytest.raises(UsageError, match=r"^test: source 's': url: this is no address of a database") as raised:
         look.open(source(url="secret"))

@@ -59,6 +59,22 @@ def test_a_file_may_have_an_odd_name(tmp_path, name):
     assert (tmp_path / name).exists()
 
 
+@pytest.mark.req("V12")
+@pytest.mark.fault(82)
+@pytest.mark.parametrize("password", ["hun@ter22", "hun#ter22", "12#ter22", "hun/ter22", "12/ter22", "hun?ter22"])
+def test_an_address_whose_password_ends_too_early_is_refused_and_no_part_of_it_is_shown(password):
+    with pytest.raises(UsageError, match="write these as %40, %2F, %3F and %23") as raised:
+        read_url(f"postgresql://me:{password}@127.0.0.1:1/books")
+    assert not any(part in str(raised.value) for part in ("hun", "ter", "12"))
+
+
+@pytest.mark.parametrize(
+    "address", ["postgresql:///db?user=me@there", "postgresql://me:a%40b@h1:1,h2:2/db?host=/tmp/a@b", "postgresql://h/db"]
+)
+def test_an_at_sign_that_ends_nothing_is_read_as_ever(address):
+    assert read_url(address)[0] == address
+
+
 def test_a_schema_name_must_fit(monkeypatch):
     for schema in ("", "x" * 64, "ü" * 32):
         with pytest.raises(UsageError, match="1 to 63"):

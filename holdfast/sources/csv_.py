@@ -39,9 +39,7 @@ class Csv(Source):
 
     def _decoded(self, file: IO[bytes]) -> TextIOWrapper:
         encoding = codecs.lookup(self.settings.get("encoding", "utf-8")).name
-        # What is not of the encoding is carried along, and refused with its row; where that cannot be, it is replaced.
-        errors = "replace" if encoding.startswith(("utf-16", "utf-32")) else "surrogateescape"
-        return TextIOWrapper(file, "utf-8-sig" if encoding == "utf-8" else encoding, errors, newline="\n")
+        return TextIOWrapper(file, "utf-8-sig" if encoding == "utf-8" else encoding, readers.BAD_BYTES, newline="\n")
 
     def _lines(self, file: TextIOWrapper) -> Iterator[str]:
         for _, line in lines(file, "\n", lambda number: self.skip(f"line {number} is too long")):

@@ -107,7 +107,23 @@ def encoding(value: Any, what: str) -> str:
             raise LookupError
     except LookupError:
         raise UsageError(f"{what}: {value!r} is no encoding; write it like 'utf-8' or 'latin-1'") from None
+    try:
+        codecs.getincrementaldecoder(given)(BAD_BYTES).decode("key,name\n".encode(given))
+    except (UnicodeError, LookupError):
+        raise UsageError(f"{what}: {value!r} is not an encoding of files; write it like 'utf-8' or 'latin-1'") from None
     return given
+
+
+def _bad_bytes(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "\udcff", error.end
+
+
+#: How to decode what may have bytes in it that are not of its encoding: half a character stands for them, which nothing that is
+#: stored may have, so that they are refused with their row. `surrogateescape` does the same for few encodings only.
+BAD_BYTES = "holdfast.bad_bytes"
+codecs.register_error(BAD_BYTES, _bad_bytes)
 
 
 def one_character(value: Any, what: str) -> str:

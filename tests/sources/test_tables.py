@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from holdfast.errors import UsageError
+from holdfast.errors import UsageError, ValueRefused
+from holdfast.model.found import check
 from holdfast.sources import SourceFailed
 from holdfast.sources.local import lines
 
@@ -62,6 +63,30 @@ def test_bad_csv_rows_are_skipped_and_counted(look, tmp_path):
     assert list(looked.items) == ["1", "4", "6"]
     assert looked.bad == 3
     assert looked.source.bad_example == "line 3: 1 fields under 2 columns"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "bad"),
+    [
+        ("utf-8", b"\xff"), ("utf-16-le", b"\x00\xd8"), ("utf-16-be", b"\xd8\x00"), ("utf-32-le", b"\xff\xff\xff\xff"),
+        ("shift_jis", b"\xff"), ("iso2022_jp", b"\x1b$B\xff\x1b(B"), ("iso2022_kr", b"\x1b$B"), ("hz", b"~{\xff~}"),
+        ("utf-7", b"+AAA-"), ("gb18030", b"\xff"), ("cp1252", b"\x81"),
+    ],
+)  # fmt: skip
+def test_bytes_that_are_not_of_the_encoding_cost_their_row_and_no_other(look, tmp_path, encoding, bad):
+    rows = ["id,t\n", "1,good\n", "2,", "\n", "3,good\n"]
+    head, good, begun, end, last = (row.encode(encoding) for row in rows)
+    (tmp_path / "a.csv").write_bytes(head + good + begun + bad + end + last)
+    one, two, three = look({"csv": "a.csv", "key": "id", "encoding": encoding}).all
+    assert (check(one).key, check(three).key) == ("1", "3")
+    with pytest.raises(ValueRefused):
+        check(two)
+
+
+@pytest.mark.parametrize("encoding", ["idna", "punycode", "undefined"])
+def test_an_encoding_that_no_file_has_is_refused_by_name(look, encoding):
+    with pytest.raises(UsageError, match=f"encoding: '{encoding}' is not an encoding of files; write it like 'utf-8'"):
+        look.open({"csv": "a.csv", "encoding": encoding})
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ class Postgres(Forkable):
 
     @property
     def _generation(self) -> str:
-        return f"(SELECT COALESCE(SUM(generation), 0)::bigint FROM {self.dialect.schema}.pipelines)"
+        return f"(SELECT COALESCE(SUM(generation), 0)::bigint FROM {self.dialect.table('pipelines')})"
 
     def over(self, raw: Any) -> Postgres:
         if not isinstance(raw, psycopg.Connection):
@@ -142,7 +142,7 @@ class Postgres(Forkable):
     def begin_within(self) -> Begun:
         lock = f"SELECT pg_advisory_xact_lock_shared({self._lock_key})"
         self._execute(lock, None)
-        [(now, generation)] = self._execute(f"SELECT {NOW}, {self._generation}", None)
+        [(now, generation)] = self._execute(f"SELECT {NOW}, {self._generation}", {})
         return self._begun(now, generation, True)
 
     def begin_bare(self) -> int:

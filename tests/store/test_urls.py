@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+import psycopg
 import pytest
 
+from holdfast import Holdfast, Pipeline, store_engine
 from holdfast.errors import StoreBroken, StoreError, StoreUnavailable, UsageError
 from holdfast.schema import newest
 from holdfast.store import open_store
 from holdfast.store.postgres_address import read_url
 from holdfast.store.sqlite_files import file_of
+from tests.support.schemas import address, drop
 
 SECRET = "hunter2-s3cret"
 
@@ -133,6 +136,26 @@ def test_a_missing_driver_is_named_as_the_package_to_install():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "UsageError: PostgreSQL needs a driver: pip install 'psycopg[binary]'" in done.stderr
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+@pytest.mark.parametrize("schema", ["a%(x)s", "50% %s", "q\"u'o%%te"])
+def test_a_schema_may_have_any_name(url, schema):
+    base = url.partition("schema=")[0].rstrip("?&")
+    place = address(base, quote(schema, safe=""))
+    pipeline = Pipeline("p")
+    pipeline.stage(name="work")(lambda item, ctx: 1)
+    try:
+        app = Holdfast(place, [pipeline.spec])
+        app.add("p", ["a"])
+        app.run()
+        assert app.show("a")["stages"][0]["state"] == "done"
+        with store_engine(place).begin() as connection:
+            assert app.add("p", ["b"], connection=connection).new == 1
+        app.close()
+    finally:
+        with psycopg.connect(base, autocommit=True) as connection:
+            drop(connection, schema)
 
 
 LEAKY = [

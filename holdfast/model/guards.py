@@ -23,6 +23,8 @@ KEYS: Mapping[str, Any] = {
 
 _HOURS = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i)?)?B?", re.IGNORECASE)
+#: In bytes it must fit into 64 bits.
+LARGEST_SIZE = 9 * 10**18
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
@@ -108,13 +110,17 @@ class Guards:
 
 def read_size(text: object, *, what: str = "size") -> int:
     """Bytes, from `5GB`, `500 MB` or a plain number."""
+    size: float
     if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
-        return text
-    found = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
-    if found is None:
-        raise UsageError(f"{what}: {text!r} is no size; write it like '5GB' or '500MB'")
-    power = _POWERS[(found[2] or "").upper()]
-    return round(float(found[1]) * float(1024 if found[3] else 1000) ** power)
+        size = text
+    else:
+        found = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
+        if found is None:
+            raise UsageError(f"{what}: {text!r} is no size; write it like '5GB' or '500MB'")
+        size = float(found[1]) * float(1024 if found[3] else 1000) ** _POWERS[(found[2] or "").upper()]
+    if size > LARGEST_SIZE:
+        raise UsageError(f"{what}: more than {LARGEST_SIZE // 10**15:,} PB, which nothing has")
+    return round(size)
 
 
 def _texts(value: object, what: str) -> tuple[str, ...]:

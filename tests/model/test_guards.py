@@ -155,6 +155,12 @@ def test_what_is_no_size_is_refused(wrong):
         read_size(wrong, what="guards: disk_free")
 
 
+@pytest.mark.parametrize("large", ["9" * 400 + "GB", "9" * 30 + "GB", 10**400, 10**19, "9000001TB"])
+def test_a_size_that_nothing_has_is_refused(large):
+    with pytest.raises(UsageError, match="guards: disk_free: more than 9,000 PB, which nothing has"):
+        read_size(large, what="guards: disk_free")
+
+
 # All of them ---------------------------------------------------------------------------------------------------------
 
 

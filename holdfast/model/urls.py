@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
+from ipaddress import IPv6Address
 from typing import Any
-from urllib.parse import SplitResult, quote, urljoin, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit, urlunsplit
 
 from holdfast.errors import UsageError
 from holdfast.model.found import short_hash
@@ -14,6 +14,8 @@ from holdfast.model.redact import ESCAPE, credentials, without_credentials
 
 _PORTS = {"http": 80, "https": 443}
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_STRAY = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_NO_HOST = re.compile(r"[\x00-\x20\x7f/?#@:\[\]\\%<>^|]")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
@@ -61,14 +63,19 @@ def origin(parts: SplitResult) -> tuple[str, str, int]:
 
 
 def host_of(parts: SplitResult) -> str:
-    """The host as it is asked for: lower case, in ASCII."""
+    """The host as it is asked for: lower case, in ASCII, without escapes; an address of IPv6 in its shortest form."""
     host = (parts.hostname or "").rstrip(".")
-    if host.isascii():
-        return host.lower()
     try:
-        return host.encode("idna").decode().lower()
-    except UnicodeError:
+        if ":" in host:
+            return str(IPv6Address(host))
+        host = unquote(host, errors="strict")
+        if not host.isascii():
+            host = host.encode("idna").decode()
+    except ValueError:
         raise ValueError("its host is no name that can be looked up") from None
+    if not host or _NO_HOST.search(host):
+        raise ValueError("its host has characters that no host has")
+    return host.lower()
 
 
 def target(parts: SplitResult) -> str:
@@ -87,12 +94,8 @@ def normalise(url: str, *, fragment: bool = False) -> str:
     if port_of(parts) != _PORTS[parts.scheme]:
         netloc = f"{netloc}:{port_of(parts)}"
     path = _plain(parts.path, "/:@!$&'()*+,;=") or "/"
-    if "/." in path:
-        trailing = path.endswith(("/", "/.", "/.."))
-        path = posixpath.normpath(path)
-        path = f"{path.rstrip('/')}/" if trailing else path
-    # One slash at the beginning, whatever the normalising made of two.
-    path = f"/{path.lstrip('/')}"
+    # One slash at the beginning, however many there are.
+    path = f"/{_without_dots(path).lstrip('/')}"
     safe = "/:@!$&'()*+,;=?"
     end = _plain(parts.fragment, safe) if fragment else ""
     return urlunsplit((parts.scheme, netloc, path, _plain(parts.query, safe), end))
@@ -152,6 +155,17 @@ def shown(url: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text[:200])
 
 
+def _without_dots(path: str) -> str:
+    """The path without `.` and `..`; an empty step is a step."""
+    steps: list[str] = []
+    for step in (given := path.split("/")[1:]):
+        if step == "..":
+            del steps[-1:]
+        elif step != ".":
+            steps.append(step)
+    return "/".join(["", *steps, *([""] if given[-1:] in (["."], [".."]) else [])])
+
+
 def _plain(text: str, safe: str) -> str:
     """Escapes only where they are needed, in capitals."""
 
@@ -159,4 +173,4 @@ def _plain(text: str, safe: str) -> str:
         char = chr(int(found[1], 16))
         return char if char in _UNRESERVED else f"%{found[1].upper()}"
 
-    return _ESCAPE.sub(escape, quote(text, safe=f"{safe}%"))
+    return _ESCAPE.sub(escape, quote(_STRAY.sub("%25", text), safe=f"{safe}%"))

@@ -161,6 +161,13 @@ def test_every_strategy_of_the_guide_is_a_source_that_can_be_read():
         ("http://example.org./", "http://example.org/"),
         ("http://example.org/a%2Fb", "http://example.org/a%2Fb"),
         ("http://example.org/../../etc", "http://example.org/etc"),
+        ("http://example.org/a//b/./c", "http://example.org/a//b/c"),
+        ("http://example.org/a/b/..//c/.", "http://example.org/a//c/"),
+        ("http://ex%61mple.org/", "http://example.org/"),
+        ("http://%C3%A9.example/", "http://xn--9ca.example/"),
+        ("http://[0:0:0:0:0:0:0:1]:80/", "http://[::1]/"),
+        ("http://example.org/100%", "http://example.org/100%25"),
+        ("http://example.org/a%zz?b=%", "http://example.org/a%25zz?b=%25"),
     ],
 )
 def test_one_text_for_all_ways_to_write_a_url(given, expected):

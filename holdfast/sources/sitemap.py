@@ -27,18 +27,10 @@ class Sitemap(Source):
         root = self.settings["sitemap"]
         documents = Documents(self, memory, root)
         todo: list[tuple[str, int]] = [(root, 1)]
-        seen: set[str] = set()
+        self._known, self._most = {root}, self.settings.get("pages", PAGES)
         read = 0
         while todo:
             url, depth = todo.pop()
-            if url in seen:
-                continue
-            seen.add(url)
-            if len(seen) > self.settings.get("pages", PAGES):
-                most = len(seen) - 1
-                raise SourceFailed(
-                    f"{urls.shown(root)} leads to more than {most} sitemaps; if that is right, set pages"
-                )
             below: list[str] = []
             try:
                 yield from self._document(url, documents, below)
@@ -52,6 +44,10 @@ class Sitemap(Source):
             if below and depth >= MAX_DEPTH:
                 raise SourceFailed(f"{urls.shown(root)}: indexes lie in one another deeper than {MAX_DEPTH} levels")
             todo += [(one, depth + 1) for one in reversed(below)]
+        if len(self._known) > self._most:
+            raise SourceFailed(
+                f"{urls.shown(root)} leads to more than {self._most} sitemaps; if that is right, set pages"
+            )
         if self.bad and not read:
             raise SourceFailed(
                 f"none of the sitemaps of {urls.shown(root)} could be read; the first: {self.bad_example}"
@@ -70,7 +66,11 @@ class Sitemap(Source):
                     if name not in ("urlset", "sitemapindex"):
                         raise SourceFailed(f"{urls.shown(url)} is not a sitemap: its root is <{name[:40]}>")
                 elif record.name == "sitemap" and name == "sitemapindex":
-                    if target := self._address(url, record.text("loc")):
+                    if (target := self._address(url, record.text("loc"))) and target not in self._known:
+                        self._known.add(target)
+                        if len(self._known) > self._most:
+                            # The rest of the index is not even looked at.
+                            break
                         below.append(target)
                 elif record.name == "url" and name == "urlset":
                     if found := self._page(url, record):

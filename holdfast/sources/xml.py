@@ -17,6 +17,8 @@ MAX_DEPTH = 200
 #: Of the text of one element; the rest is left out.
 MAX_TEXT = 20_000
 MAX_FIELDS = 500
+#: Of one tag or comment: older parsers read it again from its beginning with every piece, until its end has come.
+MAX_TAG = 1_000_000
 _PIECE = 64 * 1024
 #: Beside the names of a record's own vocabulary, those of these are understood, behind their usual prefix.
 _PREFIXES = {"http://purl.org/dc/elements/1.1/": "dc:", "http://www.itunes.com/dtds/podcast-1.0.dtd": "itunes:"}
@@ -51,12 +53,15 @@ def records(
     file: IO[bytes], names: Collection[str], where: str, check: Callable[[], None] = lambda: None
 ) -> Iterator[Record]:  # fmt: skip
     """The records of these names, in order; the first one, called `""`, tells the document's own name in `attributes`."""
-    reader = _Reader(frozenset(names), where)
+    reader, size = _Reader(frozenset(names), where), 0
     try:
         while piece := file.read(_PIECE):
             reader.parser.Parse(piece, False)
+            size += len(piece)
             yield from reader.take()
             check()
+            if size - max(0, reader.parser.CurrentByteIndex) > MAX_TAG:
+                raise SourceFailed(f"{where} has a tag or a comment of more than {MAX_TAG:,} bytes, which is not read")
         reader.parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise SourceFailed(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import tracemalloc
 
 import pytest
 
 from holdfast.sources import SourceFailed
+from holdfast.sources.xml import records
 
 pytestmark = pytest.mark.req("J20")
 
@@ -107,6 +109,33 @@ def test_indexes_without_end_are_cut(look, site):
     with pytest.raises(SourceFailed, match=r"more than 5 sitemaps; if that is right, set pages"):
         look(sitemap(f"{site.url}/", pages=5))
     assert len(site.asked) < 20
+
+
+def test_an_index_is_not_read_beyond_the_sitemaps_that_are_allowed(look, site):
+    """What comes after them is not well-formed; nobody gets there."""
+    site.put("/s.xml", index(*(f"/{n}.xml" for n in range(5000))).removesuffix("</sitemapindex>") + "<" * 1000)
+    for number in range(4):
+        site.put(f"/{number}.xml", urlset(f"https://example.org/{number}"))
+    source = look.open(sitemap(f"{site.url}/s.xml", pages=5))
+    stream = source.look({})
+    assert [next(stream).key for _ in range(4)] == [f"https://example.org/{number}" for number in range(4)]
+    with pytest.raises(SourceFailed, match=r"more than 5 sitemaps; if that is right, set pages"):
+        next(stream)
+    assert source.bad == 0
+
+
+@pytest.mark.fault(80)
+@pytest.mark.parametrize("begin", ["<rss><item a='", "<rss><!--", "<rss><?x ", "<a"])
+def test_a_tag_without_an_end_is_given_up_before_it_takes_long(begin):
+    file = io.BytesIO(begin.encode() + b"y" * 20_000_000)
+    with pytest.raises(SourceFailed, match="the feed has a tag or a comment of more than 1,000,000 bytes, which is not read"):
+        list(records(file, ("item",), "the feed"))
+    assert file.tell() < 1_200_000
+
+
+def test_a_long_tag_is_read():
+    file = io.BytesIO(b"<rss><item a='" + b"y" * 400_000 + b"'/></rss>")
+    assert [len(one.attributes["a"]) for one in records(file, ("item",), "the feed") if one.name] == [400_000]
 
 
 def test_a_page_without_an_address_is_skipped_and_counted(look, site):

@@ -13,7 +13,8 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -39,6 +40,36 @@ def _pattern(value: Any, what: str) -> str:
     return given
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a pattern wants at one of its places of the names in a folder."""
+
+    wanted: re.Pattern[str]
+    #: The place of the pattern for what is in a folder of that name; None if a file is wanted.
+    after: int | None
+    #: Whether it is looked for in all folders below, too.
+    is_deep: bool
+    #: Whether names that begin with a dot are meant.
+    shows: bool
+
+    @classmethod
+    def at(cls, place: int, parts: tuple[str, ...]) -> _Step:
+        is_deep = parts[place] == "**"
+        place += is_deep
+        name = parts[place] if place < len(parts) else "*"
+        after = place + 1 if place + 1 < len(parts) else None
+        return cls(re.compile(fnmatch.translate(name)), after, is_deep, name.startswith("."))
+
+
+def _below_folder(name: str, steps: Iterable[tuple[int, _Step]]) -> Iterator[int]:
+    """The places of the pattern that a folder of this name leads to."""
+    for place, step in steps:
+        if step.is_deep:
+            yield place
+        if step.after is not None and step.wanted.match(name):
+            yield step.after
+
+
 class Files(Source):
     """Regular files whose path below the root matches."""
 
@@ -53,17 +84,20 @@ class Files(Source):
 
     def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept]:
         given = self.settings["files"]
-        root, steps = _below(given, self.settings.get("root") or _fixed(given), self.folder, "files")
+        root, parts = _below(given, self.settings.get("root") or _fixed(given), self.folder, "files")
         if not root.is_dir():
             raise SourceFailed(f"{root} is not a folder")
         self._root = root
         self._real = os.path.realpath(root)
+        self._hidden = self.settings.get("hidden", False)
         self._settled_before = time.time() - self.settings.get("settle", 0.0)
-        yield from self._walk(root, steps, frozenset())
+        self._steps = [_Step.at(place, parts) for place in range(len(parts))]
+        yield from self._walk(root, frozenset({0}), frozenset())
 
-    def _walk(self, folder: Path, steps: tuple[str, ...], above: frozenset[tuple[int, int]]) -> Iterator[Found]:
+    def _walk(self, folder: Path, places: frozenset[int], above: frozenset[tuple[int, int]]) -> Iterator[Found]:
+        """Look at a folder once, however many places of the pattern it may stand for."""
         self.check()
-        step, rest = steps[0], steps[1:]
+        steps = [(place, self._steps[place]) for place in sorted(places)]
         try:
             facts = os.stat(folder)
             entries = os.scandir(folder)
@@ -77,26 +111,18 @@ class Files(Source):
                 self._leave_out(folder, f"deeper than {MAX_DEPTH} folders")
             # Otherwise it is a link that leads back up.
             return
-        deep = step == "**"
-        wanted = re.compile(fnmatch.translate(rest[0] if deep and rest else "*" if deep else step))
-        after = rest[1:] if deep else rest
-        shows = self.settings.get("hidden", False) or (rest[0] if deep and rest else step).startswith(".")
         with entries:
             while names := sorted(entry.name for entry in islice(entries, SORTED)):
                 for name in names:
                     self.check()
-                    if name.startswith(".") and not shows:
-                        continue
-                    path = folder / name
-                    facts_of = self._facts(path)
+                    open_to = [one for one in steps if one[1].shows or self._hidden or not name.startswith(".")]
+                    facts_of = self._facts(path := folder / name) if open_to else None
                     if facts_of is None:
                         continue
                     if stat.S_ISDIR(facts_of.st_mode):
-                        if deep:
-                            yield from self._walk(path, steps, above | {here})
-                        if after and wanted.match(name):
-                            yield from self._walk(path, after, above | {here})
-                    elif not after and wanted.match(name):
+                        if below := frozenset(_below_folder(name, open_to)):
+                            yield from self._walk(path, below, above | {here})
+                    elif any(step.after is None and step.wanted.match(name) for _, step in open_to):
                         found = self._found(path, facts_of)
                         if found is not None:
                             yield found

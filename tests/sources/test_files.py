@@ -141,6 +141,19 @@ def test_links_that_go_round_in_a_circle_end(look, tmp_path):
     assert "a/x.txt" in keys(look, "inbox/**/*.txt")
 
 
+@pytest.mark.fault(80)
+def test_each_folder_is_looked_at_once_however_often_a_pattern_says_any_number_of_folders(look, tmp_path, monkeypatch):
+    folder = tmp_path / "/".join(["a"] * 18)
+    folder.mkdir(parents=True)
+    (folder / "x.txt").write_text("x")
+    looked_at = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: looked_at.append(path) or scandir(path))
+    found = look({"files": "**/a/" * 9 + "**/*.txt", "root": "."})
+    assert [one.key for one in found.all] == ["a/" * 18 + "x.txt"]
+    assert len(looked_at) == 19
+
+
 def test_a_root_that_is_not_there_is_a_failure_and_not_an_empty_folder(look, tmp_path):
     with pytest.raises(SourceFailed, match="inbox is not a folder"):
         look({"files": "inbox/*.txt"})

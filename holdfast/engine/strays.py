@@ -7,15 +7,15 @@ out of its table once, with an event that says which row it was and why, and the
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.engine.register import layout
 from holdfast.model import codec
+from holdfast.model.logs import logger
 from holdfast.store import Transaction
 
-log = logging.getLogger("holdfast.store")
+log = logger("holdfast.store")
 
 Row = Sequence[Any]
 

@@ -20,8 +20,8 @@ test: $(READY) ## check everything: lint, types, layers, every test on both data
 	$(PY) -m tools.requirements
 
 tests: $(READY)
-	@# More processes than cores: much of the time is spent waiting for facts. What fails beside others is run once more, alone: a machine that others use may have been too slow for it.
-	$(PY) -m pytest -n 4 --dist loadgroup || { test $$? -eq 1 && echo "Once more, alone:" && $(PY) -m pytest --last-failed --last-failed-no-failures=none; }
+	@# More processes than cores: much of the time is spent waiting for facts.
+	$(PY) -m tools.run_tests -n 4 --dist loadgroup
 
 lint: $(READY) ## check style, types, and the direction of imports
 	$(VENV)/bin/ruff check .

@@ -86,6 +86,8 @@ def _set(tx: Transaction, number: int, stage: int | None, **facts: Any) -> None:
     else:
         tx.run("set_stage_pause", stage=stage, now=tx.now, **facts)
     tx.run("raise_generation", pipeline=number, now=tx.now)
+    # What is claimed later in this transaction is claimed by it.
+    tx.generation = -1
 
 
 def _place(tx: Transaction, name: str) -> tuple[int, int | None]:

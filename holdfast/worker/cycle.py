@@ -84,6 +84,8 @@ class Cycles:
         taken = 0
         # What is left has not made the room that was expected of it.
         kept = Counter([one.lease.stage for one in cycle.left])
+        # One of those that ended may have brought its stage to a stop.
+        known = layout(tx)
         still = self._orders.standing_still(known) if orders else ()
         for order in orders:
             pipeline = known.stages[order.stage].pipeline_name

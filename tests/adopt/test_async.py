@@ -34,6 +34,7 @@ from holdfast.adopt import (
 from holdfast.errors import UsageError
 from tests.adopt.places import async_url
 from tests.adopt.tables import Jobs
+from tests.support.slowness import slowness
 
 pytest.importorskip("greenlet", reason="async engines need greenlet: pip install 'sqlalchemy[asyncio]'")
 pytest.importorskip("aiosqlite", reason="an async engine on SQLite needs aiosqlite")
@@ -261,7 +262,7 @@ def test_a_stop_lets_short_tasks_finish_and_hands_the_rest_back_uncounted(run: A
         loop.stop()
         started = time.monotonic()
         counters = await task
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < 0.5 + 1.5 * slowness()
         assert (counters.completed, counters.released) == (1, 5)
 
     run(test)
@@ -299,7 +300,7 @@ def test_with_a_sync_engine_the_heart_beats_while_a_handler_blocks_the_event_loo
 
     async def handle(job: Job) -> None:
         first = jobs.row(1).heartbeat
-        until = time.monotonic() + 10
+        until = time.monotonic() + 30
         while jobs.row(1).heartbeat == first and time.monotonic() < until:
             time.sleep(0.01)
         beats.append(jobs.row(1).heartbeat > first)

@@ -19,6 +19,7 @@ from holdfast.adopt import Counters, Job, Left, Loop, TableMapping, claim, run_j
 from holdfast.errors import UsageError
 from tests.adopt.tables import Jobs
 from tests.support.processes import wait_for
+from tests.support.slowness import slowness
 from tests.support.together import at_once
 
 NOON = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
@@ -326,15 +327,16 @@ def test_kinds_of_rows_that_have_loops_of_their_own_have_silence_limits_of_their
 def test_a_handler_that_runs_longer_than_stale_is_not_taken_from_a_loop_that_beats(jobs: Jobs):
     jobs.add(1)
     runs: list[int] = []
+    stale = 0.3 * slowness()
 
     def handler(job: Job) -> None:
         runs.append(job.attempt)
-        time.sleep(0.9)
+        time.sleep(3 * stale)
         assert not job.lost
 
     with (
-        Running(Loop(jobs.engine, jobs.mapping, handler, stale_after=0.3, poll=0.02)),
-        Running(Loop(jobs.engine, jobs.mapping, handler, stale_after=0.3, poll=0.02)),
+        Running(Loop(jobs.engine, jobs.mapping, handler, stale_after=stale, poll=0.02)),
+        Running(Loop(jobs.engine, jobs.mapping, handler, stale_after=stale, poll=0.02)),
     ):
         wait_for(lambda: jobs.statuses() == {"completed": 1})
     assert runs == [1]
@@ -451,7 +453,7 @@ def test_a_stop_lets_short_work_finish_and_hands_the_rest_back_uncounted(jobs: J
     def handler(job: Job) -> None:
         begun.release()
         if job.key == 1:
-            go_on.wait(10)  # longer than the grace
+            go_on.wait(60)  # longer than the grace
         else:
             wait_for(lambda: job.stopping)
 
@@ -460,7 +462,7 @@ def test_a_stop_lets_short_work_finish_and_hands_the_rest_back_uncounted(jobs: J
         for _ in range(2):
             assert begun.acquire(timeout=10)
         started = time.monotonic()
-    assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < 0.5 + 1.0 * slowness()
     go_on.set()
     assert [(row.status, row.attempts) for row in jobs.rows()] == [
         ("queued", 0),
@@ -477,7 +479,7 @@ def test_a_second_stop_hands_back_at_once_and_what_comes_later_is_not_heard(jobs
 
     def handler(job: Job) -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
         ended.set()
 
     loop = Loop(jobs.engine, jobs.mapping, handler, grace="10m")
@@ -579,10 +581,11 @@ def test_a_row_that_its_handler_sets_back_to_queued_waits_like_a_retry(engine: E
             page.curation = "Queued"
 
     mapping = TableMapping(Page, **PAGE_WORDS, **columns)
-    loop = Loop(engine, mapping, with_session(not_yet), retry=0.2, batch=2, poll="10ms")
+    retry = 0.2 * slowness()
+    loop = Loop(engine, mapping, with_session(not_yet), retry=retry, batch=2, poll="10ms")
     started = time.monotonic()
     counters = loop.run(drain=True)
-    assert time.monotonic() - started >= 0.4
+    assert time.monotonic() - started >= 2 * retry
     assert sorted(seen) == [1, 1, 1, 2, 3, 4, 5] and seen[:5] == [1, 2, 3, 4, 5]
     assert (counters.claimed, counters.completed, counters.retried, counters.lost) == (7, 5, 2, 0)
 

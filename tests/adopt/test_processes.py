@@ -192,13 +192,13 @@ def test_a_process_that_was_frozen_finds_its_row_taken_and_changes_nothing(jobs:
 @pytest.mark.req("S5")
 @pytest.mark.fault(9)
 def test_sigterm_lets_short_rows_finish_and_hands_long_ones_back_within_the_grace(jobs: Jobs, race: Race):
-    fill(jobs, "sleep 0.4", "sleep 60", *["quick"] * 5)
+    fill(jobs, "sleep 0.4", "sleep 600", *["quick"] * 5)
     racer = race.start("--grace", "6", "--batch", "7")
     # Both have begun: what is only claimed is handed back.
     wait_for(lambda: "row 1 sleeps" in racer.said and "row 2 sleeps" in racer.said)
     started = time.monotonic()
     assert racer.stop() == 0
-    assert time.monotonic() - started < 30, "the long one takes a minute"
+    assert time.monotonic() - started < 60, "the long one takes ten minutes"
     assert [(row.status, row.attempts) for row in jobs.rows()][:2] == [("completed", 1), ("queued", 0)]
     assert {(row.status, row.attempts) for row in jobs.rows()} == {("completed", 1), ("queued", 0)}
     assert racer.counters["released"] >= 1

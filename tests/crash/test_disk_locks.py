@@ -13,6 +13,7 @@ import pytest
 from holdfast import Holdfast
 from tests.support.locks import foreign_writer
 from tests.support.processes import RECOVERY_SECONDS, Crew, crew_on, wait_for
+from tests.support.slowness import slowness
 from tests.support.temporary import on_disk
 from tests.support.unharmed import assert_unharmed, begin, pages
 
@@ -58,13 +59,13 @@ def test_a_worker_frozen_inside_the_write_lock_is_named_and_killing_it_lets_all_
     frozen = crew.start("frozen", lease=LEASE, freeze_at="claim.before commit.before 2", ready=False)
     wait_for(lambda: _is_stopped(frozen.pid))
     other = crew.start("other", lease=LEASE, ready=False)
-    asked = _in_time(lambda: Holdfast(crew.url, create=False).status(), seconds=2.0)
+    asked = _in_time(lambda: Holdfast(crew.url, create=False).status(), seconds=2.0 * slowness())
     wait_for(lambda: f"process {frozen.pid} holds the lock" in other.said)
     assert other.is_alive
     frozen.kill()
     assert asked, "a question had to wait for the frozen worker"
     killed_at = time.monotonic()
-    wait_for(lambda: [line for line in crew.ledger.starts() if line.at > killed_at], timeout=RECOVERY_SECONDS)
+    wait_for(lambda: [line for line in crew.ledger.starts() if line.at > killed_at], timeout=RECOVERY_SECONDS * slowness())
     crew.wait_until_done()
     crew.judge()
 

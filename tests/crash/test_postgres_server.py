@@ -47,7 +47,7 @@ def test_workers_go_on_by_themselves_after_the_server_crashed_under_load(cluster
             cluster.restart("immediate")
             committed = _outcomes(crew)
             crew.add(pages(1, 0, prefix=f"after-{number}"))
-            wait_for(lambda: _outcomes(crew) > committed, timeout=5.0)  # noqa: B023
+            wait_for(lambda: _outcomes(crew) > committed)  # noqa: B023
         gate.touch()
         crew.wait_until_done()
         assert_unharmed(crew)
@@ -64,13 +64,12 @@ def test_work_goes_on_while_random_backends_are_terminated(cluster: Cluster, tmp
         ended = 0
         stop_at = time.monotonic() + 3.0
         with psycopg.connect(cluster.url(), autocommit=True) as conn:
-            while time.monotonic() < stop_at:
+            while ended < 20 or time.monotonic() < stop_at:
                 backends = cluster.backends("terminated")
                 if backends:
                     [(done,)] = conn.execute("SELECT pg_terminate_backend(%s)", [rng.choice(backends)]).fetchall()
                     ended += done
                 time.sleep(0.05)
-        assert ended >= 20
         crew.wait_until_done()
         assert_unharmed(crew)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import LEASE_SECONDS, RECOVERY_SECONDS, Crew, wait_for
+from tests.support.slowness import slowness
 
 WAYS = ["fork", "process", "subprocess"]
 
@@ -52,7 +53,7 @@ def test_a_worker_stops_in_time_though_a_process_its_handler_started_lives_on(cr
     worker = crew.start()
     crew.wait_until_done()
     worker.terminate()
-    assert worker.wait(4) == 0
+    assert worker.wait() == 0
     crew.judge()
 
 
@@ -68,7 +69,7 @@ def test_work_of_a_killed_worker_is_taken_over_though_a_process_its_handler_star
     wait_for(lambda: crew.ledger.starts("forker", "fetch"))
     crew.start("second")
     worker.kill()
-    wait_for(lambda: len(crew.ledger.starts("forker", "fetch")) == 2, RECOVERY_SECONDS + LEASE_SECONDS)
+    wait_for(lambda: len(crew.ledger.starts("forker", "fetch")) == 2, RECOVERY_SECONDS + LEASE_SECONDS * slowness())
     crew.wait_until_done()
     crew.judge()
 
@@ -84,7 +85,7 @@ def test_a_handler_may_use_a_pool_of_processes(hire: Callable[[str], Crew], pipe
     crew.wait_until_done()
     assert {crew.stage(f"page-{number}", "fetch")["state"] for number in range(3)} == {"done"}
     worker.terminate()
-    assert worker.wait(4) == 0
+    assert worker.wait() == 0
     crew.judge()
 
 
@@ -102,6 +103,6 @@ def test_a_child_of_fork_that_returns_from_the_handler_does_not_become_a_second_
     crew.wait_until_done()
     crew.judge()
     worker.terminate()
-    assert worker.wait(4) == 0
-    wait_for(lambda: not descendants(crew), 2)
+    assert worker.wait() == 0
+    wait_for(lambda: not descendants(crew))
     assert {line.pid for line in crew.ledger.starts()} == {worker.pid}

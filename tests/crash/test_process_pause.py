@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 from tests.support.processes import LEASE_SECONDS, POLL_SECONDS, RECOVERY_SECONDS, Crew, WorkerProcess, wait_for
+from tests.support.slowness import slowness
 
 SLACK_SECONDS = 1.0
 
@@ -74,7 +75,7 @@ def test_a_late_heartbeat_and_a_late_release_leave_the_new_owner_in_peace(crew: 
     frozen, _ = take_over(crew, f"until {crew.gate()}")
     is_back(crew, frozen)
     frozen.terminate()
-    frozen.wait(5)
+    frozen.wait()
     [lost] = crew.events("lease_lost", "page")
     assert lost["data"]["refused"] == "pending"
     stage = crew.stage("page", "fetch")
@@ -97,7 +98,7 @@ def test_work_of_a_frozen_worker_runs_elsewhere_within_two_leases_and_a_poll(cre
     frozen_at = time.monotonic()
     crew.wait_until_done()
     again = crew.ledger.starts("page", "fetch")[1].at - frozen_at
-    assert 0.5 * LEASE_SECONDS < again < RECOVERY_SECONDS + SLACK_SECONDS
+    assert 0.5 * LEASE_SECONDS < again < RECOVERY_SECONDS + SLACK_SECONDS * slowness()
     crew.judge()
 
 
@@ -114,8 +115,9 @@ def test_a_worker_frozen_in_the_middle_of_its_heartbeat_does_not_hold_up_the_oth
     frozen_at = time.monotonic()
     crew.add(f"more-{number}" for number in range(5))
     crew.wait_until_done()
-    assert crew.ledger.starts("page", "fetch")[1].at - frozen_at < RECOVERY_SECONDS + SLACK_SECONDS
-    assert max(line.at for line in crew.ledger.ends(stage="save") if line.key != "page") - frozen_at < SLACK_SECONDS
+    assert crew.ledger.starts("page", "fetch")[1].at - frozen_at < RECOVERY_SECONDS + SLACK_SECONDS * slowness()
+    last = max(line.at for line in crew.ledger.ends(stage="save") if line.key != "page")
+    assert last - frozen_at < SLACK_SECONDS * slowness()
     crew.judge()
 
 
@@ -127,7 +129,7 @@ def test_a_worker_can_start_while_another_is_frozen_in_a_transaction(crew: Crew)
     wait_for(lambda: frozen.is_frozen)
     started_at = time.monotonic()
     crew.start("other")
-    assert time.monotonic() - started_at < 5.0
+    assert time.monotonic() - started_at < 5.0 * slowness()
 
 
 @pytest.mark.fault(53)

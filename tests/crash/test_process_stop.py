@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import ROOT, Crew, wait_for
+from tests.support.slowness import slowness
 
 
 def spent(crew: Crew, key: str, stage: str = "fetch") -> int:
@@ -25,8 +26,8 @@ def test_a_stopped_worker_lets_short_work_end_and_hands_long_work_back_with_its_
     wait_for(lambda: crew.ledger.starts("short") and crew.ledger.starts("long"))
     worker.terminate()
     asked_at = time.monotonic()
-    assert worker.wait(5) == 0
-    assert time.monotonic() - asked_at < 1.5 + 1.0, "long work was held on to beyond the grace"
+    assert worker.wait() == 0
+    assert time.monotonic() - asked_at < 1.5 + 1.0 * slowness(), "long work was held on to beyond the grace"
     assert crew.stage("short", "fetch")["state"] == "done"
     assert (crew.stage("long", "fetch")["state"], spent(crew, "long")) == ("pending", 0)
     assert crew.app.workers() == [], "it left without saying goodbye"
@@ -39,12 +40,12 @@ def test_a_stopped_worker_lets_short_work_end_and_hands_long_work_back_with_its_
 @pytest.mark.fault(10)
 def test_a_second_signal_hands_everything_back_at_once(crew: Crew):
     crew.add([{"key": f"long-{number}", "fetch": f"until {crew.gate()}"} for number in range(3)])
-    worker = crew.start(grace=20)
+    worker = crew.start(grace=60)
     wait_for(lambda: len(crew.ledger.starts()) == 3)
     worker.send(signal.SIGINT)
     wait_for(lambda: crew.ledger.lines("stopping"))
     worker.send(signal.SIGINT)
-    assert worker.wait(3) == 0
+    assert worker.wait() == 0
     assert {(crew.stage(f"long-{number}", "fetch")["state"], spent(crew, f"long-{number}")) for number in range(3)} == {
         ("pending", 0)
     }
@@ -57,12 +58,12 @@ def test_a_second_signal_hands_everything_back_at_once(crew: Crew):
 def test_a_worker_killed_while_it_hands_back_loses_nothing(crew: Crew, point: str):
     """SIGTERM, SIGTERM, SIGKILL: as from an impatient operator, at each step of the farewell."""
     crew.add([{"key": f"long-{number}", "fetch": f"until {crew.gate()}"} for number in range(3)])
-    worker = crew.start(grace=20, environment={"HOLDFAST_TEST_CRASH_AFTER_SIGTERM": point})
+    worker = crew.start(grace=60, environment={"HOLDFAST_TEST_CRASH_AFTER_SIGTERM": point})
     wait_for(lambda: len(crew.ledger.starts()) == 3)
     worker.terminate()
     wait_for(lambda: crew.ledger.lines("stopping"))  # two signals sent at once are one
     worker.terminate()
-    assert worker.wait(5) == -signal.SIGKILL
+    assert worker.wait() == -signal.SIGKILL
     crew.gate().touch()
     crew.start()
     crew.wait_until_done()
@@ -79,7 +80,7 @@ def test_rolling_restarts_never_exhaust_an_item(crew: Crew):
         worker = crew.start(f"deploy-{number}", grace=0.05)
         wait_for(lambda number=number: len(crew.ledger.starts("slow", "fetch")) == number + 1)
         worker.terminate()
-        assert worker.wait(5) == 0
+        assert worker.wait() == 0
     assert {line.attempt for line in crew.ledger.starts("slow", "fetch")} == {1}
     crew.gate().touch()
     crew.start("last", drain=True).wait()
@@ -95,8 +96,8 @@ def test_a_stop_in_isolation_ends_the_children_and_hands_back(hire):
     [start] = wait_for(lambda: crew.ledger.starts("long"))
     assert start.pid != worker.pid
     worker.terminate()
-    assert worker.wait(3) == 0
-    wait_for(lambda: not Path(f"/proc/{start.pid}").exists(), 2)
+    assert worker.wait() == 0
+    wait_for(lambda: not Path(f"/proc/{start.pid}").exists())
     assert (crew.stage("long", "fetch")["state"], spent(crew, "long")) == ("pending", 0)
 
 

@@ -75,7 +75,7 @@ def test_on_postgres_a_workers_own_clock_has_no_effect_at_all(url: str, tmp_path
         crew.wait_until_done()
         for key in keys:
             first, second = crew.ledger.starts(key)
-            assert 1.0 <= second.at - first.at < 5.0
+            assert 1.0 <= second.at - first.at < 60.0
         stages = [crew.app.show(key)["stages"][0] for key in keys]
         times = [stage[name] for stage in stages for name in ("started_at", "ended_at")]
         times += [event["at"] for event in crew.app.events(most=1000)]

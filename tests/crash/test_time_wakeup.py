@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.support.processes import Crew, wait_for
+from tests.support.slowness import slowness
 
 #: Much less than a minute; most often it is a few milliseconds.
 SOON = 1.0
@@ -23,10 +24,10 @@ def test_an_idle_worker_starts_new_work_at_once(crew: Crew):
     for number in range(5):
         added_at = time.monotonic()
         crew.add([f"page-{number}"])
-        [line] = wait_for(lambda: crew.ledger.starts(f"page-{number}", "fetch"), 5, every=0.005)  # noqa: B023
+        [line] = wait_for(lambda: crew.ledger.starts(f"page-{number}", "fetch"), every=0.005)  # noqa: B023
         took.append(line.at - added_at)
-    assert max(took) < SOON
-    assert statistics.median(took) < SOON / 2
+    assert max(took) < SOON * slowness()
+    assert statistics.median(took) < SOON / 2 * slowness()
 
 
 @pytest.mark.req("V7")
@@ -36,8 +37,8 @@ def test_idle_workers_hear_of_work_that_another_leaves_for_them(crew: Crew):
     rest = crew.start("rest", poll=60, lease=30, stages="extract save")
     began = time.monotonic()
     crew.add(["page"])
-    crew.wait_until_done(5)
-    assert time.monotonic() - began < 2 * SOON
+    crew.wait_until_done()
+    assert time.monotonic() - began < 2 * SOON * slowness()
     assert [(line.stage, line.pid) for line in crew.ledger.starts("page")] == [
         ("fetch", first.pid), ("extract", rest.pid), ("save", rest.pid),
     ]  # fmt: skip

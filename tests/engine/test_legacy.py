@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sqlite3
 import time
@@ -26,6 +25,7 @@ from tests.support.effort import effort
 from tests.support.harness import App, connected, handler
 from tests.support.killed_main import killed
 from tests.support.old_database import AFTER, CASES, RESULTS, TABLE, Expected, raw, results, timed, write_old_database
+from tests.support.slowness import slowness
 from tests.support.together import at_once
 
 pytestmark = pytest.mark.req("J8")
@@ -390,5 +390,4 @@ def test_many_items_with_every_kind_of_trouble_keep_their_counts(app: App, large
     assert app.counts() == expected.states
     assert_sound(app)
     assert json.dumps(report.facts())
-    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-    assert took < SECONDS * busy
+    assert took < SECONDS * slowness()

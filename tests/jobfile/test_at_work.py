@@ -16,6 +16,7 @@ from holdfast import Holdfast, Pipeline
 from tests.sources.site import serving
 from tests.support.mother import Forked, Piped
 from tests.support.processes import wait_for
+from tests.support.slowness import slowness
 
 SHELF = """
 import os, pathlib, time
@@ -69,7 +70,7 @@ class Desk:
 
     def worker(self) -> None:
         with (self.folder / "said").open("ab") as said:
-            words = ["worker", "job.yaml", "--poll", "0.2s", "--lease", "3s"]
+            words = ["worker", "job.yaml", "--poll", "0.2s", "--lease", "30s"]
             self._workers.append(Forked("holdfast.cli", words, os.environ, stdout=said, folder=self.folder))
 
     @property
@@ -143,9 +144,9 @@ def test_two_workers_look_at_a_source_once_per_tick_and_find_what_is_new(desk: D
     wait_for(lambda: len(desk.marks) == 2)
     began = time.monotonic()
     before = len(events(app, "discovered"))
-    wait_for(lambda: len(events(app, "discovered")) >= before + 3)
-    # Three ticks of a second each take two seconds at least, however many look.
-    assert time.monotonic() - began > 1.5
+    wait_for(lambda: len(events(app, "discovered")) >= before + 5)
+    # Of five looks the first may come late for its tick: the others take three seconds at least, however many look.
+    assert time.monotonic() - began > 2.8
     assert len(set(desk.marks)) == len(desk.marks)
 
 
@@ -201,7 +202,7 @@ def test_a_saved_tuning_is_in_force_within_two_seconds_and_no_work_is_lost(desk:
         desk.write(rate=f"{5000 - number}/s")
         saved = time.monotonic()
         wait_for(lambda: rate(app) == f"{5000 - number}/s")  # noqa: B023
-        assert time.monotonic() - saved < 2.0
+        assert time.monotonic() - saved < 2.0 * slowness()
     wait_for(lambda: len(desk.marks) == 401)
     assert len(set(desk.marks)) == 401
 

@@ -106,10 +106,10 @@ def test_a_hostile_file_is_refused_with_its_place_and_nothing_of_it_runs(what: s
     ids=["nine of nine", "two of two", "merged"],
 )
 def test_an_alias_bomb_does_not_go_off(text: str, folder: Folder) -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     [said] = folder.wrong(text)
     assert "aliases stand for too many values, expected at most 20,000" in said
-    assert time.monotonic() - begin < 20, "a bomb of this size takes hours, or all memory"
+    assert time.process_time() - begin < 20, "a bomb of this size takes hours, or all memory"
 
 
 @pytest.mark.fault(61)

@@ -108,12 +108,12 @@ def test_a_program_that_is_killed_is_said_so(tmp_path):
         list(lines([script(tmp_path, "kill -9 $$")], seconds=10))
 
 
-@pytest.mark.parametrize("text", ["sleep 60", "exec >&- 2>&-; sleep 60", "while true; do echo x; sleep 0.01; done"])
+@pytest.mark.parametrize("text", ["sleep 600", "exec >&- 2>&-; sleep 600", "while true; do echo x; sleep 0.01; done"])
 def test_a_program_that_takes_too_long_is_ended(tmp_path, text):
     began = time.monotonic()
     with pytest.raises(SourceFailed, match=r"program took longer than 0\.3 s"):
         list(lines([script(tmp_path, text)], seconds=0.3))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 def test_a_program_that_writes_without_end_is_ended(tmp_path):
@@ -131,8 +131,8 @@ def test_nothing_that_a_program_started_is_left_behind_when_nobody_wants_more(tm
 
 def test_a_child_that_keeps_the_output_open_does_not_keep_us(tmp_path):
     began = time.monotonic()
-    [pid] = list(lines([script(tmp_path, "sleep 300 & echo $!")], seconds=60))
-    assert time.monotonic() - began < 10
+    [pid] = list(lines([script(tmp_path, "sleep 300 & echo $!")], seconds=600))
+    assert time.monotonic() - began < 60
     wait_for(lambda: not is_running(int(pid)))
 
 

@@ -32,6 +32,7 @@ from tests.support.bench import Bench
 from tests.support.hook_server import HookServer
 from tests.support.mother import Forked
 from tests.support.processes import wait_for
+from tests.support.slowness import slowness
 
 pytestmark = pytest.mark.req("D11")
 
@@ -191,7 +192,7 @@ def test_a_pass_returns_at_once_whatever_the_address_does(desk: Desk, hook: Hook
     began = time.monotonic()
     assert mine.one_pass() == (2, 0, 0)
     assert mine.one_pass() == (0, 0, 0)
-    assert time.monotonic() - began < 0.4
+    assert time.monotonic() - began < 0.4 * slowness()
     wait_for(lambda: mine.one_pass().failed == 1)
 
 
@@ -338,7 +339,7 @@ def test_a_stop_does_not_wait_for_an_address_that_hangs(desk: Desk, hook: HookSe
     wait_for(lambda: hook.calls)
     began = time.monotonic()
     mine.stop()
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < telling.WEBHOOK_SECONDS / 2
 
 
 def test_a_stop_ends_a_command_that_is_running(desk: Desk, tmp_path: Path, monkeypatch: Any):

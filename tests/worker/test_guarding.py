@@ -164,7 +164,7 @@ def test_a_guard_that_hangs_can_be_tuned_away(run: LimitedBench, tmp_path: Path)
         wait_for(lambda: _stands_still(ran, "p"))
         ran.app.tune("p", {"handler": OTHER})
         says["other"] = True
-        wait_for(lambda: done(ran, 2), timeout=5)
+        wait_for(lambda: done(ran, 2))
 
 
 def test_a_guard_that_is_not_there_blocks_and_says_so(run: LimitedBench):

@@ -497,6 +497,6 @@ def test_a_word_of_progress_that_cannot_be_stored_does_not_stop_the_heart(run: B
 
         try:
             wait_for(lambda: ran.states("work") == {"in_progress": len(NOTES)})
-            wait_for(beats, 5)
+            wait_for(beats, 15)
         finally:
             let_go.set()

@@ -124,13 +124,13 @@ def test_two_workers_share_slow_work_evenly(run: Bench):
     @pipeline.stage()
     def work(item: Item, ctx: Context) -> None:
         started.append(1)
-        gate.wait(20)
+        gate.wait(60)
 
     with run.serving(pipeline, concurrency=4), run.serving(pipeline, concurrency=4) as (_, ran):
         wait_for(lambda: len(ran.app.workers()) == 2)
         ran.app.add("p", keys(8))
         try:
-            wait_for(lambda: len(started) == 8, 5)
+            wait_for(lambda: len(started) == 8)
         finally:
             gate.set()
         wait_for(lambda: ran.states("work") == {"done": 8})

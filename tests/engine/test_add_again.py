@@ -17,7 +17,8 @@ from tests.support.together import at_once, listening, meeting_at
 
 pytestmark = pytest.mark.req("J12")
 
-MANY = effort(20_000, 100_000)
+#: Two transactions of them, at least.
+MANY = effort(2 * adding.CHUNK, 100_000)
 
 
 

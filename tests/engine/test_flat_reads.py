@@ -23,7 +23,7 @@ pytestmark = pytest.mark.req("J6", "V14")
 
 Question = Callable[[Transaction], Any]
 
-FEW, MANY = 1_000, 20_000
+FEW, MANY = 1_000, effort(8_000, 20_000)
 STATISTICS = ["never taken", "taken while there was nothing", "up to date", "taken when all was gone"]
 sqlite_only = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 postgres_only = pytest.mark.parametrize("database", ["postgres"], indirect=True)

@@ -127,11 +127,11 @@ def print_table(
 
 
 def _width() -> int | None:
-    """How many characters fit into a line; None where nobody minds, as in a file or a pipe."""
+    """How many characters fit into a line; None where nobody minds, as in a file or a pipe, or knows, as in some terminals."""
     if (given := os.environ.get("COLUMNS", "")).isdecimal() and int(given):
         return int(given)
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
     except (OSError, ValueError, AttributeError):
         return None
 

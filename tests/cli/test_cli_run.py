@@ -154,7 +154,9 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(cli: Any, he
     assert rest.splitlines()[-1].split()[:2] == ["held/rest", "2"]
 
 
-def test_progress_is_bars_on_a_terminal(lite: Any, held: str) -> None:
+def test_progress_is_bars_on_a_terminal(lite: Any, held: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on one that does not know its size, as in a container: the table at the end has all of its columns."""
+    monkeypatch.delenv("COLUMNS", raising=False)
     lite("add", held, "a", "b", "c")
     ours, its = pty.openpty()
     process = lite.start("run", held, stdout=its, stderr=its, anew=True)

@@ -27,6 +27,7 @@ hypothesis.settings.register_profile("usual", max_examples=effort(40, 200), dead
 hypothesis.settings.load_profile("usual")
 
 SERVER = "HOLDFAST_TEST_POSTGRES"
+LONG = (*turns.SLOW, "tests/docs/", "tests/store/test_upgrade_beside_old_worker.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,8 +55,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if waiting:
         config.hook.pytest_deselected(items=[item for item in items if item in waiting])
         items[:] = [item for item in items if item not in waiting]
-    # Workers in this process fork, which takes the longer the more memory other tests have left it with.
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/worker/"))
+    # Workers in this process fork, which takes the longer the more memory other tests have left it with. Then come long tests:
+    # the short ones at the end leave no process without work for long.
+    items.sort(key=lambda item: (not item.nodeid.startswith("tests/worker/"), not item.nodeid.startswith(LONG)))
     groups.tell(config, items)
     # What was loaded so far stays: no use in looking through it again and again.
     gc.collect()

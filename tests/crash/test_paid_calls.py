@@ -29,7 +29,7 @@ from tests.support.steps import ask, quick_url
 from tools.torture import torture
 
 #: How many kills at random points; how many lost replies, one for every commit in the life of an item.
-KILLS, COMMITS = effort(25, 1000), effort(12, 20)
+KILLS, COMMITS = effort(14, 1000), effort(12, 20)
 
 
 class Scene:
@@ -318,7 +318,7 @@ def test_wherever_a_worker_is_killed_the_next_one_pays_for_nothing_that_was_reco
     paid = scene("books")
     paid.server.fails = lambda key, name: False
     died = 0
-    for n in range(1, 1000, effort(29, 1)):
+    for n in range(1, 1000, effort(41, 1)):
         book = f"book-{n}"
         before = len(paid.herd.told("killed"))
         paid.add(book)

@@ -7,14 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.effort import effort
 from tests.support.processes import Crew, wait_for
 
 PROCESSES = 8
-ITEMS = 20_000
+ITEMS = effort(8_000, 20_000)
 
 
 @pytest.mark.req("J1", "J4")
-def test_eight_processes_execute_each_of_twenty_thousand_items_once(hire: Callable[[str], Crew]):
+def test_eight_processes_execute_each_of_many_thousand_items_once(hire: Callable[[str], Crew]):
     crew = hire("counted")
     for number in range(PROCESSES):
         crew.start(f"w{number}", lease=10, concurrency=16, ready=False)

@@ -28,7 +28,7 @@ from tests.support.steps import quick_url, wipe
 #: Two processes at a time, one per core.
 LANES = 2
 #: Calls to go on by after a kill: with 1 every one is struck.
-STEP = effort(7, 1)
+STEP = effort(11, 1)
 #: No scenario makes so many calls; one that does never ends.
 MOST_CALLS = 3000
 

@@ -3,7 +3,7 @@
     python -m tools.run_tests -n 4 --dist loadgroup      # what is given is for the first run only
 
 A test that fails beside others and passes alone is flaky: it, or what it tests, does not stand a busy machine. It does not fail
-the run, but the last line counts and names such tests, also when there are none. The exit code is that of pytest: a run that
+the run, but the last lines count and name such tests, also when there are none. The exit code is that of pytest: a run that
 broke down is not repeated, and a test that fails alone, too, has failed.
 """
 
@@ -26,7 +26,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run the tests of this folder; 0 if each has passed, beside others or alone."""
     # The same tests the second time, also if the day has ended meanwhile.
     set_turn()
-    code = _pytest(*arguments)
+    # What failed before, and is not part of this run, is none of its business.
+    code = _pytest("--cache-clear", *arguments)
     failed = _last_failed() if code == SOME_FAILED else set()
     if failed:
         print("Once more, alone:", flush=True)

@@ -54,3 +54,14 @@ def test_what_failed_beside_others_and_passes_alone_is_counted_and_named(
         assert not [line for line in said if line.startswith(("flaky", "Once more"))]
     else:
         assert said[-len(told) :] == told
+
+
+def test_what_failed_in_an_earlier_run_and_is_no_part_of_this_one_is_not_counted(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    (folder / "test_one.py").write_text(FAILS)
+    (folder / "test_two.py").write_text(FLAKY)
+    assert run_tests.main(["-q", "test_one.py"]) == 1
+    (folder / "test_one.py").write_text(FAILS.replace("False", "True"))
+    assert run_tests.main(["-q", "test_two.py"]) == 0
+    assert capfd.readouterr().out.splitlines()[-2:] == ["flaky: 1", "  test_two.py::test_is_flaky"]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 
 from tests.mutants.bugs import OF_MONEY, OF_QUESTIONS, OF_WORK, VARIABLE
 from tests.support.effort import effort
-from tests.support.processes import ROOT
+from tests.support.mother import Piped
 
 #: Quick, and aimed at what a late, dead or simultaneous worker may do.
 PART = ("tests/engine/test_fence.py", "tests/engine/test_reap.py", "tests/crash/test_interleavings.py")
@@ -23,14 +21,15 @@ SEEDS = {"sqlite": "20", "postgres": "6"}
 
 def run_part(database: str, mutant: str, part: tuple[str, ...] = PART) -> tuple[int, dict[str, int], str]:
     """Run a part on one database; the exit code, how many tests ended how, and what was printed."""
-    command = [
-        sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.plugin", "-p", "no:cacheprovider", "-p", "no:xdist",
+    arguments = [
+        "-q", "-p", "tests.mutants.plugin", "-p", "no:cacheprovider", "-p", "no:xdist",
         *(["-k", database] if database else []), "--tb=line", *(["-x"] if mutant else []), *part,
     ]  # fmt: skip
     environment = {**os.environ, VARIABLE: mutant, "HOLDFAST_SEEDS": SEEDS.get(database, "1")}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    counts = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|error)", done.stdout)}
-    return done.returncode, counts, done.stdout + done.stderr
+    process = Piped("tests.mutants.part", arguments, environment)
+    said, errors = process.communicate(timeout=120)
+    counts = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|error)", said)}
+    return process.wait(), counts, said + errors
 
 
 @pytest.mark.usefixtures("postgres")

@@ -13,6 +13,9 @@ from holdfast import __version__
 from holdfast.app import Holdfast
 from holdfast.cli import Group, options
 from holdfast.cli.output import instant, print_json, print_table, printable, told_workers
+from holdfast.errors import UsageError
+from holdfast.store.postgres_address import grants as read_grants
+from holdfast.store.postgres_address import is_postgres
 
 #: The database holds what must never be.
 WRONG = 5
@@ -61,6 +64,24 @@ def check(repair: bool, store: str | None, as_json: bool) -> None:
             click.echo(printable(line))
         click.echo(f"{len(wrong)} contradictions" if wrong else "All is well.")
     options.finish(WRONG if wrong else 0)
+
+
+@db.command(short_help="Print the SQL that gives roles of PostgreSQL the rights they need.")
+@click.option("--worker", "workers", type=options.text, multiple=True, metavar="ROLE", help="Adds items, works and acts.")
+@click.option("--reader", "readers", type=options.text, multiple=True, metavar="ROLE", help="Only asks.")
+@options.common(json=False)
+def grants(workers: tuple[str, ...], readers: tuple[str, ...], store: str | None) -> None:
+    """Print the SQL that gives roles of PostgreSQL the rights they need, and no more.
+
+    It is for the owner of the tables to run, who also runs `holdfast db upgrade`. Nothing is changed here.
+    """
+    url = options.address(store)
+    if not is_postgres(url):
+        raise UsageError("a SQLite file has no roles: who may read or write the file may do so with what is in it")
+    if not workers and not readers:
+        raise UsageError("name a role with --worker or --reader; both may be given several times")
+    for statement in read_grants(url, workers, readers):
+        click.echo(statement)
 
 
 @contextmanager

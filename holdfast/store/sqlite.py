@@ -40,6 +40,7 @@ from holdfast.store.sqlite_files import (
     translated,
 )
 from holdfast.store.sqlite_news import FileNews
+from holdfast.store.sqlite_permissions import check_files, check_planted
 from holdfast.store.statements import Statement
 from holdfast.store.store import Store
 from holdfast.store.watch import watch
@@ -85,6 +86,7 @@ class SQLite(Forkable):
         refuse_inherited(path)
         self._set_up(path, clock)
         check_place(path)
+        check_planted(path)
         watch(self)
         try:
             # Only SQLite ever opens the file: to close any other descriptor of it would drop this process's locks.
@@ -94,6 +96,8 @@ class SQLite(Forkable):
             self._queue = open_queue(path)
             self._queue_identity = identity_of(self._queue)
             self._prepare(self._conn)
+            # Once more, for what came between the look and the opening.
+            check_files(path)
             opened.add(path)
         except BaseException:
             self.close()

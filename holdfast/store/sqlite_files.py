@@ -10,6 +10,8 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from holdfast.errors import StoreBroken, StoreError, StoreUnavailable, UsageError
+from holdfast.store.driver import quietly
+from holdfast.store.sqlite_permissions import check_files, check_kind, check_owner, check_planted
 
 #: Files that this process has had open: one that is not there any more was removed.
 opened: set[Path] = set()
@@ -31,7 +33,10 @@ def file_of(url: str) -> Path:
     rest = url.removeprefix("sqlite://")
     if not rest.startswith("/") or "?" in rest or rest in ("/", "/:memory:"):
         raise UsageError(f"store {url!r}: write sqlite:///file.db, or sqlite:////folder/file.db for an absolute path")
-    path = Path(os.path.realpath(unquote(rest[1:])))
+    named = unquote(rest[1:])
+    if os.path.islink(named):
+        check_planted(Path(named))
+    path = Path(os.path.realpath(named))
     try:
         if path.is_dir():
             raise StoreBroken(f"{path} is a folder, not a database file")
@@ -57,16 +62,38 @@ def free_bytes(folder: Path) -> int:
 
 
 def open_queue(path: Path) -> int:
+    """The lock file of those who write, made if it is missing."""
+    file = Path(f"{path}-writer")
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        return os.open(f"{path}-writer", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        database = os.stat(path)
+        try:
+            # Where everybody may write, kernels refuse to open another's file with O_CREAT.
+            queue = os.open(file, flags)
+        except FileNotFoundError:
+            queue = os.open(file, flags | os.O_CREAT, 0o666)
     except OSError as error:
+        with quietly(OSError):
+            check_kind(file, os.lstat(file))
         raise StoreBroken(
             f"cannot write beside {path} ({error.strerror}): holdfast needs to write in its folder"
         ) from None
+    try:
+        found = os.fstat(queue)
+        check_kind(file, found)
+        check_owner(file, found, path, database)
+        if os.geteuid() == 0 and found.st_uid != database.st_uid:
+            # As SQLite does with its files.
+            os.fchown(queue, database.st_uid, database.st_gid)
+    except BaseException:
+        os.close(queue)
+        raise
+    return queue
 
 
 def connect(path: Path, how: str) -> sqlite3.Connection:
     """Open the file; `how` is the query of SQLite's URI, such as `mode=rw`."""
+    check_files(path)
     try:
         return sqlite3.connect(
             f"file:{quote(str(path))}?{how}",

@@ -30,6 +30,7 @@ from holdfast.errors import StoreBroken, StoreConflict
 from holdfast.store.driver import Begun, quietly
 from holdfast.store.sqlite import SQLite, refuse_inherited
 from holdfast.store.sqlite_files import check_place, connect, identity_of, opened, translated
+from holdfast.store.sqlite_permissions import user_name
 
 #: How much is copied aside at most.
 COPIED_BYTES = 256 * 1024 * 1024
@@ -207,10 +208,7 @@ class SQLiteReader(SQLite):
         return Path(f"{self.path}{end}")
 
     def _owner(self) -> str:
-        try:
-            return self.path.owner()
-        except KeyError:  # a number without a name, as in many containers
-            return f"user {self.path.stat().st_uid}"
+        return user_name(self.path.stat().st_uid)
 
 
 def _stamp(file: Path) -> Stamp:

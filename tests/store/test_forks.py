@@ -7,33 +7,15 @@ import signal
 import subprocess
 import sys
 import threading
-import traceback
 
 import pytest
 
 from holdfast.errors import StoreError
 from holdfast.store import open_store
+from tests.support.forking import in_a_child
 from tests.support.together import STUCK_SECONDS
 
 pytestmark = pytest.mark.fault(22)
-
-
-def in_a_child(work):
-    """Run the work in a forked child; return what it returned, as text, or the error it raised."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            answer = repr(work())
-        except BaseException:
-            answer = traceback.format_exc()
-        os.write(writing, answer.encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        answer = pipe.read()
-    os.waitpid(child, 0)
-    return answer
 
 
 def refused(use):

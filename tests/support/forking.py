@@ -3,6 +3,8 @@
     pid = os.fork()
     if pid == 0:
         become(work, files=[nothing, said, said])
+
+    assert in_a_child(lambda: 1 + 1) == "2"
 """
 
 from __future__ import annotations
@@ -11,11 +13,14 @@ import ctypes
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
+#: No child of a test takes this long.
+STUCK_SECONDS = 30
 
 
 def become(work: Callable[[], object], files: Sequence[int]) -> NoReturn:
@@ -52,3 +57,23 @@ def _take(stdin: int, stdout: int, stderr: int) -> None:
 def die_with_parent() -> None:
     """A test run that is killed must not leave processes behind."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def in_a_child(work: Callable[[], object]) -> str:
+    """Run the work in a forked child; return what it returned, as text, or the error it raised."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # One that waits for ever is ended, and has no answer.
+        signal.alarm(STUCK_SECONDS)
+        try:
+            answer = repr(work())
+        except BaseException:
+            answer = traceback.format_exc()
+        os.write(writing, answer.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return answer

@@ -1,11 +1,14 @@
-"""The command line as another user runs it, who may only read. Needs root, to become that user.
+"""What another user does, who is not the owner of a store. Needs root, to become that user.
 
-    said, errors = Piped("tests.support.other_user", ["status"], environment).communicate()
+    said, errors = Piped("tests.support.other_user", ["status"], environment).communicate()     # the command line
+
+    assert as_user(lambda: os.geteuid()) == "65534"
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 import pytest
@@ -15,6 +18,7 @@ from holdfast import schema
 from holdfast.store import sqlite_reader
 from holdfast.store.sqlite_dialect import SQLiteDialect
 from holdfast.store.statements import Statements
+from tests.support.forking import in_a_child
 
 USER = 65534
 #: How much the other user copies aside at most, if it is not what everybody does.
@@ -31,9 +35,24 @@ def prepare() -> None:
     schema.newest()
 
 
+def become_user(user: int = USER, groups: Sequence[int] = ()) -> None:
+    os.setgroups(list(groups))
+    os.setgid(user)
+    os.setuid(user)
+
+
+def as_user(work: Callable[[], object], user: int = USER, groups: Sequence[int] = ()) -> str:
+    """Run the work as that user; return what it returned, as text, or the error it raised."""
+
+    def run() -> object:
+        become_user(user, groups)
+        return work()
+
+    prepare()
+    return in_a_child(run)
+
+
 def main() -> None:
-    os.setgroups([])
-    os.setgid(USER)
-    os.setuid(USER)
+    become_user()
     sqlite_reader.COPIED_BYTES = int(os.environ.get(COPIED_VARIABLE, sqlite_reader.COPIED_BYTES))
     holdfast.cli.main()

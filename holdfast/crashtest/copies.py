@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.store.postgres_address import MISSING_DRIVER, is_postgres, read_url, with_database
+from holdfast.store.sqlite_files import make_database
 
 #: Room that must be left in memory, beside the copies.
 SPARE_BYTES = 64 * 1024 * 1024
@@ -89,11 +90,13 @@ class _Files:
     def fresh(self) -> None:
         for old in self.path.parent.glob(f"{self.path.name}*"):
             old.unlink()
+        make_database(self.path)
         shutil.copyfile(self._kept, self.path)
 
 
 def _copy(source: Path, target: Path) -> None:
     """All that was committed, also what is still in the log."""
+    make_database(target)
     old, new = sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True), sqlite3.connect(target)
     try:
         old.backup(new)

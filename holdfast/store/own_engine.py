@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import UsageError
 from holdfast.store.postgres_address import MISSING_DRIVER, read_url
-from holdfast.store.sqlite_files import file_of
+from holdfast.store.sqlite_files import file_of, make_database
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -19,7 +19,9 @@ def store_engine(url: str) -> Engine:
     from sqlalchemy.pool import NullPool
 
     if url.startswith("sqlite:"):
-        engine = create_engine(f"sqlite:///{file_of(url)}", poolclass=NullPool, connect_args={"timeout": 30})
+        path = file_of(url)
+        engine = create_engine(f"sqlite:///{path}", poolclass=NullPool, connect_args={"timeout": 30})
+        event.listen(engine, "do_connect", lambda *_: make_database(path))
         event.listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA foreign_keys = ON"))
         return engine
     try:

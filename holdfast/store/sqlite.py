@@ -35,6 +35,7 @@ from holdfast.store.sqlite_files import (
     holder,
     identity_of,
     lock_trouble,
+    make_database,
     open_queue,
     opened,
     translated,
@@ -82,7 +83,7 @@ class SQLite(Forkable):
         self._mark: Mark | None = None
         self._conn: sqlite3.Connection | None = None
 
-    def __init__(self, path: Path, clock: Clock, *, create: bool) -> None:
+    def __init__(self, path: Path, clock: Clock) -> None:
         refuse_inherited(path)
         self._set_up(path, clock)
         check_place(path)
@@ -90,7 +91,7 @@ class SQLite(Forkable):
         watch(self)
         try:
             # Only SQLite ever opens the file: to close any other descriptor of it would drop this process's locks.
-            self._conn = connect(path, "mode=rwc" if create else "mode=rw")
+            self._conn = connect(path, "mode=rw")
             self._identity = identity_of(path)
             self._mode = self._run("PRAGMA journal_mode", {})[0][0]
             self._queue = open_queue(path)
@@ -110,9 +111,10 @@ class SQLite(Forkable):
             raise StoreBroken(f"{path} does not exist: add items to make it, or name another with --store")
         if create and not path.exists():
             # Made here and nowhere else: a connection that is made anew later must find the file.
-            cls(path, clock or HostClock(), create=True).close()
+            make_database(path)
+            cls(path, clock or HostClock()).close()
         return Store(
-            lambda _: cls(path, clock or HostClock(), create=False), str(path),
+            lambda _: cls(path, clock or HostClock()), str(path),
             connect_to_read=lambda _: reader(path, clock or HostClock()),
         )  # fmt: skip
 

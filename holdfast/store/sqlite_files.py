@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import stat
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from holdfast.errors import StoreBroken, StoreError, StoreUnavailable, UsageError
 from holdfast.store.driver import quietly
-from holdfast.store.sqlite_permissions import check_files, check_kind, check_owner, check_planted
+from holdfast.store.sqlite_permissions import check_files, check_kind, check_owner, check_planted, file_mode, lock_mode
 
 #: Files that this process has had open: one that is not there any more was removed.
 opened: set[Path] = set()
@@ -67,11 +69,12 @@ def open_queue(path: Path) -> int:
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         database = os.stat(path)
+        mode = lock_mode(database)
         try:
             # Where everybody may write, kernels refuse to open another's file with O_CREAT.
             queue = os.open(file, flags)
         except FileNotFoundError:
-            queue = os.open(file, flags | os.O_CREAT, 0o666)
+            queue = os.open(file, flags | os.O_CREAT, mode)
     except OSError as error:
         with quietly(OSError):
             check_kind(file, os.lstat(file))
@@ -85,10 +88,28 @@ def open_queue(path: Path) -> int:
         if os.geteuid() == 0 and found.st_uid != database.st_uid:
             # As SQLite does with its files.
             os.fchown(queue, database.st_uid, database.st_gid)
+        if os.geteuid() in (0, found.st_uid) and stat.S_IMODE(found.st_mode) != mode:
+            os.fchmod(queue, mode)
     except BaseException:
         os.close(queue)
         raise
     return queue
+
+
+def make_database(path: Path) -> None:
+    """Make an empty database, if there is none, whose mode is the one that was asked for, whatever the umask is."""
+    check_place(path)
+    if path.exists():
+        return
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}-mode-") as pattern:
+            os.fchmod(pattern.fileno(), file_mode())
+            # SQLite makes it: if we did, closing it could drop locks of a thread that has opened it meanwhile.
+            connect(path, f"mode=rwc&modeof={quote(pattern.name)}").close()
+    except OSError as error:
+        raise StoreBroken(
+            f"{path} cannot be made ({error.strerror}): holdfast needs to write in its folder"
+        ) from None
 
 
 def connect(path: Path, how: str) -> sqlite3.Connection:

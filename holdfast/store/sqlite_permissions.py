@@ -1,4 +1,7 @@
-"""Whose files a SQLite store uses.
+"""Who may use the files of a SQLite store, and whose files it uses.
+
+The database's own mode decides for all of them. SQLite gives `-wal` and `-shm` the same mode. The lock file is open to those
+who may write to the database and to nobody else, since a right to read a file is enough to lock it.
 
 A file beside the database that somebody else has put there is not used: a log is copied into the database, and the lock file
 is written to.
@@ -8,15 +11,35 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import stat
 from pathlib import Path
 
-from holdfast.errors import StoreBroken
+from holdfast.errors import StoreBroken, UsageError
 
+#: Names the mode of new databases.
+FILE_MODE = "HOLDFAST_FILE_MODE"
 BESIDE = ("-wal", "-shm", "-journal")
 
 _KINDS = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
 _ROOT = 0
+
+
+def file_mode() -> int:
+    """The mode of a new database."""
+    given = os.environ.get(FILE_MODE) or "0600"
+    if not re.fullmatch("0?6[046][04]", given):
+        raise UsageError(
+            f"{FILE_MODE}={given}: write 0600 for the owner alone, 0640 or 0660 to let a group read or write, 0644 or 0664 to "
+            f"let everybody read"
+        )
+    return int(given, 8)
+
+
+def lock_mode(database: os.stat_result) -> int:
+    """The mode of the lock file: those who may write to the database may read and write it."""
+    writers = database.st_mode & 0o222
+    return writers | writers << 1
 
 
 def check_files(path: Path) -> None:

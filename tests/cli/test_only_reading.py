@@ -24,6 +24,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.cli.loader import load
 from holdfast.schema import newest
+from holdfast.store.sqlite_permissions import FILE_MODE
 from tests.cli.conftest import BOOKS, STUCK_SECONDS, Commands
 from tests.support.mother import Piped
 from tests.support.other_user import COPIED_VARIABLE, as_root
@@ -50,7 +51,6 @@ class Shared:
         (folder / "books.py").write_text(BOOKS)
         os.chdir(folder)
         self.owner("add", "books.py", "good", "bad", "empty")
-        self.file.chmod(0o644)
         with Holdfast(self.owner.url, load("books.py", None).specs) as app:
             app.run()
 
@@ -116,7 +116,8 @@ def _await(holds: Any) -> None:
 
 
 @pytest.fixture
-def shared() -> Iterator[Shared]:
+def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shared]:
+    monkeypatch.setenv(FILE_MODE, "0644")
     # Not in pytest's own folder, which nobody else may enter.
     folder = Path(tempfile.mkdtemp(prefix="hf-shared-"))
     shared = Shared(folder)

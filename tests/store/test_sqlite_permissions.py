@@ -1,18 +1,23 @@
-"""On a machine with other users: what they put beside a store is not used."""
+"""On a machine with other users: they can neither read, block nor misdirect a store that was not opened to them."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import socket
 import sqlite3
+import stat
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StoreBroken
+from holdfast.crashtest.copies import copies_for
+from holdfast.errors import StoreBroken, UsageError
 from holdfast.store import open_store
+from holdfast.store.own_engine import store_engine
+from holdfast.store.sqlite_permissions import FILE_MODE
 from tests.support.forking import in_a_child
 from tests.support.other_user import USER, as_root, as_user
 
@@ -22,6 +27,11 @@ TREASURE = b"what another file has in it\n" * 100
 SIDES = ["-writer", "-wal", "-shm", "-journal"]
 #: Another one.
 NEIGHBOUR = USER - 1
+
+
+@pytest.fixture(autouse=True)
+def no_mode_in_the_environment(monkeypatch):
+    monkeypatch.delenv(FILE_MODE, raising=False)
 
 
 @pytest.fixture
@@ -156,9 +166,140 @@ def test_a_lock_file_that_root_makes_is_the_owners_who_can_go_on(path, folder):
 
 
 def _name(user):
-    import pwd
-
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:
         return f"user {user}"
+
+
+# Modes ----------------------------------------------------------------------------------------------------------------
+
+
+def _modes(path):
+    return {file.name: oct(stat.S_IMODE(file.stat().st_mode)) for file in path.parent.glob(f"{path.name}*")}
+
+
+def _modes_in_use(path, umask=0o022):
+    """The modes of the files of a store that is made with this umask, while it is in use."""
+    os.umask(umask)
+    store = open_store(f"sqlite:///{path}")
+    store.upgrade()
+    found = _modes(path)
+    store.close()
+    return found
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o777], ids=oct)
+@pytest.mark.parametrize(
+    ("given", "mode", "lock"),
+    [(None, "0o600", "0o600"), ("0640", "0o640", "0o600"), ("660", "0o660", "0o660"), ("0644", "0o644", "0o600"),
+     ("0664", "0o664", "0o660")],
+)  # fmt: skip
+def test_files_have_the_mode_that_was_asked_for_and_the_lock_file_is_for_those_who_write(
+    folder, monkeypatch, umask, given, mode, lock
+):
+    if given:
+        monkeypatch.setenv(FILE_MODE, given)
+    expected = {"new.db": mode, "new.db-wal": mode, "new.db-shm": mode, "new.db-writer": lock}
+    said = in_a_child(lambda: _modes_in_use(folder / "new.db", umask) == expected or _modes(folder / "new.db"))
+    assert said == "True"
+
+
+@pytest.mark.parametrize("given", ["0666", "0602", "0700", "0400", "rw", "", "-1", "06000"])
+def test_a_mode_that_cannot_be_meant_is_refused_and_nothing_is_made(folder, monkeypatch, given):
+    monkeypatch.setenv(FILE_MODE, given or "0")
+    with pytest.raises(UsageError, match=r"HOLDFAST_FILE_MODE=.*: write 0600 for the owner alone"):
+        open_store(f"sqlite:///{folder}/new.db")
+    assert list(folder.iterdir()) == []
+
+
+def _denied(use):
+    try:
+        use()
+    except PermissionError:
+        return True
+    return False
+
+
+@as_root
+def test_a_stranger_can_neither_read_nor_lock_any_file_of_a_store(folder):
+    store = open_store(f"sqlite:///{folder}/new.db")
+    store.upgrade()
+    files = sorted(folder.glob("new.db*"))
+    assert len(files) == 4
+    assert as_user(lambda: [_denied(lambda file=file: file.open("rb")) for file in files]) == str([True] * 4)
+    store.close()
+
+
+@as_root
+def test_who_may_read_can_ask_and_cannot_open_the_lock_file(folder, monkeypatch):
+    monkeypatch.setenv(FILE_MODE, "0644")
+    in_a_child(lambda: _write_and_die(folder / "new.db"))
+    assert as_user(lambda: _of(_ask, folder / "new.db")) == "'done'"
+    assert as_user(lambda: _denied(lambda: os.open(f"{folder}/new.db-writer", os.O_RDONLY))) == "True"
+
+
+@as_root
+def test_a_store_of_the_version_before_goes_on_and_its_lock_file_is_closed_to_readers_by_its_owner(path, folder):
+    """It made files that everybody may read."""
+    lock = Path(f"{path}-writer")
+    lock.touch()
+    for file in (path, lock):
+        os.chown(file, USER, USER)
+        file.chmod(0o644)
+    assert as_user(lambda: _of(_use, path)) == "'done'"
+    assert _modes(path) == {"store.db": "0o644", "store.db-writer": "0o600"}
+
+
+@as_root
+def test_members_of_a_group_share_a_store_and_nobody_else_does(folder, monkeypatch):
+    monkeypatch.setenv(FILE_MODE, "0660")
+    group, path = NEIGHBOUR - 1, folder / "team" / "store.db"
+    path.parent.mkdir()
+    os.chown(path.parent, -1, group)
+    path.parent.chmod(0o2775)
+    for user in (USER, NEIGHBOUR, USER, NEIGHBOUR):
+        # Whoever comes first leaves the log to the other, as a kill does.
+        assert as_user(lambda: _write_and_die(path), user, [group]) == ""
+        assert as_user(lambda: _of(_use, path), USER + NEIGHBOUR - user, [group]) == "'done'"
+    assert as_user(lambda: _denied(lambda: path.open("rb")), USER - 10) == "True"
+    assert as_user(lambda: _denied(lambda: os.open(f"{path}-writer", os.O_RDONLY)), USER - 10) == "True"
+
+
+def _write_and_die(path):
+    store = open_store(f"sqlite:///{path}")
+    store.upgrade()
+    store.write(lambda tx: tx.record("written"))
+    os._exit(0)
+
+
+@as_root
+def test_in_a_folder_for_everybody_the_group_of_a_file_says_nothing(folder, monkeypatch):
+    """A folder may hand its group on to whatever is made in it."""
+    monkeypatch.setenv(FILE_MODE, "0660")
+    os.chown(folder, -1, NEIGHBOUR)
+    folder.chmod(0o3777)
+    _use(folder / "new.db")
+    planted = folder / "new.db-wal"
+    assert as_user(lambda: planted.touch(0o660)) == "None"
+    assert planted.stat().st_gid == NEIGHBOUR
+    assert f"belongs to {_name(USER)}" in _of(_use, folder / "new.db")
+
+
+def test_a_store_that_the_users_own_tables_make_has_the_same_mode(folder):
+    path = folder / "new.db"
+    with store_engine(f"sqlite:///{path}").begin() as conn:
+        conn.exec_driver_sql("CREATE TABLE mine (x)")
+    assert _modes(path) == {"new.db": "0o600"}
+
+
+def test_copies_that_a_crash_test_makes_are_for_its_user_alone(path, folder):
+    path.chmod(0o644)
+    with copies_for(None, folder, str(path)) as copies:
+        file = Path(copies.url.removeprefix("sqlite:///"))
+        copies.keep()
+        assert set(_modes(file).values()) == {"0o600"}
+        assert set(_modes(file.with_name("kept.db")).values()) == {"0o600"}
+        copies.fresh()
+        assert _modes(file) == {"store.db": "0o600"}
+        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700

@@ -32,7 +32,6 @@ from holdfast.store.sqlite_files import (
     file_of,
     file_system,
     free_bytes,
-    holder,
     identity_of,
     lock_trouble,
     make_database,
@@ -40,6 +39,7 @@ from holdfast.store.sqlite_files import (
     opened,
     translated,
 )
+from holdfast.store.sqlite_locks import holder
 from holdfast.store.sqlite_news import FileNews
 from holdfast.store.sqlite_permissions import check_files, check_planted
 from holdfast.store.statements import Statement

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 from holdfast.errors import StoreBroken, StoreError, StoreUnavailable, UsageError
 from holdfast.store.driver import quietly
+from holdfast.store.sqlite_locks import in_the_way
 from holdfast.store.sqlite_permissions import check_files, check_kind, check_owner, check_planted, file_mode, lock_mode
 
 #: Files that this process has had open: one that is not there any more was removed.
@@ -151,33 +152,6 @@ def closed_elsewhere() -> OSError:
     return OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
-def holder(queue: int) -> str:
-    """Who holds the lock at this moment, as far as the system tells, and whether that process is stopped."""
-    last = os.pread(queue, 20, 0).decode(errors="replace").strip()
-    try:
-        locks = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return f"process {last or 'unknown'} was the last to take the lock"
-    # Number, kind, mode, access, process, device:inode, …; those who wait have an arrow after the number.
-    mine = ["FLOCK", "ADVISORY", "WRITE", last]
-    inode = str(os.fstat(queue).st_ino)
-    if not any(one[1:5] == mine and one[5].endswith(f":{inode}") for one in map(str.split, locks)):
-        return "other processes hold the lock in turn"
-    if last == str(os.getpid()):
-        return f"process {last}, this one, holds the lock in another thread"
-    if _is_stopped(last):
-        return f"process {last} holds the lock and is stopped: let it go on (kill -CONT {last}), or end it"
-    return f"process {last} holds the lock and is at work, in a long transaction"
-
-
-def _is_stopped(process: str) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state in ("T", "t")
-
-
 def file_system(path: Path) -> str:
     """The type of the file system a path lies on, as far as the system tells."""
     best, kind = "", "unknown"
@@ -196,7 +170,9 @@ def file_system(path: Path) -> str:
 _Explain = Callable[[Path, sqlite3.Error], StoreError]
 
 _BY_CODE: dict[int, _Explain] = {
-    sqlite3.SQLITE_BUSY: lambda path, error: StoreUnavailable(f"{path} is locked by another program"),
+    sqlite3.SQLITE_BUSY: lambda path, error: StoreUnavailable(
+        f"{path} is locked by another program{in_the_way(path)}"
+    ),
     sqlite3.SQLITE_LOCKED: lambda path, error: StoreUnavailable(f"{path} is locked"),
     sqlite3.SQLITE_PROTOCOL: lambda path, error: StoreUnavailable(f"{path}: {error}"),
     sqlite3.SQLITE_NOMEM: lambda path, error: StoreUnavailable(f"{path}: out of memory"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -11,12 +12,15 @@ import sys
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from holdfast.errors import StoreBroken, StoreError, StoreUnavailable
-from holdfast.store import open_store, sqlite_files, sqlite_news
+from holdfast.store import open_store, sqlite_files, sqlite_locks, sqlite_news
+from holdfast.store.sqlite_permissions import user_name
 from tests.support.harness import App, connected
+from tests.support.other_user import USER, as_root, become_user
 from tests.support.together import wait_for
 
 pytestmark = pytest.mark.fault(48)
@@ -294,11 +298,117 @@ def test_who_waits_to_write_names_the_process_that_holds_the_lock_now_and_calls_
     assert told() == ""
 
 
-def test_a_process_that_held_the_lock_before_is_not_named(app, url):
-    """Its number is still in the file."""
+@pytest.fixture
+def queue(app):
+    """The lock file as another process has it open, and the number of an innocent process in it."""
     app.store.write(lambda tx: tx.record("written"))
-    with open(f"{url.removeprefix('sqlite:///')}-writer", "rb") as file:
-        assert sqlite_files.holder(file.fileno()) == "other processes hold the lock in turn"
+    with open(f"{app.store.where}-writer", "r+b") as file:
+        file.write(b"%-20d\n" % os.getppid())
+        file.flush()
+        yield file.fileno()
+
+
+NOBODY = "other processes hold the lock in turn, or one that cannot be seen from here"
+
+
+@pytest.mark.req("P10")
+def test_a_process_that_held_the_lock_before_is_not_named(queue):
+    """Its number is still in the file."""
+    assert sqlite_locks.holder(queue) == NOBODY
+
+
+@pytest.mark.req("P10")
+@pytest.mark.parametrize("how", [fcntl.LOCK_EX, fcntl.LOCK_SH], ids=["to write", "to read"])
+def test_who_holds_the_lock_is_named_whatever_the_file_says(queue, app, how):
+    with _in_a_process(lambda: fcntl.flock(os.open(f"{app.store.where}-writer", os.O_RDWR), how)) as pid:
+        assert f"process {pid} holds the lock" in sqlite_locks.holder(queue)
+
+
+@as_root
+@pytest.mark.req("P10")
+def test_a_process_of_another_user_is_named_with_its_user(queue, app):
+    def lock():
+        opened = os.open(f"{app.store.where}-writer", os.O_RDWR)
+        become_user()
+        fcntl.flock(opened, fcntl.LOCK_EX)
+
+    with _in_a_process(lock) as pid:
+        assert f"process {pid} of {user_name(USER)} holds the lock" in sqlite_locks.holder(queue)
+
+
+@pytest.mark.req("P10")
+def test_a_process_that_does_not_have_the_file_open_is_not_named(queue, tmp_path, monkeypatch):
+    """Its number was that of the process which took the lock, and left it to a child; or it is about another file system."""
+    found = os.fstat(queue)
+    locks = tmp_path / "locks"
+    monkeypatch.setattr(sqlite_locks, "LOCKS", locks)
+    with _in_a_process(lambda: _close(queue)) as pid:
+        locks.write_text(f"1: FLOCK  ADVISORY  WRITE {pid} {_place(found)} 0 EOF\n")
+        assert sqlite_locks.holder(queue) == NOBODY
+    assert sqlite_locks.holder(queue) == NOBODY
+
+
+@pytest.mark.req("P10")
+def test_where_the_system_tells_of_no_locks_only_a_process_that_lives_is_named(queue, tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_locks, "LOCKS", tmp_path / "nothing")
+    assert sqlite_locks.holder(queue) == f"process {os.getppid()} was the last to take the lock"
+    with _in_a_process(lambda: None) as pid:
+        pass
+    for odd in (str(pid), "-1", "", "x"):
+        os.pwrite(queue, b"%-20s\n" % odd.encode(), 0)
+        assert sqlite_locks.holder(queue) == "this system does not tell who holds the lock"
+
+
+@pytest.mark.fault(40)
+@pytest.mark.req("P10")
+@pytest.mark.parametrize(("first", "length"), [(120, 1), (0, 0)], ids=["the byte for writing", "everything"])
+def test_who_holds_a_lock_of_sqlites_own_is_named_also_if_it_may_only_read(app, path, monkeypatch, first, length):
+    monkeypatch.setattr(sqlite_files, "BUSY_SECONDS", 0.05)
+    app.pipeline({"a": []})
+    app.store.close()
+    app.store.connect()
+
+    def lock():
+        fcntl.lockf(os.open(f"{path}-shm", os.O_RDONLY), fcntl.LOCK_SH, length, first)
+
+    with _in_a_process(lock) as pid:
+        with pytest.raises(StoreUnavailable, match=f"is locked by another program, process {pid}$"):
+            app.store.write(lambda tx: tx.record("written"), patience_seconds=0)
+    app.store.write(lambda tx: tx.record("written"))
+
+
+@contextmanager
+def _in_a_process(work):
+    """A process that does this and stays."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            os.write(writing, b".")
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(writing)
+    try:
+        assert os.read(reading, 1) == b"."
+        yield pid
+    finally:
+        os.close(reading)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _close(queue):
+    found = os.fstat(queue)
+    for one in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(one), found):
+                os.close(one)
+
+
+def _place(found):
+    return f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
 
 
 @pytest.mark.req("V7")

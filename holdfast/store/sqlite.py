@@ -40,6 +40,7 @@ from holdfast.store.sqlite_files import (
     translated,
 )
 from holdfast.store.sqlite_locks import holder
+from holdfast.store.sqlite_log import KEPT_BYTES, log_of
 from holdfast.store.sqlite_news import FileNews
 from holdfast.store.sqlite_permissions import check_files, check_planted
 from holdfast.store.statements import Statement
@@ -48,8 +49,6 @@ from holdfast.store.watch import watch
 
 log = logger("holdfast.store")
 
-#: The write-ahead log is cut back to this once it has been copied into the database.
-WAL_KEPT_BYTES = 64 * 1024 * 1024
 #: How large a file may be to be looked through whenever somebody asks for facts.
 LOOKED_THROUGH_BYTES = 256 * 1024 * 1024
 #: Waiting longer than this for the writer's place is worth a line in the log, each time as long again.
@@ -81,6 +80,7 @@ class SQLite(Forkable):
         self._queue = -1
         #: Made with the commit, unless it was at the beginning.
         self._mark: Mark | None = None
+        self._log = log_of(path)
         self._conn: sqlite3.Connection | None = None
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -211,6 +211,8 @@ class SQLite(Forkable):
             # Wakes those who wait for news. It is committed: if the file cannot be used any more, the next write says so.
             with quietly(OSError):
                 os.utime(self._queue)
+            if self._log.is_long:
+                self._log.cut(self.connection)
         self._leave_queue()
 
     def before_user_code(self) -> None:
@@ -310,6 +312,7 @@ class SQLite(Forkable):
         return None
 
     def look(self, now: float) -> None:
+        self._log.look(now)
         since = self._waiting_since
         if since and now - since > REPORT_SECONDS and now - self._reported_at > REPORT_SECONDS:
             self._reported_at = now
@@ -335,7 +338,7 @@ class SQLite(Forkable):
             conn.execute("PRAGMA temp_store = MEMORY")
             conn.execute("PRAGMA cache_size = -32000")
             conn.execute("PRAGMA wal_autocheckpoint = 2000")
-            conn.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
+            conn.execute(f"PRAGMA journal_size_limit = {KEPT_BYTES}")
         except sqlite3.Error as error:
             raise translated(error, self.path) or StoreBroken(f"{self.path}: {error}") from error
 

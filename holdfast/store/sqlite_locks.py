@@ -15,8 +15,8 @@ from holdfast.store.sqlite_permissions import user_name
 
 LOCKS = Path("/proc/locks")
 
-#: Bytes of the `-shm` file that SQLite locks to write, to checkpoint and to recover.
-WRITING = range(120, 123)
+#: Bytes of the `-shm` file that SQLite locks to write, to checkpoint and to recover; and to read.
+WRITING, READING = range(120, 123), range(123, 128)
 
 
 def holder(queue: int) -> str:
@@ -29,7 +29,7 @@ def holder(queue: int) -> str:
         return "other processes hold the lock in turn, or one that cannot be seen from here"
     process = holders[0]
     if process == os.getpid():
-        return f"process {process}, this one, holds the lock in another thread"
+        return f"{described(process)} holds the lock in another thread"
     if _is_stopped(process):
         return f"{described(process)} holds the lock and is stopped: let it go on (kill -CONT {process}), or end it"
     return f"{described(process)} holds the lock and is at work, in a long transaction"
@@ -43,8 +43,15 @@ def in_the_way(path: Path) -> str:
     return ""
 
 
+def readers(path: Path) -> set[int]:
+    """Processes that are in a transaction on this database; OSError where the system does not tell."""
+    return _holders(Path(f"{path}-shm"), "POSIX", READING)
+
+
 def described(process: int) -> str:
     """A process, and whose it is if it is not this user's."""
+    if process == os.getpid():
+        return f"process {process}, this one,"
     with quietly(OSError):
         owner = os.stat(f"/proc/{process}").st_uid
         if owner != os.geteuid():

@@ -1,4 +1,4 @@
-"""Others hold SQLite's write lock: a foreign program, a worker that is frozen, a handler's own transaction."""
+"""Others hold SQLite's locks: a foreign program that writes or reads, a worker that is frozen, a handler's own transaction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from tests.support.locks import foreign_writer
+from holdfast.store.sqlite_log import KEPT_BYTES, LONG_BYTES
+from tests.support.locks import foreign_writer, forgotten_reader
 from tests.support.processes import RECOVERY_SECONDS, Crew, crew_on, wait_for
 from tests.support.slowness import slowness
 from tests.support.temporary import on_disk
@@ -118,6 +119,29 @@ def test_a_handlers_own_transaction_on_the_same_file_never_troubles_the_worker(f
         assert crew.app.check() == []
         assert worker.is_alive
         assert worker.said == ""
+
+
+@pytest.mark.fault(43)
+@pytest.mark.req("P10", "V7")
+def test_a_reader_that_never_ends_is_named_and_the_log_is_short_again_when_it_is_gone(
+    tmp_path_factory: pytest.TempPathFactory,
+):
+    # In memory, if tests are: this is much to write.
+    folder = tmp_path_factory.mktemp("log")
+    file, wal = folder / "store.db", folder / "store.db-wal"
+    with crew_on(f"sqlite:///{file}", folder) as crew:
+        worker = crew.start("w", lease=LEASE)
+        with forgotten_reader(file) as pid:
+            for number in range(10):
+                crew.add({"key": f"{number}-{n}", "text": "x" * 200_000} for n in range(40))
+            crew.wait_until_done()
+            assert wal.stat().st_size > LONG_BYTES
+            wait_for(lambda: f"cannot be cut: process {pid} has a transaction open that reads" in worker.said)
+            assert worker.said.count("cannot be cut") == 1
+        # Its heartbeat is enough to cut it.
+        wait_for(lambda: wal.stat().st_size <= KEPT_BYTES)
+        assert worker.is_alive
+        assert_unharmed(crew)
 
 
 def _in_time(work: Callable[[], object], seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""Another program that writes to a SQLite file without standing in holdfast's line."""
+"""Other programs on a SQLite file: one writes without standing in holdfast's line, one reads and does not end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 _HOLD = """
 import sqlite3, sys
 conn = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
-conn.execute("BEGIN IMMEDIATE")
+conn.execute(sys.argv[2])
+conn.execute("SELECT * FROM sqlite_master").fetchall()
 print("held", flush=True)
 sys.stdin.readline()
 conn.execute("COMMIT")
@@ -19,15 +20,28 @@ conn.execute("COMMIT")
 
 
 @contextmanager
-def foreign_writer(path: Path) -> Iterator[None]:
-    """A process of its own holds the write lock, with nothing but the sqlite3 module."""
+def foreign_writer(path: Path) -> Iterator[int]:
+    """A process of its own holds the write lock, with nothing but the sqlite3 module; its number."""
+    with _in_transaction(path, "BEGIN IMMEDIATE") as pid:
+        yield pid
+
+
+@contextmanager
+def forgotten_reader(path: Path) -> Iterator[int]:
+    """A process of its own has read something, and its transaction stays open; its number."""
+    with _in_transaction(path, "BEGIN") as pid:
+        yield pid
+
+
+@contextmanager
+def _in_transaction(path: Path, begin: str) -> Iterator[int]:
     process = subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _HOLD, str(path), begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdin is not None and process.stdout is not None
     try:
         assert process.stdout.readline() == "held\n"
-        yield
+        yield process.pid
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.wait(10) == 0

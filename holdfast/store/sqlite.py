@@ -80,6 +80,7 @@ class SQLite(Forkable):
         self._queue = -1
         #: Made with the commit, unless it was at the beginning.
         self._mark: Mark | None = None
+        self._identity = identity_of(path)
         self._log = log_of(path)
         self._conn: sqlite3.Connection | None = None
 
@@ -92,7 +93,6 @@ class SQLite(Forkable):
         try:
             # Only SQLite ever opens the file: to close any other descriptor of it would drop this process's locks.
             self._conn = connect(path, "mode=rw")
-            self._identity = identity_of(path)
             self._mode = self._run("PRAGMA journal_mode", {})[0][0]
             self._queue = open_queue(path)
             self._queue_identity = identity_of(self._queue)
@@ -149,7 +149,7 @@ class SQLite(Forkable):
         if not isinstance(raw, sqlite3.Connection):
             raise UsageError(f"a connection to {self.path} is needed, not a {type(raw).__name__}")
         [(_, _, file)] = [row for row in raw.execute("PRAGMA database_list") if row[1] == "main"]
-        if Path(os.path.realpath(file)) != self.path:
+        if identity_of(Path(file)) != self._identity:
             raise UsageError(f"the connection is to {file or 'a database in memory'}, the store is {self.path}")
         if not raw.in_transaction and (raw.isolation_level is None or getattr(raw, "autocommit", None) is True):
             raise UsageError(
@@ -424,9 +424,10 @@ def _written_often(statement: Statement, rows: int) -> str:
 
 def refuse_inherited(path: Path) -> None:
     """SQLite keeps its locks per process, and believes what it inherited: a forked child that opens the file its parent
-    has open would lose what it writes."""
+    has open, under whichever name, would lose what it writes."""
+    found = identity_of(path)
     for one in Forkable.inherited():
-        if isinstance(one, SQLite) and one.path == path:
+        if isinstance(one, SQLite) and one._identity == found:
             raise StoreError(
                 f"{path} was open in the process this one was forked from: start a process of its own instead "
                 f"(subprocess, or multiprocessing with the spawn method)"

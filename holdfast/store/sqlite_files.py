@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sqlite3
 import stat
 import tempfile
@@ -25,6 +26,7 @@ BUSY_SECONDS = 2.0
 #: A disk with less room than this is called full: the log of a single write may need more.
 FULL_BYTES = 1 << 20
 
+MOUNTS = Path("/proc/self/mountinfo")
 _SHARED_FILE_SYSTEMS = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "9p", "ncpfs", "ocfs2", "gfs2",
     "beegfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph",
@@ -51,7 +53,11 @@ def file_of(url: str) -> Path:
 def check_place(path: Path) -> None:
     if not path.parent.is_dir():
         raise StoreBroken(f"{path.parent} does not exist: make the folder first, or name another store")
-    kind = file_system(path)
+    mount, kind = _mount_of(path)
+    if mount == str(path):
+        raise StoreBroken(
+            f"{path} is mounted by itself, without the log that belongs beside it: mount the folder, not the file"
+        )
     if kind in _SHARED_FILE_SYSTEMS and not os.environ.get("HOLDFAST_ALLOW_SHARED_FILE_SYSTEM"):
         raise StoreBroken(
             f"{path} lies on a shared file system ({kind}), where SQLite loses data: use a local disk, or PostgreSQL"
@@ -154,17 +160,22 @@ def closed_elsewhere() -> OSError:
 
 def file_system(path: Path) -> str:
     """The type of the file system a path lies on, as far as the system tells."""
+    return _mount_of(path)[1]
+
+
+def _mount_of(path: Path) -> tuple[str, str]:
+    """Where that file system begins, and its type."""
     best, kind = "", "unknown"
     try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        lines = MOUNTS.read_text().splitlines()
     except OSError:
-        return kind
+        return best, kind
     for line in lines:
         left, _, right = line.partition(" - ")
-        mount = left.split()[4].replace("\\040", " ")
+        mount = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), left.split()[4])
         if len(mount) >= len(best) and (str(path) + "/").startswith(mount.rstrip("/") + "/"):
             best, kind = mount, right.split()[0]
-    return kind
+    return best, kind
 
 
 _Explain = Callable[[Path, sqlite3.Error], StoreError]

@@ -29,7 +29,7 @@ from holdfast.clock import Clock
 from holdfast.errors import StoreBroken, StoreConflict
 from holdfast.store.driver import Begun, quietly
 from holdfast.store.sqlite import SQLite, refuse_inherited
-from holdfast.store.sqlite_files import check_place, connect, identity_of, opened, translated
+from holdfast.store.sqlite_files import check_place, connect, opened, translated
 from holdfast.store.sqlite_permissions import user_name
 
 #: How much is copied aside at most.
@@ -55,7 +55,6 @@ class SQLiteReader(SQLite):
         #: There is a connection only while a question is answered.
         self.closed = True
         check_place(path)
-        self._identity = identity_of(path)
         #: The file as it was before it was read without any lock.
         self._unlocked: Stamp = None
         self._copy: tempfile.TemporaryDirectory[str] | None = None

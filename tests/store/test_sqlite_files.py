@@ -19,6 +19,7 @@ import pytest
 from holdfast.errors import StoreBroken, StoreError, StoreUnavailable
 from holdfast.store import open_store, sqlite_files, sqlite_locks, sqlite_news
 from holdfast.store.sqlite_permissions import user_name
+from tests.support.forking import in_a_child
 from tests.support.harness import App, connected
 from tests.support.other_user import USER, as_root, become_user
 from tests.support.together import wait_for
@@ -190,15 +191,182 @@ def test_a_copy_of_the_file_is_a_store_of_its_own(app, path, clock):
     copy.store.close()
 
 
+@pytest.fixture
+def mounts(tmp_path, monkeypatch):
+    """What the system says is mounted: a disk, and what a test adds."""
+    table = tmp_path / "mountinfo"
+    monkeypatch.setattr(sqlite_files, "MOUNTS", table)
+
+    def mount(kind, place):
+        lines = f"21 1 254:0 / / rw - ext4 /dev/vda rw\n90 21 0:50 / {place} rw shared:1 - {kind} server:/share rw\n"
+        table.write_text(f"{lines}91 21 0:51 / {place}-beside rw - ext4 /dev/vdb rw\n")
+
+    return mount
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """A folder whose name mount tables have to write in another way."""
+    folder = tmp_path / "shared folder"
+    folder.mkdir()
+    return folder
+
+
 @pytest.mark.fault(49)
-@pytest.mark.parametrize("kind", ["nfs4", "cifs", "9p", "fuse.sshfs"])
-def test_a_shared_file_system_is_refused_unless_somebody_insists(path, monkeypatch, kind):
-    monkeypatch.setattr(sqlite_files, "file_system", lambda _: kind)
-    with pytest.raises(StoreBroken, match=f"shared file system .{kind}."):
-        open_store(f"sqlite:///{path}")
-    assert list(path.parent.iterdir()) == []
+@pytest.mark.req("P10")
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "9p", "ceph", "lustre", "fuse.sshfs"])
+def test_a_shared_file_system_is_refused_before_anything_is_made_unless_somebody_insists(shared, mounts, monkeypatch, kind):
+    (shared / "below").mkdir()
+    mounts(kind, str(shared).replace(" ", "\\040"))
+    for place in (shared, shared / "below"):
+        with pytest.raises(StoreBroken, match=rf"lies on a shared file system \({kind}\), where SQLite loses data"):
+            open_store(f"sqlite:///{place}/store.db")
+        assert not list(place.glob("store.db*"))
     monkeypatch.setenv("HOLDFAST_ALLOW_SHARED_FILE_SYSTEM", "1")
-    open_store(f"sqlite:///{path}").close()
+    store = open_store(f"sqlite:///{shared}/store.db")
+    store.upgrade()
+    assert store.facts()["file_system"] == kind
+    store.close()
+
+
+@pytest.mark.fault(49)
+def test_a_store_that_comes_to_lie_on_a_shared_file_system_is_refused_to_those_who_ask_too(shared, mounts):
+    open_store(f"sqlite:///{shared}/store.db").close()
+    mounts("nfs4", str(shared).replace(" ", "\\040"))
+    with pytest.raises(StoreBroken, match="shared file system"):
+        open_store(f"sqlite:///{shared}/store.db", create=False).reader().schema_version()
+
+
+@pytest.mark.fault(49)
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "tmpfs", "overlay", "zfs"])
+def test_a_disk_of_this_machine_is_not_taken_for_a_shared_one(shared, mounts, kind):
+    mounts(kind, str(shared).replace(" ", "\\040"))
+    open_store(f"sqlite:///{shared}/store.db").close()
+    mounts("nfs4", "/srv")
+    open_store(f"sqlite:///{shared}/store.db").close()
+
+
+# One file, several names ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bind():
+    """Give a file or a folder a second place."""
+    done = []
+
+    def bind(old, new):
+        program = shutil.which("mount")
+        if program is None:
+            pytest.skip("NOT PROVED HERE: there is no mount program")
+        found = subprocess.run([program, "--bind", old, new], capture_output=True, text=True, check=False)
+        if found.returncode:
+            pytest.skip(f"NOT PROVED HERE: a second place for a folder needs the right to mount: {found.stderr.strip()}")
+        done.append(new)
+
+    yield bind
+    for one in done:
+        subprocess.run(["umount", "--lazy", one], check=True)
+
+
+@pytest.fixture(params=["a link to the file", "a link to the folder", "a path from here", "a folder that is mounted twice"])
+def second(request, app, path, tmp_path, monkeypatch):
+    """Another name of the store's file."""
+    app.pipeline({"a": []})
+    link = tmp_path / "link"
+    if request.param == "a link to the file":
+        link.symlink_to(path)
+        return f"sqlite:///{link}"
+    if request.param == "a link to the folder":
+        link.symlink_to(tmp_path)
+    elif request.param == "a path from here":
+        link.mkdir()
+        monkeypatch.chdir(link)
+        return "sqlite:///../link/../store.db"
+    else:
+        link.mkdir()
+        request.getfixturevalue("bind")(tmp_path, link)
+    return f"sqlite:///{link}/store.db"
+
+
+@pytest.mark.fault(50)
+@pytest.mark.req("P10")
+def test_processes_that_know_a_store_by_different_names_see_and_wait_for_each_other(app, second, path):
+    app.add(["x"])
+    other = App(open_store(second, create=False), app.clock)
+    assert other.states("x") == {"a": "pending"}
+    for key in ("y", "z"):
+        (other if key == "y" else app).add([key])
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLD, second], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:  # fmt: skip
+        assert holder.stdout.readline() == "held\n"
+        assert not app.store.connect()._try_queue(0)
+        holder.communicate("\n", timeout=20)
+    other.store.close()
+    assert app.run_through() == 3
+    assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@pytest.mark.fault(22)
+@pytest.mark.fault(50)
+def test_a_forked_child_cannot_open_the_store_of_its_parent_by_another_name_either(app, second):
+    def use():
+        with pytest.raises(StoreError, match="was open in the process this one was forked from"):
+            open_store(second, create=False).write(lambda tx: tx.record("written"))
+
+    app.store.connect()
+    assert in_a_child(use) == "None"
+
+
+@pytest.mark.fault(50)
+def test_a_connection_to_the_store_by_another_name_is_one_to_the_store(app, second):
+    conn = sqlite3.connect(second.removeprefix("sqlite:///"))
+    with app.store.within(conn) as tx:
+        tx.record("written")
+    conn.commit()
+    conn.close()
+
+
+@pytest.mark.fault(50)
+@pytest.mark.req("P10")
+@pytest.mark.parametrize("use", ["writes", "asks"])
+def test_a_file_with_a_second_name_in_its_folder_is_refused_under_both(app, path, tmp_path, use):
+    """Each name would have a log of its own."""
+    app.pipeline({"a": []})
+    app.store.close()
+    other = tmp_path / "other.db"
+    other.hardlink_to(path)
+    for name in (path, other):
+        with pytest.raises(StoreBroken, match=rf"{name.name} has 2 names \(hard links\)"):
+            _use(name, use)
+    other.unlink()
+    _use(path, use)
+
+
+@pytest.mark.fault(50)
+@pytest.mark.req("P10")
+@pytest.mark.parametrize("use", ["writes", "asks"])
+def test_a_file_that_is_mounted_by_itself_is_refused_and_gets_no_second_log(app, path, tmp_path, bind, use):
+    app.pipeline({"a": []})
+    app.store.close()
+    alone = tmp_path / "alone" / "store.db"
+    alone.parent.mkdir()
+    alone.touch()
+    bind(path, alone)
+    with pytest.raises(StoreBroken, match="is mounted by itself, without the log that belongs beside it: mount the folder"):
+        _use(alone, use)
+    assert [file.name for file in alone.parent.iterdir()] == ["store.db"]
+
+
+def _use(path, use):
+    store = open_store(f"sqlite:///{path}", create=False)
+    try:
+        if use == "writes":
+            store.write(lambda tx: tx.record("written"))
+        else:
+            store.reader().schema_version()
+    finally:
+        store.close()
 
 
 def test_every_connection_is_as_durable_as_promised(app):

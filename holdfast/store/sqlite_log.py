@@ -6,16 +6,16 @@ lets it grow without bound.
 
 from __future__ import annotations
 
-import logging
 import os
 import sqlite3
 from functools import cache
 from pathlib import Path
 
+from holdfast.model.logs import logger
 from holdfast.store.driver import quietly
 from holdfast.store.sqlite_locks import described, readers
 
-log = logging.getLogger("holdfast.store")
+log = logger("holdfast.store")
 
 #: SQLite itself cuts the log back to this when it begins it anew.
 KEPT_BYTES = 16 * 1024 * 1024

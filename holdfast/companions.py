@@ -17,8 +17,8 @@ from holdfast.model.alert import AlertRule
 from holdfast.sources import Discoverer, SourceSpec
 from holdfast.store.store import new_identity
 from holdfast.worker import machine
-from holdfast.worker.alerting import Alerting
-from holdfast.worker.companion import Around, Companion, Pass
+from holdfast.worker.alerting import FAREWELL_SECONDS, PATIENCE_SECONDS, Alerting
+from holdfast.worker.companion import Around, Companion, Passes
 from holdfast.worker.pulse import Pulse
 
 #: By pipeline.
@@ -31,7 +31,7 @@ LEASE_US = 30_000_000
 def discovering(sources: Sources, merges: Mapping[str, Merge]) -> Companion:
     """Looks at sources when they are due."""
 
-    def begin(around: Around) -> Pass:
+    def begin(around: Around) -> Passes:
         known: dict[int, Discoverer] = {}
 
         def one_pass() -> bool:
@@ -46,24 +46,24 @@ def discovering(sources: Sources, merges: Mapping[str, Merge]) -> Companion:
                 known[worker].register()
             return bool(known[worker].one_pass())
 
-        return one_pass
+        return Passes(one_pass)
 
     return Companion("sources", LOOK_SECONDS, begin)
 
 
-def alerting(rules: Sequence[AlertRule]) -> Companion:
+def alerting(rules: Sequence[AlertRule], interval_seconds: float = LOOK_SECONDS) -> Companion:
     """Watches events by rules, and tells."""
 
-    def begin(around: Around) -> Pass:
+    def begin(around: Around) -> Passes:
         service = Alerting(around.store, rules, around.worker)
 
         def one_pass() -> bool:
             service.one_pass()
             return False
 
-        return one_pass
+        return Passes(one_pass, service.last_pass)
 
-    return Companion("alerts", LOOK_SECONDS, begin)
+    return Companion("alerts", interval_seconds, begin, FAREWELL_SECONDS + 2 * PATIENCE_SECONDS)
 
 
 def discover_now(

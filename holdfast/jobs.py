@@ -16,7 +16,7 @@ from holdfast.model.logs import logger
 from holdfast.model.redact import remember_secret
 from holdfast.sources import read_source
 from holdfast.store import Transaction
-from holdfast.worker.companion import Around, Companion, Pass
+from holdfast.worker.companion import Around, Companion, Passes
 
 log = logger("holdfast.worker")
 
@@ -41,9 +41,9 @@ def open_job(job: Job, url: str | None = None, *, create: bool = True) -> Holdfa
 
 
 def _watcher(job: Job) -> Companion:
-    def begin(around: Around) -> Pass:
+    def begin(around: Around) -> Passes:
         watch = JobFileWatch(job.path, job, load_job)
-        return lambda: follow(watch, around.store.write)
+        return Passes(lambda: follow(watch, around.store.write))
 
     return Companion("job-file", LOOK_SECONDS, begin)
 

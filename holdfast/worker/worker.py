@@ -302,7 +302,9 @@ class Worker:
             committer.hand_back(list(self._hand.calls))
             self._look()
         committer.stop()
-        if committer.join(FAREWELL_SECONDS) and not committer.broken:
+        ended = committer.join(FAREWELL_SECONDS) and not committer.broken
+        self._company.end()
+        if ended:
             self._pulse.stop()
             try:
                 self._pulse.leave()

@@ -439,7 +439,7 @@ class EngineMachine(RuleBasedStateMachine):
             number = new_identity()
             who = self.who[label] = Identity(number, label, "host", f"process {number}", LEASE_US)
             self.everyone.append(who)
-            self.store.write(lambda tx: workers.join(tx, who, [], {}))
+            self.store.write(lambda tx: workers.join(tx, who, {}, {}))
             self.model.join(who.id, LEASE_US)
         return self.who[label]
 

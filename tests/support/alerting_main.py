@@ -7,21 +7,22 @@ import os
 import sys
 import time
 
+from holdfast.companions import alerting
 from holdfast.engine import workers
 from holdfast.engine.workers import Identity
 from holdfast.model.alert import AlertRule
 from holdfast.store import open_store
 from holdfast.store.store import new_identity
 from holdfast.worker import machine
-from holdfast.worker.alerting import Alerting
+from holdfast.worker.companion import Around, Company
 
 
 def main() -> None:
     url, name, given = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     store = open_store(url)
     who = Identity(new_identity(), name, machine.this_host(), machine.this_process(), 60_000_000)
-    store.write(lambda tx: workers.join(tx, who, [], {}))
-    alerting = Alerting(store, [AlertRule.read("a", given)], lambda: who.id, poll_seconds=0.05)
-    alerting.start()
+    store.write(lambda tx: workers.join(tx, who, {}, {}))
+    rules = [AlertRule.read("a", given)]
+    Company((alerting(rules, 0.05),), lambda stopped: Around(store.another(), lambda: who.id, stopped, lambda: None)).start()
     print("ready", os.getpid(), flush=True)
     time.sleep(60)

@@ -7,6 +7,7 @@ import fcntl
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Item, Pipeline
+from holdfast import Context, Item, Pipeline, companions
 from holdfast.app import Holdfast
 from holdfast.engine import alerts, reap, workers
 from holdfast.engine.events import events
@@ -28,6 +29,7 @@ from holdfast.store.sqlite_files import file_of
 from holdfast.store.store import new_identity
 from holdfast.worker import alerting, machine, telling
 from holdfast.worker.alerting import Alerting
+from holdfast.worker.companion import Around, Company
 from tests.support.bench import Bench
 from tests.support.hook_server import HookServer
 from tests.support.mother import Forked
@@ -63,28 +65,33 @@ class Desk:
         self.url = url
         self.store = open_store(url)
         self.store.upgrade()
-        self._started: list[Alerting] = []
+        self._started: list[Company] = []
         self._stores: list[Store] = []
         self.who = self.join("desk")
 
     def join(self, name: str) -> Identity:
         who = Identity(new_identity(), name, machine.this_host(), machine.this_process(), 60_000_000)
-        self.store.write(lambda tx: workers.join(tx, who, [], {}))
+        self.store.write(lambda tx: workers.join(tx, who, {}, {}))
         return who
 
-    def start(self, *rules: AlertRule, who: Identity | None = None) -> Alerting:
-        found = self.idle(*rules, who=who)
+    def start(self, *rules: AlertRule, who: Identity | None = None) -> Company:
+        """As a worker runs it."""
         # From here on the rules count.
-        found.one_pass()
+        self.store.write(lambda tx: alerts.watch_events(tx, rules))
+        number = (who or self.who).id
+        found = Company(
+            (companions.alerting(rules, 0.02),), lambda stopped: Around(self.store.another(), lambda: number, stopped, _nothing)
+        )
         found.start()
+        self._started.append(found)
         return found
 
     def idle(self, *rules: AlertRule, who: Identity | None = None) -> Alerting:
         """Not started: its passes are made by the test."""
         number = (who or self.who).id
-        found = Alerting(self.store.another(), rules, lambda: number, poll_seconds=0.02)
-        self._started.append(found)
-        return found
+        store = self.store.another()
+        self._stores.append(store)
+        return Alerting(store, rules, lambda: number)
 
     def happen(self, event: str = "worker_died", n: int = 1, **facts: Any) -> None:
         def record(tx: Any) -> None:
@@ -105,8 +112,13 @@ class Desk:
 
     def close(self) -> None:
         for one in self._started:
-            one.stop()
+            one.end()
+        for store in self._stores:
+            store.close()
         self.store.close()
+
+
+def _nothing() -> None: ...
 
 
 @pytest.fixture
@@ -338,8 +350,54 @@ def test_a_stop_does_not_wait_for_an_address_that_hangs(desk: Desk, hook: HookSe
     desk.happen()
     wait_for(lambda: hook.calls)
     began = time.monotonic()
-    mine.stop()
+    mine.end()
     assert time.monotonic() - began < telling.WEBHOOK_SECONDS / 2
+
+
+def test_what_happens_last_is_told_and_written_down_before_a_worker_ends(desk: Desk, hook: HookServer):
+    mine = desk.start(rule(webhook=f"{hook.url}/x"))
+    mine.stop()
+    desk.happen()
+    mine.end()
+    assert len(hook.calls) == 1
+    assert len(desk.events("alert_told")) == 1
+    assert desk.deliveries() == []
+
+
+def test_a_worker_whose_work_is_over_before_its_first_pass_tells_all_the_same(desk: Desk, hook: HookServer):
+    mine = rule(webhook=f"{hook.url}/x")
+    desk.idle(mine).one_pass()
+    desk.happen()
+    companion = companions.alerting([mine])
+    around = Around(desk.store.another(), lambda: desk.who.id, threading.Event(), _nothing)
+    companion.begin(around).last()
+    around.store.close()
+    assert len(desk.events("alert_told")) == 1
+
+
+def test_run_after_run_an_alert_is_told_once_in_its_period(desk: Desk, hook: HookServer):
+    for _ in range(5):
+        mine = desk.start(rule(webhook=f"{hook.url}/x"))
+        desk.happen()
+        mine.end()
+    assert len(hook.calls) == len(desk.events("alert_told")) == 1
+
+
+def test_what_could_not_be_told_before_the_end_has_failed_and_comes_again_with_the_same_number(
+    desk: Desk, hook: HookServer, monkeypatch: Any
+):
+    monkeypatch.setattr(telling, "WEBHOOK_SECONDS", 60.0)
+    monkeypatch.setattr(alerting, "FAREWELL_SECONDS", 0.3)
+    hook.answers = ["hang", 200]
+    mine = desk.start(rule(webhook=f"{hook.url}/x"))
+    desk.happen()
+    mine.end()
+    [(_, attempts, worker, error)] = desk.deliveries()
+    assert (attempts, worker, error) == (1, None, "its worker ended before it was told")
+    desk.start(rule(webhook=f"{hook.url}/x"))
+    wait_for(told(desk))
+    first, second = hook.calls
+    assert first.body["delivery"] == second.body["delivery"]
 
 
 def test_a_stop_ends_a_command_that_is_running(desk: Desk, tmp_path: Path, monkeypatch: Any):
@@ -349,18 +407,8 @@ def test_a_stop_ends_a_command_that_is_running(desk: Desk, tmp_path: Path, monke
     mine = desk.start(rule(command=["sh", "-c", script]))
     desk.happen()
     wait_for(lambda: (tmp_path / "pid").exists())
-    mine.stop()
+    mine.end()
     wait_for(lambda: not is_running(int((tmp_path / "pid").read_text())))
-
-
-def test_rules_may_change_while_it_runs(desk: Desk, hook: HookServer):
-    mine = desk.start(rule(webhook=f"{hook.url}/old"))
-    mine.set_rules([rule("b", event="paused", webhook=f"{hook.url}/new")])
-    wait_for(lambda: desk.store.read(lambda tx: tx.run("look_at_alerts", names=["b"])))
-    desk.happen()
-    desk.happen("paused", reason="out of credit")
-    wait_for(told(desk))
-    assert [call.path for call in hook.calls] == ["/new"]
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

@@ -120,3 +120,41 @@ def test_two_workers_share_the_work_and_no_item_runs_twice(cluster: Cluster, tmp
         crew.wait_until_done()
         assert {line.pid for line in crew.ledger.starts()} == {first.pid, second.pid}
         assert_unharmed(crew)
+
+
+@pytest.mark.fault(29)
+@pytest.mark.req("V6", "V7")
+def test_while_the_server_only_reads_work_waits_and_goes_on_by_itself(cluster: Cluster, tmp_path: Path):
+    """As after a fail-over to a standby, or when its disk was nearly full."""
+    with crew_on(cluster.database("read_only"), tmp_path) as crew:
+        for number in range(2):
+            crew.start(f"w{number}", lease=LEASE)
+        gate = tmp_path / "gate"
+        begin(crew, gate, pages(100, 0.02))
+        with cluster.setting(default_transaction_read_only="on"):
+            # Sessions of before have it, too; what they have begun may still be committed.
+            time.sleep(2 * LEASE)
+            gate.touch()
+            time.sleep(LEASE)
+            assert "takes no writes now" in str(crew.app.cannot_write())
+        crew.add(pages(5, 0, prefix="after"))
+        crew.wait_until_done()
+        assert_unharmed(crew)
+
+
+@pytest.mark.fault(33)
+@pytest.mark.req("V5", "V6", "V7")
+def test_a_table_that_somebody_locks_for_long_costs_time_and_nothing_else(cluster: Cluster, tmp_path: Path):
+    with crew_on(cluster.database("locked"), tmp_path) as crew:
+        for number in range(2):
+            crew.start(f"w{number}", lease=LEASE)
+        gate = tmp_path / "gate"
+        begin(crew, gate, pages(100, 0.02))
+        for table in ("waiting", "leases", "outcomes", "workers"):
+            with psycopg.connect(cluster.url("locked")) as conn:
+                conn.execute(f"LOCK TABLE holdfast.{table} IN ACCESS EXCLUSIVE MODE")
+                gate.touch()
+                time.sleep(2 * LEASE)
+        crew.add(pages(5, 0, prefix="after"))
+        crew.wait_until_done()
+        assert_unharmed(crew)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from examples.newsroom.reading import words_of
-from examples.newsroom.tables import engine_of, tables_of
+from examples.newsroom.tables import articles, engine_of, postings
 
 #: How soon more of the same word counts for nothing, and how much a long article has to make up for.
 SATURATION, LENGTH_WEIGHT = 1.5, 0.75
@@ -29,12 +29,9 @@ class Hit:
 
 def search(text: str, most: int = 5, url: str | None = None) -> list[Hit]:
     """The best articles first."""
-    engine = engine_of(url)
-    own = tables_of(engine.dialect.name)
-    articles, postings = own.articles, own.postings
     wanted = list(words_of(text))
     columns = (articles.c.key, articles.c.length, postings.c.word, postings.c.n)
-    with engine.connect() as connection:
+    with engine_of(url).connect() as connection:
         count, mean = connection.execute(sa.select(sa.func.count(), sa.func.avg(articles.c.length))).one()
         rows = connection.execute(sa.select(*columns).join(postings).where(postings.c.word.in_(wanted))).all()
         scores = _scores([(*row,) for row in rows], count, float(mean or 1))

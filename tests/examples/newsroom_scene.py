@@ -18,23 +18,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import psycopg
 import pytest
 import sqlalchemy as sa
 from click.testing import CliRunner, Result
-from psycopg import sql
 
 from examples.newsroom import __file__ as package
-from examples.newsroom.server import NewsServer
-from examples.newsroom.site import Site
-from examples.newsroom.tables import create, engine_of
+from examples.newsroom.fakes.fake_server import FakeServer
+from examples.newsroom.fakes.fake_site import FakeSite
+from examples.newsroom.tables import articles, create, engine_of
 from holdfast import Holdfast
 from holdfast.cli import commands
 from holdfast.model.states import OPEN
 from holdfast.store.postgres_address import read_url
 from tests.examples.newsroom_workers import the_workers
 from tests.support.processes import wait_for
-from tests.support.steps import quick_url
+from tests.support.steps import own_tables_beside, quick_url
 
 T = TypeVar("T")
 
@@ -52,13 +50,13 @@ def soon(fact: Callable[[], T], timeout: float = 30.0) -> T:
 class Scene:
     """A job file in a folder of its own, on a store and a site of its own."""
 
-    def __init__(self, url: str, folder: Path, server: NewsServer) -> None:
+    def __init__(self, url: str, folder: Path, server: FakeServer) -> None:
         self.url, self.folder, self.server = url, folder, server
         shutil.copytree(EXAMPLE / "desk", folder / "desk")
         shutil.copy(EXAMPLE / "holdfast.yaml", folder)
         self.file = str(folder / "holdfast.yaml")
         self.environment = {
-            "HOLDFAST_URL": url, "NEWSROOM_SITE": server.url, "NEWSROOM_SCHEMA": f"own_{os.urandom(6).hex()}",
+            "HOLDFAST_URL": url, "NEWSROOM_SITE": server.url,
             "NEWSROOM_EMBARGO": str(folder / "embargo"), "PGOPTIONS": os.environ.get("PGOPTIONS", ""),
         }  # fmt: skip
         self.said = folder / "said"
@@ -69,7 +67,7 @@ class Scene:
         """Make the tables: holdfast's and the newsroom's."""
         self.app = Holdfast(self.url)
         self.app.upgrade()
-        self.own = create(self.url)
+        create(self.url)
 
     def end(self) -> None:
         for pid in list(self._pids):
@@ -185,7 +183,7 @@ class Scene:
     def articles(self) -> dict[str, dict[str, Any]]:
         """Our own table, by key."""
         with engine_of(self.url).connect() as connection:
-            return {row.key: dict(row._mapping) for row in connection.execute(self.own.articles.select())}
+            return {row.key: dict(row._mapping) for row in connection.execute(articles.select())}
 
     def stage(self, key: str, stage: str) -> dict[str, Any]:
         """One stage of an item: state, attempts, error, version, result."""
@@ -223,8 +221,11 @@ def scene_on(database: str, folder: Path, request: pytest.FixtureRequest, *, pag
     """A scene that ends with the block: server, workers, tables."""
     folder = folder / "newsroom"
     folder.mkdir()
-    with quick_url(database, request) as url, NewsServer(Site(seed, pages)) as server, pytest.MonkeyPatch.context() as patch:
-        scene = Scene(url, folder, server)
+    with (
+        quick_url(database, request) as url, FakeServer(FakeSite(seed, pages)) as server,
+        pytest.MonkeyPatch.context() as patch,
+    ):  # fmt: skip
+        scene = Scene(own_tables_beside(url), folder, server)
         for name, value in scene.environment.items():
             patch.setenv(name, value)
         patch.syspath_prepend(str(folder))
@@ -233,10 +234,3 @@ def scene_on(database: str, folder: Path, request: pytest.FixtureRequest, *, pag
             yield scene
         finally:
             scene.end()
-            if database == "postgres":
-                _drop(url, scene.environment["NEWSROOM_SCHEMA"])
-
-
-def _drop(url: str, schema: str) -> None:
-    with psycopg.connect(read_url(url)[0], autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))

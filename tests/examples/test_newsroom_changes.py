@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from examples.newsroom.old import BECAME, DONE, write_old_database
-from examples.newsroom.site import BROKEN, EMPTY, MISSING, Site
+from examples.newsroom.fakes.fake_old_database import BECAME, DONE, write_fake_old_database
+from examples.newsroom.fakes.fake_site import BROKEN, EMPTY, MISSING, FakeSite
 from holdfast import merge_provenance
 from holdfast.companions import discover_now
 from holdfast.jobs import load_job, open_job
@@ -205,9 +205,9 @@ def test_old_events_are_forgotten_and_money_is_not(scene: Scene):
 @pytest.mark.req("J8")
 def test_the_database_of_an_earlier_program_comes_over_and_only_what_it_had_left_is_run(scene: Scene, tmp_path: Path):
     there, before = scene.server.site, scene.deliveries()
-    scene.server.site = Site(seed=99, pages=48)
+    scene.server.site = FakeSite(seed=99, pages=48)
     old = tmp_path / "old.db"
-    keys = write_old_database(old, scene.server.site, scene.server.url)
+    keys = write_fake_old_database(old, scene.server.site, scene.server.url)
     became = {key: BECAME[_number(key) % len(BECAME)] for key in keys}
     again = {key for key, one in became.items() if not one.kept and one.stages == {"fetch": "done", "extract": "pending"}}
     whole = Path(scene.file).read_text()

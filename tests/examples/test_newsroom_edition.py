@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from examples.newsroom import analyst
-from examples.newsroom.pages import STANDING
-from examples.newsroom.prose import SECTIONS
+from examples.newsroom.fakes import fake_analyst
+from examples.newsroom.fakes.fake_pages import STANDING
+from examples.newsroom.fakes.fake_prose import SECTIONS
+from examples.newsroom.fakes.fake_server import Asked
+from examples.newsroom.fakes.fake_site import BROKEN, EMPTY, MISSING, FakeArticle
 from examples.newsroom.search import search
-from examples.newsroom.server import Asked
-from examples.newsroom.site import BROKEN, EMPTY, MISSING, Article
 from examples.newsroom.tables import engine_of
 from holdfast import points
 from tests.examples.newsroom_scene import STAGES, Scene, scene_on
@@ -53,7 +53,7 @@ class Edition:
     def key(self, number: int) -> str:
         return self.scene.server.url + self.scene.server.site.articles[number].path
 
-    def keys(self) -> dict[str, Article]:
+    def keys(self) -> dict[str, FakeArticle]:
         """The articles that are up, by the key of their item."""
         site = self.scene.server.site
         return {self.scene.server.url + one.path: one for one in site.up()}
@@ -224,7 +224,7 @@ def test_costs_by_item_stage_and_day_are_what_the_analyst_has_charged_to_the_las
         if article.number in (BROKEN, MISSING, EMPTY):
             assert key not in by_item
         else:
-            assert by_item[key] == analyst.price("\n".join(article.paragraphs(0))) * 1_000_000
+            assert by_item[key] == fake_analyst.price("\n".join(article.paragraphs(0))) * 1_000_000
     by_stage = scene.app.costs(["stage", "day"])
     assert {one["stage"] for one in by_stage} == {"analyse"}
     assert sum(one["costs"] for one in by_stage) == sum(by_item.values())
@@ -345,7 +345,7 @@ def test_the_index_has_every_article_as_it_stands_and_nothing_else(edition: Edit
         article = edition.keys()[key]
         assert (found[key]["title"], found[key]["section"]) == (article.title, article.section)
         assert scene.stage(key, "index")["result"]["words"] == found[key]["length"]
-    lengths = dict(scene.rows(f"SELECT article, sum(n) FROM {scene.own.postings} GROUP BY article"))
+    lengths = dict(scene.rows("SELECT article, sum(n) FROM postings GROUP BY article"))
     assert lengths == {key: row["length"] for key, row in found.items()}
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from examples.newsroom.fakes.fake_site import EMPTY, MISSING
 from examples.newsroom.reading import read_article, words_of
-from examples.newsroom.site import EMPTY, MISSING
 from holdfast.testing import CRASH_VARIABLE
 from tests.examples.newsroom_scene import QUICK, Scene, scene_on
 from tests.examples.newsroom_workers import the_workers
@@ -68,7 +68,7 @@ def test_killed_at_its_own_points_it_ends_with_the_same_index_and_every_article_
     assert run(scene) == 3, scene.said.read_text()[-2000:]
     assert scene.is_done() and scene.app.check() == []
     assert len(scene.events("worker_died")) == killed
-    index = scene.rows(f"SELECT word, article, n FROM {scene.own.postings}")
+    index = scene.rows("SELECT word, article, n FROM postings")
     assert len(index) == len(set(index)) and set(index) == expected(scene)
     assert scene.articles().keys() == {key for _, key, _ in index}
     assert set(scene.server.paid().values()) == {1} and len(scene.server.paid()) == len(scene.articles())

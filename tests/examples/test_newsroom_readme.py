@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from examples.newsroom import __main__ as newsroom
-from examples.newsroom import web
+from examples.newsroom.fakes.commands import ask_alerts, ask_control
 from holdfast import Holdfast
 from holdfast.cli import commands
 from holdfast.model.states import OPEN
@@ -89,7 +89,7 @@ class Reader:
         self._settle()
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
-            newsroom.main(words)
+            newsroom.main(words, standalone_mode=False)
         return said.getvalue()
 
     def _serve(self, words: list[str]) -> str:
@@ -113,8 +113,8 @@ class Reader:
         if (self.folder / "embargo").exists():
             # The pause before it is over, for somebody who types.
             soon(lambda: any(one.get("guards") for one in self.app.workers()) and not self.app.status()[0]["paused"])
-        elif web.control()["pages.down"]:
-            soon(lambda: self._is_done() or (breaker_opened(self.app) and web.alerts()))
+        elif ask_control()["pages.down"]:
+            soon(lambda: self._is_done() or (breaker_opened(self.app) and ask_alerts()))
         else:
             soon(self._is_done)
 
@@ -153,7 +153,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         reader = Reader(tmp_path, free.getsockname()[1])
-    for name in ("HOLDFAST_URL", "NEWSROOM_EMBARGO", "NEWSROOM_SCHEMA"):
+    for name in ("HOLDFAST_URL", "NEWSROOM_EMBARGO"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NEWSROOM_SITE", reader.url)
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from examples.newsroom.site import Site
+from examples.newsroom.fakes.fake_site import FakeSite
 from tests.examples.newsroom_scene import Scene, scene_on, soon
 
 DATABASES = [pytest.param(name, marks=pytest.mark.xdist_group(f"newsroom-{name}")) for name in ("sqlite", "postgres")]
@@ -263,7 +263,7 @@ def test_what_the_feed_brings_is_found_on_schedule_and_goes_through_all_stages(s
     before = scene.server.site
     scene.server.sources.down = False
     # Not on a page that another test has, and short: the look shall bring what was not there before.
-    scene.server.site = Site(seed=11, pages=12)
+    scene.server.site = FakeSite(seed=11, pages=12)
     try:
         scene.holdfast("discover", scene.file, "feed")
         first = {scene.server.url + one.path for one in scene.server.site.newest()}

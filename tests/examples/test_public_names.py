@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -39,3 +40,24 @@ def test_an_engine_for_the_store_reaches_its_tables_and_enforces_foreign_keys(ur
     if database == "sqlite":
         with engine.connect() as connection:
             assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+
+
+def imports_of(module: Path) -> set[str]:
+    """The modules that it imports from, by their full names."""
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {one.name for one in node.names}
+    return found
+
+
+@pytest.mark.req("J21")
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_reader_copies_needs_nothing_fake_and_what_is_fake_says_so(module):
+    """Only commands and shows begin what stands in for the world outside; handlers and tables do not know of it."""
+    if module.parent.name == "fakes":
+        assert module.name.startswith("fake_") or module.name in ("__init__.py", "commands.py")
+    elif module.name not in ("__main__.py", "demo.py"):
+        assert not [name for name in imports_of(module) if ".fakes" in name]

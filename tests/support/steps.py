@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import pytest
 
 from holdfast import points
 from holdfast.errors import StoreConflict, StoreUnavailable
 from holdfast.store import AtOnce, Store, Transaction, open_store
+from holdfast.store.postgres_address import read_url
 from holdfast.store.statements import Statement
 from holdfast.testing import ManualClock
 from tests.support.schemas import Schemas, address
@@ -51,6 +53,13 @@ def quick_url(database: str, request: pytest.FixtureRequest) -> Iterator[str]:
     finally:
         os.environ.pop("PGOPTIONS") if old is None else os.environ.update(PGOPTIONS=old)
         schemas.give_back(schema)
+
+
+def own_tables_beside(url: str) -> str:
+    """The same address, by which tables of a user's own lie in the store's schema, and go with it."""
+    if url.startswith("sqlite:"):
+        return url
+    return f"{url}&options={quote(f'{PGOPTIONS} -c search_path={read_url(url)[1]}')}"
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""How the paper looks: HTML, sitemaps, a feed, and answers of its search."""
+"""How the fake paper looks: HTML, sitemaps, a feed, and answers of its search."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from html import escape
 from typing import Any
 from urllib.parse import quote
 
-from examples.newsroom.prose import SECTIONS
-from examples.newsroom.site import Article, Site, as_date
+from examples.newsroom.fakes.fake_prose import SECTIONS
+from examples.newsroom.fakes.fake_site import FakeArticle, FakeSite, as_date
 
 #: Hits on a page of search results.
 HITS = 15
@@ -19,7 +19,7 @@ STANDING = {
 }
 
 
-def article_page(article: Article, day: int, visits: int) -> str:
+def article_page(article: FakeArticle, day: int, visits: int) -> str:
     text = "\n".join(f"<p>{escape(one)}</p>" for one in article.paragraphs(day))
     return _page(article.title, article.section, as_date(article.first_day).isoformat(), text, visits)
 
@@ -31,7 +31,7 @@ def standing_page(path: str, visits: int) -> str | None:
     return _page(title, "service", "", f"<p>{escape(text)}</p>", visits)
 
 
-def empty_page(article: Article, visits: int) -> str:
+def empty_page(article: FakeArticle, visits: int) -> str:
     """A page on which there is no article: whoever wants one has to subscribe."""
     return f"<!doctype html><title>{escape(article.title)}</title><p>For subscribers only.</p>{_visits(visits)}"
 
@@ -62,14 +62,14 @@ def sitemap_index(base: str) -> str:
     return f"{_XML}<sitemapindex {_SITEMAP}>{places}</sitemapindex>"
 
 
-def sitemap(site: Site, section: str, base: str) -> str:
+def sitemap(site: FakeSite, section: str, base: str) -> str:
     places = "\n".join(
         f"<url><loc>{base}{one.path}</loc><lastmod>{one.changed_on(site.day)}</lastmod></url>" for one in site.up(section)
     )
     return f"{_XML}<urlset {_SITEMAP}>\n{places}\n</urlset>"
 
 
-def feed(site: Site, base: str) -> str:
+def feed(site: FakeSite, base: str) -> str:
     """RSS. Its entries have no id: they are known by their address, as in the sitemap."""
     entries = "\n".join(
         f"<item><title>{escape(one.title)}</title><link>{base}{one.path}</link>"
@@ -79,11 +79,11 @@ def feed(site: Site, base: str) -> str:
     return f'{_XML}<rss version="2.0"><channel><title>The Paper</title>\n{entries}\n</channel></rss>'
 
 
-def _noon(article: Article) -> datetime:
+def _noon(article: FakeArticle) -> datetime:
     return datetime.combine(as_date(article.first_day), time(12), UTC)
 
 
-def search_results(site: Site, word: str, page: int, base: str) -> dict[str, Any]:
+def search_results(site: FakeSite, word: str, page: int, base: str) -> dict[str, Any]:
     """A page of hits, and where the next one is."""
     found = site.search(word)
     hits = found[(page - 1) * HITS : page * HITS]

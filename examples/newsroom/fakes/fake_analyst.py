@@ -1,4 +1,4 @@
-"""An analyst that wants money, on this machine: keywords, mood and a summary of a text. Only the arithmetic; see server.py."""
+"""A fake of the analyst that wants money: keywords, mood and a summary of a text. Only the arithmetic; see fake_server.py."""
 
 from __future__ import annotations
 

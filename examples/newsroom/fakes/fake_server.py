@@ -1,6 +1,7 @@
-"""The world around the newsroom, on this machine: a news site, an analyst that is paid, and a place that alerts are sent to.
+"""The world around the newsroom, on this machine: a fake news site, a fake analyst that is paid, and a place that alerts are
+sent to.
 
-    with NewsServer(Site(seed=7, pages=40)) as server:       # on a free port; ends with the block
+    with FakeServer(FakeSite(seed=7, pages=40)) as server:   # on a free port; ends with the block
         server.pages.limit_every = 10                        # every tenth page: 429 with Retry-After
         server.site.day = 2                                  # two days later
         ...
@@ -22,10 +23,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from examples.newsroom import analyst, pages
-from examples.newsroom.prose import SECTIONS
-from examples.newsroom.site import BROKEN, EMPTY, MISSING, Site
-from examples.newsroom.trouble import Trouble
+from examples.newsroom.fakes import fake_analyst, fake_pages
+from examples.newsroom.fakes.fake_prose import SECTIONS
+from examples.newsroom.fakes.fake_site import BROKEN, EMPTY, MISSING, FakeSite
+from examples.newsroom.fakes.fake_trouble import FakeTrouble
 
 #: In seconds; what is waited for takes a moment at most.
 _POLL = 0.02
@@ -46,12 +47,12 @@ class Asked:
     charged: Decimal = Decimal(0)
 
 
-class NewsServer:
+class FakeServer:
     """Serves a site in threads of its own, until the block ends. Port 0 takes any that is free."""
 
-    def __init__(self, site: Site | None = None, *, port: int = 0) -> None:
-        self.site = site or Site()
-        self.pages, self.analyst, self.sources = Trouble(), Trouble(), Trouble()
+    def __init__(self, site: FakeSite | None = None, *, port: int = 0) -> None:
+        self.site = site or FakeSite()
+        self.pages, self.analyst, self.sources = FakeTrouble(), FakeTrouble(), FakeTrouble()
         self.asked: list[Asked] = []
         #: What was told to us, oldest first.
         self.alerts: list[dict[str, Any]] = []
@@ -60,10 +61,10 @@ class NewsServer:
         self.broken = {BROKEN}
         #: What was charged for a call, by its idempotency key.
         self._prices: dict[str, Decimal] = {}
-        self._http = _Quiet(("127.0.0.1", port), type("Request", (_Request,), {"news": self}))
+        self._http = _Http(self, port)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(_POLL,), daemon=True)
 
-    def __enter__(self) -> NewsServer:
+    def __enter__(self) -> FakeServer:
         self._thread.start()
         return self
 
@@ -120,7 +121,7 @@ class NewsServer:
         """Charge a call, and write it down; return its price. One with the key of an earlier one is not charged again."""
         with self._lock:
             again = bool(idempotency) and idempotency in self._prices
-            price = self._prices.setdefault(idempotency, analyst.price(text)) if idempotency else analyst.price(text)
+            price = self._prices.setdefault(idempotency, fake_analyst.price(text)) if idempotency else fake_analyst.price(text)
             charged = Decimal(0) if again else price
             self.asked.append(Asked(time.monotonic(), "analyst", path, 200, idempotency, charged))
         return price
@@ -130,18 +131,26 @@ class NewsServer:
             self.alerts.append(body)
 
 
-class _Quiet(ThreadingHTTPServer):
+class _Http(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
+
+    def __init__(self, news: FakeServer, port: int) -> None:
+        super().__init__(("127.0.0.1", port), _Request)
+        self.news = news
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A caller that was killed is no error of ours."""
 
 
 class _Request(BaseHTTPRequestHandler):
-    news: NewsServer
+    server: _Http
     #: An answer is written as one piece.
     wbufsize = -1
+
+    @property
+    def news(self) -> FakeServer:
+        return self.server.news
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
@@ -173,7 +182,7 @@ class _Request(BaseHTTPRequestHandler):
         else:
             self._answer(404, "there is nothing here")
 
-    def _passes(self, what: str, trouble: Trouble) -> bool:
+    def _passes(self, what: str, trouble: FakeTrouble) -> bool:
         """Whether a request is to be answered; otherwise it has been dealt with."""
         time.sleep(trouble.seconds)
         verdict, wait = trouble.next(time.monotonic())
@@ -192,10 +201,10 @@ class _Request(BaseHTTPRequestHandler):
     def _page(self, path: str) -> None:
         site, visits = self.news.site, self.news.visits(path) + 1
         article = site.find(path)
-        text = pages.standing_page(path, visits)
+        text = fake_pages.standing_page(path, visits)
         status = 200 if text is not None else 404
         if article is not None:
-            status, text = 200, pages.article_page(article, site.day, visits)
+            status, text = 200, fake_pages.article_page(article, site.day, visits)
             if article.number in self.news.broken:
                 status, text = 500, "this page cannot be made"
             elif article.number == MISSING or article.first_day > site.day:
@@ -203,7 +212,7 @@ class _Request(BaseHTTPRequestHandler):
             elif not article.is_up(site.day):
                 status, text = 410, None
             elif article.number == EMPTY:
-                text = pages.empty_page(article, visits)
+                text = fake_pages.empty_page(article, visits)
         self.news.note("pages", path, status)
         self._answer(status, text or "there is no such page", "text/html; charset=utf-8")
 
@@ -212,14 +221,14 @@ class _Request(BaseHTTPRequestHandler):
         section = path.removeprefix("/sitemap-").removesuffix(".xml")
         text, kind = "", "application/xml"
         if path == "/sitemap.xml":
-            text = pages.sitemap_index(base)
+            text = fake_pages.sitemap_index(base)
         elif path == "/feed.xml":
-            text = pages.feed(site, base)
+            text = fake_pages.feed(site, base)
         elif section in SECTIONS:
-            text = pages.sitemap(site, section, base)
+            text = fake_pages.sitemap(site, section, base)
         elif path == "/api/search" and query.get("q"):
             page = int(query.get("page", "1"))
-            text, kind = json.dumps(pages.search_results(site, query["q"], page, base)), "application/json"
+            text, kind = json.dumps(fake_pages.search_results(site, query["q"], page, base)), "application/json"
         tag = f'"{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"'
         status = 404 if not text else 304 if self.headers.get("If-None-Match") == tag else 200
         self.news.note("sources", self.path, status)
@@ -228,7 +237,7 @@ class _Request(BaseHTTPRequestHandler):
     def _analyse(self, body: dict[str, Any]) -> None:
         title, text = str(body.get("title", "")), str(body.get("text", ""))
         price = self.news.charge(self.path, self.headers.get("Idempotency-Key", ""), text)
-        self._json({**analyst.analyse(title, text), "cost": str(price)})
+        self._json({**fake_analyst.analyse(title, text), "cost": str(price)})
 
     def _json(self, value: Any) -> None:
         self._answer(200, json.dumps(value), "application/json")

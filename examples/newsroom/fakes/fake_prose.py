@@ -1,4 +1,4 @@
-"""Plausible sentences of a small town's paper, the same for the same seed."""
+"""Made-up sentences of a small town's paper, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ _CLOSING = (
 )  # fmt: skip
 
 
-def sentence(section: str, chance: random.Random) -> str:
+def _sentence(section: str, chance: random.Random) -> str:
     who, does, what, when = (chance.choice(words) for words in VOCABULARY[section])
     text = f"{who} {does} {what} {when}."
     return text[0].upper() + text[1:]
 
 
-def headline(section: str, chance: random.Random) -> str:
+def fake_headline(section: str, chance: random.Random) -> str:
     who, does, what, _ = (chance.choice(words) for words in VOCABULARY[section])
     text = f"{who.removeprefix('the ').removeprefix('a ')} {does} {what}"
     return text[0].upper() + text[1:]
 
 
-def paragraph(section: str, chance: random.Random) -> str:
-    sentences = [sentence(section, chance) for _ in range(chance.randint(2, 4))]
+def fake_paragraph(section: str, chance: random.Random) -> str:
+    sentences = [_sentence(section, chance) for _ in range(chance.randint(2, 4))]
     # Now and then the paper looks over its shoulder.
     if chance.random() < 0.2:
-        sentences.append(sentence(chance.choice(SECTIONS), chance))
+        sentences.append(_sentence(chance.choice(SECTIONS), chance))
     return " ".join([*sentences, chance.choice(_CLOSING)])

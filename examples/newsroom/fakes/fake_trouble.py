@@ -1,4 +1,4 @@
-"""When a server does not do what it is asked: by count, so that the same requests always meet the same trouble."""
+"""When the fake server does not do what it is asked: by count, so that the same requests always meet the same trouble."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Verdict = Literal["fine", "down", "limited", "failed"]
 
 
 @dataclass
-class Trouble:
+class FakeTrouble:
     """Every n-th request goes wrong in one way or another; 0: never. What is set while it runs counts from then on."""
 
     #: Nobody answers, until somebody says otherwise.

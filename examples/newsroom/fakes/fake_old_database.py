@@ -1,4 +1,4 @@
-"""The database of an earlier program of the newsroom, which read the print version of each page: a row per page with all its
+"""A fake database of an earlier program of the newsroom, which read the print version of each page: a row per page with all its
 stages in one JSON column, the results that it kept, and what it has paid.
 
 `holdfast import-legacy holdfast.yaml old.db` brings it over: this is the shape `stages-json`.
@@ -11,10 +11,10 @@ import sqlite3
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from examples.newsroom import analyst
-from examples.newsroom.pages import article_page
+from examples.newsroom.fakes import fake_analyst
+from examples.newsroom.fakes.fake_pages import article_page
+from examples.newsroom.fakes.fake_site import FakeArticle, FakeSite
 from examples.newsroom.reading import read_article
-from examples.newsroom.site import Article, Site
 
 STAGES = ("fetch", "extract", "analyse", "index")
 #: The versions of the code that made what was kept.
@@ -58,11 +58,11 @@ BECAME = (
 )
 
 
-def became(article: Article) -> Became:
+def became(article: FakeArticle) -> Became:
     return BECAME[article.number % len(BECAME)]
 
 
-def write_old_database(path: Path, site: Site, base: str) -> list[str]:
+def write_fake_old_database(path: Path, site: FakeSite, base: str) -> list[str]:
     """Write it, with a row for each article that is up; return their keys."""
     keys = []
     with sqlite3.connect(path) as connection:
@@ -85,17 +85,17 @@ def write_old_database(path: Path, site: Site, base: str) -> list[str]:
     return keys
 
 
-def _results(article: Article, day: int) -> tuple[dict[str, Any], float]:
+def _results(article: FakeArticle, day: int) -> tuple[dict[str, Any], float]:
     """What each stage makes of an article, and what its analysis costs."""
     html = article_page(article, day, visits=1)
     read = read_article(html)
     assert read is not None
     text = "\n".join(read["paragraphs"])
     made = {
-        "fetch": {"html": html, "etag": None}, "extract": read, "analyse": analyst.analyse(read["title"], text),
+        "fetch": {"html": html, "etag": None}, "extract": read, "analyse": fake_analyst.analyse(read["title"], text),
         "index": {"words": 0},
     }  # fmt: skip
-    return made, float(analyst.price(text))
+    return made, float(fake_analyst.price(text))
 
 
 def _timed(stages: dict[str, str]) -> dict[str, Any]:

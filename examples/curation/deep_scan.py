@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from examples.curation.models import Business, ExtractionStatus, Place, ScanStatus
+from examples.curation.models import WORDS, Business, Place, Status
 from examples.curation.scheduler import Scheduler
 from examples.curation.settings import Settings
 from examples.curation.web import Web
@@ -21,8 +21,7 @@ from holdfast.adopt import Job, TableMapping, insert_once
 
 def deep_scan(settings: Settings, web: Web) -> Scheduler:
     places = TableMapping(
-        Place, status="deep_scan_status", queued=ScanStatus.QUEUED, processing=ScanStatus.PROCESSING,
-        completed=ScanStatus.COMPLETED, failed=ScanStatus.ERROR, error="deep_scan_error",
+        Place, status="deep_scan_status", **WORDS, error="deep_scan_error",
         attempts="deep_scan_attempts", max_attempts=settings.attempts, next_attempt="deep_scan_next_at",
         holder="deep_scan_by", started="deep_scan_started_at", heartbeat="deep_scan_beat_at", created="created_at",
     )  # fmt: skip
@@ -43,7 +42,7 @@ def deep_scan(settings: Settings, web: Web) -> Scheduler:
 
 async def save_business(session: AsyncSession, place_id: int, name: str, website: str | None) -> None:
     """The business of this place, once; its domain is to be extracted."""
-    row = {"name": name, "website": website, "place_id": place_id, "extraction_status": ExtractionStatus.QUEUED}
+    row = {"name": name, "website": website, "place_id": place_id, "extraction_status": Status.QUEUED}
     await insert_once(session, Business, row, unique_on="place_id")
 
 

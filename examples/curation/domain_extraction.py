@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.orm import Session
 
-from examples.curation.models import Business, Domain, ExtractionStatus, Sitemap
+from examples.curation.models import WORDS, Business, Domain, Sitemap
 from examples.curation.scheduler import Scheduler
 from examples.curation.settings import Settings
 from examples.curation.web import Web
@@ -24,8 +24,7 @@ _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 def domain_extraction(settings: Settings, web: Web) -> Scheduler:
     businesses = TableMapping(
-        Business, status="extraction_status", queued=ExtractionStatus.QUEUED, processing=ExtractionStatus.PROCESSING,
-        completed=ExtractionStatus.COMPLETED, failed=ExtractionStatus.ERROR, error="extraction_error",
+        Business, status="extraction_status", **WORDS, error="extraction_error",
         attempts="extraction_attempts", max_attempts=settings.attempts, version="version", updated="updated_at",
     )  # fmt: skip
 

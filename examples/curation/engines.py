@@ -21,8 +21,7 @@ PATIENCE_SECONDS = 30
 
 def sync_engine(address: str) -> Engine:
     url, settings = _read(address, 0)
-    engine = sa.create_engine(url, **settings)
-    return _prepared(engine)
+    return _prepared(sa.create_engine(url, **settings))
 
 
 def async_engine(address: str) -> AsyncEngine:
@@ -33,26 +32,22 @@ def async_engine(address: str) -> AsyncEngine:
 
 
 def _read(address: str, which: int) -> tuple[sa.URL, dict[str, Any]]:
-    try:
-        url = sa.make_url(address)
-    except sa.exc.ArgumentError as error:
-        raise UsageError(f"CURATION_DATABASE: {error}") from None
-    kind = url.drivername.partition("+")[0]
+    kind = address.partition(":")[0].partition("+")[0]
     if kind not in DRIVERS:
         raise UsageError(f"CURATION_DATABASE: {kind!r} is none of {', '.join(DRIVERS)}")
-    url = url.set(drivername=DRIVERS[kind][which])
+    url = sa.make_url(address).set(drivername=DRIVERS[kind][which])
     return url, {"connect_args": {"timeout": PATIENCE_SECONDS}} if kind == "sqlite" else {"pool_size": 10}
 
 
 def _prepared(engine: Engine) -> Engine:
     """A SQLite file with a write-ahead log, on which every commit is on the disk before it is called one."""
     if engine.dialect.name == "sqlite":
-
-        @sa.event.listens_for(engine, "connect")
-        def connected(connection: Any, _: object) -> None:
-            cursor = connection.cursor()
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-                cursor.execute(f"PRAGMA {pragma}")
-            cursor.close()
-
+        sa.event.listen(engine, "connect", _set_pragmas)
     return engine
+
+
+def _set_pragmas(connection: Any, _: object) -> None:
+    cursor = connection.cursor()
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()

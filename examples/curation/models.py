@@ -22,26 +22,8 @@ class Base(DeclarativeBase):
     type_annotation_map = {datetime: DateTime(timezone=True), str: Text}  # noqa: RUF012 - as SQLAlchemy wants it
 
 
-class ScanStatus(enum.Enum):
-    """Stored by its names, in an enumeration of the database where it has them."""
-
-    QUEUED = "Queued"
-    PROCESSING = "Processing"
-    COMPLETED = "Completed"
-    ERROR = "Error"
-
-
-class ExtractionStatus(enum.Enum):
-    """Stored by its values."""
-
-    QUEUED = "Queued"
-    PROCESSING = "Processing"
-    COMPLETED = "Completed"
-    ERROR = "Error"
-
-
 class Status(enum.StrEnum):
-    """Words in a text column."""
+    """The words of all five schedulers; each table stores them in its own way."""
 
     QUEUED = "Queued"
     PROCESSING = "Processing"
@@ -49,7 +31,9 @@ class Status(enum.StrEnum):
     ERROR = "Error"
 
 
-WORDS = ", ".join(f"'{word}'" for word in Status)
+#: What they mean, for a mapping.
+WORDS = {"queued": Status.QUEUED, "processing": Status.PROCESSING, "completed": Status.COMPLETED, "failed": Status.ERROR}
+_LISTED = ", ".join(f"'{word}'" for word in Status)
 
 
 class Place(Base):
@@ -66,9 +50,8 @@ class Place(Base):
     listing: Mapped[str]
     phone: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(default=_now)
-    deep_scan_status: Mapped[ScanStatus] = mapped_column(
-        Enum(ScanStatus, name="scan_status"), default=ScanStatus.QUEUED
-    )
+    #: Stored by its names, in an enumeration of the database where it has them.
+    deep_scan_status: Mapped[Status] = mapped_column(Enum(Status, name="scan_status"), default=Status.QUEUED)
     deep_scan_error: Mapped[str | None]
     deep_scan_attempts: Mapped[int] = mapped_column(default=0)
     deep_scan_next_at: Mapped[datetime | None]
@@ -87,16 +70,10 @@ class Business(Base):
     name: Mapped[str]
     website: Mapped[str | None]
     domain_id: Mapped[int | None] = mapped_column(ForeignKey("domains.id"))
-    extraction_status: Mapped[ExtractionStatus] = mapped_column(
-        Enum(
-            ExtractionStatus,
-            values_callable=lambda words: [word.value for word in words],
-            native_enum=False,
-            create_constraint=True,
-            name="extraction_status",
-            length=20,
-        ),
-        default=ExtractionStatus.QUEUED,
+    #: Stored by its values.
+    extraction_status: Mapped[Status] = mapped_column(
+        Enum(Status, values_callable=list, native_enum=False, create_constraint=True, name="extraction_status", length=20),
+        default=Status.QUEUED,
     )
     extraction_error: Mapped[str | None] = mapped_column(String(200))
     extraction_attempts: Mapped[int] = mapped_column(default=0)
@@ -117,7 +94,7 @@ class Sitemap(Base):
     """A sitemap or an index of sitemaps, to be imported."""
 
     __tablename__ = "sitemaps"
-    __table_args__ = (CheckConstraint(f"import_status IN ({WORDS})", name="import_status_is_known"),)
+    __table_args__ = (CheckConstraint(f"import_status IN ({_LISTED})", name="import_status_is_known"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
     domain_id: Mapped[int] = mapped_column(ForeignKey("domains.id"))

@@ -6,11 +6,11 @@ The scheduler of the pair that works on `pages`: an id, a session, a thread.
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 
+from selectolax.lexbor import LexborHTMLParser
 from sqlalchemy.orm import Session
 
-from examples.curation.models import Page, Status
+from examples.curation.models import WORDS, Page, Status
 from examples.curation.scheduler import Scheduler
 from examples.curation.settings import Settings
 from examples.curation.web import Web
@@ -25,9 +25,9 @@ MOST_TEXT = 20_000
 
 def page_curation(settings: Settings, web: Web) -> Scheduler:
     pages = TableMapping(
-        Page, status="curation_status", queued=Status.QUEUED, processing=Status.PROCESSING, completed=Status.COMPLETED,
-        failed=Status.ERROR, error="curation_error", attempts="curation_attempts", max_attempts=settings.attempts,
-        next_attempt="curation_next_at", holder="curation_by", heartbeat="curation_beat_at", created="created_at",
+        Page, status="curation_status", **WORDS, error="curation_error", attempts="curation_attempts",
+        max_attempts=settings.attempts, next_attempt="curation_next_at", holder="curation_by", heartbeat="curation_beat_at",
+        created="created_at",
     )  # fmt: skip
 
     def curate(page_id: int, session: Session) -> None:
@@ -44,38 +44,15 @@ def page_curation(settings: Settings, web: Web) -> Scheduler:
 
 def read(body: bytes) -> tuple[str, str]:
     """Title and text of a page."""
-    reader = _Reader()
     # A NUL is text to nobody, and PostgreSQL stores none.
-    reader.feed(body.decode("utf-8", errors="replace").replace("\0", " "))
-    reader.close()
-    return " ".join("".join(reader.title).split()), " ".join("".join(reader.text).split())[:MOST_TEXT]
+    page = LexborHTMLParser(body.decode("utf-8", errors="replace").replace("\0", " "))
+    for node in page.css("script, style"):
+        node.decompose()
+    title, text = (" ".join(node.text(separator=" ").split()) if node else "" for node in (page.css_first("title"), page.body))
+    return title, text[:MOST_TEXT]
 
 
 def score(title: str, text: str) -> int:
     """A point for a title and for each thirty words, up to three; two for each telling word."""
     words = re.findall(r"\w+", text.lower())
     return bool(title) + min(3, len(words) // 30) + 2 * len(TELLING.intersection(words))
-
-
-class _Reader(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.title: list[str] = []
-        self.text: list[str] = []
-        self._inside: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in ("title", "script", "style"):
-            self._inside.append(tag)
-        self.text.append(" ")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in self._inside:
-            self._inside.remove(tag)
-        self.text.append(" ")
-
-    def handle_data(self, data: str) -> None:
-        if not self._inside:
-            self.text.append(data)
-        elif self._inside[-1] == "title":
-            self.title.append(data)

@@ -10,7 +10,7 @@ import re
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from examples.curation.models import Contact, Page, Status
+from examples.curation.models import WORDS, Contact, Page, Status
 from examples.curation.scheduler import Scheduler
 from examples.curation.settings import Settings
 from holdfast.adopt import TableMapping, insert_once, with_session
@@ -36,9 +36,8 @@ def contacts_in(text: str) -> list[tuple[str, str]]:
 
 def page_service(settings: Settings) -> Scheduler:
     pages = TableMapping(
-        Page, status="service_status", queued=Status.QUEUED, processing=Status.PROCESSING, completed=Status.COMPLETED,
-        failed=Status.ERROR, error="service_error", attempts="service_attempts", max_attempts=settings.attempts,
-        started="service_started_at",
+        Page, status="service_status", **WORDS, error="service_error", attempts="service_attempts",
+        max_attempts=settings.attempts, started="service_started_at",
     )  # fmt: skip
     handler = with_session(PageCurationService().process)
     # Not before its curation is done with it: both write to the same row.

@@ -63,25 +63,24 @@ class Service:
         # Every request to a site takes one of these while it lasts.
         most = len(self.loops) * self.settings.concurrency
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(most, thread_name_prefix="curation"))
-        tasks = [asyncio.create_task(one.run_async(), name=one.name) for one in self.loops]
-        watch = asyncio.create_task(self._stop_when_done()) if until_done else None
+        watch = [self._stop_when_done()] if until_done else []
         try:
             with _stopping_on_signals(self.loops):
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-                self._stop_those_that_run()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                ended = await asyncio.gather(*map(self._run, self.loops), *watch, return_exceptions=True)
         finally:
-            if watch is not None:
-                watch.cancel()
-            for task in tasks:
-                task.cancel()
             self.threads.dispose()
             await self.tasks.dispose()
-        for task in tasks:
-            task.result()  # raises what broke it
-        for one in self.loops:
-            log.info("%s: %s", one.name, one.counters)
+        for error in ended:
+            if isinstance(error, BaseException):
+                raise error
         return {one.name: loop.counters for one, loop in zip(self.schedulers, self.loops, strict=True)}
+
+    async def _run(self, loop: Loop) -> None:
+        try:
+            await loop.run_async()
+        finally:
+            self._stop_those_that_run()
+        log.info("%s: %s", loop.name, loop.counters)
 
     def run_one(self, **settings: Any) -> Any:
         """One scheduler alone, in the single call that each of them used to be started with."""
@@ -89,14 +88,14 @@ class Service:
         return run_job_loop(self._at(only), only.mapping, only.handler, **{**only.settings(self.settings), **settings})
 
     async def _stop_when_done(self) -> None:
-        left = True
-        while left:
+        left = 1
+        while left and not any(one.stopping for one in self.loops):
+            await asyncio.sleep(LOOK_SECONDS)
             try:
                 async with self.tasks.connect() as connection:
-                    left = bool(await connection.scalar(self._open_rows()))
+                    left = await connection.scalar(self._open_rows())
             except sa.exc.DBAPIError as error:
                 log.warning("whether all is done cannot be seen, and is looked at again: %s", error.orig)
-            await asyncio.sleep(LOOK_SECONDS if left else 0)
         self._stop_those_that_run()
 
     def _open_rows(self) -> sa.Select[Any]:

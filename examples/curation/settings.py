@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from holdfast import UsageError
 
 
-def _switch(text: str) -> bool:
-    if text.lower() not in ("1", "0", "yes", "no", "on", "off", "true", "false"):
-        raise ValueError("write on or off")
-    return text.lower() in ("1", "yes", "on", "true")
-
-
 @dataclass(frozen=True)
 class Settings:
-    """One value per variable; `Settings.read()` takes them from the environment."""
+    """`Settings.read()` takes each from its variable: CURATION_BATCH, CURATION_STALE, and so on."""
 
     #: SQLAlchemy's address of the database, without a driver.
     database: str = "sqlite:///curation.db"
-    #: A server that answers for every web site, as host:port; empty asks the sites themselves.
+    #: The proxy through which web sites are asked, as host:port; empty asks the sites themselves.
     via: str = "127.0.0.1:8060"
     batch: int = 10
     concurrency: int = 4
@@ -45,25 +39,23 @@ class Settings:
     timeout: float = 10.0
 
     @classmethod
-    def read(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        env = os.environ if environment is None else environment
+    def read(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         given: dict[str, Any] = {}
-        for name, (variable, kind) in VARIABLES.items():
-            if variable not in env:
-                continue
-            try:
-                given[name] = kind(env[variable])
-            except ValueError as error:
-                raise UsageError(f"{variable}={env[variable]!r}: {error}") from None
+        for name, variable in VARIABLES.items():
+            if variable in environment:
+                try:
+                    given[name] = _value(environment[variable], type(getattr(cls, name)))
+                except ValueError as error:
+                    raise UsageError(f"{variable}={environment[variable]!r}: {error}") from None
         return cls(**given)
 
 
-#: Each setting's variable, and how it is read.
-VARIABLES: Mapping[str, tuple[str, Any]] = {
-    name: (f"CURATION_{name.upper()}", kind)
-    for name, kind in {
-        "database": str, "via": str, "batch": int, "concurrency": int, "poll": str,
-        "max_instances": int, "attempts": int, "first_pause": float, "stale": str, "grace": str, "report": str,
-        "city": str, "guarded": _switch, "timeout": float,
-    }.items()
-}  # fmt: skip
+VARIABLES = {one.name: f"CURATION_{one.name.upper()}" for one in fields(Settings)}
+
+
+def _value(text: str, kind: type[Any]) -> Any:
+    if kind is not bool:
+        return kind(text)
+    if text.lower() not in ("on", "off"):
+        raise ValueError("write on or off")
+    return text.lower() == "on"

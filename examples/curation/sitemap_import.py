@@ -10,7 +10,7 @@ import asyncio
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from examples.curation.domain_extraction import is_of
-from examples.curation.models import Domain, Page, Sitemap, Status
+from examples.curation.models import WORDS, Domain, Page, Sitemap
 from examples.curation.scheduler import Scheduler
 from examples.curation.settings import Settings
 from examples.curation.sitemap_xml import parse
@@ -24,8 +24,7 @@ MOST_DEPTH = 2
 
 def sitemap_import(settings: Settings, web: Web) -> Scheduler:
     sitemaps = TableMapping(
-        Sitemap, status="import_status", queued=Status.QUEUED, processing=Status.PROCESSING,
-        completed=Status.COMPLETED, failed=Status.ERROR, error="import_error", attempts="import_attempts",
+        Sitemap, status="import_status", **WORDS, error="import_error", attempts="import_attempts",
         max_attempts=settings.attempts, next_attempt="import_next_at", holder="import_by", heartbeat="import_beat_at",
         created="created_at",
     )  # fmt: skip

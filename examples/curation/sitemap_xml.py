@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 import zlib
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from holdfast import Permanent
@@ -16,93 +16,54 @@ from holdfast import Permanent
 MOST_BYTES = 50_000_000
 MOST_ENTRIES = 50_000
 MOST_CHARACTERS = 2048
-_GZIP = b"\x1f\x8b"
+#: The root of each kind, and what its entries are called.
+KINDS = {"urlset": "url", "sitemapindex": "sitemap"}
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     url: str
     last_modified: str | None = None
 
 
-@dataclass(frozen=True)
-class Parsed:
+class Parsed(NamedTuple):
     """What a sitemap lists: sitemaps if it is an index, otherwise pages."""
 
     is_index: bool
     entries: tuple[Entry, ...]
 
 
+class _Builder(ET.TreeBuilder):
+    def doctype(self, *_: object) -> None:
+        raise ET.ParseError("a sitemap has no document type")
+
+
 def parse(url: str, body: bytes) -> Parsed:
     """Read a sitemap that lies at `url`; Permanent if it is none."""
-    parser = ET.XMLParser(target=_Builder(url))
     try:
-        parser.feed(_unpacked(url, body))
-        found = parser.close()
-    except ET.ParseError as error:
-        raise Permanent(f"{url}: broken XML: {error}") from None
-    assert isinstance(found, Parsed)
-    return found
+        root = ET.fromstring(_unpacked(body), ET.XMLParser(target=_Builder()))
+    except (ET.ParseError, zlib.error) as error:
+        raise Permanent(f"{url}: broken {'XML' if isinstance(error, ET.ParseError) else 'gzip'}: {error}") from None
+    space, brace, name = root.tag.rpartition("}")
+    if name not in KINDS:
+        raise Permanent(f"{url}: not a sitemap: its root is <{name[:40]}>")
+    # Names of the same namespace only: the `loc` of a picture is not that of its page.
+    entries: dict[str, Entry] = {}
+    for node in root.iterfind(f"{space}{brace}{KINDS[name]}"):
+        told = (node.findtext(f"{space}{brace}loc") or "").strip()
+        loc = urljoin(url, told)
+        if told and len(loc) <= MOST_CHARACTERS and urlsplit(loc).scheme in ("http", "https"):
+            modified = (node.findtext(f"{space}{brace}lastmod") or "").strip()
+            entries.setdefault(loc, Entry(loc, modified or None))
+    if len(entries) > MOST_ENTRIES:
+        raise Permanent(f"{url}: more than {MOST_ENTRIES} entries")
+    return Parsed(name == "sitemapindex", tuple(entries.values()))
 
 
-class _Builder:
-    """Keeps the entries and nothing else of the document."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._path: list[str] = []
-        self._text: list[str] = []
-        self._fields: dict[str, str] = {}
-        self._root = self._space = ""
-        self._entries: dict[str, Entry] = {}
-
-    def doctype(self, *_: object) -> None:
-        raise Permanent(f"{self._url}: a sitemap has no document type")
-
-    def start(self, tag: str, _: object) -> None:
-        space, _, name = tag.rpartition("}")
-        if not self._path:
-            self._root, self._space = name, space
-            if name not in ("urlset", "sitemapindex"):
-                raise Permanent(f"{self._url}: not a sitemap: its root is <{name[:40]}>")
-        # The `loc` of a picture is not that of its page.
-        self._path.append(name if space == self._space else tag)
-        self._text = []
-        if len(self._path) == 2:
-            self._fields = {}
-
-    def data(self, text: str) -> None:
-        self._text.append(text)
-
-    def end(self, _: str) -> None:
-        wanted = "sitemap" if self._root == "sitemapindex" else "url"
-        if len(self._path) == 3 and self._path[1] == wanted:
-            self._fields[self._path[2]] = "".join(self._text).strip()
-        if len(self._path) == 2 and self._path[1] == wanted:
-            self._keep()
-        self._path.pop()
-        self._text = []
-
-    def close(self) -> Parsed:
-        return Parsed(self._root == "sitemapindex", tuple(self._entries.values()))
-
-    def _keep(self) -> None:
-        loc = urljoin(self._url, self._fields.get("loc", ""))
-        if not self._fields.get("loc") or len(loc) > MOST_CHARACTERS or urlsplit(loc).scheme not in ("http", "https"):
-            return
-        self._entries.setdefault(loc, Entry(loc, self._fields.get("lastmod") or None))
-        if len(self._entries) > MOST_ENTRIES:
-            raise Permanent(f"{self._url}: more than {MOST_ENTRIES} entries")
-
-
-def _unpacked(url: str, body: bytes) -> bytes:
-    if not body.startswith(_GZIP):
+def _unpacked(body: bytes) -> bytes:
+    if not body.startswith(b"\x1f\x8b"):
         return body
     unpacking = zlib.decompressobj(wbits=31)
-    try:
-        found = unpacking.decompress(body, MOST_BYTES + 1)
-    except zlib.error as error:
-        raise Permanent(f"{url}: broken gzip: {error}") from None
+    found = unpacking.decompress(body, MOST_BYTES + 1)
     if len(found) > MOST_BYTES or not unpacking.eof:
-        raise Permanent(f"{url}: cut short, or more than {MOST_BYTES} bytes unpacked")
+        raise zlib.error(f"cut short, or more than {MOST_BYTES} bytes unpacked")
     return found

@@ -21,12 +21,12 @@ import pytest
 import sqlalchemy as sa
 
 from examples.curation.engines import sync_engine
+from examples.curation.fakes.fake_web import FakeWeb, serving_fake_web
+from examples.curation.fakes.fake_world import SCHEMA, FakeAnswer, FakeWorld
 from examples.curation.models import Base, Contact, Domain, Page, Place
 from examples.curation.service import Service, schedulers
 from examples.curation.settings import Settings
-from examples.curation.site import Site, serving
 from examples.curation.web import Web
-from examples.curation.world import SCHEMA, Answer, World
 from holdfast.adopt import Counters
 from tests.support.schemas import bare_schema
 
@@ -35,20 +35,20 @@ KINDS = ("deep scan", "page curation")
 QUICK = Settings(poll="50ms", first_pause=0.02, stale="60s", grace="5s", timeout=60.0)
 
 
-class Calm(World):
+class Calm(FakeWorld):
     """A world without trouble: every listing and every page is there, at once."""
 
-    def answer(self, url: str, nth: int) -> Answer:
+    def answer(self, url: str, nth: int) -> FakeAnswer:
         if "/places/" in url:
-            return Answer(200, json.dumps({"name": url, "website": "http://calm.example"}).encode())
+            return FakeAnswer(200, json.dumps({"name": url, "website": "http://calm.example"}).encode())
         if url.endswith(".xml"):
             entries = "".join(f"<url><loc>http://calm.example/page/{page}</loc></url>" for page in range(1, 4))
-            return Answer(200, f'<urlset xmlns="{SCHEMA}">{entries}</urlset>'.encode())
-        return Answer(200, f"<title>A page</title>Visit us, contact desk@calm.example: {url}".encode())
+            return FakeAnswer(200, f'<urlset xmlns="{SCHEMA}">{entries}</urlset>'.encode())
+        return FakeAnswer(200, f"<title>A page</title>Visit us, contact desk@calm.example: {url}".encode())
 
 
 class Scene:
-    def __init__(self, database: str, site: Site, folder: Path) -> None:
+    def __init__(self, database: str, site: FakeWeb, folder: Path) -> None:
         self.site, self.world, self.folder = site, site.world, folder
         self.settings = replace(QUICK, database=database, via=site.place)
         self.engine = sync_engine(database)
@@ -181,12 +181,12 @@ class Scene:
 
 @contextmanager
 def scene_on(
-    database: str, folder: Path, request: pytest.FixtureRequest, world: World | None = None
+    database: str, folder: Path, request: pytest.FixtureRequest, world: FakeWorld | None = None
 ) -> Iterator[Scene]:
     """A scene on an empty database of its own; without a world of its own, on a calm one."""
     with ExitStack() as stack:
         url = stack.enter_context(_address(database, folder, request))
-        scene = Scene(url, stack.enter_context(serving(world or Calm())), folder)
+        scene = Scene(url, stack.enter_context(serving_fake_web(world or Calm())), folder)
         stack.callback(scene.engine.dispose)
         yield scene
 

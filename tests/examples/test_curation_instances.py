@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from examples.curation.fakes.fake_world import FakeWorld
 from examples.curation.models import Page, Place
-from examples.curation.world import World
 from tests.examples.curation_processes import Processes
 from tests.examples.curation_scene import KINDS, Scene, scene_on
 from tests.support.processes import wait_for
@@ -48,8 +48,12 @@ def test_two_instances_that_look_at_the_same_moment_process_rows_twice_only_with
     scene.add(kind, 20)
     meeting = scene.folder / "meeting"
     meeting.mkdir()
-    orders = scene.orders(kind, guarded=guarded)
+    orders = scene.orders(kind, guarded=guarded, concurrency=10)
+    scene.site.pause()
     both = [processes.start(orders, until_done=True, meet=[str(meeting), 2]) for _ in range(2)]
+    # Both have begun all that they took: neither is stopped, because all is done, before it asks.
+    wait_for(lambda: sum(scene.asked(kind, 20)) == 20)
+    scene.site.go_on()
     assert [one.wait() for one in both] == [0, 0], both[0].said + both[1].said
     processed_twice = [row for row, asked in enumerate(scene.asked(kind, 20), 1) if asked > 1]
     would_be = sum(one.counters[kind]["would_have_been_taken_twice"] for one in both)
@@ -186,7 +190,7 @@ def test_sigterm_lets_handlers_in_hand_finish_and_hands_the_rest_back_uncounted(
 def test_three_processes_of_which_some_are_killed_find_all_there_is_once(
     database: str, tmp_path: Path, request: pytest.FixtureRequest, processes: Processes
 ):
-    world = World(places=12 if KILLS < 10 else 4 * KILLS, sites=3 if KILLS < 10 else 12, pages=4)
+    world = FakeWorld(places=12 if KILLS < 10 else 4 * KILLS, sites=3 if KILLS < 10 else 12, pages=4)
     seed = random.randrange(1_000_000)
     chance = random.Random(seed)
     with scene_on(database, tmp_path, request, world) as scene:

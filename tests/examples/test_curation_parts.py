@@ -13,12 +13,12 @@ import pytest
 
 from examples.curation.__main__ import main
 from examples.curation.domain_extraction import domain_of, is_of, sitemaps_of
+from examples.curation.fakes.fake_web import FakeWeb, serving_fake_web
+from examples.curation.fakes.fake_world import SCHEMA, FakeAnswer, FakeWorld
 from examples.curation.page_curation import ENOUGH, read, score
 from examples.curation.page_service import contacts_in
-from examples.curation.site import Site, serving
 from examples.curation.sitemap_xml import Entry, parse
 from examples.curation.web import Unreachable, Web
-from examples.curation.world import SCHEMA, Answer, World
 from holdfast import Permanent, RetryLater
 from holdfast.errors import UsageError
 
@@ -130,24 +130,24 @@ def test_contacts_are_found_once_each():
 # The web --------------------------------------------------------------------------------------------------------------
 
 
-class Rude(World):
+class Rude(FakeWorld):
     """A site that answers as its path asks."""
 
-    def answer(self, url: str, nth: int) -> Answer:
+    def answer(self, url: str, nth: int) -> FakeAnswer:
         code = int(url.rpartition("/")[2] or 200)
         headers = {503: (("Retry-After", "90000"),), 302: (("Location", "/302"),), 429: (("Retry-After", "7"),)}
-        return Answer(code, b"[1]", headers.get(code, ()))
+        return FakeAnswer(code, b"[1]", headers.get(code, ()))
 
 
 @pytest.fixture
 def web() -> Iterator[Web]:
-    with serving(Rude()) as site:
+    with serving_fake_web(Rude()) as site:
         yield Web(site.place, 5.0)
 
 
 @pytest.mark.parametrize(
     ("path", "error", "said"),
-    [("404", Permanent, "answered 404"), ("500", Unreachable, "answered 500"), ("302", Permanent, "redirects"),
+    [("404", Permanent, "answered 404"), ("500", Unreachable, "answered 500"), ("302", Permanent, "answered 302"),
      ("200", Permanent, "an object was expected"), ("403", Permanent, "403")],
 )  # fmt: skip
 def test_an_answer_says_whether_to_ask_again(web: Web, path: str, error: type[Exception], said: str):
@@ -163,7 +163,7 @@ def test_a_site_may_say_when_to_come_again_but_not_next_week(web: Web, path: str
 
 
 def test_who_does_not_answer_is_unreachable_and_what_is_no_address_is_not_asked(web: Web):
-    with serving(Rude()) as gone:
+    with serving_fake_web(Rude()) as gone:
         place = gone.place
     with pytest.raises(Unreachable, match="rude"):
         Web(place, 1.0).get("http://rude.example/200")
@@ -172,8 +172,8 @@ def test_who_does_not_answer_is_unreachable_and_what_is_no_address_is_not_asked(
 
 
 def test_robots_name_sitemaps_of_their_own_site_and_otherwise_it_is_the_usual_place():
-    world = World()
-    with serving(world) as site:
+    world = FakeWorld()
+    with serving_fake_web(world) as site:
         web = Web(site.place)
         found = {world.domain(n): sitemaps_of(world.domain(n), web) for n in range(world.sites)}
     assert found == {
@@ -198,7 +198,7 @@ def command(
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(sys, "argv", ["curation", *arguments])
-        main()
+        main(standalone_mode=False)
         return capsys.readouterr().out
 
     return run
@@ -209,7 +209,7 @@ def test_the_commands_of_the_readme_do_what_it_says(command: Callable[..., str])
     assert "20 places are queued in sqlite:///curation.db" in command("init")
     with pytest.raises(UsageError, match="name an empty database"):
         command("init")
-    with serving(World()) as site:
+    with serving_fake_web(FakeWorld()) as site:
         quick = {"CURATION_VIA": site.place, "CURATION_POLL": "50ms", "CURATION_FIRST_PAUSE": "0.02"}
         assert command("alone", "deep scan", "--drain", "--quiet", **quick).startswith("claimed 2")
         said = command("run", "--until-done")
@@ -232,8 +232,8 @@ def test_the_demo_is_killed_and_leaves_nothing_behind(tmp_path: Path):
 
 
 def test_a_server_that_was_left_waiting_ends_with_its_test():
-    with serving(World()) as site:
+    with serving_fake_web(FakeWorld()) as site:
         site.pause()
         with pytest.raises(Unreachable):
             Web(site.place, 0.05).get(site.world.listing(1))
-        assert isinstance(site, Site) and site.asked[site.world.listing(1)] == 1
+        assert isinstance(site, FakeWeb) and site.asked[site.world.listing(1)] == 1

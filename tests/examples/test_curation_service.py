@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from examples.curation.models import Business, Domain, ExtractionStatus, Page, Place, ScanStatus, Sitemap
+from examples.curation.fakes.fake_world import FakeWorld
+from examples.curation.models import Business, Domain, Page, Place, Sitemap, Status
 from examples.curation.service import Service
 from examples.curation.settings import VARIABLES, Settings
 from examples.curation.status import table, where_all_is
-from examples.curation.world import World
 from holdfast.adopt import TableMapping, run_job_loop, with_session
 from holdfast.errors import UsageError
 from tests.examples.curation_scene import KINDS, QUICK, Scene, scene_on
@@ -35,7 +35,7 @@ def scene(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iter
 @pytest.fixture
 def troubled(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
     """The world as it is."""
-    with scene_on(database, tmp_path, request, World()) as scene:
+    with scene_on(database, tmp_path, request, FakeWorld()) as scene:
         scene.add_places()
         yield scene
 
@@ -244,7 +244,7 @@ def test_every_setting_is_a_variable_and_reaches_the_loops(tmp_path: Path):
     given = {"BATCH": "7", "CONCURRENCY": "2", "POLL": "90s", "MAX_INSTANCES": "3", "STALE": "45s", "GRACE": "1m",
              "REPORT": "5m", "GUARDED": "off", "ATTEMPTS": "9", "DATABASE": f"sqlite:///{tmp_path}/x.db"}  # fmt: skip
     service = Service(Settings.read({f"CURATION_{name}": value for name, value in given.items()}))
-    assert {name.removeprefix("CURATION") for name, _ in VARIABLES.values()} == set(re.findall(r"(_[A-Z_]+)`", README))
+    assert {name.removeprefix("CURATION") for name in VARIABLES.values()} == set(re.findall(r"(_[A-Z_]+)`", README))
     for loop in service.loops:
         found = (loop.batch, loop.concurrency, loop.poll_seconds, loop.max_instances, loop.stale_seconds,
                  loop.grace_seconds, loop.report_seconds, loop.guarded, loop.mapping.limit)  # fmt: skip
@@ -299,9 +299,9 @@ def test_each_loop_logs_what_it_does_and_how_far_it_lags(scene: Scene, kind: str
 @pytest.mark.req("S7")
 def test_the_table_for_people_shows_words_lag_and_errors(scene: Scene):
     scene.add("deep scan", 20, created_at=datetime.now(UTC) - timedelta(seconds=90))
-    error = {"deep_scan_status": ScanStatus.ERROR, "deep_scan_error": "Permanent: closed"}
+    error = {"deep_scan_status": Status.ERROR, "deep_scan_error": "Permanent: closed"}
     scene.execute(sa.update(Place).where(Place.id <= 2).values(error))
-    scene.execute(sa.update(Place).where(Place.id > 13).values(deep_scan_status=ScanStatus.COMPLETED))
+    scene.execute(sa.update(Place).where(Place.id > 13).values(deep_scan_status=Status.COMPLETED))
     shown = table(where_all_is(scene.engine, list(scene.schedulers.values()))).splitlines()
     [line] = [line.split() for line in shown if line.startswith("deep scan")]
     assert line[:6] == ["deep", "scan", "11", "0", "7", "2"] and 90 <= int(line[6]) < 200
@@ -327,4 +327,4 @@ def test_two_businesses_with_one_web_site_find_it_once(scene: Scene):
     assert domain.name == "old-mill.example"
     assert list(scene.execute(sa.select(Sitemap.url)).scalars()) == ["http://old-mill.example/sitemap.xml"]
     found = scene.execute(sa.select(Business.domain_id, Business.extraction_status)).all()
-    assert found == [(domain.id, ExtractionStatus.COMPLETED)] * 2
+    assert found == [(domain.id, Status.COMPLETED)] * 2

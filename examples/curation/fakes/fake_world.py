@@ -1,7 +1,7 @@
-"""A small world of places, web sites and pages, the same at every start, with the troubles that real ones make.
+"""A small fake world of places, web sites and pages, the same at every start, with the troubles that real ones make.
 
 Everything follows from the numbers of the place, the site and the page, so that whoever looks at the end knows what must
-have come out. `World.answer` says what a server answers to a request, the n-th one for the same address.
+have come out. `FakeWorld.answer` says what a server answers to a request, the n-th one for the same address.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ SCHEMA = "http://www.sitemaps.org/schemas/sitemap/0.9"
 
 
 @dataclass(frozen=True)
-class Answer:
+class FakeAnswer:
     status: int = 200
     body: bytes = b""
     headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
-class World:
+class FakeWorld:
     """So many places, sites, and pages of each site. Numbers of places and pages begin at 1, those of sites at 0."""
 
     places: int = 20
@@ -101,7 +101,7 @@ class World:
 
     # What a server answers --------------------------------------------------------------------------------------------
 
-    def answer(self, url: str, nth: int) -> Answer:
+    def answer(self, url: str, nth: int) -> FakeAnswer:
         parts = urlsplit(url)
         host = parts.hostname or ""
         if host == MAPS and parts.path.startswith("/places/"):
@@ -109,68 +109,68 @@ class World:
         for site in range(self.sites):
             if host.removeprefix("www.") == self.domain(site):
                 return self._site(site, url, parts.path, nth)
-        return Answer(404)
+        return FakeAnswer(404)
 
-    def _listing(self, place: int, nth: int) -> Answer:
+    def _listing(self, place: int, nth: int) -> FakeAnswer:
         if place > self.places:
-            return Answer(404)
+            return FakeAnswer(404)
         if place % 20 == 8:
-            return Answer(200, b'{"name": "Pl')
+            return FakeAnswer(200, b'{"name": "Pl')
         if place % 20 == 14 or (place % 10 == 6 and nth == 1):
-            return Answer(500)
+            return FakeAnswer(500)
         if place % 10 == 3 and nth == 1:
-            return Answer(503, headers=(("Retry-After", "0"),))
+            return FakeAnswer(503, headers=(("Retry-After", "0"),))
         found = {"name": f"Place {place} Ltd", "phone": f"+44 131 {place:06}"}
         if self.has_website(place):
             found["website"] = self.website(place)
-        return Answer(200, json.dumps(found).encode())
+        return FakeAnswer(200, json.dumps(found).encode())
 
-    def _site(self, site: int, url: str, path: str, nth: int) -> Answer:
+    def _site(self, site: int, url: str, path: str, nth: int) -> FakeAnswer:
         kind, base = site % len(NAMES), f"http://{self.domain(site)}"
         if path == "/robots.txt":
             return self._robots(kind, base)
         if path == "/elsewhere.txt":
-            return Answer(200, b"User-agent: *\nDisallow:\n")
+            return FakeAnswer(200, b"User-agent: *\nDisallow:\n")
         pages = [self.page(site, page) for page in range(1, self.pages + 1)]
         half = len(pages) // 2
-        files: dict[str, Answer] = {}
+        files: dict[str, FakeAnswer] = {}
         if kind == 0:
             below = [f"{base}/sitemaps/{file}" for file in ("a.xml", "b.xml.gz", "index.xml")]
             files["/sitemaps/index.xml"] = _xml("sitemapindex", [*below, "http://elsewhere.example/sitemap.xml"])
             files["/sitemaps/a.xml"] = _xml("urlset", pages[:half])
-            files["/sitemaps/b.xml.gz"] = Answer(200, gzip.compress(_xml("urlset", pages[half:]).body, mtime=0))
+            files["/sitemaps/b.xml.gz"] = FakeAnswer(200, gzip.compress(_xml("urlset", pages[half:]).body, mtime=0))
         elif kind != 4:
             whole = _xml("urlset", [*pages, pages[0], "http://elsewhere.example/page", "mailto:nobody@elsewhere.example"])
-            files["/sitemap.xml"] = Answer(200, whole.body[: len(whole.body) // 2]) if kind == 2 else whole
+            files["/sitemap.xml"] = FakeAnswer(200, whole.body[: len(whole.body) // 2]) if kind == 2 else whole
         if kind == 5:
-            files["/bomb.xml"] = Answer(200, b'<!DOCTYPE urlset [<!ENTITY a "aaaa">]><urlset><url>&a;</url></urlset>')
+            files["/bomb.xml"] = FakeAnswer(200, b'<!DOCTYPE urlset [<!ENTITY a "aaaa">]><urlset><url>&a;</url></urlset>')
         if path in files:
             return files[path]
-        return self._page(site, pages.index(url) + 1, nth) if url in pages else Answer(404)
+        return self._page(site, pages.index(url) + 1, nth) if url in pages else FakeAnswer(404)
 
-    def _robots(self, kind: int, base: str) -> Answer:
+    def _robots(self, kind: int, base: str) -> FakeAnswer:
         if kind == 0:
-            return Answer(200, f"User-agent: *\nSITEMAP: {base}/sitemaps/index.xml\n".encode())
+            return FakeAnswer(200, f"User-agent: *\nSITEMAP: {base}/sitemaps/index.xml\n".encode())
         if kind == 3:
-            return Answer(302, headers=(("Location", "/elsewhere.txt"),))
+            return FakeAnswer(302, headers=(("Location", "/elsewhere.txt"),))
         if kind == 5:
             named = [f"{base}/sitemap.xml", f"{base}/bomb.xml", "http://elsewhere.example/sitemap.xml"]
-            return Answer(200, "".join(f"Sitemap: {url}\n" for url in named).encode())
-        return Answer(404)
+            return FakeAnswer(200, "".join(f"Sitemap: {url}\n" for url in named).encode())
+        return FakeAnswer(404)
 
-    def _page(self, site: int, page: int, nth: int) -> Answer:
+    def _page(self, site: int, page: int, nth: int) -> FakeAnswer:
         if self.page_fails(page):
-            return Answer(404)
+            return FakeAnswer(404)
         if page % 6 == 5 and nth == 1:
-            return Answer(500)
+            return FakeAnswer(500)
         text = "Boats, bread and books. " * 20
         if self.is_worth_it(page):
             text += f" Visit us, or contact desk{page}@{self.domain(site)}, phone +44 131 {site:03} {page:04}."
         body = f"<!doctype html><title>Page {page} &amp; more</title><style>p {{}}</style><p>{text}</p>"
-        return Answer(200, body.encode())
+        return FakeAnswer(200, body.encode())
 
 
-def _xml(root: str, urls: list[str]) -> Answer:
+def _xml(root: str, urls: list[str]) -> FakeAnswer:
     each = "url" if root == "urlset" else "sitemap"
     entries = "".join(f"<{each}><loc>{escape(url)}</loc><lastmod>2024-05-01</lastmod></{each}>" for url in urls)
-    return Answer(200, f'<?xml version="1.0" encoding="UTF-8"?><{root} xmlns="{SCHEMA}">{entries}</{root}>'.encode())
+    return FakeAnswer(200, f'<?xml version="1.0" encoding="UTF-8"?><{root} xmlns="{SCHEMA}">{entries}</{root}>'.encode())

@@ -1,8 +1,8 @@
-"""The world on a loopback server: it answers for every host by the Host header, and counts what it was asked.
+"""The fake world on a loopback server: a proxy that answers for every host itself, and counts what it was asked.
 
-    with serving(World()) as site:
-        Settings(via=site.place)
-        site.asked["http://maps.example/places/1.json"]       # how often a listing was paid for
+    with serving_fake_web(FakeWorld()) as web:
+        Settings(via=web.place)
+        web.asked["http://maps.example/places/1.json"]       # how often a listing was paid for
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from examples.curation.world import World
+from examples.curation.fakes.fake_world import FakeWorld
 
 #: Nobody is kept waiting for longer.
 LONGEST_SECONDS = 60.0
 
 
-class Site(ThreadingHTTPServer):
-    """A server of a world."""
+class FakeWeb(ThreadingHTTPServer):
+    """A proxy that answers for every site of a fake world."""
 
     daemon_threads = True
     request_queue_size = 100
 
-    def __init__(self, world: World, port: int = 0, delay_seconds: float = 0.0) -> None:
+    def __init__(self, world: FakeWorld, port: int = 0, delay_seconds: float = 0.0) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.world = world
         self.delay_seconds = delay_seconds
@@ -68,11 +68,11 @@ class Site(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Site
+    server: FakeWeb
 
     def do_GET(self) -> None:
-        url = f"http://{self.headers.get('Host', '')}{self.path}"
-        answer = self.server.world.answer(url, self.server.ask(url))
+        # A proxy is asked for whole addresses.
+        answer = self.server.world.answer(self.path, self.server.ask(self.path))
         self.send_response(answer.status)
         for name, value in (*answer.headers, ("Content-Length", str(len(answer.body)))):
             self.send_header(name, value)
@@ -80,18 +80,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(answer.body)
 
     def log_message(self, *_: object) -> None:
-        """What was asked is in `Site.asked`."""
+        """What was asked is in `FakeWeb.asked`."""
 
 
 @contextmanager
-def serving(world: World, port: int = 0, delay_seconds: float = 0.0) -> Iterator[Site]:
-    """A site in a thread; it ends with the block."""
-    with Site(world, port, delay_seconds) as site:
-        thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+def serving_fake_web(world: FakeWorld, port: int = 0, delay_seconds: float = 0.0) -> Iterator[FakeWeb]:
+    """It runs in a thread; it ends with the block."""
+    with FakeWeb(world, port, delay_seconds) as web:
+        thread = threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:
-            yield site
+            yield web
         finally:
-            site.go_on()
-            site.shutdown()
+            web.go_on()
+            web.shutdown()
             thread.join()

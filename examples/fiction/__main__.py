@@ -18,18 +18,18 @@ from contextlib import contextmanager
 import click
 import sqlalchemy as sa
 
+from examples.fiction.counting import Counters, kept
 from examples.fiction.database import Database
-from examples.fiction.keeping import kept
+from examples.fiction.fakes.fake_storyteller import FakeStoryteller
 from examples.fiction.lore import fulfiller as fulfiller_loop
-from examples.fiction.models import Status
+from examples.fiction.models import Item, Status
 from examples.fiction.planning import add_plan
 from examples.fiction.resumer import Resumer
-from examples.fiction.running import keep_going
+from examples.fiction.running import Stop, keep_going
 from examples.fiction.scheduler import Scheduler
 from examples.fiction.settings import Settings
-from examples.fiction.standing import is_explained, is_finished, shown, standing
-from examples.fiction.standing import story as story_of
-from examples.fiction.stopping import Stop
+from examples.fiction.status import is_explained, is_finished, shown, status
+from examples.fiction.status import story as story_of
 from examples.fiction.weaver import Weaver
 from holdfast import Backoff, HoldfastError
 
@@ -60,49 +60,43 @@ def opened(settings: Settings) -> Iterator[Database]:
 @as_json
 def plan(title: str, premise: str, chapters: int, scenes: int, is_json: bool) -> None:
     with opened(Settings.read()) as database, database.sessions.begin() as session:
-        key = add_plan(session, database.tables, title, premise, chapters=chapters, scenes=scenes)
-    click.echo(json.dumps({"plan": key}) if is_json else f"plan {key}: {title}")
+        key = add_plan(session, title, premise, chapters=chapters, scenes=scenes)
+    _tell({"plan": key}, f"plan {key}: {title}", is_json)
 
 
 @main.command(help="Enqueue items that are ready, and resume those that went stale.")
 @drains
 @as_json
 def scheduler(drain: bool, is_json: bool) -> None:
-    settings = Settings.read()
-    with opened(settings) as database, Stop().on_signals() as stop:
+    def begin(database: Database, settings: Settings, stop: Stop) -> tuple[Callable[[], int], Counters]:
         role = Scheduler(database, guarded=settings.guarded)
-        resumer = Resumer(database, stale=settings.stale_seconds)
-        resumer.counters = role.counters
-        with kept(database, "scheduler", role.counters):
-            _run(settings, stop, lambda: resumer.one_pass() + role.one_pass(), drain, lambda: is_finished(database))
-    _tell(role.counters.as_dict(), str(role.counters), is_json)
+        resumer = Resumer(database, stale=settings.stale, counters=role.counters)
+        return lambda: resumer.one_pass() + role.one_pass(), role.counters
+
+    _run("scheduler", begin, drain, is_json)
 
 
 @main.command(help="Write what was enqueued, a piece at a time.")
 @drains
 @as_json
 def weaver(drain: bool, is_json: bool) -> None:
-    settings = Settings.read()
-    with opened(settings) as database, Stop(settings.grace_seconds).on_signals() as stop:
-        role = Weaver(
-            database, settings.storyteller(), retry=Backoff(first_seconds=settings.retry_seconds),
-            beat=min(10.0, settings.stale_seconds / 4), stop=stop,
-        )  # fmt: skip
-        with kept(database, "weaver", role.counters):
-            _run(settings, stop, role.one_pass, drain, lambda: is_finished(database))
-    _tell(role.counters.as_dict(), str(role.counters), is_json)
+    def begin(database: Database, settings: Settings, stop: Stop) -> tuple[Callable[[], int], Counters]:
+        retry, beat = Backoff(first_seconds=settings.retry), min(10.0, settings.stale / 4)
+        role = Weaver(database, _storyteller(settings), retry=retry, beat=beat, stop=stop)
+        return role.one_pass, role.counters
+
+    _run("weaver", begin, drain, is_json)
 
 
 @main.command(help="Only resume what went stale; a scheduler does so as well.")
 @drains
 @as_json
 def resumer(drain: bool, is_json: bool) -> None:
-    settings = Settings.read()
-    with opened(settings) as database, Stop().on_signals() as stop:
-        role = Resumer(database, stale=settings.stale_seconds)
-        with kept(database, "resumer", role.counters):
-            _run(settings, stop, role.one_pass, drain, lambda: is_finished(database))
-    _tell(role.counters.as_dict(), str(role.counters), is_json)
+    def begin(database: Database, settings: Settings, stop: Stop) -> tuple[Callable[[], int], Counters]:
+        role = Resumer(database, stale=settings.stale)
+        return role.one_pass, role.counters
+
+    _run("resumer", begin, drain, is_json)
 
 
 @main.command(help="Give every requirement its entry in the world bible.")
@@ -112,9 +106,8 @@ def fulfiller(drain: bool, is_json: bool) -> None:
     settings = Settings.read()
     with opened(settings) as database:
         loop = fulfiller_loop(
-            database, settings.storyteller(), stale=settings.stale_seconds, guarded=settings.guarded,
-            retry=Backoff(first_seconds=settings.retry_seconds), poll=settings.poll_seconds,
-            grace=settings.grace_seconds,
+            database, _storyteller(settings), stale=settings.stale, guarded=settings.guarded,
+            retry=Backoff(first_seconds=settings.retry), poll=settings.poll, grace=settings.grace,
         )  # fmt: skip
         with kept(database, "fulfiller", loop.counters):
             if not drain:
@@ -123,7 +116,7 @@ def fulfiller(drain: bool, is_json: bool) -> None:
                 loop.run(drain=True)
                 if is_explained(database):
                     break
-                Stop().wait(settings.poll_seconds)
+                Stop().wait(settings.poll)
     _tell(loop.counters.as_dict(), str(loop.counters), is_json)
 
 
@@ -131,7 +124,7 @@ def fulfiller(drain: bool, is_json: bool) -> None:
 @as_json
 def show(is_json: bool) -> None:
     with opened(Settings.read()) as database:
-        found = standing(database)
+        found = status(database)
     _tell(found, shown(found), is_json)
 
 
@@ -146,18 +139,31 @@ def story(plan: int) -> None:
 @click.argument("item", type=int)
 def again(item: int) -> None:
     with opened(Settings.read()) as database, database.sessions.begin() as session:
-        model = database.tables.Item
-        sending = sa.update(model).where(model.id == item, model.status == Status.FAILED)
-        done = session.execute(sending.values(status=Status.PENDING, next_attempt_at=None).returning(model.id)).first()
+        sending = sa.update(Item).where(Item.id == item, Item.status == Status.FAILED)
+        done = session.execute(sending.values(status=Status.PENDING, next_attempt_at=None).returning(Item.id)).first()
     if done is None:
         raise click.ClickException(f"item {item} is not Failed: see `show`; nothing was changed")
     click.echo(f"item {item} is Pending")
 
 
 def _run(
-    settings: Settings, stop: Stop, one_pass: Callable[[], int], drain: bool, is_done: Callable[[], bool]
+    name: str,
+    begin: Callable[[Database, Settings, Stop], tuple[Callable[[], int], Counters]],
+    drain: bool,
+    is_json: bool,
 ) -> None:
-    keep_going(one_pass, stop, poll_seconds=settings.poll_seconds, is_done=is_done if drain else None)
+    """One pass of a role after another, until asked to stop or, if it drains, until no item is left."""
+    settings = Settings.read()
+    with opened(settings) as database, Stop(settings.grace).on_signals() as stop:
+        one_pass, counters = begin(database, settings, stop)
+        with kept(database, name, counters):
+            is_done = (lambda: is_finished(database)) if drain else None
+            keep_going(one_pass, stop, poll_seconds=settings.poll, is_done=is_done)
+    _tell(counters.as_dict(), str(counters), is_json)
+
+
+def _storyteller(settings: Settings) -> FakeStoryteller:
+    return FakeStoryteller(settings.pace, settings.fail_one_in)
 
 
 def _tell(found: object, text: str, is_json: bool) -> None:

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session
 
-from examples.fiction.models import Status
-from examples.fiction.tables import Tables
+from examples.fiction.database import Database
+from examples.fiction.models import Item, Status, Task
 from holdfast.adopt import Held, heartbeat, where_is
 
 #: What tells claims apart, and the task's column that carries it.
@@ -26,27 +26,26 @@ def written_down(item: Held) -> dict[str, Any]:
     return {"item_holder": item.token, "item_version": item.version, "item_started_at": item.started_at}
 
 
-def read(tables: Tables, task: Held) -> Held:
+def read(database: Database, task: Held) -> Held:
     """The item as its scheduler held it."""
     row = task.row
-    started, version, token = row["item_started_at"], row["item_version"], row["item_holder"]
-    return Held(tables.items, row["item_id"], 1, token=token, version=version, started_at=started)
+    carried = {"token": row["item_holder"], "version": row["item_version"], "started_at": row["item_started_at"]}
+    return Held(database.items, row["item_id"], 1, **carried)
 
 
-def is_good(tables: Tables) -> ColumnElement[bool]:
+def is_good(database: Database) -> ColumnElement[bool]:
     """Of a task: the claim it carries is the one that its item is under."""
-    return sa.exists().where(tables.Item.status == Status.IN_PROGRESS, *_same(tables))
+    return sa.exists().where(Item.status == Status.IN_PROGRESS, *_same(database))
 
 
-def is_waiting(tables: Tables) -> ColumnElement[bool]:
+def is_waiting(database: Database) -> ColumnElement[bool]:
     """Of an item: a task that carries its claim has not begun."""
-    return sa.exists().where(tables.Task.status == Status.PENDING, *_same(tables))
+    return sa.exists().where(Task.status == Status.PENDING, *_same(database))
 
 
-def _same(tables: Tables) -> list[ColumnElement[bool]]:
-    item, task = tables.Item, tables.Task
-    facts = [getattr(task, _CARRIED[role]) == tables.items.columns[role] for role in tables.items.fence]
-    return [item.id == task.item_id, *facts]
+def _same(database: Database) -> list[ColumnElement[bool]]:
+    items = database.items
+    return [Item.id == Task.item_id, *(getattr(Task, _CARRIED[role]) == items.columns[role] for role in items.fence)]
 
 
 def is_still_held(session: Session, item: Held) -> bool:

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from examples.fiction.database import Database
+from examples.fiction.models import Entry, Requirement
 from examples.fiction.storyteller import Storyteller
-from examples.fiction.tables import Tables
 from holdfast import Backoff, Duration
 from holdfast.adopt import Job, Loop, insert_once
 
@@ -36,7 +36,6 @@ def fulfiller(
     **settings: Any,
 ) -> Loop:
     """A loop over the requirements; `.run()` it, in as many processes as you like."""
-    tables = database.tables
 
     def fulfil(job: Job) -> None:
         """Explain what a requirement names, unless that has been done."""
@@ -44,26 +43,24 @@ def fulfiller(
             return
         slug = str(job.row["slug"])
         text = known(database, slug) or storyteller.explain(slug, job.attempt)
-        job.effect(link, tables, job.key, slug, text)
+        job.effect(link, job.key, slug, text)
 
     return Loop(
-        database.sessions, tables.requirements, fulfil, stale_after=stale, retry=retry, batch=batch,
+        database.sessions, database.requirements, fulfil, stale_after=stale, retry=retry, batch=batch,
         concurrency=concurrency, guarded=guarded, order_by="id", **settings,
     )  # fmt: skip
 
 
-def link(session: Session, tables: Tables, requirement: int, slug: str, text: str) -> None:
+def link(session: Session, requirement: int, slug: str, text: str) -> None:
     """Insert the entry, or find the one that is there, and let the requirement point to it."""
     values = {"slug": slug, "version": EDITION, "text": text}
-    entry, created = insert_once(session, tables.Entry, values, unique_on=("slug", "version"))
-    own = tables.Requirement
-    session.execute(sa.update(own).where(own.id == requirement).values(entry_id=entry.id))
+    entry, created = insert_once(session, Entry, values, unique_on=("slug", "version"))
+    session.execute(sa.update(Requirement).where(Requirement.id == requirement).values(entry_id=entry.id))
     if created:
         log.info("the world bible has a new entry, %r", slug)
 
 
 def known(database: Database, slug: str) -> str | None:
     """What the world bible says, so that nothing is made up twice; two that look at the same time may both do so."""
-    entry = database.tables.Entry
     with database.sessions() as session:
-        return session.scalar(sa.select(entry.text).where(entry.slug == slug, entry.version == EDITION))
+        return session.scalar(sa.select(Entry.text).where(Entry.slug == slug, Entry.version == EDITION))

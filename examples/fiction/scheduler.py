@@ -17,8 +17,7 @@ from sqlalchemy.orm import Session, aliased
 from examples.fiction import claims
 from examples.fiction.counting import Counters
 from examples.fiction.database import Database
-from examples.fiction.models import Status
-from examples.fiction.tables import Tables
+from examples.fiction.models import Checkpoint, Item, Status, Task
 from examples.fiction.unguarded import take_what_was_seen
 from holdfast.adopt import Held, claim, insert_once
 
@@ -29,9 +28,8 @@ class Scheduler:
     """Looks for items that are ready, claims what it saw, and enqueues what it got."""
 
     def __init__(self, database: Database, *, batch: int = 10, guarded: bool = True, name: str = "scheduler") -> None:
+        self._database = database
         self._sessions = database.sessions
-        self._tables = database.tables
-        self._ready = is_ready(database.tables)
         self._batch = batch
         self._guarded = guarded
         self._name = name
@@ -44,21 +42,19 @@ class Scheduler:
 
     def look(self) -> list[int]:
         """Keys of items that are ready; nothing is locked, and others may see the same."""
-        item = self._tables.Item
-        due = sa.or_(item.next_attempt_at.is_(None), item.next_attempt_at <= datetime.now(UTC))
-        wanted = sa.select(item.id).where(item.status == Status.PENDING, due, self._ready)
+        due = sa.or_(Item.next_attempt_at.is_(None), Item.next_attempt_at <= datetime.now(UTC))
+        wanted = sa.select(Item.id).where(Item.status == Status.PENDING, due, is_ready())
         with self._sessions() as session:
-            return list(session.scalars(wanted.order_by(item.position, item.id).limit(self._batch)))
+            return list(session.scalars(wanted.order_by(Item.position, Item.id).limit(self._batch)))
 
     def take(self, seen: Sequence[int]) -> int:
         """Claim those of them that are still to be had, and enqueue work for these; returns how many it was."""
         if not self._guarded:
-            count = take_what_was_seen(self._sessions, self._tables, seen, self.counters)
+            count = take_what_was_seen(self._database, seen, self.counters)
             log.info("%s: took %d items without a guard", self._name, count)
             return count
         with self._sessions.begin() as session:
-            item = self._tables.Item
-            won = claim(session, self._tables.items, len(seen), where=item.id.in_(seen), holder=self._name)
+            won = claim(session, self._database.items, len(seen), where=Item.id.in_(seen), holder=self._name)
             new = sum(self.enqueue(session, one) for one in won)
         self.counters.add(won=len(won), lost=len(seen) - len(won), enqueued=new)
         log.info("%s: claimed %d items of %d seen, %d tasks are new", self._name, len(won), len(seen), new)
@@ -66,26 +62,25 @@ class Scheduler:
 
     def enqueue(self, session: Session, item: Held) -> bool:
         """Give the item's task the claim to carry, in the transaction of the claim; True if it had none yet."""
-        task = self._tables.Task
         phase = {"item_id": item.key, "phase": item.row["phase"]}
-        checkpoint, _ = insert_once(session, self._tables.Checkpoint, phase, unique_on=("item_id", "phase"))
+        checkpoint, _ = insert_once(session, Checkpoint, phase, unique_on=("item_id", "phase"))
         known = session.execute(
-            sa.select(task.id, task.status).where(task.item_id == item.key).order_by(task.id).limit(1)
+            sa.select(Task.id, Task.status).where(Task.item_id == item.key).order_by(Task.id).limit(1)
         ).first()
         if known is None:
-            session.add(task(item_id=item.key, **claims.written_down(item)))
+            session.add(Task(item_id=item.key, **claims.written_down(item)))
             return True
         again = {"status": Status.PENDING, "attempts": 0, "next_attempt_at": None}
         # An item that had failed and was sent back by its author brings its task and checkpoint along.
         revived = again if known.status in (Status.FAILED, Status.COMPLETE) else {}
-        session.execute(sa.update(task).where(task.id == known.id).values(**claims.written_down(item), **revived))
+        session.execute(sa.update(Task).where(Task.id == known.id).values(**claims.written_down(item), **revived))
         if checkpoint.status in (Status.FAILED, Status.COMPLETE):
             checkpoint.status = Status.PENDING
         return False
 
 
-def is_ready(tables: Tables) -> ColumnElement[bool]:
+def is_ready() -> ColumnElement[bool]:
     """Of an item: the one it starts from, if any, is Complete."""
-    item, before = tables.Item, aliased(tables.Item)
-    done = sa.exists().where(before.id == item.after_id, before.status == Status.COMPLETE)
-    return sa.or_(item.after_id.is_(None), done)
+    before = aliased(Item)
+    done = sa.exists().where(before.id == Item.after_id, before.status == Status.COMPLETE)
+    return sa.or_(Item.after_id.is_(None), done)

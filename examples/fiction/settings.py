@@ -3,56 +3,54 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
-from examples.fiction.database import Database, engine_on
-from examples.fiction.storyteller import Storyteller
-from examples.fiction.tables import ALL, Guards, make_tables
+from examples.fiction.database import GUARDS, Database
 from holdfast import UsageError, seconds
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One value per variable; `Settings.read()` takes them from the environment."""
+    """`Settings.read()` takes each from its variable: FICTION_URL, FICTION_STALE, and so on."""
 
     url: str = "sqlite:///fiction.db"
-    #: The optional columns that the tables have.
-    guards: Guards = ALL
+    #: The optional columns that holdfast may use.
+    columns: tuple[str, ...] = tuple(GUARDS)
     #: What has been silent for so long is resumed. Without a heartbeat column: longer than any phase takes.
-    stale_seconds: float = 30.0
+    stale: float = 30.0
     #: The first pause after a failed attempt.
-    retry_seconds: float = 5.0
+    retry: float = 5.0
     #: How often to look when there was nothing to do.
-    poll_seconds: float = 1.0
+    poll: float = 1.0
     #: How long a stop waits for the piece in hand.
-    grace_seconds: float = 10.0
-    #: The storyteller: seconds for a paragraph, and one attempt in how many fails.
-    pace_seconds: float = 0.5
+    grace: float = 10.0
+    #: The fake storyteller: seconds for a paragraph, and one attempt in how many fails.
+    pace: float = 0.5
     fail_one_in: int = 6
     #: Whether claims are guarded.
     guarded: bool = True
 
     @classmethod
-    def read(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        env = os.environ if environment is None else environment
-        return cls(**{name: read(env[variable], variable)
-                      for name, (variable, read) in VARIABLES.items() if env.get(variable)})  # fmt: skip
+    def read(cls, environment: Mapping[str, str] = os.environ) -> Settings:
+        given = {name: variable for name, variable in VARIABLES.items() if environment.get(variable)}
+        return cls(**{
+            name: _READ[type(getattr(cls, name))](environment[variable], variable) for name, variable in given.items()
+        })  # fmt: skip
 
     def open(self) -> Database:
-        return Database(engine_on(self.url), make_tables(self.guards))
-
-    def storyteller(self) -> Storyteller:
-        return Storyteller(self.pace_seconds, self.fail_one_in)
+        return Database(self.url, self.columns)
 
 
-def _guards(text: str, _: str) -> Guards:
-    return Guards.read(text)
+VARIABLES = {one.name: f"FICTION_{one.name.upper()}" for one in fields(Settings)}
 
 
-def _seconds(text: str, variable: str) -> float:
-    return seconds(text, what=variable)
+def _columns(text: str, variable: str) -> tuple[str, ...]:
+    named = {word.strip() for word in text.split(",")} - {"", "none"}
+    if unknown := sorted(named - GUARDS.keys()):
+        raise UsageError(f"{variable}: {', '.join(unknown)}: there are {', '.join(GUARDS)}; or write none")
+    return tuple(name for name in GUARDS if name in named)
 
 
 def _count(text: str, variable: str) -> int:
@@ -67,14 +65,7 @@ def _switch(text: str, variable: str) -> bool:
     return text.lower() == "on"
 
 
-VARIABLES: Mapping[str, tuple[str, Any]] = {
-    "url": ("FICTION_URL", lambda text, _: text),
-    "guards": ("FICTION_COLUMNS", _guards),
-    "stale_seconds": ("FICTION_STALE", _seconds),
-    "retry_seconds": ("FICTION_RETRY", _seconds),
-    "poll_seconds": ("FICTION_POLL", _seconds),
-    "grace_seconds": ("FICTION_GRACE", _seconds),
-    "pace_seconds": ("FICTION_PACE", _seconds),
-    "fail_one_in": ("FICTION_FAIL_ONE_IN", _count),
-    "guarded": ("FICTION_GUARDED", _switch),
-}
+_READ: Mapping[type, Callable[[str, str], Any]] = {
+    str: lambda text, _: text, tuple: _columns, int: _count, bool: _switch,
+    float: lambda text, variable: seconds(text, what=variable),
+}  # fmt: skip

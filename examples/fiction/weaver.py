@@ -17,10 +17,9 @@ from sqlalchemy.orm import Session
 from examples.fiction import claims
 from examples.fiction.counting import Counters
 from examples.fiction.database import Database
-from examples.fiction.models import Status
-from examples.fiction.stopping import Stop
+from examples.fiction.models import Checkpoint, Item, Plan, Requirement, Status, Task
+from examples.fiction.running import Stop
 from examples.fiction.storyteller import Prompt, Storyteller, things_named
-from examples.fiction.tables import Tables
 from holdfast import Backoff, Duration, LeaseLost, RetryLater
 from holdfast.adopt import Held, Unit, claim, held, insert_once
 
@@ -56,14 +55,13 @@ class Weaver:
         stop: Stop | None = None,
         name: str = "weaver",
     ) -> None:
+        self._database = database
         self._sessions = database.sessions
-        self._tables = database.tables
         self._storyteller = storyteller
         self._retry = retry
         self._beat = beat
         self._stop = stop or Stop()
         self._name = name
-        self._can_be_woven = _can_be_woven(database.tables)
         self.counters = Counters()
 
     def one_pass(self) -> int:
@@ -88,13 +86,13 @@ class Weaver:
     def take(self) -> Piece | None:
         """Claim a task whose claim of its item is good, and its checkpoint: all three, or none."""
         with self._sessions() as session, session.begin() as transaction:
-            found = claim(session, self._tables.tasks, where=self._can_be_woven, holder=self._name)
+            found = claim(session, self._database.tasks, where=_can_be_woven(self._database), holder=self._name)
             if not found:
                 return None
             [task] = found
-            item = claims.read(self._tables, task)
-            here = self._tables.Checkpoint.item_id == item.key
-            checkpoints = claim(session, self._tables.checkpoints, where=here, holder=self._name)
+            item = claims.read(self._database, task)
+            here = Checkpoint.item_id == item.key
+            checkpoints = claim(session, self._database.checkpoints, where=here, holder=self._name)
             if not checkpoints or not claims.is_still_held(session, item):
                 transaction.rollback()
                 return None
@@ -117,36 +115,30 @@ class Weaver:
 
     def _save(self, session: Session, piece: Piece, text: str) -> None:
         """What is written together with the completion of the three rows."""
-        tables = self._tables
         for slug in things_named(text):
             wanted = {"plan_id": piece.plan_id, "item_id": piece.item.key, "slug": slug}
-            insert_once(session, tables.Requirement, wanted, unique_on=("item_id", "slug"))
+            insert_once(session, Requirement, wanted, unique_on=("item_id", "slug"))
         # Schedulers without a guard may have enqueued the item twice; one text is enough.
-        task = tables.Task
-        twins = sa.update(task).where(
-            task.item_id == piece.item.key, task.status == Status.PENDING, task.id != piece.task.key
+        twins = sa.update(Task).where(
+            Task.item_id == piece.item.key, Task.status == Status.PENDING, Task.id != piece.task.key
         )
         session.execute(twins.values(status=Status.COMPLETE, error="another task of the same item was woven"))
-        words = tables.Plan.words + len(text.split())
-        session.execute(sa.update(tables.Plan).where(tables.Plan.id == piece.plan_id).values(words=words))
+        session.execute(sa.update(Plan).where(Plan.id == piece.plan_id).values(words=Plan.words + len(text.split())))
 
     def _piece(self, session: Session, item: Held, task: Held, checkpoint: Held) -> Piece:
-        found = session.get_one(self._tables.Item, item.key)
-        plan = session.get_one(self._tables.Plan, found.plan_id)
-        own = self._tables.Checkpoint
-        before = session.scalar(sa.select(own.text).where(own.item_id == found.after_id)) or ""
+        found = session.get_one(Item, item.key)
+        plan = session.get_one(Plan, found.plan_id)
+        before = session.scalar(sa.select(Checkpoint.text).where(Checkpoint.item_id == found.after_id)) or ""
         prompt = Prompt(found.phase, found.title, plan.premise, before, task.attempt)
         return Piece(item, task, checkpoint, prompt, plan.id)
 
     def _where(self, piece: Piece) -> str:
         with self._sessions() as session:
-            task = self._tables.Task
-            status = session.scalar(sa.select(task.status).where(task.id == piece.task.key))
+            status = session.scalar(sa.select(Task.status).where(Task.id == piece.task.key))
         return "failed" if status is Status.FAILED else "retried"
 
 
-def _can_be_woven(tables: Tables) -> ColumnElement[bool]:
+def _can_be_woven(database: Database) -> ColumnElement[bool]:
     """Of a task: it carries a good claim, and nobody works on its checkpoint."""
-    checkpoint, task = tables.Checkpoint, tables.Task
-    free = sa.exists().where(checkpoint.item_id == task.item_id, checkpoint.status == Status.PENDING)
-    return sa.and_(claims.is_good(tables), free)
+    free = sa.exists().where(Checkpoint.item_id == Task.item_id, Checkpoint.status == Status.PENDING)
+    return sa.and_(claims.is_good(database), free)

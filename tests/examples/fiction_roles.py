@@ -27,12 +27,12 @@ from sqlalchemy.orm import Session
 
 from examples.fiction import lore
 from examples.fiction.database import Database
+from examples.fiction.fakes.fake_storyteller import FakeStoryteller, NotInTheMood
 from examples.fiction.resumer import Resumer
-from examples.fiction.running import keep_going
+from examples.fiction.running import Stop, keep_going
 from examples.fiction.scheduler import Scheduler
-from examples.fiction.standing import is_explained, is_finished
-from examples.fiction.stopping import Stop
-from examples.fiction.storyteller import Between, NotInTheMood, Prompt, Storyteller
+from examples.fiction.status import is_explained, is_finished
+from examples.fiction.storyteller import Between, Prompt
 from examples.fiction.weaver import Piece, Weaver
 from holdfast.adopt import Held
 from tests.examples.fiction_scene import GUARDS, open_database
@@ -47,7 +47,7 @@ def prepare() -> None:
     import sqlalchemy.dialects.sqlite  # noqa: F401
 
     for guards in GUARDS:
-        open_database("sqlite://", guards, "", 5)
+        open_database("sqlite://", guards, 5)
 
 
 def main() -> None:
@@ -165,7 +165,7 @@ class _Deadly:
 
 
 @dataclass(frozen=True)
-class Teller(Storyteller):
+class Teller(FakeStoryteller):
     """Tells a ledger, and waits where it is told to."""
 
     ledger: Path | None = None
@@ -184,7 +184,7 @@ class Teller(Storyteller):
             # Not for ever: a machine under load would be too late every time.
             if prompt.attempt <= 3:
                 time.sleep(self.pace_seconds * random.uniform(1 - self.jitter, 1 + self.jitter))
-            return Storyteller(0, self.fail_one_in).tell(prompt, lambda: None)
+            return FakeStoryteller(0, self.fail_one_in).tell(prompt, lambda: None)
         return super().tell(prompt, (lambda: None) if self.is_blind else between)
 
     def explain(self, slug: str, attempt: int) -> str:

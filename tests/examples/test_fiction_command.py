@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 from examples.fiction.__main__ import main
+from examples.fiction.fakes.fake_storyteller import FakeStoryteller
 from examples.fiction.scheduler import Scheduler
 from examples.fiction.settings import VARIABLES, Settings
-from examples.fiction.storyteller import Storyteller
 from examples.fiction.weaver import Weaver
 from tests.support.mother import Forked
 from tests.support.processes import ROOT, STUCK_SECONDS, wait_for
@@ -87,7 +87,7 @@ def test_an_item_that_failed_is_sent_back_and_written_with_all_that_waited_for_i
     database = Settings.read().open()
     for _ in range(5):
         Scheduler(database).one_pass()
-        Weaver(database, Storyteller(0, 1), retry=0).one_pass()
+        Weaver(database, FakeStoryteller(0, 1), retry=0).one_pass()
     assert "1 Failed" in run("show")
     # Those that start from it wait, but there is nothing to be done for them.
     assert json.loads(run("weaver", "--drain", "--json"))["woven"] == 0
@@ -140,4 +140,4 @@ def test_every_command_of_the_readme_exists_with_its_options():
 
 def test_every_variable_is_in_the_readme():
     listed = set(re.findall(r"^\| `(FICTION_[A-Z_]+)`", README, re.MULTILINE))
-    assert listed == {variable for variable, _ in VARIABLES.values()}
+    assert listed == set(VARIABLES.values())

@@ -14,10 +14,11 @@ import pytest
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 
-from examples.fiction.models import Status
+from examples.fiction.fakes.fake_storyteller import FakeStoryteller
+from examples.fiction.models import Checkpoint, Item, Requirement, Status, Task
 from examples.fiction.resumer import Resumer
 from examples.fiction.scheduler import Scheduler
-from examples.fiction.storyteller import Between, Prompt, Storyteller
+from examples.fiction.storyteller import Between, Prompt
 from examples.fiction.weaver import Weaver
 from holdfast import LeaseLost
 from holdfast.adopt import claim
@@ -32,7 +33,7 @@ def scene_with(database: str, request: pytest.FixtureRequest) -> Iterator[Callab
         yield lambda *arguments, **settings: stack.enter_context(scene_on(database, request, *arguments, **settings))
 
 
-class Interrupted(Storyteller):
+class Interrupted(FakeStoryteller):
     """While a text is told, somebody does something."""
 
     def __init__(self, act: Callable[[], None]) -> None:
@@ -61,7 +62,7 @@ def author(scene_with) -> Iterator[Any]:
             scene: Scene = scene_with(guards)
             scene.add_items(1)
             session = stack.enter_context(Session(scene.database.engine, expire_on_commit=False))
-            item = session.get_one(scene.tables.Item, 1)
+            item = session.get_one(Item, 1)
             session.rollback()
             session.refresh(item)
             session.commit()
@@ -160,8 +161,7 @@ def test_an_item_that_is_removed_while_it_is_woven_stays_removed(author):
 
     weaver = weave(scene, remove)
     assert (weaver.counters.woven, weaver.counters.taken_over) == (0, 1)
-    tables = scene.tables
-    assert [scene.all(model) for model in (tables.Item, tables.Task, tables.Checkpoint, tables.Requirement)] == [[]] * 4
+    assert [scene.all(model) for model in (Item, Task, Checkpoint, Requirement)] == [[]] * 4
     assert scene.words() == 0
 
 
@@ -169,12 +169,12 @@ def test_an_item_that_is_removed_while_it_is_woven_stays_removed(author):
 @pytest.mark.fault(60)
 def test_an_item_that_gets_another_key_while_it_is_woven_is_written_under_the_new_one(author):
     scene, _, _ = author("holder,version,heartbeat")
-    weaver = weave(scene, lambda: scene.edit(scene.tables.Item, 1, id=1001))
+    weaver = weave(scene, lambda: scene.edit(Item, 1, id=1001))
     assert (weaver.counters.woven, weaver.counters.taken_over) == (0, 1)
     # Its task went along, and the claim that it carries is still good.
     assert scene.statuses() == [("InProgress", "Pending", "Pending")]
-    assert Weaver(scene.database, Storyteller(0, 0)).one_pass() == 1
-    assert [item.id for item in scene.all(scene.tables.Item)] == [1001]
+    assert Weaver(scene.database, FakeStoryteller(0, 0)).one_pass() == 1
+    assert [item.id for item in scene.all(Item)] == [1001]
     scene.judge()
 
 
@@ -183,10 +183,10 @@ def test_an_object_of_the_session_that_claims_shows_the_claim_and_does_not_write
     scene, _, _ = author("none")
     scene.add_items(1)
     with scene.sessions(autoflush=False) as session:
-        item = session.get_one(scene.tables.Item, 2)
+        item = session.get_one(Item, 2)
         assert item.status is Status.PENDING
         item.status, item.notes = Status.FAILED, "less fog"
-        [won] = claim(session, scene.tables.items, where=scene.tables.Item.id == 2)
+        [won] = claim(session, scene.database.items, where=Item.id == 2)
         session.commit()
         assert (item.status, item.notes) == (Status.IN_PROGRESS, "less fog")
         assert won.row["notes"] == ""
@@ -195,16 +195,16 @@ def test_an_object_of_the_session_that_claims_shows_the_claim_and_does_not_write
 @pytest.mark.req("F7")
 def test_a_piece_whose_item_was_taken_tells_so_when_it_is_saved(author):
     scene, _, _ = author("holder,version,heartbeat")
-    weaver = Weaver(scene.database, Storyteller(0, 0))
+    weaver = Weaver(scene.database, FakeStoryteller(0, 0))
     piece = weaver.take()
     assert piece is not None
-    scene.edit(scene.tables.Item, 1, holder="somebody else")
+    scene.edit(Item, 1, holder="somebody else")
     with pytest.raises(LeaseLost, match="backlog_items"):
         weaver.weave(piece)
 
 
 def _resume_and_weave(scene: Scene) -> None:
-    scene.age(scene.tables.Item, seconds=2 * STALE_SECONDS)
+    scene.age(Item, seconds=2 * STALE_SECONDS)
     assert Resumer(scene.database, stale=STALE_SECONDS).one_pass() == 1
     assert Scheduler(scene.database).one_pass() == 1
-    assert Weaver(scene.database, Storyteller(0, 0)).one_pass() == 1
+    assert Weaver(scene.database, FakeStoryteller(0, 0)).one_pass() == 1

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from examples.fiction.fakes.fake_storyteller import FakeStoryteller
 from examples.fiction.lore import fulfiller, link
-from examples.fiction.models import Status
-from examples.fiction.storyteller import Storyteller
+from examples.fiction.models import Entry, Item, Requirement, Status
 from tests.examples.fiction_scene import Scene
 from tests.support.processes import wait_for
 
@@ -23,8 +23,8 @@ def require(scene: Scene, count: int) -> None:
 
 def quiet(scene: Scene) -> None:
     """No item waits: only lore is left to be done."""
-    for item in scene.all(scene.tables.Item):
-        scene.edit(scene.tables.Item, item.id, status=Status.COMPLETE)
+    for item in scene.all(Item):
+        scene.edit(Item, item.id, status=Status.COMPLETE)
 
 
 @pytest.mark.req("F4", "F5")
@@ -36,8 +36,8 @@ def test_two_fulfillers_at_once_give_every_requirement_its_entry_and_write_none_
     quiet(scene)
     both = crew.together("fulfiller", 2, fail_one_in=4)
     scene.judge_lore()
-    assert len(scene.all(scene.tables.Requirement)) == REQUIREMENTS
-    assert len(scene.all(scene.tables.Entry)) == len(SLUGS)
+    assert len(scene.all(Requirement)) == REQUIREMENTS
+    assert len(scene.all(Entry)) == len(SLUGS)
     assert sum(one.counters["completed"] for one in both) == REQUIREMENTS
     assert sum(one.counters["lost"] for one in both) == 0
     assert "Traceback" not in crew.all_said() and "IntegrityError" not in crew.all_said()
@@ -53,13 +53,13 @@ def test_the_same_requirement_fulfilled_by_two_at_the_same_time_has_one_entry_an
     first = crew.start("fulfiller", guarded=False, gate=gate, ledger=ledger, passes=1, stale=60)
     _wait_for_lines(ledger, 1)
     # The second one has looked before the first one took it.
-    scene.edit(scene.tables.Requirement, 1, status=Status.PENDING)
+    scene.edit(Requirement, 1, status=Status.PENDING)
     second = crew.start("fulfiller", guarded=False, gate=gate, ledger=ledger, passes=1, stale=60)
     _wait_for_lines(ledger, 2)
     gate.touch()
     assert (first.wait(), second.wait()) == (0, 0), crew.all_said()
     scene.judge_lore()
-    assert len(scene.all(scene.tables.Entry)) == 1
+    assert len(scene.all(Entry)) == 1
     assert sorted(one.counters["completed"] for one in (first, second)) == [0, 1]
     assert sorted(one.counters["lost"] for one in (first, second)) == [0, 1]
     assert "Traceback" not in crew.all_said() and "IntegrityError" not in crew.all_said()
@@ -73,13 +73,13 @@ def _wait_for_lines(ledger: Path, count: int) -> None:
 def test_a_fulfiller_that_runs_twice_leaves_what_is_linked_alone(crew_on):
     scene: Scene = crew_on().scene
     require(scene, 7)
-    assert fulfiller(scene.database, Storyteller(0, 0)).run(drain=True).completed == 7
-    before = [(one.id, one.entry_id) for one in scene.all(scene.tables.Requirement)]
-    assert fulfiller(scene.database, Storyteller(0, 0)).run(drain=True).claimed == 0
+    assert fulfiller(scene.database, FakeStoryteller(0, 0)).run(drain=True).completed == 7
+    before = [(one.id, one.entry_id) for one in scene.all(Requirement)]
+    assert fulfiller(scene.database, FakeStoryteller(0, 0)).run(drain=True).claimed == 0
     # Sent back by hand although it is linked: it is found linked, and left.
-    scene.edit(scene.tables.Requirement, 3, status=Status.PENDING)
-    assert fulfiller(scene.database, Storyteller(0, 1)).run(drain=True).completed == 1
-    assert [(one.id, one.entry_id) for one in scene.all(scene.tables.Requirement)] == before
+    scene.edit(Requirement, 3, status=Status.PENDING)
+    assert fulfiller(scene.database, FakeStoryteller(0, 1)).run(drain=True).completed == 1
+    assert [(one.id, one.entry_id) for one in scene.all(Requirement)] == before
     scene.judge_lore()
 
 
@@ -88,12 +88,12 @@ def test_an_entry_that_its_author_wrote_is_linked_and_not_written_over(crew_on):
     scene: Scene = crew_on().scene
     scene.add_requirements("salt-stair")
     with scene.sessions.begin() as session:
-        session.add(scene.tables.Entry(slug="salt-stair", text="Seven hundred steps, and one that is missing."))
+        session.add(Entry(slug="salt-stair", text="Seven hundred steps, and one that is missing."))
     # It appears after the fulfiller has looked for it.
     with scene.sessions.begin() as session:
-        link(session, scene.tables, 1, "salt-stair", "made up")
-    assert fulfiller(scene.database, Storyteller(0, 1)).run(drain=True).completed == 1
-    assert [one.text for one in scene.all(scene.tables.Entry)] == ["Seven hundred steps, and one that is missing."]
+        link(session, 1, "salt-stair", "made up")
+    assert fulfiller(scene.database, FakeStoryteller(0, 1)).run(drain=True).completed == 1
+    assert [one.text for one in scene.all(Entry)] == ["Seven hundred steps, and one that is missing."]
     scene.judge_lore()
 
 
@@ -104,8 +104,8 @@ def test_a_fulfiller_that_is_killed_after_the_insert_leaves_no_entry_that_nobody
     require(scene, 6)
     quiet(scene)
     assert crew.start("fulfiller", die_at={"link": 2}, concurrency=1).wait() == -9
-    done = [one for one in scene.all(scene.tables.Requirement) if one.status is Status.COMPLETE]
-    assert [one.entry_id for one in done] == [one.id for one in scene.all(scene.tables.Entry)]
+    done = [one for one in scene.all(Requirement) if one.status is Status.COMPLETE]
+    assert [one.entry_id for one in done] == [one.id for one in scene.all(Entry)]
     assert len(done) == 1
     both = crew.together("fulfiller", 2, stale=0.8)
     assert sum(one.counters["completed"] for one in both) == 5

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from examples.fiction.models import Status
+from examples.fiction.fakes.fake_storyteller import FakeStoryteller
+from examples.fiction.models import Checkpoint, Item, Status, Task
 from examples.fiction.resumer import Resumer
 from examples.fiction.scheduler import Scheduler
-from examples.fiction.storyteller import Storyteller
 from examples.fiction.weaver import Weaver
 from tests.examples.fiction_scene import Scene
 from tests.support.processes import wait_for
@@ -31,9 +31,9 @@ def hold(scene: Scene, count: int) -> None:
     scene.add_items(count)
     while Scheduler(scene.database, batch=100).one_pass():
         pass
-    weaver = Weaver(scene.database, Storyteller(0, 0))
+    weaver = Weaver(scene.database, FakeStoryteller(0, 0))
     assert sum(weaver.take() is not None for _ in range(count)) == count
-    scene.age(scene.tables.Item, scene.tables.Task, scene.tables.Checkpoint)
+    scene.age(Item, Task, Checkpoint)
 
 
 @pytest.mark.req("F2", "F3")
@@ -42,14 +42,14 @@ def test_eight_resumers_at_once_bring_every_stale_item_back_once(crew_on):
     crew = crew_on()
     scene: Scene = crew.scene
     hold(scene, STALE_ITEMS)
-    before = [item.version for item in scene.all(scene.tables.Item)]
+    before = [item.version for item in scene.all(Item)]
     resumers = crew.together("resumer", RESUMERS, stale=60, batch=7, until="idle")
     assert sum(one.counters["resumed"] for one in resumers) == STALE_ITEMS
     assert set(scene.statuses()) == {("Pending", "Pending", "Pending")}
-    assert [item.version for item in scene.all(scene.tables.Item)] == [version + 1 for version in before]
-    for model in (scene.tables.Item, scene.tables.Task, scene.tables.Checkpoint):
+    assert [item.version for item in scene.all(Item)] == [version + 1 for version in before]
+    for model in (Item, Task, Checkpoint):
         assert all("nothing was heard of it" in row.error for row in scene.all(model))
-    assert {task.attempts for task in scene.all(scene.tables.Task)} == {1}
+    assert {task.attempts for task in scene.all(Task)} == {1}
     assert "Traceback" not in crew.all_said() and "waiting for the database" not in crew.all_said()
 
 
@@ -60,13 +60,13 @@ def test_what_waits_in_the_queue_or_was_just_begun_is_not_stale(crew_on, guards:
     scene: Scene = crew.scene
     scene.add_items(2)
     Scheduler(scene.database).one_pass()
-    scene.age(scene.tables.Item)
-    if not scene.tables.guards.holder and not scene.tables.guards.version:
+    scene.age(Item)
+    if guards == "none":
         # The time itself is what the task carries.
-        for task, item in zip(scene.all(scene.tables.Task), scene.all(scene.tables.Item), strict=True):
-            scene.edit(scene.tables.Task, task.id, item_started_at=item.started_at)
+        for task, item in zip(scene.all(Task), scene.all(Item), strict=True):
+            scene.edit(Task, task.id, item_started_at=item.started_at)
     weaver = crew.start("weaver", gate=crew.folder / "gate", beat=60)
-    wait_for(lambda: scene.count(scene.tables.Checkpoint, Status.IN_PROGRESS) == 1, every=0.05)
+    wait_for(lambda: scene.count(Checkpoint, Status.IN_PROGRESS) == 1, every=0.05)
     assert Resumer(scene.database, stale=60).one_pass() == 0
     assert weaver.is_alive
     assert sorted(scene.statuses()) == [("InProgress",) * 3, ("InProgress", "Pending", "Pending")]
@@ -80,7 +80,7 @@ def test_a_long_phase_that_beats_is_left_to_its_weaver_by_resumers_that_look_all
     Scheduler(scene.database).one_pass()
     weaver = crew.start("weaver", gate=crew.folder / "gate", beat=STALE / 5)
     resumers = [crew.start("resumer", stale=STALE, drain=False) for _ in range(2)]
-    wait_for(lambda: scene.count(scene.tables.Checkpoint, Status.IN_PROGRESS) == 1, every=0.05)
+    wait_for(lambda: scene.count(Checkpoint, Status.IN_PROGRESS) == 1, every=0.05)
     begun = datetime.now(UTC)
 
     def has_beaten_for_long() -> bool:
@@ -173,7 +173,7 @@ def test_phases_that_end_at_the_moment_they_are_called_stale_are_saved_once(crew
     give_up_at = time.monotonic() + 60 + RACES
     items = 0
     # Chance decides who is first. Until a resumer was, there is no end.
-    while (done := scene.count(scene.tables.Item, Status.COMPLETE)) < items or "resumed" not in resumer.said:
+    while (done := scene.count(Item, Status.COMPLETE)) < items or "resumed" not in resumer.said:
         assert time.monotonic() < give_up_at, crew.all_said()
         if done == items:
             scene.add_items(RACES)

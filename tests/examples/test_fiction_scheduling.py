@@ -10,8 +10,8 @@ from collections import Counter
 
 import pytest
 
+from examples.fiction.fakes.fake_storyteller import FakeStoryteller
 from examples.fiction.scheduler import Scheduler
-from examples.fiction.storyteller import Storyteller
 from examples.fiction.weaver import Weaver
 from tests.examples.fiction_scene import GUARDS, Scene
 
@@ -45,7 +45,7 @@ def test_with_the_guard_off_both_enqueue_them_and_the_counters_tell(crew_on, gua
     assert set(scene.tasks_per_item().values()) == {2}
     assert sum(one.counters["taken_twice"] for one in both) == 10
     assert all("the guarded claim is off" in one.said for one in both if one.counters["taken_twice"])
-    weaver = Weaver(scene.database, Storyteller(0, 0))
+    weaver = Weaver(scene.database, FakeStoryteller(0, 0))
     while weaver.one_pass():
         pass
     assert weaver.counters.woven == 10
@@ -98,6 +98,6 @@ def test_an_item_is_enqueued_only_when_the_one_it_starts_from_is_complete(crew_o
     scheduler = Scheduler(scene.database)
     assert [scheduler.one_pass(), scheduler.one_pass()] == [1, 0]
     assert [status for status, *_ in scene.statuses()] == ["InProgress", "Pending", "Pending", "Pending"]
-    assert Weaver(scene.database, Storyteller(0, 0)).one_pass() == 1
+    assert Weaver(scene.database, FakeStoryteller(0, 0)).one_pass() == 1
     assert scheduler.one_pass() == 1
     assert [status for status, *_ in scene.statuses()] == ["Complete", "InProgress", "Pending", "Pending"]

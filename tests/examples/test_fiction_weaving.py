@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from examples.fiction.models import Status
+from examples.fiction.fakes.fake_storyteller import FakeStoryteller, NotInTheMood
+from examples.fiction.models import Checkpoint, Item, Plan, Requirement, Status, Task
 from examples.fiction.resumer import Resumer
 from examples.fiction.scheduler import Scheduler
-from examples.fiction.storyteller import Between, NotInTheMood, Prompt, Storyteller
+from examples.fiction.storyteller import Between, Prompt
 from examples.fiction.weaver import Piece, Weaver
 from holdfast import Permanent
 from tests.examples.fiction_scene import GUARDS, Scene
@@ -44,7 +45,7 @@ def errors(scene: Scene) -> list[str | None]:
 def test_a_phase_that_raises_lets_go_of_its_rows_with_the_error_which_goes_on(crew_on, guards: str):
     scene: Scene = crew_on(guards).scene
     scene.add_items(1)
-    weaver = Weaver(scene.database, Storyteller(0, 1), retry="5m")
+    weaver = Weaver(scene.database, FakeStoryteller(0, 1), retry="5m")
     piece = take(scene, weaver)
     assert scene.statuses() == [("InProgress",) * 3]
     with pytest.raises(NotInTheMood, match="the words would not come"):
@@ -54,7 +55,7 @@ def test_a_phase_that_raises_lets_go_of_its_rows_with_the_error_which_goes_on(cr
     assert said is not None and said.startswith("NotInTheMood: the words would not come, in paragraph")
     for row in scene.rows():
         assert 280 < (row.next_attempt_at.replace(tzinfo=UTC) - datetime.now(UTC)).total_seconds() < 320
-    assert (scene.words(), scene.texts(), scene.all(scene.tables.Requirement)) == (0, {1: None}, [])
+    assert (scene.words(), scene.texts(), scene.all(Requirement)) == (0, {1: None}, [])
     assert Scheduler(scene.database).one_pass() == 0
     assert weaver.take() is None
 
@@ -63,16 +64,16 @@ def test_a_phase_that_raises_lets_go_of_its_rows_with_the_error_which_goes_on(cr
 def test_a_phase_that_has_no_attempt_left_fails_and_its_author_can_send_it_back(crew_on):
     scene: Scene = crew_on(attempts=2).scene
     scene.add_items(1)
-    weaver = Weaver(scene.database, Storyteller(0, 1), retry=0)
+    weaver = Weaver(scene.database, FakeStoryteller(0, 1), retry=0)
     for _ in range(2):
         Scheduler(scene.database).one_pass()
         assert weaver.one_pass() == 1
     assert scene.statuses() == ALL_FAILED
     assert (weaver.counters.retried, weaver.counters.failed) == (1, 1)
     assert Scheduler(scene.database).one_pass() == 0
-    scene.edit(scene.tables.Item, 1, status=Status.PENDING)
+    scene.edit(Item, 1, status=Status.PENDING)
     Scheduler(scene.database).one_pass()
-    assert Weaver(scene.database, Storyteller(0, 0)).one_pass() == 1
+    assert Weaver(scene.database, FakeStoryteller(0, 0)).one_pass() == 1
     assert scene.rows()[1].attempts == 1
     assert errors(scene) == [None] * 3
     scene.judge()
@@ -82,8 +83,8 @@ def test_a_phase_that_has_no_attempt_left_fails_and_its_author_can_send_it_back(
 def test_what_can_never_be_written_fails_at_once(crew_on):
     scene: Scene = crew_on().scene
     scene.add_items(1)
-    scene.edit(scene.tables.Item, 1, title=" ")
-    weaver = Weaver(scene.database, Storyteller(0, 0))
+    scene.edit(Item, 1, title=" ")
+    weaver = Weaver(scene.database, FakeStoryteller(0, 0))
     piece = take(scene, weaver)
     with pytest.raises(Permanent):
         weaver.weave(piece)
@@ -110,9 +111,9 @@ def test_the_rows_of_a_killed_weaver_come_back_together_with_an_error(crew_on, g
     assert scene.statuses() == ALL_PENDING
     assert errors(scene) == ["nothing was heard of it for 0.8 s: its process died, or was cut off"] * 3
     # The claim that the task carries is worth nothing until a scheduler has claimed the item again.
-    assert Weaver(scene.database, Storyteller(0, 0)).take() is None
+    assert Weaver(scene.database, FakeStoryteller(0, 0)).take() is None
     Scheduler(scene.database).one_pass()
-    assert Weaver(scene.database, Storyteller(0, 0)).one_pass() == 1
+    assert Weaver(scene.database, FakeStoryteller(0, 0)).one_pass() == 1
     assert scene.rows()[1].attempts == 2
     scene.judge()
 
@@ -121,14 +122,14 @@ def test_the_rows_of_a_killed_weaver_come_back_together_with_an_error(crew_on, g
 def test_task_and_checkpoint_come_back_with_their_item_however_young_they_are(crew_on):
     scene: Scene = crew_on().scene
     scene.add_items(1)
-    take(scene, Weaver(scene.database, Storyteller(0, 0)))
+    take(scene, Weaver(scene.database, FakeStoryteller(0, 0)))
     resumer = Resumer(scene.database, stale="1m")
-    scene.age(scene.tables.Task, scene.tables.Checkpoint)
+    scene.age(Task, Checkpoint)
     assert resumer.one_pass() == 0
     assert scene.statuses() == [("InProgress",) * 3]
-    scene.edit(scene.tables.Task, 1, last_heartbeat=datetime.now(UTC))
-    scene.edit(scene.tables.Checkpoint, 1, last_heartbeat=datetime.now(UTC))
-    scene.age(scene.tables.Item)
+    scene.edit(Task, 1, last_heartbeat=datetime.now(UTC))
+    scene.edit(Checkpoint, 1, last_heartbeat=datetime.now(UTC))
+    scene.age(Item)
     assert resumer.one_pass() == 1
     assert scene.statuses() == ALL_PENDING
 
@@ -142,13 +143,13 @@ def test_an_item_that_kills_its_weaver_every_time_fails_with_all_its_rows(crew_o
     for _ in range(2):
         Scheduler(scene.database).one_pass()
         assert crew.start("weaver", die_at={"save": 1}).wait() == -signal.SIGKILL
-        scene.age(scene.tables.Item, scene.tables.Task, scene.tables.Checkpoint)
+        scene.age(Item, Task, Checkpoint)
         assert resumer.one_pass() == 1
     assert scene.statuses() == ALL_FAILED
     assert errors(scene) == ["nothing was heard of it for 60 s: its process died, or was cut off"] * 3
     assert (resumer.counters.resumed, resumer.counters.exhausted) == (2, 1)
     # What was written in the transaction that it died in is gone with it.
-    assert (scene.words(), scene.texts(), scene.all(scene.tables.Requirement)) == (0, {1: None}, [])
+    assert (scene.words(), scene.texts(), scene.all(Requirement)) == (0, {1: None}, [])
 
 
 # A process that is stopped --------------------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ def test_a_weaver_that_is_asked_to_stop_finishes_what_is_short_and_hands_back_wh
     assert (long.wait(), short.wait()) == (0, 0)
     assert time.monotonic() - asked_at < 20 * slowness()
     assert scene.statuses() == [("Complete",) * 3, ("Pending",) * 3]
-    assert [task.attempts for task in scene.all(scene.tables.Task)] == [1, 0]
+    assert [task.attempts for task in scene.all(Task)] == [1, 0]
     assert (short.counters["woven"], long.counters["handed_back"]) == (1, 1)
     Scheduler(scene.database).one_pass()
     crew.run("weaver")
@@ -209,7 +210,7 @@ def test_a_second_sigterm_hands_back_at_once_and_a_kill_during_it_loses_nothing(
 # Locks of others ------------------------------------------------------------------------------------------------------
 
 
-class Whenever(Storyteller):
+class Whenever(FakeStoryteller):
     """Goes on when the test says so."""
 
     def tell(self, prompt: Prompt, between: Between) -> str:
@@ -225,7 +226,6 @@ GO_ON = threading.Event()
 def test_an_author_who_locks_the_same_rows_in_another_order_costs_nobody_anything(crew_on):
     """The author has the plan and wants the item; the weaver's last transaction has the item and wants the plan."""
     scene: Scene = crew_on().scene
-    tables = scene.tables
     scene.add_items(1)
     weaver = Weaver(scene.database, Whenever(0, 0), retry=None)
     piece = take(scene, weaver)
@@ -237,16 +237,16 @@ def test_an_author_who_locks_the_same_rows_in_another_order_costs_nobody_anythin
         if is_postgres:
             # The weaver is the one that the database chooses: it is the first to look for a deadlock.
             author.execute(sa.text("SET LOCAL deadlock_timeout = '60s'"))
-        author.execute(sa.update(tables.Plan).values(title="The Salt Stair"))
+        author.execute(sa.update(Plan).values(title="The Salt Stair"))
         GO_ON.set()
         if is_postgres:
             wait_for(lambda: _is_waiting_for_a_lock(scene))
-        author.execute(sa.update(tables.Item).values(notes="less fog"))
+        author.execute(sa.update(Item).values(notes="less fog"))
     weaving.join(30)
     assert not weaving.is_alive()
     assert weaver.counters.woven == 1
-    assert [plan.title for plan in scene.all(tables.Plan)] == ["The Salt Stair"]
-    assert [item.notes for item in scene.all(tables.Item)] == ["less fog"]
+    assert [plan.title for plan in scene.all(Plan)] == ["The Salt Stair"]
+    assert [item.notes for item in scene.all(Item)] == ["less fog"]
     assert scene.rows()[1].attempts == 1
     scene.judge()
 

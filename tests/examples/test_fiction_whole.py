@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from examples.fiction.standing import is_explained
+from examples.fiction.models import Item
+from examples.fiction.status import is_explained
 from tests.examples.fiction_processes import Actor, Crew
 from tests.examples.fiction_scene import scene_on
 
@@ -45,7 +46,7 @@ def test_a_story_whose_processes_are_killed_and_frozen_is_written_as_if_nothing_
     chance = random.Random(KILLS)
     scene = crew.scene
     scene.add_plan(chapters=CHAPTERS, scenes=2)
-    items = scene.all(scene.tables.Item)
+    items = scene.all(Item)
     notes: dict[int, str] = {}
     for role, settings in ROLES.items():
         for _ in range(2):
@@ -70,12 +71,12 @@ def test_a_story_whose_processes_are_killed_and_frozen_is_written_as_if_nothing_
                 frozen[victim] = time.monotonic() + chance.uniform(0.5, 1.5) * STALE
         item = chance.choice(items)
         notes[item.id] = f"note {chance.random()}"
-        scene.edit(scene.tables.Item, item.id, notes=notes[item.id])
+        scene.edit(Item, item.id, notes=notes[item.id])
         time.sleep(0.15)
     for actor in crew.actors:
         if actor.is_alive:
             assert actor.stop() == 0, actor.said
     scene.judge(is_explained=True)
     assert set(scene.tasks_per_item().values()) == {1}
-    assert {item.id: item.notes for item in scene.all(scene.tables.Item)} == {one.id: "" for one in items} | notes
+    assert {item.id: item.notes for item in scene.all(Item)} == {one.id: "" for one in items} | notes
     assert "Traceback" not in crew.all_said()

@@ -1,4 +1,4 @@
-"""Standing: where everything is, for people and for programs."""
+"""Where everything is, for people and for programs."""
 
 from __future__ import annotations
 
@@ -7,50 +7,44 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from examples.fiction.counting import sums
 from examples.fiction.database import Database
-from examples.fiction.keeping import sums
-from examples.fiction.models import Status
+from examples.fiction.models import Checkpoint, Entry, Item, Phase, Plan, Requirement, Status, Task
 from examples.fiction.scheduler import is_ready
 
 
-def standing(database: Database) -> dict[str, Any]:
+def status(database: Database) -> dict[str, Any]:
     """Plans with their items, tasks and lore, and what was counted so far, as plain values."""
-    tables = database.tables
     with database.sessions() as session:
-        plans: list[dict[str, Any]] = [
-            {
-                "plan": plan.id, "title": plan.title, "words": plan.words, "items": [], "lore": {},
-            } for plan in session.scalars(sa.select(tables.Plan).order_by(tables.Plan.id))
-        ]  # fmt: skip
-        by_key = {plan["plan"]: plan for plan in plans}
-        task, item = tables.Task, tables.Item
-        wanted = sa.select(item, task).outerjoin(task, task.item_id == item.id).order_by(item.plan_id, item.id, task.id)
-        for one, its_task in session.execute(wanted):
-            by_key[one.plan_id]["items"].append({
-                "item": one.id, "backlog_id": one.backlog_id, "phase": str(one.phase), "status": str(one.status),
-                "task": None if its_task is None else str(its_task.status),
-                "attempts": 0 if its_task is None else its_task.attempts, "error": one.error, "notes": one.notes,
+        plans: dict[int, dict[str, Any]] = {
+            plan.id: {"plan": plan.id, "title": plan.title, "words": plan.words, "items": [], "lore": {}}
+            for plan in session.scalars(sa.select(Plan).order_by(Plan.id))
+        }
+        wanted = sa.select(Item, Task).outerjoin(Task, Task.item_id == Item.id).order_by(Item.plan_id, Item.id, Task.id)
+        for one, task in session.execute(wanted):
+            plans[one.plan_id]["items"].append({
+                "item": one.id, "backlog_id": one.backlog_id, "phase": one.phase, "status": one.status,
+                "task": task and task.status, "attempts": task.attempts if task else 0, "error": one.error,
+                "notes": one.notes,
             })  # fmt: skip
-        own = tables.Requirement
+        own = Requirement
         counted = sa.select(own.plan_id, own.status, sa.func.count()).group_by(own.plan_id, own.status)
         for plan_id, status, count in session.execute(counted):
-            by_key[plan_id]["lore"][str(status)] = count
-        entries = session.scalar(sa.select(sa.func.count()).select_from(tables.Entry))
-    return {"plans": plans, "world_bible_entries": entries, "counters": sums(database)}
+            plans[plan_id]["lore"][status] = count
+        entries = session.scalar(sa.select(sa.func.count()).select_from(Entry))
+    return {"plans": [*plans.values()], "world_bible_entries": entries, "counters": sums(database)}
 
 
 def is_finished(database: Database) -> bool:
     """Is there no item to be written, now or later? One that waits for an item that has failed is not."""
-    item = database.tables.Item
-    waits = sa.and_(item.status == Status.PENDING, is_ready(database.tables))
-    return _is_none(database, sa.select(item.id).where(sa.or_(item.status == Status.IN_PROGRESS, waits)))
+    waits = sa.and_(Item.status == Status.PENDING, is_ready())
+    return _is_none(database, sa.select(Item.id).where(sa.or_(Item.status == Status.IN_PROGRESS, waits)))
 
 
 def is_explained(database: Database) -> bool:
     """Is there no item to be written, and no requirement without an entry?"""
-    own = database.tables.Requirement
-    waits = own.status.in_((Status.PENDING, Status.IN_PROGRESS))
-    return is_finished(database) and _is_none(database, sa.select(own.id).where(waits))
+    waits = Requirement.status.in_((Status.PENDING, Status.IN_PROGRESS))
+    return is_finished(database) and _is_none(database, sa.select(Requirement.id).where(waits))
 
 
 def _is_none(database: Database, wanted: sa.Select[Any]) -> bool:
@@ -60,18 +54,14 @@ def _is_none(database: Database, wanted: sa.Select[Any]) -> bool:
 
 def story(database: Database, plan: int) -> str:
     """The scenes that are there, in order."""
-    tables = database.tables
-    wanted = (
-        sa.select(tables.Checkpoint.text).join(tables.Item, tables.Item.id == tables.Checkpoint.item_id)
-        .where(tables.Item.plan_id == plan, tables.Checkpoint.phase == "Scene", tables.Checkpoint.text.is_not(None))
-        .order_by(tables.Item.id)
-    )  # fmt: skip
+    scenes = sa.select(Checkpoint.text).join(Item, Item.id == Checkpoint.item_id).order_by(Item.id)
+    wanted = scenes.where(Item.plan_id == plan, Checkpoint.phase == Phase.SCENE, Checkpoint.text.is_not(None))
     with database.sessions() as session:
         return "\n\n\n".join(text for text in session.scalars(wanted) if text)
 
 
 def shown(found: dict[str, Any]) -> str:
-    """The same as `standing`, as lines."""
+    """The same as `status`, as lines."""
     lines = []
     for plan in found["plans"]:
         count = Counter(item["status"] for item in plan["items"])

@@ -1,4 +1,4 @@
-"""The command line of the example: it reads arguments, calls, and prints.
+"""The command line of the example.
 
     python -m examples.documents demo [--books FOLDER] [--store URL]
     python -m examples.documents library FOLDER
@@ -11,111 +11,102 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
-import os
 import textwrap
 from pathlib import Path
 
-from examples.documents.library import write_library
-from examples.documents.old import write_old_database
+import click
+
+from examples.documents.fakes.fake_library import write_fake_library
+from examples.documents.fakes.fake_old_database import write_fake_old_database
 from examples.documents.pipeline import Documents, keys
-from examples.documents.search import search
+from examples.documents.search import search as find
 from examples.documents.settings import Settings
 from examples.documents.stages import where_is
 from holdfast import HoldfastError
 from holdfast.testing import crash_from_environment
 
-
-def main() -> None:
-    arguments = _parser().parse_args()
-    commands = {
-        "demo": _demo, "library": _library, "add": _add, "run": _run, "status": _status, "search": _search,
-        "old": _old,
-    }  # fmt: skip
-    commands[arguments.command](arguments)
+FOLDER = click.Path(path_type=Path)
 
 
-def _demo(arguments: argparse.Namespace) -> None:
-    from examples.documents.demo import demo
-
-    demo(arguments.store or os.environ.get("STORE"), arguments.books)
+@click.group(help="A folder of books becomes a library that can be searched by meaning.")
+def main() -> None: ...
 
 
-def _library(arguments: argparse.Namespace) -> None:
-    for path in write_library(arguments.folder, long_pages=arguments.long, small=arguments.small):
-        print(path)
+@main.command(help="A library, two kills, and a summary.")
+@click.option("--books", type=FOLDER, help="A folder of EPUB, PDF and HTML files.")
+@click.option("--store", envvar="STORE", help="The address of an empty store; a fresh SQLite file if not given.")
+def demo(books: Path | None, store: str | None) -> None:
+    from examples.documents.demo import demo as show
+
+    show(store, books)
 
 
-def _add(arguments: argparse.Namespace) -> None:
+@main.command(help="Write a library to try things on.")
+@click.argument("folder", type=FOLDER)
+@click.option("--long", default=500, show_default=True, help="Pages of the long book.")
+@click.option("--small", default=10, show_default=True, help="How many small books.")
+def library(folder: Path, long: int, small: int) -> None:
+    for path in write_fake_library(folder, long_pages=long, small=small):
+        click.echo(path)
+
+
+@main.command(help="Add the documents of a folder.")
+@click.argument("folder", type=FOLDER)
+def add(folder: Path) -> None:
     application = Documents(Settings.read())
     with application.open() as app:
-        added = application.add(app, arguments.folder)
-    print(f"{added.new} added, {added.changed} changed, {added.unchanged} as before")
+        added = application.add(app, folder)
+    click.echo(f"{added.new} added, {added.changed} changed, {added.unchanged} as before")
 
 
-def _run(arguments: argparse.Namespace) -> None:
-    logging.basicConfig(level=logging.ERROR if arguments.quiet else logging.INFO, format="          %(message)s")
+@main.command(help="Work until nothing is left to do.")
+@click.option("--quiet", is_flag=True)
+def run(quiet: bool) -> None:
+    logging.basicConfig(level=logging.ERROR if quiet else logging.INFO, format="          %(message)s")
     crash_from_environment()
     application = Documents(Settings.read())
     with application.open() as app:
-        summary = app.run(application.settings.worker())
-    if summary.bad:
-        raise SystemExit(1)
+        if app.run(application.settings.worker()).bad:
+            raise SystemExit(1)
 
 
-def _status(arguments: argparse.Namespace) -> None:
+@main.command(help="Show where every document is, and what it cost.")
+def status() -> None:
     with Documents(Settings.read()).open(create=False) as app:
         costs = {row["item"]: row["costs"] / 1e6 for row in app.costs(["item"])}
         for key in keys(app):
             one = where_is(app, key)
             times = "  ".join(f"{stage} {took:.1f} s" for stage, took in one.took.items())
-            print(f"{key:24} {one.stage:16} ${costs.get(key, 0):.2f}  {times if one.stage == 'complete' else one.message}")
+            told = times if one.stage == "complete" else one.message
+            click.echo(f"{key:24} {one.stage:16} ${costs.get(key, 0):.2f}  {told}")
 
 
-def _search(arguments: argparse.Namespace) -> None:
-    hits = search(Settings.read().store, arguments.words, arguments.most)
+@main.command(help="Find chunks by meaning.")
+@click.argument("words")
+@click.option("--most", default=5, show_default=True)
+def search(words: str, most: int) -> None:
+    hits = find(Settings.read().store, words, most)
     if not hits:
-        raise SystemExit("no document is ready: add a folder, and run")
+        raise click.ClickException("no document is ready: add a folder, and run")
     for hit in hits:
-        print(f"{hit.similarity:.2f}  {hit.title} ({hit.document}, chunk {hit.chunk_index})")
-        print(textwrap.indent(textwrap.fill(textwrap.shorten(hit.text, 240, placeholder=" …"), 100), "      "))
+        click.echo(f"{hit.similarity:.2f}  {hit.title} ({hit.document}, chunk {hit.chunk_index})")
+        click.echo(textwrap.indent(textwrap.fill(textwrap.shorten(hit.text, 240, placeholder=" …"), 100), "      "))
         for document, n, alike in hit.connected:
-            print(f"      ↔ {alike:.2f}  {document}, chunk {n}")
+            click.echo(f"      ↔ {alike:.2f}  {document}, chunk {n}")
 
 
-def _old(arguments: argparse.Namespace) -> None:
-    if arguments.file.exists():
-        raise SystemExit(f"{arguments.file} is there already: name another file")
-    print(f"{len(write_old_database(arguments.file, arguments.folder))} jobs in {arguments.file}")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m examples.documents", description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(dest="command", required=True)
-    demo = commands.add_parser("demo", help="a library, two kills, and a summary")
-    demo.add_argument("--books", type=Path, default=None, help="a folder of EPUB, PDF and HTML files")
-    demo.add_argument("--store", help="the address of an empty store; a fresh SQLite file if not given")
-    library = commands.add_parser("library", help="write a library to try things on")
-    library.add_argument("folder", type=Path)
-    library.add_argument("--long", type=int, default=500, help="pages of the long book")
-    library.add_argument("--small", type=int, default=10, help="how many small books")
-    add = commands.add_parser("add", help="add the documents of a folder")
-    add.add_argument("folder", type=Path)
-    run = commands.add_parser("run", help="work until nothing is left to do")
-    run.add_argument("--quiet", action="store_true")
-    commands.add_parser("status", help="where every document is, and what it cost")
-    search = commands.add_parser("search", help="find chunks by meaning")
-    search.add_argument("words")
-    search.add_argument("--most", type=int, default=5)
-    old = commands.add_parser("old", help="write the database of an earlier program")
-    old.add_argument("file", type=Path)
-    old.add_argument("folder", type=Path)
-    return parser
+@main.command(help="Write the database of an earlier program, with a job for each document of a folder.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("folder", type=FOLDER)
+def old(file: Path, folder: Path) -> None:
+    if file.exists():
+        raise click.ClickException(f"{file} is there already: name another file")
+    click.echo(f"{len(write_fake_old_database(file, folder))} jobs in {file}")
 
 
 if __name__ == "__main__":
     try:
-        main()
+        main(prog_name="python -m examples.documents")
     except HoldfastError as error:
         raise SystemExit(f"{error}") from None

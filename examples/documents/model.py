@@ -6,12 +6,12 @@ Any server that speaks the chat-completions protocol will do; DOCUMENTS_MODEL_UR
 from __future__ import annotations
 
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from examples.documents.paid_model import PAGE_MARK
 from examples.documents.settings import Settings
 from holdfast import Permanent, seconds
 
@@ -20,6 +20,8 @@ INSTRUCTIONS = (
     "lines, as clean Markdown: repair hyphenation, ligatures and spaces, drop page numbers and running heads, keep headings, "
     "lists, tables, links and notes. Change no word and add nothing."
 )
+#: How pages are told apart, in what is sent and in what comes back.
+PAGE_MARK = re.compile(r"<!-- page (\d+) -->\n?")
 #: Our own mistakes, which another attempt would repeat.
 _OURS = {400, 401, 403, 404, 413, 422}
 

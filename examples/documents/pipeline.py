@@ -19,8 +19,8 @@ from examples.documents.chunking import digest, split
 from examples.documents.embedding import as_text, embed
 from examples.documents.neighbours import Chunks, connections
 from examples.documents.reading import FORMATS, Unreadable, read
-from examples.documents.settings import Settings
-from holdfast import Added, Backoff, Context, Holdfast, Item, Permanent, Pipeline, seconds
+from examples.documents.settings import TIMEOUTS, Settings
+from holdfast import Added, Backoff, Context, Holdfast, Item, Permanent, Pipeline, seconds, store_engine
 
 T = TypeVar("T")
 
@@ -34,7 +34,6 @@ class Documents:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.schema = tables.schema_of(settings.store)
         limits = {"concurrency": settings.calls_at_once, "budget": settings.budget, "cool": "5s"}
         self.documents = Pipeline(DOCUMENTS, store=settings.store, resources={"model": limits})
         self.connections = Pipeline(CONNECTIONS, store=settings.store)
@@ -42,7 +41,7 @@ class Documents:
             "max_attempts": settings.attempts,
             "backoff": Backoff(first_seconds=seconds(settings.first_pause, what="DOCUMENTS_FIRST_PAUSE"), most_seconds=60),
         }
-        stage, limit = self.documents.stage, settings.timeouts
+        stage, limit = self.documents.stage, TIMEOUTS
         paid: dict[str, Any] = {"resource": "model", "estimate": settings.price}
         stage(name="extract", timeout=limit["extract"], **paid, **tries)(self._extract)
         stage(name="save_markdown", after="extract", timeout=limit["save_markdown"], **tries)(self._save_markdown)
@@ -55,7 +54,7 @@ class Documents:
         specs = [self.documents.spec, self.connections.spec]
         app = Holdfast(self.settings.store, specs, resources=self.documents.resources, **given)
         app.register()
-        tables.create(self.settings.store)
+        tables.metadata.create_all(store_engine(self.settings.store))
         return app
 
     def add(self, app: Holdfast, folder: Path) -> Added:
@@ -89,7 +88,7 @@ class Documents:
 
     def _save_markdown(self, item: Item, ctx: Context) -> dict[str, Any]:
         document = ctx.result("extract")
-        ctx.effect(tables.save_markdown, self.schema, item.key, document)
+        ctx.effect(tables.save_markdown, item.key, document)
         return {"characters": len(document["markdown"]), "sha256": _sha256(str(document))}
 
     def _chunk(self, item: Item, ctx: Context) -> dict[str, Any]:
@@ -98,7 +97,7 @@ class Documents:
             raise Permanent(f"{item.key}: nothing was left of it to cut into chunks")
         decision = tables.decision_on(self.settings.store, item.key, texts)
         _tell(ctx, decision.verb, decision.why, kept=len(decision.kept), gone=decision.gone, new=decision.new)
-        ctx.effect(tables.save_chunks, self.schema, item.key, texts)
+        ctx.effect(tables.save_chunks, item.key, texts)
         return {"chunks": len(texts), "sha256": _sha256("\0".join(texts))}
 
     def _embed(self, item: Item, ctx: Context) -> dict[str, Any]:
@@ -111,7 +110,7 @@ class Documents:
             found = embed([text for _, text in some])
             vectors += [(id_, digest(text), as_text(vector)) for (id_, text), vector in zip(some, found, strict=True)]
             ctx.progress(len(vectors), len(rows), f"chunk {len(vectors)} of {len(rows)}")
-        ctx.effect(tables.save_vectors, self.schema, item.key, vectors)
+        ctx.effect(tables.save_vectors, item.key, vectors)
         ctx.submit(CONNECTIONS, item.key, when_exists="rerun")
         return {"vectors": len(vectors), "sha256": _sha256("".join(vector for _, _, vector in vectors))}
 
@@ -120,7 +119,7 @@ class Documents:
         ctx.progress(0, len(chunks), f"{len(chunks)} documents")
         own: Chunks | None = chunks.get(item.key)
         pairs = [] if own is None else connections(item.key, own, chunks)
-        ctx.effect(tables.save_connections, self.schema, item.key, revisions, pairs)
+        ctx.effect(tables.save_connections, item.key, revisions, pairs)
         return {"connections": len(pairs), "documents": len(chunks)}
 
 

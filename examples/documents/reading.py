@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from examples.documents.markdown import markdown_of, title_of
+from selectolax.lexbor import LexborHTMLParser
 
 PAGE_CHARACTERS = 1800
 FORMATS = {".epub": "EPUB", ".pdf": "PDF", ".html": "HTML", ".htm": "HTML", ".xhtml": "HTML"}
@@ -105,12 +105,46 @@ def _html(path: Path, progress: Progress) -> tuple[str, list[str]]:
 
 _SPACES = re.compile(r"\s+")
 _DECLARED = re.compile(rb"""<\?xml[^>]*encoding=["']([\w.:-]+)|<meta[^>]+charset=["']?([\w.:-]+)""", re.IGNORECASE)
-_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_BYTE_ORDER = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_DROPPED = "head, script, style, template, nav, noscript, svg, button, form, iframe, math"
+#: What is a paragraph of its own, and how Markdown begins it.
+_BLOCKS = {
+    **{f"h{n}": "#" * n + " " for n in range(1, 7)}, "li": "- ", "blockquote": "> ",
+    "p, div, pre, table, caption, tr, ul, ol, dt, dd, hr, aside, section, article, figure, figcaption": "",
+}  # fmt: skip
+#: A character that no text has: it stands where a paragraph begins or ends.
+_BREAK = "\ue000"
+
+
+def markdown_of(html: str) -> str:
+    """The text of a page as rough Markdown: paragraphs, headings, items of lists, cells of tables. To do better is what the
+    model is paid for."""
+    body = LexborHTMLParser(html).body
+    if body is None:
+        return ""
+    for node in body.css(_DROPPED):
+        node.decompose()
+    for node in body.css("td, th, br"):
+        node.insert_before(" " if node.tag == "br" else " | ")
+    for tags, mark in _BLOCKS.items():
+        for node in body.css(tags):
+            node.insert_before(_BREAK + mark)
+            node.insert_after(_BREAK)
+    # A mark belongs to the first words behind it, in however many blocks they lie.
+    text = re.sub(rf"((?:#+|-|>) )[\s{_BREAK}]+", r"\1", body.text())
+    return "\n\n".join(filter(None, (_SPACES.sub(" ", part).strip() for part in text.split(_BREAK))))
+
+
+def title_of(html: str) -> str:
+    """The page's title, or its first heading."""
+    tree = LexborHTMLParser(html)
+    found = [node.text() for node in map(tree.css_first, ("title", "h1", "h2")) if node is not None]
+    return next((text for one in found if (text := _SPACES.sub(" ", one).strip())), "")
 
 
 def decode(content: bytes) -> str:
     """Bytes of a page as text: by its mark, by what it declares, as UTF-8, or as the encoding of old pages."""
-    for mark, encoding in _MARKS.items():
+    for mark, encoding in _BYTE_ORDER.items():
         if content.startswith(mark):
             return content.decode(encoding, errors="replace")
     declared = _DECLARED.search(content[:2048])

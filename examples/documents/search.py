@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from examples.documents.embedding import embed, from_bytes
 from examples.documents.neighbours import nearest
-from examples.documents.tables import schema_of, tables
+from examples.documents.tables import chunks, documents, links
 from holdfast import store_engine
 
 
@@ -24,8 +24,6 @@ class Hit(NamedTuple):
 
 def search(url: str, words: str, most: int = 5) -> list[Hit]:
     """The chunks of all ready documents that are most about these words."""
-    own = tables(schema_of(url))
-    documents, chunks = own.documents, own.chunks
     with store_engine(url).connect() as connection:
         rows = connection.execute(
             sa.select(chunks.c.id, chunks.c.document, documents.c.title, chunks.c.chunk_index, chunks.c.text, chunks.c.vector)
@@ -37,16 +35,12 @@ def search(url: str, words: str, most: int = 5) -> list[Hit]:
             return []
         best = nearest(embed([words])[0], from_bytes([bytes(row.vector) for row in rows]), most)
         return [
-            Hit(
-                row.document, row.title, row.chunk_index, round(alike, 3), row.text, _connected(connection, url, row.id)
-            )
+            Hit(row.document, row.title, row.chunk_index, round(alike, 3), row.text, _connected(connection, row.id))
             for row, alike in ((rows[n], alike) for n, alike in best)
-        ]  # fmt: skip
+        ]
 
 
-def _connected(connection: sa.Connection, url: str, chunk: str) -> list[tuple[str, int, float]]:
-    own = tables(schema_of(url))
-    chunks, links = own.chunks, own.connections
+def _connected(connection: sa.Connection, chunk: str) -> list[tuple[str, int, float]]:
     other = sa.case((links.c.from_chunk == chunk, links.c.to_chunk), else_=links.c.from_chunk)
     found = connection.execute(
         sa.select(chunks.c.document, chunks.c.chunk_index, links.c.similarity)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ TIMEOUTS = {"extract": "30m", "save_markdown": "1m", "chunk": "5m", "embed": "15
 
 @dataclass(frozen=True)
 class Settings:
-    """One value per variable; `Settings.read()` takes them from the environment."""
+    """`Settings.read()` takes each from its variable: DOCUMENTS_PRICE, and so on; the store from HOLDFAST_URL."""
 
     #: The store, which is the database of our own tables too.
     store: str = "sqlite:///documents.db"
@@ -44,36 +44,18 @@ class Settings:
     #: The first pause after a failed attempt.
     first_pause: str = "1s"
     concurrency: int = 4
-    timeouts: Mapping[str, str] = field(default_factory=lambda: TIMEOUTS)
 
     @classmethod
-    def read(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        env = os.environ if environment is None else environment
+    def read(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         given: dict[str, Any] = {}
-        for name, (variable, kind) in VARIABLES.items():
-            if env.get(variable):
-                given[name] = kind(env[variable])
+        for one in fields(cls):
+            text = environment.get("HOLDFAST_URL" if one.name == "store" else f"DOCUMENTS_{one.name.upper()}")
+            if text:
+                default = getattr(cls, one.name)
+                given[one.name] = text if default is None else type(default)(text)
         return cls(**given)
 
     def worker(self, **changes: Any) -> WorkerSettings:
         """How a worker of this application works."""
-        chosen = {"concurrency": self.concurrency, "lease_seconds": seconds(self.stale, what=VARIABLES["stale"][0])}
+        chosen = {"concurrency": self.concurrency, "lease_seconds": seconds(self.stale, what="DOCUMENTS_STALE")}
         return WorkerSettings(**{**chosen, **changes})
-
-
-VARIABLES: Mapping[str, tuple[str, Any]] = {
-    "store": ("HOLDFAST_URL", str),
-    "books": ("DOCUMENTS_BOOKS", Path),
-    "model_url": ("DOCUMENTS_MODEL_URL", str),
-    "model_key": ("DOCUMENTS_MODEL_KEY", str),
-    "model_name": ("DOCUMENTS_MODEL_NAME", str),
-    "price": ("DOCUMENTS_PRICE", str),
-    "budget": ("DOCUMENTS_BUDGET", str),
-    "calls_at_once": ("DOCUMENTS_CALLS_AT_ONCE", int),
-    "pages_per_call": ("DOCUMENTS_PAGES_PER_CALL", int),
-    "call_timeout": ("DOCUMENTS_CALL_TIMEOUT", str),
-    "stale": ("DOCUMENTS_STALE", str),
-    "attempts": ("DOCUMENTS_ATTEMPTS", int),
-    "first_pause": ("DOCUMENTS_FIRST_PAUSE", str),
-    "concurrency": ("DOCUMENTS_CONCURRENCY", int),
-}

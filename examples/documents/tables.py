@@ -8,7 +8,6 @@ place with the stage, or not at all.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,79 +19,54 @@ from examples.documents.embedding import as_bytes, from_bytes
 from examples.documents.neighbours import Chunks
 from holdfast import RetryLater, store_engine
 
-
-class Tables:
-    """The tables in a schema (PostgreSQL) or in the file (None)."""
-
-    def __init__(self, schema: str | None) -> None:
-        self.metadata = sa.MetaData(schema=schema)
-        prefix = f"{schema}." if schema else ""
-        self.documents = sa.Table(
-            "documents", self.metadata,
-            sa.Column("key", sa.Text, primary_key=True),
-            sa.Column("title", sa.Text, nullable=False),
-            sa.Column("format", sa.Text),
-            sa.Column("pages", sa.Integer),
-            sa.Column("markdown", sa.Text),
-            # Counted up by every change of its chunks or vectors, so that who computed with older ones can tell.
-            sa.Column("revision", sa.Integer, nullable=False, server_default="0"),
-            sa.Column("ready", sa.Boolean, nullable=False, server_default=sa.false()),
-        )  # fmt: skip
-        self.chunks = sa.Table(
-            "chunks", self.metadata,
-            sa.Column("id", sa.Text, primary_key=True),
-            sa.Column("document", sa.ForeignKey(f"{prefix}documents.key", ondelete="CASCADE"), nullable=False),
-            sa.Column("chunk_index", sa.Integer, nullable=False),
-            sa.Column("text", sa.Text, nullable=False),
-            sa.Column("vector", sa.LargeBinary),
-            sa.UniqueConstraint("document", "chunk_index"),
-        )  # fmt: skip
-        chunk = functools.partial(sa.ForeignKey, f"{prefix}chunks.id", ondelete="CASCADE")
-        self.connections = sa.Table(
-            "chunk_connections", self.metadata,
-            sa.Column("from_chunk", chunk(), primary_key=True),
-            sa.Column("to_chunk", chunk(), primary_key=True, index=True),
-            sa.Column("similarity", sa.Float, nullable=False),
-            sa.CheckConstraint("from_chunk <> to_chunk"),
-        )  # fmt: skip
-
-
-tables = functools.cache(Tables)
-
-
-def schema_of(url: str) -> str | None:
-    """Where our tables lie: beside holdfast's."""
-    return None if url.startswith("sqlite:") else str(sa.make_url(url).query.get("schema", "holdfast"))
-
-
-def create(url: str) -> Tables:
-    """Make the tables, where they are not there yet. The store's own must be there: they bring the schema."""
-    own = tables(schema_of(url))
-    own.metadata.create_all(store_engine(url))
-    return own
+metadata = sa.MetaData()
+documents = sa.Table(
+    "documents", metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("title", sa.Text, nullable=False),
+    sa.Column("format", sa.Text),
+    sa.Column("pages", sa.Integer),
+    sa.Column("markdown", sa.Text),
+    # Counted up by every change of its chunks or vectors, so that who computed with older ones can tell.
+    sa.Column("revision", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("ready", sa.Boolean, nullable=False, server_default=sa.false()),
+)  # fmt: skip
+chunks = sa.Table(
+    "chunks", metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("document", sa.ForeignKey("documents.key", ondelete="CASCADE"), nullable=False),
+    sa.Column("chunk_index", sa.Integer, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("vector", sa.LargeBinary),
+    sa.UniqueConstraint("document", "chunk_index"),
+)  # fmt: skip
+links = sa.Table(
+    "chunk_connections", metadata,
+    sa.Column("from_chunk", sa.ForeignKey("chunks.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("to_chunk", sa.ForeignKey("chunks.id", ondelete="CASCADE"), primary_key=True, index=True),
+    sa.Column("similarity", sa.Float, nullable=False),
+    sa.CheckConstraint("from_chunk <> to_chunk"),
+)  # fmt: skip
 
 
 # Effects --------------------------------------------------------------------------------------------------------------
 
 
-def save_markdown(connection: Connection, schema: str | None, key: str, values: dict[str, Any]) -> None:
+def save_markdown(connection: Connection, key: str, values: dict[str, Any]) -> None:
     """The document's row; whatever hangs on it stays."""
-    documents = tables(schema).documents
     if not connection.execute(documents.update().where(documents.c.key == key).values(values)).rowcount:
         connection.execute(documents.insert().values(key=key, **values))
 
 
-def save_chunks(connection: Connection, schema: str | None, key: str, texts: Sequence[str]) -> None:
+def save_chunks(connection: Connection, key: str, texts: Sequence[str]) -> None:
     """These chunks in place of all others of the document.
 
     A row that is as it should be stays, with its vector and its connections: a run that comes to the same chunks
     changes nothing, and the stages behind it, which then do not run, have left what fits. Connections of a chunk that
     goes, go with it.
     """
-    own = tables(schema)
-    chunks = own.chunks
-    _lock(connection, own, [key], for_change=True)
-    decision = _decide(connection, own, key, texts)
+    _lock(connection, [key], for_change=True)
+    decision = _decide(connection, key, texts)
     if decision.gone:
         connection.execute(chunks.delete().where(chunks.c.document == key, chunks.c.id.not_in(decision.kept)))
     new = [
@@ -102,39 +76,34 @@ def save_chunks(connection: Connection, schema: str | None, key: str, texts: Seq
     if new:
         connection.execute(chunks.insert(), new)
     if new or decision.gone:
-        _count_up(connection, own, key, ready=False)
+        _count_up(connection, key, ready=False)
 
 
-def _decide(connection: Connection, own: Tables, key: str, texts: Sequence[str]) -> Decision:
-    chunks = own.chunks
+def _decide(connection: Connection, key: str, texts: Sequence[str]) -> Decision:
     there = sa.select(chunks.c.id, chunks.c.chunk_index, chunks.c.text).where(chunks.c.document == key)
     return decide(key, ((id_, n, text) for id_, n, text in connection.execute(there)), texts)
 
 
-def save_vectors(connection: Connection, schema: str | None, key: str, vectors: Sequence[tuple[str, str, str]]) -> None:
+def save_vectors(connection: Connection, key: str, vectors: Sequence[tuple[str, str, str]]) -> None:
     """Vectors for all chunks of the document, each with the digest of the text it was made from; then it is ready."""
-    own = tables(schema)
-    chunks = own.chunks
-    _lock(connection, own, [key], for_change=True)
+    _lock(connection, [key], for_change=True)
     there = connection.execute(sa.select(chunks.c.id, chunks.c.text).where(chunks.c.document == key))
     if {id_: digest(text) for id_, text in there} != {id_: made_from for id_, made_from, _ in vectors}:
         raise RetryLater(after=0, reason="its chunks were changed while their vectors were computed")
     of_id = chunks.update().where(chunks.c.id == sa.bindparam("chunk")).values(vector=sa.bindparam("new_vector"))
     connection.execute(of_id, [{"chunk": id_, "new_vector": as_bytes(vector)} for id_, _, vector in vectors])
-    _count_up(connection, own, key, ready=True)
+    _count_up(connection, key, ready=True)
 
 
 def save_connections(
-    connection: Connection, schema: str | None, key: str, revisions: dict[str, int], pairs: Sequence[tuple[str, str, float]]
+    connection: Connection, key: str, revisions: dict[str, int], pairs: Sequence[tuple[str, str, float]]
 ) -> None:
     """What connects a document with others, computed from these revisions of them.
 
     Every document is held as it is until the commit, so no chunk can go meanwhile. If this one was changed since, all
     of it was in vain. If another one was, that one's own search is still to come, and finds what there is between them.
     """
-    own = tables(schema)
-    chunks, links = own.chunks, own.connections
-    now = _lock(connection, own, [key, *revisions])
+    now = _lock(connection, [key, *revisions])
     if now.get(key) != revisions.get(key):
         raise RetryLater(after=0, reason="it was processed anew while its connections were computed")
     same = [other for other, revision in revisions.items() if now.get(other) == revision]
@@ -152,10 +121,9 @@ def save_connections(
         connection.execute(links.insert(), new)
 
 
-def _lock(connection: Connection, own: Tables, keys: Sequence[str], *, for_change: bool = False) -> dict[str, int]:
+def _lock(connection: Connection, keys: Sequence[str], *, for_change: bool = False) -> dict[str, int]:
     """Hold these documents as they are, always in the same order; the revisions of those that are ready. On SQLite the
     whole file is held already."""
-    documents = own.documents
     rows = connection.execute(
         sa.select(documents.c.key, documents.c.revision, documents.c.ready)
         .where(documents.c.key.in_(set(keys)))
@@ -165,8 +133,7 @@ def _lock(connection: Connection, own: Tables, keys: Sequence[str], *, for_chang
     return {key: revision for key, revision, ready in rows if ready}
 
 
-def _count_up(connection: Connection, own: Tables, key: str, *, ready: bool) -> None:
-    documents = own.documents
+def _count_up(connection: Connection, key: str, *, ready: bool) -> None:
     connection.execute(
         documents.update().where(documents.c.key == key).values(revision=documents.c.revision + 1, ready=ready)
     )
@@ -177,7 +144,6 @@ def _count_up(connection: Connection, own: Tables, key: str, *, ready: bool) -> 
 
 def texts_of(url: str, key: str) -> list[tuple[str, str]]:
     """The chunks of a document, in order: id and text."""
-    chunks = tables(schema_of(url)).chunks
     wanted = sa.select(chunks.c.id, chunks.c.text).where(chunks.c.document == key).order_by(chunks.c.chunk_index)
     with store_engine(url).connect() as connection:
         return [(id_, text) for id_, text in connection.execute(wanted)]
@@ -186,13 +152,11 @@ def texts_of(url: str, key: str) -> list[tuple[str, str]]:
 def decision_on(url: str, key: str, texts: Sequence[str]) -> Decision:
     """What `save_chunks` will do with the chunks of a document, and why."""
     with store_engine(url).connect() as connection:
-        return _decide(connection, tables(schema_of(url)), key, texts)
+        return _decide(connection, key, texts)
 
 
 def embedded(url: str) -> tuple[dict[str, int], dict[str, Chunks]]:
     """Every document that is ready: its revision, and its chunks with their vectors. One statement, one moment."""
-    own = tables(schema_of(url))
-    documents, chunks = own.documents, own.chunks
     wanted = (
         sa.select(documents.c.key, documents.c.revision, chunks.c.id, chunks.c.vector)
         .join(chunks, chunks.c.document == documents.c.key)
@@ -209,17 +173,3 @@ def embedded(url: str) -> tuple[dict[str, int], dict[str, Chunks]]:
         key: Chunks([id_ for id_, _ in found], from_bytes([vector for _, vector in found]))
         for key, found in rows.items()
     }
-
-
-def violations(url: str) -> list[tuple[Any, ...]]:
-    """Rows that refer to nothing. There are none, ever; looked for without trusting the database."""
-    own = tables(schema_of(url))
-    chunks, links, documents = own.chunks, own.connections, own.documents
-    ids = sa.select(chunks.c.id)
-    lost = [
-        sa.select(sa.literal("chunks"), chunks.c.id).where(chunks.c.document.not_in(sa.select(documents.c.key))),
-        sa.select(sa.literal("chunk_connections"), links.c.from_chunk).where(links.c.from_chunk.not_in(ids)),
-        sa.select(sa.literal("chunk_connections"), links.c.to_chunk).where(links.c.to_chunk.not_in(ids)),
-    ]
-    with store_engine(url).connect() as connection:
-        return [tuple(row) for one in lost for row in connection.execute(one)]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from examples.documents.paid_model import PaidModel
+from examples.documents.fakes.fake_model import FakeModel
 from tests.examples.documents_scene import Scene, model_on, write_books
 from tests.examples.documents_workers import Workers
 from tests.examples.fiction_processes import Crew
 from tests.examples.fiction_scene import scene_on as fiction_on
-from tests.support.steps import quick_url
+from tests.support.steps import own_tables_beside, quick_url
 
 
 @pytest.fixture(scope="session")
@@ -38,18 +38,18 @@ def undisturbed(books: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Iterator[PaidModel]:
+def model(tmp_path: Path) -> Iterator[FakeModel]:
     with model_on(tmp_path) as model:
         yield model
 
 
 @pytest.fixture
 def scene_on(
-    database: str, books: Path, model: PaidModel, request: pytest.FixtureRequest
+    database: str, books: Path, model: FakeModel, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., Scene]]:
     """Makes a scene on a store of its own; `books=` names other books."""
     with ExitStack() as stack:
-        url = stack.enter_context(quick_url(database, request))
+        url = own_tables_beside(stack.enter_context(quick_url(database, request)))
 
         def make(**changes: Any) -> Scene:
             scene = Scene(url, changes.pop("books", books), model, **changes)
@@ -67,7 +67,7 @@ def scene(scene_on: Callable[..., Scene]) -> Scene:
 
 
 @pytest.fixture
-def workers(tmp_path: Path, model: PaidModel) -> Workers:
+def workers(tmp_path: Path, model: FakeModel) -> Workers:
     return Workers(tmp_path, model.url)
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from examples.documents.library import BOOK_OF_61, chapters, write_book_of, write_epub, write_html
-from examples.documents.paid_model import PaidModel, read_ledger
+from examples.documents.demo import violations
+from examples.documents.fakes.fake_library import BOOK_OF_61, chapters, write_book_of, write_epub, write_html
+from examples.documents.fakes.fake_model import FakeModel, read_ledger
 from examples.documents.pipeline import DOCUMENTS, Documents
 from examples.documents.settings import Settings
-from examples.documents.tables import schema_of, tables, violations
+from examples.documents.tables import chunks, documents, links
 from holdfast import Holdfast, store_engine
 from holdfast.model.states import OPEN
 from tests.support.steps import wipe
@@ -39,10 +40,10 @@ def write_books(folder: Path) -> Path:
 
 
 @contextmanager
-def model_on(folder: Path, **how: Any) -> Iterator[PaidModel]:
+def model_on(folder: Path, **how: Any) -> Iterator[FakeModel]:
     """A provider that answers at once, fails now and then, and ends with the test."""
     given = {"fail_every": 5, "limit_every": 7, "retry_after": 0.05, **how}
-    with PaidModel(folder / "calls.jsonl", **given) as model:
+    with FakeModel(folder / "calls.jsonl", **given) as model:
         thread = threading.Thread(target=model.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         yield model
@@ -52,13 +53,12 @@ def model_on(folder: Path, **how: Any) -> Iterator[PaidModel]:
 class Scene:
     """A store with documents in it, and what can be said of them."""
 
-    def __init__(self, url: str, books: Path, model: PaidModel, **changes: Any) -> None:
+    def __init__(self, url: str, books: Path, model: FakeModel, **changes: Any) -> None:
         self.url = url
         self.books = books
         self.model = model
         self.application = Documents(settings(url, model.url, books=books, **changes))
         self.app: Holdfast = self.application.open()
-        self.own = tables(schema_of(url))
 
     def add(self) -> None:
         self.application.add(self.app, self.books)
@@ -70,7 +70,7 @@ class Scene:
     def begin_anew(self) -> None:
         """Forget everything: items, rows, and what was paid."""
         wipe(self.app.store)
-        self.execute(self.own.documents.delete())
+        self.execute(documents.delete())
         self.model.ledger.unlink(missing_ok=True)
         self.app.register()
         self.add()
@@ -83,12 +83,11 @@ class Scene:
 
     def rows(self) -> dict[str, list[tuple[Any, ...]]]:
         """Every row of our own tables, in order, without the count of changes."""
-        own = self.own
-        documents = [column for column in own.documents.columns if column.name != "revision"]
+        stable = [column for column in documents.columns if column.name != "revision"]
         found = {}
         with store_engine(self.url).connect() as connection:
             for name, columns in (
-                ("documents", documents), ("chunks", own.chunks.columns), ("connections", own.connections.columns)
+                ("documents", stable), ("chunks", chunks.columns), ("connections", links.columns)
             ):  # fmt: skip
                 rows = connection.execute(sa.select(*columns)).all()
                 found[name] = sorted(tuple(bytes(v) if isinstance(v, memoryview) else v for v in row) for row in rows)
@@ -96,7 +95,6 @@ class Scene:
 
     def chunks(self, key: str) -> list[tuple[str, int]]:
         """Its chunks: id and index, in order."""
-        chunks = self.own.chunks
         wanted = sa.select(chunks.c.id, chunks.c.chunk_index).where(chunks.c.document == key).order_by(chunks.c.chunk_index)
         with store_engine(self.url).connect() as connection:
             return [(id_, n) for id_, n in connection.execute(wanted)]

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from examples.documents.paid_model import read_ledger
+from examples.documents.fakes.fake_model import read_ledger
 from tests.support.mother import Forked
 from tests.support.processes import wait_for
 

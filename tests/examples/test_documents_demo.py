@@ -10,6 +10,7 @@ from pathlib import Path
 
 from holdfast import Pipeline
 from tests.support.mother import Piped
+from tests.support.steps import own_tables_beside
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,7 +41,7 @@ def test_the_demo_is_killed_twice_and_every_document_is_ready(tmp_path: Path, ur
     for book in books.iterdir():
         shutil.copy(book, tmp_path / "mine")
     (tmp_path / "mine" / "notes.txt").write_text("no document")
-    ended = example(tmp_path, "demo", "--books", "mine", "--store", url)
+    ended = example(tmp_path, "demo", "--books", "mine", "--store", own_tables_beside(url))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     said = ended.stdout
     assert said.count("kill -9 ") == 2

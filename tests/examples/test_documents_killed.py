@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from examples.documents.library import BOOK_OF_61
-from examples.documents.paid_model import read_ledger
+from examples.documents.fakes.fake_library import BOOK_OF_61
+from examples.documents.fakes.fake_model import read_ledger
 from holdfast.points import WORKER_POINTS
 from tests.examples.documents_scene import BOOKS
 from tests.support.effort import effort

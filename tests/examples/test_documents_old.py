@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from examples.documents.old import JOB, write_old_database
-from examples.documents.paid_model import read_ledger
-from examples.documents.tables import violations
+from examples.documents.demo import violations
+from examples.documents.fakes.fake_model import read_ledger
+from examples.documents.fakes.fake_old_database import JOB, write_fake_old_database
 from holdfast.engine.legacy import import_legacy
 from holdfast.model.mapping import Mapped
 from holdfast.store.legacy import open_old
@@ -23,7 +23,7 @@ def test_jobs_of_an_earlier_program_go_on_and_what_the_model_answered_is_not_pai
     scene_on: Callable[..., Scene], undisturbed: Any, tmp_path: Path
 ):
     scene = scene_on()
-    there = write_old_database(tmp_path / "old.db", scene.books)
+    there = write_fake_old_database(tmp_path / "old.db", scene.books)
     kept = {key for key, one in there.items() if one.kept}
     assert {one.stage for one in there.values()} == {"extracted", "chunking"} and 0 < len(kept) < len(there)
     spec = scene.application.documents.spec

@@ -13,12 +13,13 @@ from sqlalchemy.exc import IntegrityError
 
 from examples.documents import pipeline as example
 from examples.documents.chunking import chunk_id
-from examples.documents.library import BOOK_OF_61, write_book_of
+from examples.documents.demo import violations
+from examples.documents.fakes.fake_library import BOOK_OF_61, write_book_of
 from examples.documents.pipeline import CONNECTIONS, DOCUMENTS
 from examples.documents.search import search
 from examples.documents.settings import TIMEOUTS, Settings
 from examples.documents.stages import where_is
-from examples.documents.tables import embedded, save_chunks, save_connections, violations
+from examples.documents.tables import chunks, documents, embedded, links, save_chunks, save_connections
 from holdfast import Holdfast, Permanent, Pipeline, store_engine
 from tests.examples.documents_scene import BOOKS, Scene
 from tests.support.harness import App
@@ -132,11 +133,10 @@ def told(scene: Scene, name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.req("D5")
 def test_a_fresh_run_replaces_the_41_chunks_that_an_older_program_left(scene, undisturbed, caplog):
-    own = scene.own
-    scene.execute(own.documents.insert().values(key=BOOK_OF_61, title="left behind"))
+    scene.execute(documents.insert().values(key=BOOK_OF_61, title="left behind"))
     left = [{"id": f"old-{n}", "document": BOOK_OF_61, "chunk_index": n, "text": f"text {n}"} for n in range(41)]
-    scene.execute(own.chunks.insert().values(left))
-    scene.execute(own.connections.insert().values(from_chunk="old-1", to_chunk="old-2", similarity=0.9))
+    scene.execute(chunks.insert().values(left))
+    scene.execute(links.insert().values(from_chunk="old-1", to_chunk="old-2", similarity=0.9))
     with caplog.at_level(logging.INFO, "holdfast.stage.documents.chunk"):
         scene.run()
     scene.judge(undisturbed)
@@ -187,10 +187,8 @@ def test_a_shorter_edition_takes_its_chunks_and_their_connections_along(scene_on
 
 def test_the_database_itself_refuses_a_connection_to_a_chunk_that_is_not_there(scene):
     """In effects, too: on holdfast's own connection."""
-    own = scene.own
-
     def wrong(connection: sa.Connection) -> None:
-        connection.execute(own.connections.insert().values(from_chunk="nowhere", to_chunk="never", similarity=1.0))
+        connection.execute(links.insert().values(from_chunk="nowhere", to_chunk="never", similarity=1.0))
 
     with pytest.raises(IntegrityError), store_engine(scene.url).begin() as connection:
         wrong(connection)
@@ -281,20 +279,20 @@ def test_a_document_processed_anew_while_connections_are_computed_violates_no_fo
 def test_connections_wait_for_whoever_is_replacing_chunks_and_then_leave_them_alone(scene):
     """Between the look at a document and the insert nobody can take its chunks away. On SQLite there is one writer anyway."""
     run(scene, *FIRST, "documents/embed")
-    revisions, chunks = embedded(scene.url)
-    key, schema = "bees.epub", scene.application.schema
-    to_the_last = [(chunks[key].ids[0], chunks[BOOK_OF_61].ids[-1], 0.9)]
+    revisions, found = embedded(scene.url)
+    key = "bees.epub"
+    to_the_last = [(found[key].ids[0], found[BOOK_OF_61].ids[-1], 0.9)]
     ended = []
 
     def connect() -> None:
         with store_engine(scene.url).begin() as connection:
             ended.append(connection.execute(sa.select(sa.func.pg_backend_pid())).scalar_one())
-            save_connections(connection, schema, key, revisions, to_the_last)
+            save_connections(connection, key, revisions, to_the_last)
         ended.append("committed")
 
     thread = threading.Thread(target=connect, daemon=True)
     with store_engine(scene.url).begin() as replacing, store_engine(scene.url).connect() as watching:
-        save_chunks(replacing, schema, BOOK_OF_61, ["all that is left"])
+        save_chunks(replacing, BOOK_OF_61, ["all that is left"])
         thread.start()
         wait_for(lambda: ended)
         blocked = sa.text("SELECT cardinality(pg_blocking_pids(:pid))")

@@ -1,4 +1,4 @@
-"""A library to try things on: EPUBs of any size with chapters, notes, tables and images, a PDF, two HTML pages in odd
+"""A fake library to try things on: EPUBs of any size with chapters, notes and tables, a PDF, two HTML pages in odd
 encodings, one broken file, one of 500 pages, and the book that has 61 chunks.
 
     python -m examples.documents library books
@@ -6,19 +6,16 @@ encodings, one broken file, one of 500 pages, and the book that has 61 chunks.
 
 from __future__ import annotations
 
-import struct
 import zipfile
-import zlib
 from html import escape
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from examples.documents.chunking import split
-from examples.documents.markdown import markdown_of
+from examples.documents.fakes.fake_prose import TRADES, FakeWriter
+from examples.documents.fakes.fake_tidying import tidy
 from examples.documents.model import joined
-from examples.documents.prose import TRADES, Writer
-from examples.documents.reading import in_pages
-from examples.documents.tidying import tidy
+from examples.documents.reading import in_pages, markdown_of
 
 BOOK_OF_61 = "v.epub"
 LONG_BOOK = "long.epub"
@@ -29,7 +26,7 @@ _CONTAINER = (
 )
 
 
-def write_library(folder: Path, *, long_pages: int = 500, small: int = 10) -> list[Path]:
+def write_fake_library(folder: Path, *, long_pages: int = 500, small: int = 10) -> list[Path]:
     """A small library; the paths of its files."""
     folder.mkdir(parents=True, exist_ok=True)
     trades = list(TRADES)
@@ -57,7 +54,7 @@ def write_library(folder: Path, *, long_pages: int = 500, small: int = 10) -> li
 
 def chapters(trade: str, *, seed: int, pages: int) -> list[str]:
     """Chapters as XHTML bodies, together about so many pages long."""
-    writer = Writer(trade, seed)
+    writer = FakeWriter(trade, seed)
     made: list[str] = []
     left = pages * 1650
     while left > 0:
@@ -67,7 +64,7 @@ def chapters(trade: str, *, seed: int, pages: int) -> list[str]:
     return made
 
 
-def chapter(writer: Writer, number: int, characters: int) -> str:
+def chapter(writer: FakeWriter, number: int, characters: int) -> str:
     chance = writer.chance
     parts = [f"<h1>{number}. {escape(writer.heading())}</h1>"]
     notes: list[str] = []
@@ -82,8 +79,7 @@ def chapter(writer: Writer, number: int, characters: int) -> str:
             head = f"<caption>{escape(writer.heading())}</caption><tr><th>what</th><th>how</th><th>number</th></tr>"
             parts.append(f"<table>{head}{rows}</table>")
         elif what < 0.13:
-            caption = f"<figcaption>{escape(writer.heading())}</figcaption>"
-            parts.append(f'<figure><img src="figure.png" alt="a figure"/>{caption}</figure>')
+            parts.append(f"<figure><figcaption>{escape(writer.heading())}</figcaption></figure>")
         elif what < 0.17:
             items = "".join(f"<li>{escape(writer.sentence())}</li>" for _ in range(3))
             parts.append(f"<ul>{items}</ul>")
@@ -108,7 +104,7 @@ def chunks_in(bodies: list[str]) -> int:
 
 def write_book_of(chunks: int, path: Path, trade: str = "mountains") -> Path:
     """A book that comes to exactly so many chunks: it grows by a chapter, and the last by a paragraph, until it does."""
-    writer = Writer(trade, chunks)
+    writer = FakeWriter(trade, chunks)
     bodies: list[str] = []
     while (now := chunks_in(bodies) if bodies else 0) < chunks:
         if not bodies or chunks - now > 12:
@@ -144,12 +140,12 @@ def write_epub(path: Path, title: str, bodies: list[str], encoding: str = "utf-8
         f'<metadata xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:identifier id="id">{path.stem}</dc:identifier>'
         f"<dc:title>{escape(title)}</dc:title><dc:language>en</dc:language></metadata><manifest>"
         '<item id="nav" href="nav.xhtml" media-type="application/xhtml+xml" properties="nav"/>'
-        f'<item id="figure" href="figure.png" media-type="image/png"/>{items}</manifest><spine>{spine}</spine></package>'
+        f"{items}</manifest><spine>{spine}</spine></package>"
     )
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         files: dict[str, bytes] = {
             "mimetype": b"application/epub+zip", "META-INF/container.xml": _CONTAINER.encode(), "book.opf": package.encode(),
-            "nav.xhtml": page_of(title, f'<nav epub:type="toc"><ol>{links}</ol></nav>').encode(), "figure.png": _png(24, 24),
+            "nav.xhtml": page_of(title, f'<nav epub:type="toc"><ol>{links}</ol></nav>').encode(),
         }  # fmt: skip
         for name, body in zip(names, bodies, strict=True):
             files[name] = page_of(title, body, encoding).encode(encoding, errors="xmlcharrefreplace")
@@ -169,7 +165,7 @@ def write_html(path: Path, trade: str, *, seed: int, encoding: str) -> Path:
 
 def pdf_pages(trade: str, *, seed: int, pages: int) -> list[list[str]]:
     """Pages of lines, broken in the middle of sentences, each with its number below."""
-    writer = Writer(trade, seed)
+    writer = FakeWriter(trade, seed)
     words: list[str] = []
     made = []
     for number in range(1, pages + 1):
@@ -213,14 +209,3 @@ def write_pdf(path: Path, title: str, pages: list[list[str]]) -> Path:
     out += b"trailer\n<< /Size %d /Root 1 0 R /Info 4 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, start)
     path.write_bytes(out)
     return path
-
-
-def _png(width: int, height: int) -> bytes:
-    """A small picture: a grey slope."""
-
-    def part(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    rows = b"".join(b"\0" + bytes(min(255, 8 * (x + y)) for x in range(width)) for y in range(height))
-    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", head) + part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b"")

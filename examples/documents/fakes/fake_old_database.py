@@ -1,5 +1,5 @@
-"""The database of an earlier program: background jobs that tell in a metadata column how far they are, and keep there what the
-model answered.
+"""A fake database of an earlier program: background jobs that tell in a metadata column how far they are, and keep there
+what the model answered.
 
 `holdfast import-legacy examples/documents/jobs.py old.db --shape job-metadata --pipeline documents --job process_document`
 brings it over.
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from examples.documents.fakes.fake_tidying import tidy
 from examples.documents.model import joined
 from examples.documents.reading import FORMATS, Unreadable, read
-from examples.documents.tidying import tidy
 
 JOB, PRICE = "process_document", "0.40"
 
@@ -43,7 +43,7 @@ BECAME = (
 )
 
 
-def write_old_database(path: Path, folder: Path) -> dict[str, Became]:
+def write_fake_old_database(path: Path, folder: Path) -> dict[str, Became]:
     """Write it, with a job for each document of a folder; return what had become of them."""
     there: dict[str, Became] = {}
     with sqlite3.connect(path) as connection:

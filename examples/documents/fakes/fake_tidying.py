@@ -1,4 +1,4 @@
-"""What the local model does with a page: ligatures, hyphens at line ends, page numbers, spaces. Standard library only."""
+"""What the fake model does with a page: ligatures, hyphens at line ends, page numbers, spaces. Standard library only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plausible, varied prose about twelve trades, for books of any length. The same seed gives the same text.
+"""Made-up, varied prose about eight trades, for books of any length. The same seed gives the same text.
 
 Nothing here is a fact, and no person is named.
 """
@@ -41,15 +41,6 @@ TRADES: Mapping[str, Trade] = {
         "salt-stained, sheltered, tidal, fog-bound, deep, crowded with masts",
         "the estuary, the outer basin, the roadstead, the dry dock, the customs house",
     ),
-    "railways": _trade(
-        "A Small Railway",
-        "the locomotive, the signal box, the sleeper, the boiler, the timetable, the points, the carriage, "
-        "the brake van, the platform, the gradient",
-        "raise steam, wait at the signal, climb the bank, couple the wagons, run ahead of time, whistle at "
-        "the crossing, change the points",
-        "punctual, sooty, single-tracked, narrow, worn smooth, hissing",
-        "the junction, the tunnel, the goods yard, the halt, the viaduct",
-    ),
     "bread": _trade(
         "Bread and Its Ovens",
         "the dough, the leaven, the oven, the crust, the flour, the loaf, the peel, the kneading trough, the "
@@ -58,15 +49,6 @@ TRADES: Mapping[str, Trade] = {
         "sift the flour",
         "sour, warm, floury, blistered, coarse, well fermented",
         "the bakehouse, the mill, the village oven, the pantry, the market stall",
-    ),
-    "glass": _trade(
-        "Working in Glass",
-        "the furnace, the blowpipe, the gather, the pane, the mould, the kiln, the silica, the lens, the "
-        "bubble, the annealing oven",
-        "melt at white heat, blow the bubble thin, cool without cracking, cut with a diamond, fuse with lead, "
-        "polish the lens, trap the light",
-        "molten, brittle, clear, green with iron, flawless, wavy",
-        "the glasshouse, the cathedral window, the workshop, the lens grinder's bench, the sand pit",
     ),
     "clocks": _trade(
         "Clocks and Their Keepers",
@@ -85,24 +67,6 @@ TRADES: Mapping[str, Trade] = {
         "descend by the gully, melt in August",
         "windswept, steep, frozen, treeless, pathless, dazzling",
         "the col, the upper valley, the north face, the moraine, the alp",
-    ),
-    "printing": _trade(
-        "The Printer's Year",
-        "the type, the composing stick, the press, the ink, the forme, the proof, the margin, the paper, the "
-        "broadside, the bindery",
-        "set the line, lock the forme, ink the rollers, pull a proof, distribute the type, damp the sheets, "
-        "fold and gather",
-        "legible, inky, wide-margined, justified, misprinted, handsome",
-        "the composing room, the paper mill, the reading room, the bookshop, the cellar",
-    ),
-    "gardens": _trade(
-        "The Walled Garden",
-        "the seedbed, the pruning knife, the compost, the espalier, the frost, the watering can, the "
-        "glasshouse, the hedge, the bulb, the spade",
-        "sow under glass, graft the old pears, turn the compost, prune in winter, water at dusk, harden off "
-        "the seedlings, bolt in dry weather",
-        "fragrant, overgrown, well drained, shaded, early, frost-bitten",
-        "the kitchen garden, the south wall, the potting shed, the long border, the orchard",
     ),
     "stars": _trade(
         "Watching the Stars",
@@ -164,7 +128,7 @@ _FRAMES = (
 _HEADS = ("Of {thing}", "In {place}", "What is {quality}", "{Thing} and {thing2}", "The year {number}", "Before they {doing}")
 
 
-class Writer:
+class FakeWriter:
     """Writes about one trade. The first letters of sentences are large, the rest is chance."""
 
     def __init__(self, trade: str, seed: int) -> None:

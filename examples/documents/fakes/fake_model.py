@@ -1,11 +1,10 @@
-"""A model that wants money, on this machine: a process of its own that speaks the chat-completions protocol.
+"""A fake of a model that wants money, on this machine: a process of its own that speaks the chat-completions protocol.
 
-    python -m examples.documents.paid_model --ledger calls.jsonl --port 8040
+    python -m examples.documents.fakes.fake_model --ledger calls.jsonl --port 8040
 
 It answers slowly, page by page; every so often it fails (500) or asks for a pause (429 with Retry-After). Each call is
 a line in the ledger, with what it was charged, written before the answer begins: a caller who is killed meanwhile has
 paid. With `--honours-keys` a call with an Idempotency-Key that was paid before is answered again and not charged.
-Only the standard library is used.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import threading
 import time
 from collections import Counter
@@ -22,14 +20,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from examples.documents.tidying import tidy
+from examples.documents.fakes.fake_tidying import tidy
+from examples.documents.model import PAGE_MARK
 
 PRICE = "0.40"
-#: How pages are told apart, in what is sent and in what comes back.
-PAGE_MARK = re.compile(r"<!-- page (\d+) -->\n?")
 
 
-class PaidModel(ThreadingHTTPServer):
+class FakeModel(ThreadingHTTPServer):
     """The server. Port 0 takes any that is free."""
 
     daemon_threads = True
@@ -83,7 +80,7 @@ class PaidModel(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: PaidModel
+    server: FakeModel
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
@@ -152,7 +149,7 @@ def paid(calls: Iterable[dict[str, Any]]) -> Counter[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m examples.documents.paid_model", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m examples.documents.fakes.fake_model", description=__doc__.splitlines()[0])
     parser.add_argument("--ledger", type=Path, default=Path("calls.jsonl"))
     parser.add_argument("--port", type=int, default=8040)
     parser.add_argument("--price", default=PRICE)
@@ -163,7 +160,7 @@ def main() -> None:
     parser.add_argument("--limit-every", type=int, default=9, help="every n-th call is refused for a while")
     parser.add_argument("--retry-after", type=float, default=1.0, help="for how long")
     parser.add_argument("--honours-keys", action="store_true", help="charge each Idempotency-Key once")
-    server = PaidModel(**vars(parser.parse_args()))
+    server = FakeModel(**vars(parser.parse_args()))
     print(server.url, flush=True)
     server.serve_forever()
 

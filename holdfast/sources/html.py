@@ -20,7 +20,7 @@ from holdfast.sources.fetch import Document
 MAX_BYTES = 5 * 1000 * 1000
 #: The parser's time grows with the square of the depth, and nothing can interrupt it.
 MAX_DEPTH = 2000
-MISSING = "the source html needs a package that is not there: pip install 'holdfast[html]'"
+MISSING = "the source html needs a package that is not there: pip install selectolax"
 _EVERY_LINK = "a[href]"
 _LONGEST = 1000
 #: Where a page says in which encoding it is written, if the server does not.

@@ -84,3 +84,11 @@ def test_every_program_on_the_page_compiles(page: Path):
 def test_every_link_on_the_page_leads_somewhere(page: Path):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+def test_no_line_installs_from_an_index_by_a_name_that_is_not_ours_there():
+    """Somebody else may own the name on an index: in a clone, `pip install -e .` is the way."""
+    places = [ROOT / "CHANGELOG.md", *PAGES, *(ROOT / "examples").rglob("*.md"), *(ROOT / "holdfast").rglob("*.py")]
+    found = re.compile(r"""pip install [^`\n]*(?<![\w.-])holdfast(?![\w.-])""")
+    lines = [(page.name, line) for page in places for line in found.findall(page.read_text(encoding="utf-8"))]
+    assert lines == []

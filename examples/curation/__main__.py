@@ -1,7 +1,7 @@
 """The command line of the example.
 
     python -m examples.curation demo [--database URL]
-    python -m examples.curation site [--port 8060]
+    python -m examples.curation site [--port PORT]
     python -m examples.curation init
     python -m examples.curation run [--until-done] [--unguarded] [NAME …]
     python -m examples.curation alone NAME
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import click
 
@@ -40,9 +41,11 @@ def demo(database: str | None, places: int, processes: int) -> None:
 
 
 @main.command(help="Serve the fake web sites of the example on loopback.")
-@click.option("--port", default=8060, show_default=True)
+@click.option("--port", type=int, help="[default: that of $CURATION_VIA, then 8060]")
 @click.option("--delay", default=0.0, help="Seconds that every answer takes.")
-def site(port: int, delay: float) -> None:
+def site(port: int | None, delay: float) -> None:
+    # Where the others look for it.
+    port = port if port is not None else urlsplit(f"//{Settings.read().via}").port or 8060
     with FakeWeb(FakeWorld(), port, delay) as web:
         click.echo(f"http://{web.place} answers for every site of the example; Ctrl-C ends it", err=True)
         try:

@@ -47,7 +47,7 @@ class Cluster:
         self._log = self.folder / "log"
 
     def __enter__(self) -> Cluster:
-        self._programs, self._user = _programs()
+        self.programs, self._user = _programs()
         _clear_up_after_killed_runs()
         (self.folder / "owner").write_text(str(os.getpid()))
         self.folder.chmod(0o755)
@@ -173,7 +173,7 @@ class Cluster:
         # Into a file, not a pipe: the server would inherit the pipe and keep it open.
         with tempfile.TemporaryFile("w+") as said:
             done = subprocess.run(
-                [str(self._programs / program), *arguments],
+                [str(self.programs / program), *arguments],
                 stdout=said, stderr=said, stdin=subprocess.DEVNULL, cwd=self.folder,
                 user=self._user, timeout=STUCK_SECONDS, check=False,
             )  # fmt: skip

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from examples.documents.fakes.fake_tidying import tidy
 from examples.documents.model import PAGE_MARK
@@ -151,7 +152,8 @@ def paid(calls: Iterable[dict[str, Any]]) -> Counter[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.documents.fakes.fake_model", description=__doc__.splitlines()[0])
     parser.add_argument("--ledger", type=Path, default=Path("calls.jsonl"))
-    parser.add_argument("--port", type=int, default=8040)
+    # Where the pipeline looks for it.
+    parser.add_argument("--port", type=int, default=urlsplit(os.environ.get("DOCUMENTS_MODEL_URL", "")).port or 8040)
     parser.add_argument("--price", default=PRICE)
     parser.add_argument("--key", default=os.environ.get("DOCUMENTS_MODEL_KEY", "local"))
     parser.add_argument("--first-seconds", type=float, default=0.5, help="before an answer begins")

@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test tests testall system-deps lint demo requirements bench bench-peers torture clean
+.PHONY: help test tests testall system-deps lint demo demo-curation demo-fiction demo-newsroom requirements bench bench-peers torture clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
@@ -33,6 +33,15 @@ system-deps: ## install what tests need from Debian (a browser, a pooler, …), 
 
 demo: $(READY) ## watch books being read, paid for once, and their worker killed twice (BOOKS=folder STORE=address)
 	$(PY) -m examples.documents demo $(if $(BOOKS),--books '$(BOOKS)') $(if $(STORE),--store '$(STORE)')
+
+demo-curation: $(READY) ## watch three processes share the rows of a status column, and one of them killed (CURATION_DATABASE=address)
+	$(PY) -m examples.curation demo
+
+demo-fiction: $(READY) ## watch a story being written, and a weaver killed while it writes (FICTION_URL=address)
+	$(PY) -m examples.fiction demo
+
+demo-newsroom: $(READY) ## watch articles being found, analysed and indexed by a job that is killed (HOLDFAST_URL=address)
+	$(PY) -m examples.newsroom demo
 
 testall: $(READY) ## run the tests with everything that was ever promised: every crash point, every count (an hour)
 	HOLDFAST_THOROUGH=1 $(PY) -m pytest -n 4 --dist loadgroup -o faulthandler_timeout=3000

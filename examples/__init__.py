@@ -1,1 +1,1 @@
-"""Programs to read and to run. `make demo` runs `examples.documents`."""
+"""Programs to read and to run. `make demo` runs `examples.documents`, `make demo-NAME` one of the others."""

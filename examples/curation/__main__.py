@@ -1,6 +1,6 @@
 """The command line of the example.
 
-    python -m examples.curation demo [--database URL]
+    python -m examples.curation demo
     python -m examples.curation site [--port PORT]
     python -m examples.curation init
     python -m examples.curation run [--until-done] [--unguarded] [NAME …]
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -33,11 +34,10 @@ def main() -> None: ...
 
 
 @main.command(help="Three processes, one kill, and what came out.")
-@click.option("--database", help="The address of an empty database; a fresh SQLite file if not given.")
 @click.option("--places", default=40, show_default=True)
 @click.option("--processes", default=3, show_default=True)
-def demo(database: str | None, places: int, processes: int) -> None:
-    show.demo(database, places, processes)
+def demo(places: int, processes: int) -> None:
+    show.demo(os.environ.get("CURATION_DATABASE"), places, processes)
 
 
 @main.command(help="Serve the fake web sites of the example on loopback.")

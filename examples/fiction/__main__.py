@@ -5,6 +5,7 @@
     python -m examples.fiction show [--json]
     python -m examples.fiction story PLAN
     python -m examples.fiction again ITEM
+    python -m examples.fiction demo
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sqlalchemy as sa
 
 from examples.fiction.counting import Counters, kept
 from examples.fiction.database import Database
+from examples.fiction.demo import demo as run_demo
 from examples.fiction.fakes.fake_storyteller import FakeStoryteller
 from examples.fiction.lore import fulfiller as fulfiller_loop
 from examples.fiction.models import Item, Status
@@ -144,6 +146,11 @@ def again(item: int) -> None:
     if done is None:
         raise click.ClickException(f"item {item} is not Failed: see `show`; nothing was changed")
     click.echo(f"item {item} is Pending")
+
+
+@main.command(help="Kill a weaver while it writes, and see what comes of it.")
+def demo() -> None:
+    run_demo()
 
 
 def _run(

@@ -2,6 +2,7 @@
 
     python -m examples.newsroom tables                  make our own tables in the store's database
     python -m examples.newsroom search WORDS
+    python -m examples.newsroom demo                    all of it, with a kill
     python -m examples.newsroom serve | site | alerts | old      what is fake: fakes/commands.py
 """
 
@@ -12,6 +13,7 @@ import textwrap
 import click
 import sqlalchemy as sa
 
+from examples.newsroom import demo as show
 from examples.newsroom.fakes import commands as fakes
 from examples.newsroom.search import search as find
 from examples.newsroom.tables import create
@@ -42,6 +44,11 @@ def search(words: str, most: int, store: str | None) -> None:
         click.echo(f"{hit.score:5.2f}  {hit.title}  ({hit.key})")
         click.echo(textwrap.indent(textwrap.shorten(hit.summary, 110, placeholder=" …"), "       "))
         click.echo(f"       found by {hit.found_by}")
+
+
+@main.command(help="Kill the job while it works, and run it again.")
+def demo() -> None:
+    show.demo()
 
 
 for command in (fakes.serve, fakes.site, fakes.alerts, fakes.old):

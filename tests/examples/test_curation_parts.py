@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -217,18 +216,6 @@ def test_the_commands_of_the_readme_do_what_it_says(command: Callable[..., str])
     assert command("status").splitlines()[1].split() == ["deep", "scan", "0", "0", "18", "2"]
     with pytest.raises(UsageError, match="'deep scans' is none of"):
         command("run", "deep scans")
-
-
-@pytest.mark.req("S5", "S6")
-def test_the_demo_is_killed_and_leaves_nothing_behind(tmp_path: Path):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("CURATION_")}
-    ended = subprocess.run(
-        [sys.executable, "-m", "examples.curation", "demo", "--places", "6", "--processes", "2"], cwd=tmp_path,
-        text=True, capture_output=True, timeout=180, env={**clean, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "kill -9 " in ended.stdout
-    assert "Nothing is left queued or processing." in ended.stdout
 
 
 def test_a_server_that_was_left_waiting_ends_with_its_test():

@@ -1,16 +1,14 @@
-"""`make demo`: a library goes through, its worker is killed twice, and what was promised is held."""
+"""The command line of examples.documents."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from holdfast import Pipeline
 from tests.support.mother import Piped
-from tests.support.steps import own_tables_beside
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,21 +32,6 @@ def answer(folder: Path, *arguments: str, **variables: str) -> str:
     )
     assert errors == ""
     return said
-
-
-def test_the_demo_is_killed_twice_and_every_document_is_ready(tmp_path: Path, url: str, books: Path, undisturbed):
-    (tmp_path / "mine").mkdir()
-    for book in books.iterdir():
-        shutil.copy(book, tmp_path / "mine")
-    (tmp_path / "mine" / "notes.txt").write_text("no document")
-    ended = example(tmp_path, "demo", "--books", "mine", "--store", own_tables_beside(url))
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    said = ended.stdout
-    assert said.count("kill -9 ") == 2
-    assert "3  documents ready, 0 failed" in said
-    assert f"{len(undisturbed['chunks'])}  chunks" in said
-    assert "  NO " not in said
-    assert "What to try next" in said
 
 
 def test_status_and_search_answer_from_what_there_is(scene, tmp_path: Path):

@@ -1,0 +1,82 @@
+"""`make demo` and its like: something is killed, what was promised is held, and nothing is left running."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.mother import ROOT
+from tests.support.schemas import bare_schema
+from tests.support.steps import own_tables_beside
+from tests.support.typist import Command, Typist
+
+
+def shown(target: str, folder: Path, **variables: str) -> str:
+    """What a target of the Makefile prints, in the environment of these tests as it is."""
+    ours = ("BOOKS", "CURATION_", "DOCUMENTS_", "FICTION_", "HOLDFAST_", "MAKE", "NEWSROOM_", "STORE")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    make = f"make --file={ROOT}/Makefile --old-file={sys.prefix}/.ready VENV={sys.prefix} {target}"
+    [done] = Typist(folder, {**clean, "PYTHONPATH": str(ROOT), **variables}).type([Command(make)])
+    said = "\n".join(done.printed)
+    assert done.code == 0, said
+    assert "kill -9 " in said
+    assert "  NO " not in said
+    return said
+
+
+@pytest.fixture
+def tables(database: str, request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """SQLAlchemy's address of an empty PostgreSQL; None: the file that a demo makes for itself."""
+    if database == "sqlite":
+        yield None
+        return
+    with bare_schema(request.getfixturevalue("postgres")) as url:
+        yield url
+
+
+def test_the_demo_of_documents_makes_every_one_ready_though_its_worker_is_killed_twice(
+    tmp_path: Path, url: str, books: Path, undisturbed: dict[str, list[tuple[Any, ...]]]
+):
+    (tmp_path / "mine").mkdir()
+    for book in books.iterdir():
+        shutil.copy(book, tmp_path / "mine")
+    (tmp_path / "mine" / "notes.txt").write_text("no document")
+    said = shown("demo", tmp_path, BOOKS="mine", STORE=own_tables_beside(url))
+    assert said.count("kill -9 ") == 2
+    assert "3  documents ready, 0 failed" in said
+    assert f"{len(undisturbed['chunks'])}  chunks" in said
+    assert "What to try next" in said
+
+
+@pytest.mark.req("S5", "S6")
+def test_the_demo_of_curation_leaves_no_row_behind_though_a_process_is_killed(tmp_path: Path, tables: str | None):
+    said = shown("demo-curation", tmp_path, **({"CURATION_DATABASE": tables} if tables else {}))
+    assert "Nothing is left queued or processing." in said
+
+
+@pytest.mark.req("F2", "F3")
+def test_the_demo_of_fiction_writes_every_text_once_though_a_weaver_is_killed(tmp_path: Path, tables: str | None):
+    said = shown("demo-fiction", tmp_path, **({"FICTION_URL": tables} if tables else {}))
+    assert "(8 Complete; " in said
+    assert said.count("  yes  ") == 3
+
+
+@pytest.mark.req("J2", "J21")
+def test_the_demo_of_the_newsroom_pays_for_each_article_once_though_its_run_is_killed(
+    tmp_path: Path, database: str, url: str
+):
+    said = shown("demo-newsroom", tmp_path, **({"HOLDFAST_URL": own_tables_beside(url)} if database == "postgres" else {}))
+    assert "194 articles were analysed, and 194 payments made" in said
+    assert said.count("  yes  ") == 2
+
+
+def test_make_help_names_every_demo(tmp_path: Path):
+    [done] = Typist(tmp_path, os.environ).type([Command(f"make --directory={ROOT} --no-print-directory help")])
+    targets = {"make demo", *(f"make demo-{name}" for name in ("curation", "fiction", "newsroom"))}
+    assert targets <= {" ".join(line.split()[:2]) for line in done.printed}

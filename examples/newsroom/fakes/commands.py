@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -16,6 +15,8 @@ from examples.newsroom import web
 from examples.newsroom.fakes.fake_old_database import write_fake_old_database
 from examples.newsroom.fakes.fake_server import FakeServer
 from examples.newsroom.fakes.fake_site import PAGES, FakeSite
+
+ENDS = {signal.SIGINT, signal.SIGTERM}
 
 
 @click.command(help="Be the site, the analyst, and a place for alerts, until stopped.")
@@ -30,12 +31,11 @@ def serve(port: int | None, seed: int, pages: int, calm: bool) -> None:
         server.pages.limit_every, server.pages.retry_after = 97, 1.0
         server.pages.down_every, server.pages.down_for = 150, 6
         server.analyst.fail_every = 41
-    over = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: over.set())
+    # Before there are threads, all of which then leave these signals to us.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
     with server:
         click.echo(f"{len(server.site.up())} of {pages} articles are up at {server.url}")
-        over.wait()
+        signal.sigwait(ENDS)
 
 
 @click.command(help="Show how the fake site stands; change it, as with day=2 or pages.down=true.")

@@ -34,7 +34,7 @@ def main() -> None: ...
 
 
 @main.command(help="Three processes, one kill, and what came out.")
-@click.option("--places", default=40, show_default=True)
+@click.option("--places", default=20, show_default=True)
 @click.option("--processes", default=3, show_default=True)
 def demo(places: int, processes: int) -> None:
     show.demo(os.environ.get("CURATION_DATABASE"), places, processes)

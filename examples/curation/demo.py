@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 180.0
 
 
-def demo(database: str | None, places: int = 40, processes: int = 3) -> None:
+def demo(database: str | None, places: int = 20, processes: int = 3) -> None:
     world = FakeWorld(places=places, sites=12)
     with tempfile.TemporaryDirectory(prefix="curation-") as folder, serving_fake_web(world, delay_seconds=0.1) as web:
         url = database or f"sqlite:///{folder}/curation.db"

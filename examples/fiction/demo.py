@@ -1,11 +1,10 @@
-"""The show: a weaver is killed while it writes, others go on, and every text is there once.
+"""The show: a weaver is killed while it writes, another one goes on, and every text is there once.
 
 All of it is done by the commands of the README, each in a process of its own.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,10 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+
+from examples.fiction.database import Database
+from examples.fiction.settings import Settings
+from examples.fiction.status import status
 
 #: Quicker than a storyteller is, so that it can be watched.
 HASTE = {"FICTION_PACE": "0.1s", "FICTION_STALE": "3s", "FICTION_POLL": "0.1s", "FICTION_RETRY": "0.2s"}
@@ -24,26 +26,30 @@ PATIENCE_SECONDS = 120.0
 def demo() -> None:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fiction-"))
-        Demo({"FICTION_URL": f"sqlite:///{folder}/fiction.db", **os.environ, **HASTE}, stack).run()
+        environment = {"FICTION_URL": f"sqlite:///{folder}/fiction.db", **os.environ, **HASTE}
+        database = Settings.read(environment).open()
+        stack.callback(database.close)
+        database.create()
+        Demo(environment, database, stack).run()
 
 
 class Demo:
     """What it starts ends with the stack."""
 
-    def __init__(self, environment: Mapping[str, str], stack: ExitStack) -> None:
-        self._environment, self._stack = environment, stack
+    def __init__(self, environment: Mapping[str, str], database: Database, stack: ExitStack) -> None:
+        self._environment, self._database, self._stack = environment, database, stack
 
     def run(self) -> None:
-        if self.status()["plans"]:
+        if status(self._database)["plans"]:
             raise SystemExit(f"{self._environment['FICTION_URL']}: there are plans already; name an empty database")
-        print(self.answer("plan", "The Lamp Road", "--chapters", "2"), end="")
+        print(self.answer("plan", "The Lamp Road", "--chapters", "1"), end="")
         running = [self.start("scheduler", "--drain")]
         victim = self.start("weaver", FICTION_PACE="1h")
         title = self.wait_until_one_is_written()
         victim.kill()
         victim.wait()
         print(f"kill -9 {victim.pid}: a weaver that was writing the {title}; it comes back after 3 s of silence", flush=True)
-        running += [self.start(*words, "--drain") for words in (["weaver"], ["weaver"], ["fulfiller"])]
+        running += [self.start(role, "--drain") for role in ("weaver", "fulfiller")]
         if any(codes := [one.wait(PATIENCE_SECONDS) for one in running]):
             raise SystemExit(f"a process ended with {codes}")
         self.judge()
@@ -51,8 +57,7 @@ class Demo:
     def judge(self) -> None:
         """Say what there is, and whether it is as it should be."""
         print(f"\n{self.answer('show')}")
-        print("\n".join(self.answer("story", "1").splitlines()[:3]) + " …\n")
-        found = self.status()
+        found = status(self._database)
         items, counted = found["plans"][0]["items"], found["counters"]
         resumed, woven = counted["scheduler"].get("resumed", 0), counted["weaver"].get("woven", 0)
         facts = [
@@ -65,17 +70,14 @@ class Demo:
         if not all(fact for fact, _ in facts):
             raise SystemExit(1)
 
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.answer("show", "--json"))
-        return found
-
     def wait_until_one_is_written(self) -> str:
         """The name of the item that a weaver has in hand."""
         give_up_at = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < give_up_at:
-            for item in self.status()["plans"][0]["items"]:
+            for item in status(self._database)["plans"][0]["items"]:
                 if item["task"] == "InProgress":
                     return str(item["backlog_id"])
+            time.sleep(0.05)
         raise SystemExit("no weaver has begun to write; is the database writable?")
 
     def answer(self, *words: str) -> str:

@@ -21,7 +21,7 @@ from holdfast import Holdfast
 HERE = Path(__file__).resolve().parent
 PIPELINE = "newsroom"
 #: The run is killed when so many attempts of its stages are finished.
-KILLED_AT = 250
+KILLED_AT = 80
 #: Longer than any run of it.
 PATIENCE_SECONDS = 120.0
 #: The exit code of a run after which some items have not made it: two pages of the site are broken.
@@ -96,7 +96,7 @@ class Demo:
 @contextmanager
 def _site(folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
     """The site and the analyst, on a free port; where they are."""
-    words = _command("python -m examples.newsroom serve --port 0")
+    words = _command("python -m examples.newsroom serve --port 0 --pages 60")
     with subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as site:
         try:
             assert site.stdout is not None

@@ -42,8 +42,8 @@ pytestmark = pytest.mark.xdist_group("readmes")
 
 def clean_environment() -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(NOT_OURS)}
-    # The Python of these tests, as it is without their packages.
-    return {**clean, "PATH": f"{Path(sys.base_prefix) / 'bin'}:{os.environ['PATH']}", "PIP_QUIET": "1"}
+    # The Python of these tests, as it is without their packages, of which it then compiles only what is used.
+    return {**clean, "PATH": f"{Path(sys.base_prefix) / 'bin'}:{os.environ['PATH']}", "PIP_QUIET": "1", "PIP_NO_COMPILE": "0"}
 
 
 @pytest.fixture(scope="module")

@@ -28,8 +28,8 @@ def serve(port: int | None, seed: int, pages: int, calm: bool) -> None:
     # Where the others look for it.
     server = FakeServer(FakeSite(seed, pages), port=port if port is not None else urlsplit(web.site()).port or 80)
     if not calm:
-        server.pages.limit_every, server.pages.retry_after = 97, 1.0
-        server.pages.down_every, server.pages.down_for = 150, 6
+        server.pages.limit_every, server.pages.retry_after = pages // 3, 1.0
+        server.pages.down_every, server.pages.down_for = pages // 2, 6
         server.analyst.fail_every = 41
     # Before there are threads, all of which then leave these signals to us.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)

@@ -19,6 +19,7 @@ from holdfast.testing import ManualClock
 from tests.support import groups, turns
 from tests.support.cluster import Cluster
 from tests.support.effort import effort
+from tests.support.pooler import Pooler, is_behind_a_pooler
 from tests.support.schemas import Schemas, address, drop
 from tests.support.temporary import keep_in_memory
 
@@ -51,6 +52,10 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if is_behind_a_pooler():
+        for item in items:
+            if (mark := item.get_closest_marker("direct")) is not None:
+                item.add_marker(pytest.mark.skip(reason=f"not behind a pooler: {mark.args[0]}"))
     waiting = set() if _was_asked_for(config) else turns.waiting(items)
     if waiting:
         config.hook.pytest_deselected(items=[item for item in items if item in waiting])
@@ -94,6 +99,13 @@ def schemas(postgres: str) -> Iterator[Schemas]:
 
 
 @pytest.fixture(scope="session")
+def pooler(postgres: str) -> Iterator[Pooler]:
+    """A transaction pooler in front of that server, for the tests of this process."""
+    with Pooler(postgres) as pooler:
+        yield pooler
+
+
+@pytest.fixture(scope="session")
 def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A SQLite file with empty tables, to be copied."""
     file = tmp_path_factory.mktemp("empty") / "store.db"
@@ -112,7 +124,7 @@ def url(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
         return
     schemas: Schemas = request.getfixturevalue("schemas")
     schema = schemas.take()
-    yield address(schemas.base, schema)
+    yield _reached(address(schemas.base, schema), request)
     schemas.give_back(schema)
 
 
@@ -124,9 +136,17 @@ def bare_url(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> I
         return
     base = request.getfixturevalue("postgres")
     schema = f"b{secrets.token_hex(6)}"
-    yield address(base, schema)
+    yield _reached(address(base, schema), request)
     with psycopg.connect(base, autocommit=True) as conn:
         drop(conn, schema)
+
+
+def _reached(url: str, request: pytest.FixtureRequest) -> str:
+    """The address that a test uses: by way of the pooler if that is wished for."""
+    if not is_behind_a_pooler():
+        return url
+    pooler: Pooler = request.getfixturevalue("pooler")
+    return pooler.through(url)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -24,7 +24,7 @@ from holdfast.store.postgres_address import lock_key, read_url
 from holdfast.store.postgres_dialect import NOW, PostgresDialect
 from holdfast.store.postgres_line import Asked, CursorLine, Line, Wire
 from holdfast.store.postgres_news import Notifications, telling
-from holdfast.store.postgres_server import SESSION_CHANGED, connect, raise_as_ours, translated
+from holdfast.store.postgres_server import connect, raise_as_ours, translated
 from holdfast.store.statements import Statement
 from holdfast.store.store import Store
 from holdfast.store.watch import watch
@@ -56,8 +56,6 @@ class Postgres(Forkable):
         self._marking = dialect.render("marking", MARKING).text
         self._conn: psycopg.Connection[Row] | None = None
         self._line: Line | None = None
-        #: Whether the server may keep statements for this connection.
-        self._keeps = True
         #: Whether it speaks over a connection of the caller's, who commits.
         self._is_guest = False
         #: What goes out with the next statement: nobody waits for its answer.
@@ -364,7 +362,7 @@ class Postgres(Forkable):
             later, self._later = self._later, []
             return self._ready_line().ask_all([*later, *asked])[len(later) :]
         except psycopg.Error as error:
-            self._raise(error)
+            raise_as_ours(error, self._where)
         finally:
             self._busy_since = 0.0
 
@@ -378,7 +376,7 @@ class Postgres(Forkable):
             self._busy_since = time.monotonic()
             return line.ask(text, params)
         except psycopg.Error as error:
-            self._raise(error)
+            raise_as_ours(error, self._where)
         finally:
             self._busy_since = 0.0
 
@@ -393,14 +391,14 @@ class Postgres(Forkable):
             with conn.cursor() as cursor, cursor.copy(text) as copy:
                 copy.write(lines)
         except psycopg.Error as error:
-            self._raise(error)
+            raise_as_ours(error, self._where)
         finally:
             self._busy_since = 0.0
 
     def _ready_line(self) -> Line:
         conn = self.connection
         if self._line is None:
-            self._line = Wire(conn, keeps=self._keeps)
+            self._line = Wire(conn)
         return self._line
 
     def _drop(self) -> None:
@@ -409,12 +407,6 @@ class Postgres(Forkable):
                 self._conn.close()
         self._conn = self._line = None
         self._later.clear()
-
-    def _raise(self, error: psycopg.Error) -> NoReturn:
-        if error.sqlstate in SESSION_CHANGED:
-            self._keeps = False
-            self._drop()
-        raise_as_ours(error, self._where)
 
 
 #: Our statements are written for their indexes. Statistics taken at a bad moment must not turn their plans.

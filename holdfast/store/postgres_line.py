@@ -69,12 +69,14 @@ class CursorLine:
 
 
 class Wire:
-    """Statements by libpq."""
+    """Statements by libpq. Those that are run often are kept by the server, for as long as the session is this connection's
+    own: behind a transaction pooler it is not."""
 
-    def __init__(self, connection: psycopg.Connection[Any], *, keeps: bool) -> None:
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
         self._libpq = connection.pgconn
-        self._keeps = keeps
+        #: Whether the server may be told to keep more of them.
+        self._keeps = True
         self._kept: dict[Key, bytes] = {}
         self._used: Counter[Key] = Counter()
         self._readable, self._either = select.poll(), select.poll()
@@ -92,14 +94,16 @@ class Wire:
                 return self.ask_all([(text, params)])[0]
             self._send(key, values)
         self._flush()
-        return self._rows(_checked(self._answers_until(None), 1)[0])
+        return self._rows(self._checked(self._answers_until(None), 1)[0])
 
     def ask_all(self, asked: Sequence[Asked]) -> list[list[Row]]:
         libpq = self._libpq
         wanted: list[int] = []
         sent = 0
         packed = [((text.encode(), ()), None) if params is None else _packed(text, params) for text, params in asked]
-        new: list[Key] = []
+        #: What the server is told to keep, and the place of its answer to that.
+        new: dict[Key, int] = {}
+        answers: list[pq.abc.PGresult] = []
         libpq.enter_pipeline_mode()
         try:
             for key, values in packed:
@@ -107,7 +111,7 @@ class Wire:
                     libpq.send_query_params(key[0], None)
                 else:
                     if self._is_to_be_kept(key):
-                        new.append(key)
+                        new[key] = sent
                         self._keep(key)
                         sent += 1
                     self._send(key, values)
@@ -115,11 +119,13 @@ class Wire:
                 sent += 1
             libpq.pipeline_sync()
             self._flush()
-            answers = _checked(self._answers_until(pq.ExecStatus.PIPELINE_SYNC), sent)
+            answers = self._answers_until(pq.ExecStatus.PIPELINE_SYNC)
+            self._checked(answers, sent)
         except BaseException:
             # It may have ended before the server was told to keep these.
-            for key in new:
-                del self._kept[key]
+            for key, number in new.items():
+                if not any(map(_is_there, answers[number : number + 1])):
+                    self._kept.pop(key, None)
             raise
         finally:
             with quietly(psycopg.Error):
@@ -138,6 +144,21 @@ class Wire:
     def _keep(self, key: Key) -> None:
         self._kept[key] = _name(key)
         self._libpq.send_prepare(self._kept[key], *key)
+
+    def _checked(self, answers: list[pq.abc.PGresult], least: int) -> list[pq.abc.PGresult]:
+        """These answers, if there are so many and none is an error."""
+        try:
+            _check(answers, least)
+        except psycopg.errors.DuplicatePreparedStatement:
+            # Somebody else used this session. What is there under a name of ours is ours, whoever prepared it.
+            self._keeps = False
+            raise
+        except psycopg.errors.InvalidSqlStatementName:
+            # This is another session than the last one.
+            self._keeps = False
+            self._kept.clear()
+            raise
+        return answers
 
     def _send(self, key: Key, values: Sequence[bytes | None]) -> None:
         name = self._kept.get(key)
@@ -185,8 +206,13 @@ def _name(key: Key) -> bytes:
     return b"holdfast_" + hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest().encode()
 
 
-def _checked(answers: list[pq.abc.PGresult], least: int) -> list[pq.abc.PGresult]:
-    """These answers, if there are so many and none is an error."""
+def _is_there(answer: pq.abc.PGresult) -> bool:
+    """Whether the server keeps the statement now that it was told to keep: it does also if it did already."""
+    return answer.status == pq.ExecStatus.COMMAND_OK or answer.error_field(pq.DiagnosticField.SQLSTATE) == b"42P05"
+
+
+def _check(answers: list[pq.abc.PGresult], least: int) -> None:
+    """Raise if one of these is an error, or if there are too few."""
     for answer in answers:
         if answer.status == pq.ExecStatus.FATAL_ERROR and answer.error_field(pq.DiagnosticField.SQLSTATE):
             raise psycopg.errors.error_from_result(answer)
@@ -195,7 +221,6 @@ def _checked(answers: list[pq.abc.PGresult], least: int) -> list[pq.abc.PGresult
             raise psycopg.OperationalError(answer.get_error_message() or pq.ExecStatus(answer.status).name)
     if len(answers) < least:
         raise psycopg.OperationalError("the connection was lost")
-    return answers
 
 
 def _packed(text: str, params: Mapping[str, Any]) -> tuple[Key, list[bytes | None]]:

@@ -30,9 +30,8 @@ _WRONG_FOR_GOOD = re.compile(
     "unrecognized configuration parameter|invalid value for parameter|no pg_hba.conf entry"
 )
 
-#: A pooler gave the session to somebody else: prepared statements are not ours to keep.
-SESSION_CHANGED = ("26000", "42P05")
-_LOST_RACE = ("40001", "40P01", *SESSION_CHANGED)
+#: Also what a statement that is kept runs into where a pooler hands sessions round: it is missing, or there already.
+_LOST_RACE = ("40001", "40P01", "26000", "42P05")
 _BROKEN = ("28", "XX001", "XX002", "42501", "42P01", "3F000", "3D000")
 #: Trouble of the server or the line, which waiting may end.
 _PASSES = ("08", "53", "57", "58", "55", "XX", "25006", "25P03", "25P02")

@@ -231,7 +231,7 @@ def test_one_item_after_another_is_looked_at_first_only_if_the_last_one_was_know
 @pytest.fixture
 def wire(postgres):
     with psycopg.connect(postgres, autocommit=True) as connection:
-        yield Wire(connection, keeps=True)
+        yield Wire(connection)
 
 
 class Number(enum.IntEnum):
@@ -303,6 +303,17 @@ def test_what_the_server_was_not_told_to_keep_any_more_is_kept_later(wire):
         assert wire.ask(*often) == [(1,)]
 
 
+def test_what_the_server_was_told_to_keep_before_something_failed_is_kept(wire):
+    often, fails = ("SELECT CAST(%(a)s AS bigint)", {"a": 1}), ("SELECT 1 / CAST(%(a)s AS bigint)", {"a": 0})
+    for _ in range(KEEP_FROM - 1):
+        wire.ask(*often)
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        wire.ask_all([often, fails])
+    for _ in range(3):
+        assert wire.ask(*often) == [(1,)]
+    assert wire.ask("SELECT statement FROM pg_prepared_statements", None) == [("SELECT CAST($1 AS bigint)",)]
+
+
 def test_the_server_keeps_what_is_asked_often(wire):
     for n in range(6):
         assert wire.ask("SELECT CAST(%(a)s AS bigint)", {"a": n}) == [(n,)]
@@ -322,7 +333,7 @@ def test_a_kept_statement_has_the_same_name_in_every_session_and_shares_it_with_
     found = []
     for order in (asked, asked[::-1]):
         session = store.another()
-        wire = Wire(session.connect().connection, keeps=True)
+        wire = Wire(session.connect().connection)
         for one in order * KEEP_FROM:
             wire.ask(*one)
         found.append(dict(wire.ask("SELECT name, statement FROM pg_prepared_statements", None)))

@@ -183,6 +183,11 @@ class Cluster:
                 raise RuntimeError(f"{program} {' '.join(arguments)}: {said.read()}\n{log}")
 
 
+def server_user() -> str | None:
+    """As whom a server runs that refuses to run as root; None for whoever runs the tests."""
+    return _programs()[1]
+
+
 def _programs() -> tuple[Path, str | None]:
     """Where initdb and pg_ctl are, and as whom to run them."""
     with warnings.catch_warnings():

@@ -1,0 +1,105 @@
+"""Behind a transaction pooler a session is whoever's transaction comes next: nothing is expected of it, nothing left in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from holdfast.store.postgres_line import KEEP_FROM, Wire
+from tests.support.harness import App, connected
+from tests.support.pooler import Pooler
+
+NUMBER = ("SELECT CAST(%(a)s AS bigint)", {"a": 1})
+TEXT = ("SELECT CAST(%(a)s AS text)", {"a": "x"})
+KEPT = "SELECT statement FROM pg_prepared_statements ORDER BY statement"
+
+pytestmark = pytest.mark.fault(36)
+
+
+@pytest.fixture
+def database():
+    return "postgres"
+
+
+@pytest.fixture
+def pooler(postgres) -> Iterator[Pooler]:
+    """One session for all clients, new for each test."""
+    with Pooler(postgres, sessions=1) as pooler:
+        yield pooler
+
+
+@pytest.fixture
+def url(bare_url, pooler):
+    return pooler.through(bare_url)
+
+
+@pytest.fixture
+def session(pooler, postgres) -> Iterator[psycopg.Connection]:
+    """Somebody else's way into that session."""
+    with psycopg.connect(pooler.through(postgres), autocommit=True, prepare_threshold=None) as connection:
+        yield connection
+
+
+@pytest.fixture
+def wires(pooler, postgres) -> Iterator[list[Wire]]:
+    connections = [psycopg.connect(pooler.through(postgres), autocommit=True) for _ in range(2)]
+    yield [Wire(connection) for connection in connections]
+    for connection in connections:
+        connection.close()
+
+
+@pytest.fixture
+def app(store, clock):
+    return App(store, clock)
+
+
+# Kept statements ------------------------------------------------------------------------------------------------------
+
+
+def test_a_kept_statement_that_is_there_already_is_used_and_no_more_are_kept(wires, session):
+    """Who shares the session may have other statements to keep, and at any moment another session."""
+    first, second = wires
+    for _ in range(KEEP_FROM):
+        first.ask(*NUMBER)
+    for _ in range(KEEP_FROM - 1):
+        second.ask(*NUMBER)
+    with pytest.raises(psycopg.errors.DuplicatePreparedStatement):
+        second.ask(*NUMBER)
+    for _ in range(KEEP_FROM + 1):
+        assert second.ask(*NUMBER) == [(1,)]
+        assert second.ask(*TEXT) == [("x",)]
+    assert session.execute(KEPT).fetchall() == [("SELECT CAST($1 AS bigint)",)]
+    [(calls,)] = session.execute("SELECT generic_plans + custom_plans FROM pg_prepared_statements").fetchall()
+    assert calls == 1 + KEEP_FROM + 1  # once by the first
+
+
+def test_a_kept_statement_that_is_missing_is_the_last_that_was_kept(wires, session):
+    wire = wires[0]
+    for _ in range(KEEP_FROM):
+        wire.ask(*NUMBER)
+        wire.ask(*TEXT)
+    session.execute("DEALLOCATE ALL")
+    with pytest.raises(psycopg.errors.InvalidSqlStatementName):
+        wire.ask_all([TEXT, NUMBER])
+    for _ in range(KEEP_FROM + 1):
+        assert wire.ask_all([NUMBER, TEXT]) == [[(1,)], [("x",)]]
+    assert session.execute(KEPT).fetchall() == []
+
+
+@pytest.mark.req("P8", "V2")
+def test_writes_that_find_their_statements_missing_or_there_already_are_done_once(app, session):
+    app.pipeline({"a": []})
+    app.add(f"k{n}" for n in range(40))
+    connection = app.store.driver.connection
+    with connected(app) as other:
+        connections = [connection, other.store.connect().connection]
+        taken = [lease.key for _ in range(8) for one in (app, other) for lease in one.claim(stage="a")]
+        assert session.execute(KEPT).fetchall()
+        session.execute("DEALLOCATE ALL")
+        taken += [lease.key for _ in range(8) for one in (app, other) for lease in one.claim(stage="a")]
+        # Nobody had to connect anew.
+        assert connections == [app.store.driver.connection, other.store.driver.connection]
+    assert taken == [f"k{n}" for n in range(32)]
+    assert app.counts() == {"a": {"pending": 8, "in_progress": 32}} == app.recount()

@@ -27,7 +27,10 @@ def telling(schema: str, stages: Collection[int]) -> str:
 
 
 class Notifications:
-    """News by LISTEN, on the connection of whoever asks. If it is lost, there is no news until it is back."""
+    """News by LISTEN, on the connection of whoever asks. If it is lost, there is no news until it is back.
+
+    There is none behind a pooler, either: a session that is handed round would go on listening, and tell whoever has it.
+    """
 
     def __init__(self, driver: Postgres) -> None:
         self._driver = driver
@@ -37,7 +40,9 @@ class Notifications:
         try:
             conn = self._driver.connection
             if conn is not self._listening_on:
-                self._driver.run_text(f"LISTEN {channel(self._driver.dialect.schema)}")
+                [(backend,)] = self._driver.run_text("SELECT pg_backend_pid()")
+                if backend == conn.info.backend_pid:  # a pooler makes up one of its own
+                    self._driver.run_text(f"LISTEN {channel(self._driver.dialect.schema)}")
                 self._listening_on = conn
                 return ()  # what was said while nobody listened is not known
             give_up_at = time.monotonic() + timeout_seconds

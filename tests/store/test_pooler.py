@@ -7,7 +7,11 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from holdfast import Holdfast
+from holdfast.model.stage import PipelineSpec, StageSpec
+from holdfast.store import open_store
 from holdfast.store.postgres_line import KEEP_FROM, Wire
+from holdfast.worker import Settings
 from tests.support.harness import App, connected
 from tests.support.pooler import Pooler
 
@@ -103,3 +107,51 @@ def test_writes_that_find_their_statements_missing_or_there_already_are_done_onc
         assert connections == [app.store.driver.connection, other.store.driver.connection]
     assert taken == [f"k{n}" for n in range(32)]
     assert app.counts() == {"a": {"pending": 8, "in_progress": 32}} == app.recount()
+
+
+# The session ----------------------------------------------------------------------------------------------------------
+
+#: All that can be left behind in a session, but statements under names of ours, and what the pooler sets for each client.
+LEFT = {
+    "settings": "SELECT name FROM pg_settings WHERE source = 'session' AND name <> 'application_name'",
+    "locks": "SELECT locktype FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'",
+    "channels": "SELECT pg_listening_channels()",
+    "cursors": "SELECT name FROM pg_cursors WHERE name <> ''",
+    "temporary": "SELECT relname FROM pg_class WHERE relpersistence = 't'",
+    "statements": "SELECT name FROM pg_prepared_statements WHERE name NOT LIKE 'holdfast\\_%'",
+}
+
+
+def left_in(session):
+    return {what: found for what, asked in LEFT.items() if (found := session.execute(asked).fetchall())}
+
+
+@pytest.mark.req("P8")
+def test_a_worker_leaves_nothing_in_the_session_that_others_get_after_it(bare_url, pooler, session):
+    assert left_in(session) == {}
+
+    def save(connection, key):
+        connection.exec_driver_sql("SELECT 1")
+
+    def work(item, ctx):
+        ctx.effect(save, item.key)
+
+    with Holdfast(pooler.through(bare_url), [PipelineSpec.build("p", [StageSpec("a", work)])]) as hold:
+        hold.upgrade()
+        hold.add("p", [f"k{n}" for n in range(20)])
+        hold.worker(Settings(poll_seconds=0.05)).run(until_drained=True)
+        assert hold.status()[0]["stages"][0]["states"] == {"done": 20}
+        assert hold.check() == []
+        assert left_in(session) == {}
+
+
+def test_behind_a_pooler_nobody_listens(store, session, postgres, bare_url):
+    """The session would hear it and tell whoever uses it then: it piles up in clients that never asked for it."""
+    listener = store.listener()
+    assert listener.wait(0) == ()  # as if something had been said: it has to look
+    assert listener.wait(0) is None
+    assert session.execute(LEFT["channels"]).fetchall() == []
+    direct = open_store(bare_url)
+    assert direct.listener().wait(0) == ()
+    assert len(direct.glance(lambda tx: tx.store.driver.run_text(LEFT["channels"]))) == 1
+    direct.close()

@@ -58,6 +58,8 @@ class Postgres(Forkable):
         self._line: Line | None = None
         #: Whether it speaks over a connection of the caller's, who commits.
         self._is_guest = False
+        #: Where it speaks to, once somebody's connection was compared with it.
+        self._place: tuple[Any, ...] | None = None
         #: What goes out with the next statement: nobody waits for its answer.
         self._later: list[Asked] = []
         #: What goes out with COMMIT: the mark of this transaction, unless it was made at its beginning, and the news.
@@ -125,11 +127,15 @@ class Postgres(Forkable):
         guest = Postgres(self._conninfo, self.dialect, self._where, self._clock, Limits())
         guest._is_guest = True
         guest._conn, guest._line = raw, CursorLine(raw)
-        if guest._place() != self._place():
+        there = guest._find_place()
+        if there != self._place:
+            # Once is enough, as long as it is the same: the caller may have the last session that a pooler has to give.
+            self._place = self._find_place()
+        if there != self._place:
             raise UsageError(f"the connection is to another database ({raw.info.dbname}), the store is {self._where}")
         return guest
 
-    def _place(self) -> tuple[Any, ...]:
+    def _find_place(self) -> tuple[Any, ...]:
         """What tells this store from every other, in whatever database: where its tables are, and since when."""
         schema = self.dialect.schema
         table = sql.Literal(f"{schema}.schema_version").as_string(None)

@@ -8,11 +8,12 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
+from holdfast.errors import StoreConflict
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.store import open_store
 from holdfast.store.postgres_line import KEEP_FROM, Wire
 from holdfast.worker import Settings
-from tests.support.harness import App, connected
+from tests.support.harness import App, connected, handler
 from tests.support.pooler import Pooler
 
 NUMBER = ("SELECT CAST(%(a)s AS bigint)", {"a": 1})
@@ -107,6 +108,37 @@ def test_writes_that_find_their_statements_missing_or_there_already_are_done_onc
         assert connections == [app.store.driver.connection, other.store.driver.connection]
     assert taken == [f"k{n}" for n in range(32)]
     assert app.counts() == {"a": {"pending": 8, "in_progress": 32}} == app.recount()
+
+
+@pytest.fixture
+def hold(url, bare_url, postgres) -> Iterator[Holdfast]:
+    """An app that has been asked before to add something in a transaction of the caller's."""
+    with Holdfast(url, [PipelineSpec.build("p", [StageSpec("a", handler)])]) as hold:
+        hold.upgrade()
+        with psycopg.connect(postgres) as direct:
+            hold.add("p", ["w"], connection=direct)
+        yield hold
+
+
+def test_a_connection_of_the_callers_stays_open_when_its_driver_is_confused(hold, pooler, postgres):
+    """What its own driver had prepared is missing: the caller's transaction is over, its connection is not."""
+    with psycopg.connect(pooler.through(postgres), prepare_threshold=0) as own:
+        hold.add("p", ["x"], connection=own)
+        own.commit()
+        own.pgconn.exec_(b"DEALLOCATE ALL")
+        with pytest.raises(StoreConflict):
+            hold.add("p", ["y"], connection=own)
+        own.rollback()
+        hold.add("p", ["z"], connection=own)
+        own.commit()
+    assert {item["key"] for item in hold.items()} == {"w", "x", "z"}
+
+
+def test_adding_in_a_transaction_that_has_the_last_session_waits_for_no_other(hold, pooler, postgres):
+    with psycopg.connect(pooler.through(postgres), prepare_threshold=None) as own:
+        own.execute("SELECT 1")
+        hold.add("p", ["x"], connection=own)
+    assert {item["key"] for item in hold.items()} == {"w", "x"}
 
 
 # The session ----------------------------------------------------------------------------------------------------------

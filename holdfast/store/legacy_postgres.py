@@ -27,10 +27,11 @@ class OldPostgres(OldDatabase):
     def __init__(self, address: str) -> None:
         url, schema, self.where = read_url(address)
         with self.told():
-            self.conn = psycopg.connect(url, autocommit=True)
-            if "schema=" in address:
-                self.conn.execute("SELECT set_config('search_path', %s, false)", [schema])
+            # There may be a pooler in between: nothing is prepared or set in a session that others get after this.
+            self.conn = psycopg.connect(url, autocommit=True, prepare_threshold=None)
             self.conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            if "schema=" in address:
+                self.conn.execute("SELECT set_config('search_path', %s, true)", [schema])
 
     def close(self) -> None:
         self.conn.close()

@@ -29,4 +29,7 @@ def store_engine(url: str) -> Engine:
     except ImportError:
         raise UsageError(MISSING_DRIVER) from None
     conninfo = read_url(url)[0]
-    return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(conninfo), poolclass=NullPool)
+    # Nothing is prepared: there may be a pooler in between, whose sessions are not this engine's own.
+    return create_engine(
+        "postgresql+psycopg://", creator=lambda: psycopg.connect(conninfo, prepare_threshold=None), poolclass=NullPool
+    )

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 import psycopg
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, store_engine
 from holdfast.errors import StoreConflict
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.store import open_store
+from holdfast.store.legacy import open_old
 from holdfast.store.postgres_line import KEEP_FROM, Wire
 from holdfast.worker import Settings
 from tests.support.harness import App, connected, handler
 from tests.support.pooler import Pooler
+from tests.support.schemas import address, bare_schema
 
 NUMBER = ("SELECT CAST(%(a)s AS bigint)", {"a": 1})
 TEXT = ("SELECT CAST(%(a)s AS text)", {"a": "x"})
@@ -187,3 +190,26 @@ def test_behind_a_pooler_nobody_listens(store, session, postgres, bare_url):
     assert direct.listener().wait(0) == ()
     assert len(direct.glance(lambda tx: tx.store.driver.run_text(LEFT["channels"]))) == 1
     direct.close()
+
+
+def test_an_old_database_is_read_in_a_session_in_which_another_client_has_prepared_something(pooler, postgres, session):
+    session.execute("PREPARE _pg3_0 AS SELECT 1")
+    with bare_schema(postgres) as there:
+        schema = unquote(there).rpartition("search_path=")[2]
+        with psycopg.connect(postgres, autocommit=True) as direct:
+            direct.execute(f"CREATE TABLE {schema}.old AS SELECT n, n::text AS key FROM generate_series(1, 20) n")
+        with open_old(pooler.through(address(postgres, schema))) as old:
+            table = old.find("old")
+            assert table is not None
+            rows = [row for batch in table.batches(["key"], 7) for row in batch]
+            assert len(rows) == 20
+            assert [table.rows([row.row], ["key"]) for row in rows] == [[row] for row in rows]
+
+
+def test_an_engine_to_the_stores_database_prepares_nothing(url, store, session):
+    engine = store_engine(url)
+    with engine.connect() as connection:
+        for _ in range(10):
+            connection.exec_driver_sql("SELECT 1")
+            connection.commit()
+    assert left_in(session) == {}

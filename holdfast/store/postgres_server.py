@@ -27,7 +27,7 @@ _CONNECT = {
 #: Refusals at the door come without a code; these do not pass by themselves.
 _WRONG_FOR_GOOD = re.compile(
     'database ".*" does not exist|role ".*" does not exist|authentication failed|no password supplied|'
-    "unrecognized configuration parameter|invalid value for parameter|no pg_hba.conf entry"
+    "unrecognized configuration parameter|unsupported startup parameter|invalid value for parameter|no pg_hba.conf entry"
 )
 
 #: Also what a statement that is kept runs into where a pooler hands sessions round: it is missing, or there already.

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, store_engine
-from holdfast.errors import StoreConflict
+from holdfast.errors import StoreBroken, StoreConflict
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.store import open_store
 from holdfast.store.legacy import open_old
@@ -178,6 +178,16 @@ def test_a_worker_leaves_nothing_in_the_session_that_others_get_after_it(bare_ur
         assert hold.status()[0]["stages"][0]["states"] == {"done": 20}
         assert hold.check() == []
         assert left_in(session) == {}
+
+
+def test_a_setting_that_the_pooler_refuses_is_for_a_person_to_look_at(url):
+    """Nobody waits for it to pass."""
+    store = open_store(f"{url}&options=-cstatement_timeout%3D0")
+    try:
+        with pytest.raises(StoreBroken, match="unsupported startup parameter"):
+            store.schema_version()
+    finally:
+        store.close()
 
 
 def test_behind_a_pooler_nobody_listens(store, session, postgres, bare_url):

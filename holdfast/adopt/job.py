@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session, sessionmaker
 
 from holdfast.adopt.holding import Held, lost
+from holdfast.adopt.pooler import unprepared
 from holdfast.adopt.steps import Effect
 from holdfast.adopt.trouble import MOST_AGAIN, kind_of
 from holdfast.model import functions
@@ -65,6 +66,11 @@ class Job:
 
     def session(self) -> Any:
         """A Session of the handler's own, or an AsyncSession if the loop's engine is async; for use with `with`."""
+        session = self._session()
+        event.listen(getattr(session, "sync_session", session), "after_begin", lambda *begun: unprepared(begun[-1]))
+        return session
+
+    def _session(self) -> Any:
         if isinstance(self._place, Engine):
             return Session(self._place)
         if isinstance(self._place, sessionmaker) or not hasattr(self._place, "sync_engine"):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeAli
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
+from holdfast.adopt.pooler import unprepared
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -132,11 +133,11 @@ def makes_transactions(at: object) -> bool:
 def connection_of(place: Open, mapping: TableMapping | None = None) -> Connection:
     """The connection on which statements about this table run."""
     if isinstance(place, Connection):
-        return place
+        return unprepared(place)
     if mapping is None:
-        return place.connection()
+        return unprepared(place.connection())
     bound = {"mapper": mapping.mapper} if mapping.mapper is not None else {"clause": mapping.table}
-    return place.connection(bind_arguments=cast(Any, bound))
+    return unprepared(place.connection(bind_arguments=cast(Any, bound)))
 
 
 def sync_engine_of(at: Place, mapping: TableMapping) -> Engine:

@@ -14,8 +14,9 @@ from sqlalchemy import exc
 MOST_AGAIN = 3
 
 _CONFLICTS = {"40001", "40P01", "55P03"}
-#: Classes of SQLSTATE: connection, resources, an operator's intervention, system error; and a read-only transaction.
-_PASSING = ("08", "53", "57", "58", "25006")
+#: Classes of SQLSTATE: connection, resources, an operator's intervention, system error; a read-only transaction; and a
+#: statement that the driver has prepared in another session than the one a pooler gave it now.
+_PASSING = ("08", "53", "57", "58", "25006", "26000", "42P05")
 #: Data, constraints, views with a check, triggers that raise.
 _REFUSED = ("22", "23", "44", "P0", "09", "27")
 _MYSQL_CONFLICTS = {1205, 1213}

@@ -43,8 +43,10 @@ demo-fiction: $(READY) ## watch a story being written, and a weaver killed while
 demo-newsroom: $(READY) ## watch articles being found, analysed and indexed by a job that is killed (HOLDFAST_URL=address)
 	$(PY) -m examples.newsroom demo
 
-testall: $(READY) ## run the tests with everything that was ever promised: every crash point, every count (an hour)
-	HOLDFAST_THOROUGH=1 $(PY) -m pytest -n 4 --dist loadgroup -o faulthandler_timeout=3000
+testall: $(READY) ## run the tests with everything that was ever promised: every crash point, every count (hours)
+	HOLDFAST_THOROUGH=1 $(PY) -m pytest -n 4 --dist loadgroup -o faulthandler_timeout=5000
+	@# The same, as far as it can be, with PgBouncer in between.
+	HOLDFAST_POOLER=1 $(PY) -m pytest -n 4 --dist loadgroup tests/engine tests/worker -k postgres
 
 requirements: $(READY) ## list every requirement with the tests that prove it
 	$(PY) -m tools.requirements

@@ -180,6 +180,7 @@ def rows_written(app, hold) -> Any:
     return {table: app.query(f"SELECT {seen} FROM holdfast_{table} t") for table in tables}
 
 
+@pytest.mark.direct("a statement that another client dropped is run twice")
 def test_adding_many_unchanged_items_again_writes_no_row_and_looks_once_at_each(app, hold):
     items = [{"key": f"k{number}", "topics": ["a", "b"], "title": f"Number {number}"} for number in range(MANY)]
     assert hold.add("p", items) == (MANY, 0, 0)

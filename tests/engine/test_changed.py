@@ -267,6 +267,7 @@ def test_the_list_is_cleared_in_stretches(finished):
     assert (finished.clear(most=1), finished.listed()) == (2, {"y"})
 
 
+@pytest.mark.direct("knows a session by its process")
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
 def test_an_item_that_changes_while_it_is_taken_off_the_list_stays_on_it(finished):
     """Whoever changes the item waits for whoever has just found it in order, and lists it then. (On SQLite one writes at a

@@ -223,6 +223,7 @@ def test_a_failed_attempt_in_a_batch_that_moves_on_stays_behind(app):
     assert app.counts() == app.recount()
 
 
+@pytest.mark.direct("nobody listens there")
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
 def test_idle_workers_are_told_of_what_a_lease_that_moved_on_left_for_others(app):
     """One of two next stages goes on in place; the other waits, and somebody idle should hear of it."""

@@ -290,6 +290,7 @@ def waits_for_a_lock(base: str, process: int) -> bool:
     return bool(blockers)
 
 
+@pytest.mark.direct("knows a session by its process")
 @pytest.mark.parametrize("database", ["postgres"])
 @pytest.mark.parametrize("who", ["retries it", "adds it again"])
 def test_whoever_is_about_to_use_an_item_keeps_it(app, hold, clock, postgres, who):

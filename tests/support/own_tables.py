@@ -17,6 +17,7 @@ from sqlalchemy.engine import Row
 
 from holdfast.store.postgres_address import read_url
 from holdfast.store.sqlite_files import file_of
+from tests.support.pooler import is_behind_a_pooler
 
 
 def engine_of(url: str) -> tuple[Engine, str | None]:
@@ -24,7 +25,11 @@ def engine_of(url: str) -> tuple[Engine, str | None]:
     if url.startswith("sqlite:"):
         return create_engine(f"sqlite:///{file_of(url)}"), None
     conninfo, schema, _ = read_url(url)
-    return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(conninfo)), schema
+    # As the guide has it.
+    threshold = None if is_behind_a_pooler() else 5
+    return create_engine(
+        "postgresql+psycopg://", creator=lambda: psycopg.connect(conninfo, prepare_threshold=threshold)
+    ), schema
 
 
 class OwnTables:

@@ -763,6 +763,7 @@ def test_a_foreign_key_that_is_looked_at_only_at_commit_fails_its_own_item(run: 
 
 @pytest.mark.fault(31, 32)
 @pytest.mark.req("V2", "V6")
+@pytest.mark.direct("a pooler takes no options of a session")
 @pytest.mark.parametrize("isolation", ["read committed", "serializable"])
 def test_effects_that_lock_the_same_rows_in_opposite_order_all_take_place_once(
     url: str, own: OwnTables, isolation: str, monkeypatch: pytest.MonkeyPatch

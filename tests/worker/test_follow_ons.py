@@ -617,6 +617,7 @@ def test_adding_within_wants_a_connection(shop: Holdfast, given: Any):
 
 
 @pytest.mark.req("V12")
+@pytest.mark.direct("drops a database in which the pooler still has a session")
 def test_a_connection_to_another_database_is_refused(shop: Holdfast, own: OwnTables, tmp_path: Path, url: str):
     """Also if there is a store in it: the items would be written, and never found."""
     if own.schema is None:

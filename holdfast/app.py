@@ -493,8 +493,8 @@ class Holdfast:
         with self._lock:
             self.store.write(work)
 
-    def check(self, *, progress: Callable[[int], None] | None = None) -> list[str]:
-        """What must never be, and is; an empty list if all is well. `progress` is told how many paid calls were read so far."""
+    def check(self, *, progress: Callable[[str, int], None] | None = None) -> list[str]:
+        """What must never be, and is; an empty list if all is well. `progress` is told which table is read, and how far."""
         with self._scan() as store:
             integrity = store.integrity()
             if integrity != "ok":

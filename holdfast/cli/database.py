@@ -85,12 +85,12 @@ def grants(workers: tuple[str, ...], readers: tuple[str, ...], store: str | None
 
 
 @contextmanager
-def _counting() -> Iterator[Callable[[int], None]]:
-    """Show a person at a terminal how far the longest scan has come."""
+def _counting() -> Iterator[Callable[[str, int], None]]:
+    """Show a person at a terminal how far the scan has come."""
     if not sys.stderr.isatty():
-        yield lambda calls: None
+        yield lambda table, rows: None
         return
-    yield lambda calls: click.echo(f"\r{calls:,} paid calls compared", err=True, nl=False)
+    yield lambda table, rows: click.echo(f"\r\x1b[Kreading {table}: {rows:,}", err=True, nl=False)
     click.echo("\r\x1b[K", err=True, nl=False)
 
 

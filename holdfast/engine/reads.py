@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.engine import admit, ledger, reconcile, strays
@@ -307,13 +308,13 @@ def _place(told: list[Facts], stage: str, ended_at: int) -> int:
     return place
 
 
-def check(tx: Transaction, progress: Callable[[int], None] | None = None) -> list[str]:
+def check(tx: Transaction, progress: Callable[[str, int], None] | None = None) -> list[str]:
     """Look for what must never be: a stage of an item in two places, rows of no item or that cannot be read, counts or sums of
-    money that do not add up, items that wait for themselves. `progress` is told how many paid calls were read so far."""
+    money that do not add up, items that wait for themselves. `progress` is told what is read, and how far."""
     known = layout(tx).stages
     tx.read_all()
     wrong = [f"item {item}, stage {stage} lies in {n} places" for item, stage, n in tx.run("open_more_than_once")]
-    wrong += strays.find(tx)
+    wrong += strays.find(tx, progress)
     counted: dict[tuple[int, str], int] = {}
     for stage, state, _, n, _, _ in tx.run("read_counts"):
         counted[stage, state] = counted.get((stage, state), 0) + n
@@ -324,7 +325,8 @@ def check(tx: Transaction, progress: Callable[[int], None] | None = None) -> lis
             wrong.append(
                 f"{name} {state}: counted {counted.get((stage, state), 0)}, there are {real.get((stage, state), 0)}"
             )
-    return wrong + find_rings(tx) + [one.text for one in reconcile.find(tx, progress).wrong]
+    compared = None if progress is None else partial(progress, "calls")
+    return wrong + find_rings(tx) + [one.text for one in reconcile.find(tx, compared).wrong]
 
 
 class Why:

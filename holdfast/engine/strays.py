@@ -99,7 +99,7 @@ def _unreadable(tx: Transaction, progress: Callable[[str, int], None] | None) ->
         for after in range(0, last[table] or 0, STRETCH):
             yield from _bad_texts(table, columns, tx.run(f"texts_of_{table}", after=after, until=after + STRETCH))
             if progress is not None:
-                progress(table, after)
+                progress(table, min(after + STRETCH, last[table] or 0))
     for table, columns in _SMALL.items():
         yield from _bad_texts(table, columns, tx.run(f"texts_of_{table}"))
 

@@ -174,3 +174,14 @@ def test_a_time_far_from_now_is_no_reason_to_fail(app: App) -> None:
     assert stage["pending_since"] == 2**62
     app.run_through()
     assert app.states("x") == {"a": "done"}
+
+
+def test_a_check_says_which_table_it_reads_and_how_far_it_is(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strays, "STRETCH", 2)
+    app.pipeline({"a": []})
+    app.add(["x", "y", "z"])
+    told: list[tuple[str, int]] = []
+    app.store.read(lambda tx: reads.check(tx, lambda table, rows: told.append((table, rows))))
+    last = app.query("SELECT MAX(id) FROM holdfast_items")[0][0]
+    assert [rows for table, rows in told if table == "items"][-1] == last
+    assert {table for table, _ in told} >= {"items", "outcomes", "memos"}

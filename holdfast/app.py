@@ -274,8 +274,8 @@ class Holdfast:
 
         `atomic`: every item is checked, and merged, before the first is written. So it is with lists and other collections.
         What comes one after another, from a generator or a file, is added as it comes, in constant memory: if one of them is
-        refused, or the process ends, those before it are there, and the same `add` again goes on. `progress` is told now and
-        then what became of the items so far.
+        refused, or the process ends, those before it are there, and the same `add` again goes on. `progress` is called now
+        and then with what became of the items so far.
 
         With a SQLAlchemy Connection or Session to this store's database, they are added inside its transaction: they appear
         when the caller commits, and not if it rolls back.
@@ -494,7 +494,7 @@ class Holdfast:
             self.store.write(work)
 
     def check(self, *, progress: Callable[[str, int], None] | None = None) -> list[str]:
-        """What must never be, and is; an empty list if all is well. `progress` is told which table is read, and how far."""
+        """What must never be, and is; an empty list if all is well. `progress` gets the table that is read, and how far."""
         with self._scan() as store:
             integrity = store.integrity()
             if integrity != "ok":
@@ -509,8 +509,7 @@ class Holdfast:
                 return []
             found = reader.read(reconcile.find)
             with self._lock:
-                repaired = self.store.write(strays.repair)
-                repaired += recount.repair(reader, self.store)
+                repaired = strays.repair(reader, self.store) + recount.repair(reader, self.store)
         with self._lock:
             for day in found.steps:
                 step = partial(reconcile.repair, day=day, old_at=found.old_at, who=Who(by, reason))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +17,8 @@ from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline
 from holdfast.cli.loader import load
 from holdfast.cli.output import print_json
-from holdfast.engine.add import CHUNK, Added
+from holdfast.cli.progress_line import ProgressLine
+from holdfast.engine.add import CHUNK
 from holdfast.errors import UsageError
 from holdfast.sources.lines import key_in
 
@@ -51,10 +52,10 @@ def add(
     found = load(file, store)
     chosen = one_pipeline(file, found.specs, pipeline)
     items = keys if source is None else chain(keys, _read(source))
-    with found.open() as app, _counting() as progress:
+    with found.open() as app, closing(ProgressLine()) as line:
         added = app.add(
             chosen, _named(app, chosen, items), merge=app.merges.get(chosen, _newest), priority=priority,
-            atomic=source is None, progress=progress,
+            atomic=source is None, progress=lambda added: line.draw(f"{sum(added):,} items"),
         )  # fmt: skip
     if as_json:
         print_json({"pipeline": chosen, **added._asdict()})
@@ -81,16 +82,6 @@ def _named(app: Holdfast, pipeline: str, items: Iterable[Any]) -> Iterator[Any]:
             elif key not in seen:
                 seen.add(key)
                 yield key
-
-
-@contextmanager
-def _counting() -> Iterator[Callable[[Added], None]]:
-    """Show a person at a terminal how many have been added."""
-    if not sys.stderr.isatty():
-        yield lambda added: None
-        return
-    yield lambda added: click.echo(f"\r{sum(added):,} items", err=True, nl=False)
-    click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def _read(source: str) -> Iterator[Any]:

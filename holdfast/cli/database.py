@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import platform
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 
 import click
 
@@ -13,6 +11,7 @@ from holdfast import __version__
 from holdfast.app import Holdfast
 from holdfast.cli import Group, options
 from holdfast.cli.output import instant, print_json, print_table, printable, told_workers
+from holdfast.cli.progress_line import ProgressLine
 from holdfast.errors import UsageError
 from holdfast.store.postgres_address import grants as read_grants
 from holdfast.store.postgres_address import is_postgres
@@ -53,8 +52,8 @@ def check(repair: bool, store: str | None, as_json: bool) -> None:
     """
     with options.open_to_ask(store) as app:
         repaired = app.repair(by=options.user()) if repair else []
-        with _counting() as progress:
-            wrong = app.check(progress=progress)
+        with closing(ProgressLine()) as progress:
+            wrong = app.check(progress=lambda table, rows: progress.draw(f"reading {table}: {rows:,}"))
     if as_json:
         print_json({"wrong": wrong, "repaired": repaired})
     else:
@@ -82,16 +81,6 @@ def grants(workers: tuple[str, ...], readers: tuple[str, ...], store: str | None
         raise UsageError("name a role with --worker or --reader; both may be given several times")
     for statement in read_grants(url, workers, readers):
         click.echo(statement)
-
-
-@contextmanager
-def _counting() -> Iterator[Callable[[str, int], None]]:
-    """Show a person at a terminal how far the scan has come."""
-    if not sys.stderr.isatty():
-        yield lambda table, rows: None
-        return
-    yield lambda table, rows: click.echo(f"\r\x1b[Kreading {table}: {rows:,}", err=True, nl=False)
-    click.echo("\r\x1b[K", err=True, nl=False)
 
 
 @click.command(short_help="Facts about the database and its workers.")

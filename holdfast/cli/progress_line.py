@@ -27,7 +27,7 @@ class ProgressLine:
         self._next_at = now + self._seconds
         self._drawn = True
         print(
-            f"\r{line}" if self._on_terminal else line,
+            f"\r\x1b[K{line}" if self._on_terminal else line,
             end="" if self._on_terminal else "\n",
             file=self._out,
             flush=True,

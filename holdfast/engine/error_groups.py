@@ -20,7 +20,7 @@ Facts = dict[str, Any]
 
 #: So many groups are kept of a stage, for each writer.
 MOST_GROUPS = 500
-#: So many items of a group are counted; more are told as more.
+#: So many items of a group are counted; beyond that the answer says only that there are more.
 MOST_ITEMS = 1000
 
 

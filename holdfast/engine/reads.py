@@ -310,7 +310,8 @@ def _place(told: list[Facts], stage: str, ended_at: int) -> int:
 
 def check(tx: Transaction, progress: Callable[[str, int], None] | None = None) -> list[str]:
     """Look for what must never be: a stage of an item in two places, rows of no item or that cannot be read, counts or sums of
-    money that do not add up, items that wait for themselves. `progress` is told what is read, and how far."""
+    money that do not add up, items that wait for themselves. `progress` is called with the table that is read, and how
+    far."""
     known = layout(tx).stages
     tx.read_all()
     wrong = [f"item {item}, stage {stage} lies in {n} places" for item, stage, n in tx.run("open_more_than_once")]

@@ -8,12 +8,13 @@ out of its table once, with an event that says which row it was and why, and the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.engine.register import layout
 from holdfast.model import codec
 from holdfast.model.logs import logger
-from holdfast.store import Transaction
+from holdfast.store import Store, Transaction
 
 log = logger("holdfast.store")
 
@@ -80,16 +81,26 @@ def find(tx: Transaction, progress: Callable[[str, int], None] | None = None) ->
     return [_told(table, stage, item, known) for table, stage, item in rows] + list(_unreadable(tx, progress))
 
 
-def repair(tx: Transaction) -> list[str]:
+def repair(reader: Store, writer: Store) -> list[str]:
     """Set aside what belongs to no item or no stage; return what that was. What cannot be read is left alone: it may be all
-    that is left of something, and only a person can say what it was."""
+    that is left of something, and only a person can say what it was.
+
+    The tables are searched by reading, which keeps nobody from writing. What was found stays a stray: numbers are given once.
+    """
+    done: list[str] = []
+    while True:
+        rows = reader.read(lambda tx: tx.run("stray_rows", most=CHUNK))
+        done += writer.write(partial(_take, rows=rows)) if rows else []
+        if len(rows) < CHUNK:
+            return done
+
+
+def _take(tx: Transaction, rows: Sequence[Row]) -> list[str]:
     known = layout(tx).stages
-    done = []
-    for table, stage, item in tx.run("stray_rows", most=CHUNK):
+    for table, stage, item in rows:
         for row in tx.records(f"take_from_{table}", stage=stage, item=item):
             _set_aside(tx, table, row, _why(stage, item, known))
-        done.append(_told(table, stage, item, known))
-    return done
+    return [_told(table, stage, item, known) for table, stage, item in rows]
 
 
 def _unreadable(tx: Transaction, progress: Callable[[str, int], None] | None) -> Iterator[str]:

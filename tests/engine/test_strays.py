@@ -158,10 +158,10 @@ def test_db_check_finds_every_stray_and_a_repair_sets_aside_what_belongs_to_noth
     stray = f"waiting, item {NOWHERE}, stage {stage}: there is no item {NOWHERE}"
     found = app.store.read(strays.find)
     assert found == [stray, f"items {y}: its data cannot be read", f"outcomes {y - 1}: its result cannot be read"]
-    assert app.store.write(strays.repair) == [stray]
+    assert strays.repair(app.store, app.store) == [stray]
     assert told(app) == [("waiting", f"there is no item {NOWHERE}")]
     assert app.store.read(strays.find) == found[1:]
-    assert app.store.write(strays.repair) == []
+    assert strays.repair(app.store, app.store) == []
 
 
 def test_a_time_far_from_now_is_no_reason_to_fail(app: App) -> None:

@@ -167,12 +167,12 @@ class Layout:
         return self.pipelines[name]
 
     def chosen(self, pipeline: str | None, stage: str | None) -> list[StageRow]:
-        """The stages that a filter means, those that were removed among them; an error if there are none."""
+        """The stages that a filter means, those that were removed among them; an error if what is named does not exist."""
         if pipeline is not None:
             self.pipeline(pipeline)
         there = list(self.stages.values()) if pipeline is None else self.all_of(pipeline)
         found = [row for row in there if stage in (None, row.name)]
-        if not found:
+        if not found and stage is not None:
             where = "this store" if pipeline is None else f"pipeline {pipeline!r}"
             raise UsageError(f"there is no stage {stage!r} in {where}; {there_are(stage, sorted({row.name for row in there}))}")
         return found

@@ -77,6 +77,11 @@ def test_a_group_that_does_not_exist_is_an_error_that_says_where_to_look(failed:
     assert "there is no error group '928cbc31ed': `holdfast errors` lists them" in refused.stderr
 
 
+def test_a_store_without_pipelines_has_no_errors_and_no_failed_items(cli: Any) -> None:
+    assert cli("errors").stdout == "No attempt has failed.\n"
+    assert json.loads(cli("items", "--state", "failed", "--json").stdout) == []
+
+
 def test_where_nothing_has_failed_it_says_so(cli: Any, write: Callable[[str, str], str]) -> None:
     cli("add", write("books.py", BOOKS), "fine")
     assert cli("errors").stdout == "No attempt has failed.\n"

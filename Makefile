@@ -25,6 +25,7 @@ tests: $(READY)
 
 lint: $(READY) ## check style, types, and the direction of imports
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check --quiet .
 	$(PY) -m mypy holdfast tools examples benchmarks
 	$(VENV)/bin/lint-imports
 

@@ -39,7 +39,9 @@ def main() -> None:
         "items": options.items,
         "rounds": options.rounds,
     }
-    title = f"holdfast {__version__}, Python {facts['python']}, {facts['machine']}; {options.rounds} rounds, {facts['at']}"
+    title = (
+        f"holdfast {__version__}, Python {facts['python']}, {facts['machine']}; {options.rounds} rounds, {facts['at']}"
+    )
     print(title)
     print("medians, in brackets the lowest and the highest; ratios are between figures of one round\n", flush=True)
     peers, absent = make_ready(asked.peers)
@@ -90,7 +92,9 @@ def read_options() -> tuple[argparse.Namespace, Options]:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("workloads", nargs="*", metavar="W", help=f"which workloads: {' '.join(names)} (all)")
     parser.add_argument("--quick", action="store_true", help="small numbers: a look, not a measurement")
-    parser.add_argument("--full", action="store_true", help="W5 and W8 up to 10 million items: hours, tens of gigabytes")
+    parser.add_argument(
+        "--full", action="store_true", help="W5 and W8 up to 10 million items: hours, tens of gigabytes"
+    )
     parser.add_argument("--only", choices=("sqlite", "postgres"), help="measure one database")
     parser.add_argument("--ours", action="store_true", help="leave out the raw loops: quicker where stores are filled")
     parser.add_argument("--peers", default="", metavar="A,B", help="peers to measure as well, by name, or: all")
@@ -98,7 +102,9 @@ def read_options() -> tuple[argparse.Namespace, Options]:
     parser.add_argument("--rounds", type=int, help="rounds (3; with --quick 1)")
     parser.add_argument("--sizes", type=int, nargs="+", metavar="N", help="how many items W5 and W8 have, fewest first")
     parser.add_argument("--lease", type=float, default=2.0, metavar="S", help="lease of W6 in seconds (2)")
-    parser.add_argument("--patience", type=float, default=1800.0, metavar="S", help="give up a measurement after (1800)")
+    parser.add_argument(
+        "--patience", type=float, default=1800.0, metavar="S", help="give up a measurement after (1800)"
+    )
     parser.add_argument("--folder", type=Path, help="where to put the databases (the folder for temporary files)")
     parser.add_argument("--postgres", metavar="URL", help="use this server instead of starting one")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where to put JSON and SVG (benchmarks/results)")

@@ -36,13 +36,25 @@ class Ground:
         self.engine = engine
         times = [Column(name, DateTime(timezone=True)) for name in ("heartbeat", "started", "next_attempt")]
         self.table = Table(
-            "jobs", MetaData(), Column("id", Integer, primary_key=True), Column("status", Text, nullable=False),
-            Column("attempts", Integer), Column("holder", Text), Column("error", Text), *times, Column("title", Text),
-        )  # fmt: skip
+            "jobs",
+            MetaData(),
+            Column("id", Integer, primary_key=True),
+            Column("status", Text, nullable=False),
+            Column("attempts", Integer),
+            Column("holder", Text),
+            Column("error", Text),
+            *times,
+            Column("title", Text),
+        )
         self.mapping = TableMapping(
-            self.table, attempts="attempts", holder="holder", error="error", heartbeat="heartbeat", started="started",
+            self.table,
+            attempts="attempts",
+            holder="holder",
+            error="error",
+            heartbeat="heartbeat",
+            started="started",
             next_attempt="next_attempt",
-        )  # fmt: skip
+        )
         self.table.create(engine)
         sa.Index("queued_jobs", self.table.c.id, **_partial(self.table)).create(engine)
 
@@ -148,8 +160,10 @@ def measure(engine: Engine, rows: int, rounds: int, say: Callable[[str], None] =
         hands.append(by_hand(ground, rows, claim, complete))
         loops.append(by_loop(ground, rows))
     ratio = median(hands) / median(loops)
-    say(f"{engine.dialect.name}: by hand {rows / median(hands):,.0f} rows/s, loop {rows / median(loops):,.0f} rows/s, "
-        f"ratio {ratio:.2f}")  # fmt: skip
+    say(
+        f"{engine.dialect.name}: by hand {rows / median(hands):,.0f} rows/s, loop {rows / median(loops):,.0f} rows/s, "
+        f"ratio {ratio:.2f}"
+    )
     return ratio
 
 

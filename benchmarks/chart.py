@@ -23,7 +23,9 @@ def draw(title: str, drawn: Sequence[Rows]) -> str:
             continue
         workload = rows.rows[0].workload
         aim = "more is better" if workload.figures[0].rises else "less is better"
-        parts.append(_text(20, y, f"{workload.name}: {workload.title} ({workload.figures[0].title}; {aim})", 15, bold=True))
+        parts.append(
+            _text(20, y, f"{workload.name}: {workload.title} ({workload.figures[0].title}; {aim})", 15, bold=True)
+        )
         y += 24
         for (database, case), block in groupby(rows.rows, key=lambda row: (row.database.title, row.case.name)):
             there = [row for row in block if row.values(row.main.key)]
@@ -57,6 +59,10 @@ def _block(rows: Sequence[Row], y: int) -> Iterator[str]:
         y += LINE
 
 
-def _text(x: int, y: int, text: str, size: int, *, colour: str = "#202124", anchor: str = "start", bold: bool = False) -> str:
+def _text(
+    x: int, y: int, text: str, size: int, *, colour: str = "#202124", anchor: str = "start", bold: bool = False
+) -> str:
     weight = ' font-weight="bold"' if bold else ""
-    return f'<text x="{x}" y="{y}" font-size="{size}" fill="{colour}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
+    return (
+        f'<text x="{x}" y="{y}" font-size="{size}" fill="{colour}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
+    )

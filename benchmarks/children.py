@@ -31,9 +31,15 @@ class Child:
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in `end`)
         self._order = order
         self.process = subprocess.Popen(
-            [*command, order.to_json()], cwd=ROOT, env=_environment(), text=True, start_new_session=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said,
-        )  # fmt: skip
+            [*command, order.to_json()],
+            cwd=ROOT,
+            env=_environment(),
+            text=True,
+            start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+        )
         self._lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 

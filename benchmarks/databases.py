@@ -113,7 +113,9 @@ class PostgresDatabases:
 
 
 @contextmanager
-def databases(only: str | None, folder: Path | None, postgres: str | None, redis: bool = False) -> Iterator[list[Database]]:
+def databases(
+    only: str | None, folder: Path | None, postgres: str | None, redis: bool = False
+) -> Iterator[list[Database]]:
     """The databases to measure, in a folder that goes when they are done with."""
     with ExitStack() as stack:
         # Short: the path of a unix socket has room for about a hundred characters.

@@ -27,8 +27,12 @@ LATER_SECONDS = 10_000_000
 
 #: The tables whose rows belong to an item; those that are empty cost nothing. The column that names it comes first.
 TABLES = (
-    ("items", "id"), ("waiting", "item"), ("delayed", "item"), ("outcomes", "item"), ("events", "item"),
-)  # fmt: skip
+    ("items", "id"),
+    ("waiting", "item"),
+    ("delayed", "item"),
+    ("outcomes", "item"),
+    ("events", "item"),
+)
 
 
 def fill(order: Order) -> None:
@@ -40,7 +44,9 @@ def fill(order: Order) -> None:
             raise SystemExit(f"a store to be filled must be empty; this one has {len(items)} items")
         for table, column in TABLES:
             _multiply(database, table, column, items[0], order.items)
-        database.run(f"UPDATE {database.prefix}counts SET n = n * {order.items:d}, total_us = total_us * {order.items:d}")
+        database.run(
+            f"UPDATE {database.prefix}counts SET n = n * {order.items:d}, total_us = total_us * {order.items:d}"
+        )
         database.run(f"UPDATE {database.prefix}versions SET n = n * {order.items:d} WHERE stage <> 0")
         database.finish([table for table, _ in TABLES])
 

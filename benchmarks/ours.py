@@ -230,6 +230,4 @@ def _sleeping(order: Order) -> Callable[[int], Handler]:
 
 
 if __name__ == "__main__":
-    main(
-        {"add": add, "drain": drain, "drain_some": drain_some, "serve": serve, "send": send, "fill": fill, "ask": ask}
-    )
+    main({"add": add, "drain": drain, "drain_some": drain_some, "serve": serve, "send": send, "fill": fill, "ask": ask})

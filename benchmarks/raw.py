@@ -141,9 +141,12 @@ class RawSQLite:
     def __init__(self, url: str) -> None:
         self._conn = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
         for pragma in (
-            "journal_mode = WAL", "synchronous = FULL", "temp_store = MEMORY", "cache_size = -32000",
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            "temp_store = MEMORY",
+            "cache_size = -32000",
             "wal_autocheckpoint = 2000",
-        ):  # fmt: skip
+        ):
             self._conn.execute(f"PRAGMA {pragma}")
         self._claimed: list[Held] | None = None
 
@@ -217,10 +220,11 @@ class BulkSQLite(RawSQLite):
             self._conn.execute(
                 f"INSERT INTO holdfast_outcomes ({OUTCOME}) VALUES {rows}",
                 [
-                    value for lease, item, attempt, _, _ in part
+                    value
+                    for lease, item, attempt, _, _ in part
                     for value in (item, attempt, lease, now, now, HASH, HASH, "null")
                 ],
-            )  # fmt: skip
+            )
         leases = _to_json([lease for lease, *_ in held]).decode()
         if onward is None:
             self._conn.execute(
@@ -259,9 +263,7 @@ class RawPostgres:
             self._conn.execute("INSERT INTO waiting VALUES (1, 0, %s, 0, 0, 0)", (number,))
             return
         cursor = self._conn.cursor()
-        with cursor.copy(
-            "COPY items (id, pipeline, key, data, priority, created_at, updated_at) FROM STDIN"
-        ) as copy:  # fmt: skip
+        with cursor.copy("COPY items (id, pipeline, key, data, priority, created_at, updated_at) FROM STDIN") as copy:
             copy.write("".join(f"{number}\t1\t{key}\t{data}\t0\t{now}\t{now}\n" for number, key, data in items))
         with cursor.copy("COPY waiting (stage, priority, item, attempts, alone, rerun) FROM STDIN") as copy:
             copy.write("".join(f"1\t0\t{number}\t0\t0\t0\n" for number, _, _ in items))

@@ -51,7 +51,9 @@ class RedisServer:
 
     def wait_until_up(self) -> None:
         until = time.monotonic() + 20
-        while subprocess.run(["redis-cli", "-s", str(self._socket), "PING"], capture_output=True, check=False).returncode:
+        while subprocess.run(
+            ["redis-cli", "-s", str(self._socket), "PING"], capture_output=True, check=False
+        ).returncode:
             if time.monotonic() > until:
                 raise SystemExit("the Redis server did not start within 20 seconds")
             time.sleep(0.05)
@@ -63,10 +65,24 @@ def start_redis(place: Path, fsync: str) -> Iterator[RedisServer]:
     folder.mkdir()
     socket = folder / "socket"
     process = subprocess.Popen(
-        [PROGRAM, "--port", "0", "--unixsocket", str(socket), "--dir", str(folder), "--save", "", "--appendonly", "yes",
-         "--appendfsync", fsync],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            PROGRAM,
+            "--port",
+            "0",
+            "--unixsocket",
+            str(socket),
+            "--dir",
+            str(folder),
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            fsync,
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         server = RedisServer(socket, process, fsync)
         server.wait_until_up()

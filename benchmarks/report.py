@@ -116,7 +116,10 @@ def _aligned(lines: list[list[str]]) -> str:
     shown = []
     for number, line in enumerate(lines):
         if len(line) == len(widths):
-            cells = [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
+            cells = [
+                line[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)),
+            ]
             shown.append("  ".join(cells).rstrip())
         else:
             shown.append("  ".join([line[0].ljust(widths[0]) if len(line) > 1 else line[0], *line[1:]]))

@@ -18,16 +18,20 @@ def measure(
     """What every round found. A contender that fails says why in its row, and stops nobody else."""
     rows = [
         Row(workload, case, database, contender)
-        for database in databases for case in workload.cases(options) for contender in contenders
+        for database in databases
+        for case in workload.cases(options)
+        for contender in contenders
         if workload.takes_part(contender, database, case)
-    ]  # fmt: skip
+    ]
     try:
         for turn in range(1, options.rounds + 1):
             for row in rows:
                 if row.failed:
                     continue
-                say(f"{workload.name}, round {turn} of {options.rounds}: {row.case.name}, {row.database.kind}, "
-                    f"{row.contender.title}")  # fmt: skip
+                say(
+                    f"{workload.name}, round {turn} of {options.rounds}: {row.case.name}, {row.database.kind}, "
+                    f"{row.contender.title}"
+                )
                 try:
                     row.rounds[turn] = workload.measure(row.contender, row.database, row.case, options)
                 except Failed as reason:

@@ -100,27 +100,35 @@ class Summary:
     def __repr__(self) -> str:
         stages = "; ".join(
             f"{pipeline['name']}/{stage['name']}: {_counted(stage['states'])}"
-            for pipeline in self.pipelines for stage in pipeline["stages"]
-        )  # fmt: skip
+            for pipeline in self.pipelines
+            for stage in pipeline["stages"]
+        )
         return f"<Summary{' (interrupted)' if self.interrupted else ''} {stages or 'no pipelines'}>"
 
     def __str__(self) -> str:
         """A line per stage, and one per error."""
         lines = ["interrupted: not all of the work is done"] if self.interrupted else []
         for pipeline in self.pipelines:
-            lines += [f"{pipeline['name']}/{stage['name']}: {_counted(stage['states'])}" for stage in pipeline["stages"]]
+            lines += [
+                f"{pipeline['name']}/{stage['name']}: {_counted(stage['states'])}" for stage in pipeline["stages"]
+            ]
         for one in self.errors:
             often = f"{one['count']:,}{' or more' if one['more'] else ''} × "
-            lines.append(f"  {often}{one['pipeline']}/{one['stage']} {one['state']}: {one['error']} (item {one['key']!r})")
+            lines.append(
+                f"  {often}{one['pipeline']}/{one['stage']} {one['state']}: {one['error']} (item {one['key']!r})"
+            )
         return "\n".join(lines)
 
     @property
     def bad(self) -> int:
         """How many stages of items ended failed or exhausted."""
         return sum(
-            n for pipeline in self.pipelines for stage in pipeline["stages"]
-            for state, n in stage["states"].items() if state in BAD
-        )  # fmt: skip
+            n
+            for pipeline in self.pipelines
+            for stage in pipeline["stages"]
+            for state, n in stage["states"].items()
+            if state in BAD
+        )
 
 
 def _counted(states: Mapping[str, int]) -> str:
@@ -267,9 +275,16 @@ class Holdfast:
     # Work ---------------------------------------------------------------------------------------------------------
 
     def add(
-        self, pipeline: str, items: Iterable[str | Mapping[str, Any]], *, merge: Merge | None = None, priority: int = 0,
-        connection: Any = None, atomic: bool | None = None, progress: Callable[[Added], None] | None = None,
-    ) -> Added:  # fmt: skip
+        self,
+        pipeline: str,
+        items: Iterable[str | Mapping[str, Any]],
+        *,
+        merge: Merge | None = None,
+        priority: int = 0,
+        connection: Any = None,
+        atomic: bool | None = None,
+        progress: Callable[[Added], None] | None = None,
+    ) -> Added:
         """Add items; those whose key is known are merged.
 
         `atomic`: every item is checked, and merged, before the first is written. So it is with lists and other collections.
@@ -298,7 +313,9 @@ class Holdfast:
             self._learn_provenance(pipeline, merge)
             chunks = [ready[at : at + add.CHUNK] for at in range(0, len(ready), add.CHUNK)]
             # A merge function that goes wrong does so before anything is written, and no transaction waits for it.
-            looks = [self._look(pipeline, chunk, merge) for chunk in chunks] if self._looks_first(ready, merge) else [{}]
+            looks = (
+                [self._look(pipeline, chunk, merge) for chunk in chunks] if self._looks_first(ready, merge) else [{}]
+            )
             for chunk, looked in zip(chunks, looks, strict=True):
                 total += self._add(pipeline, chunk, looked, merge, priority)
                 if progress is not None:
@@ -307,9 +324,13 @@ class Holdfast:
         return total
 
     def _add_as_they_come(
-        self, pipeline: str, items: Iterable[str | Mapping[str, Any]], merge: Merge, priority: int,
+        self,
+        pipeline: str,
+        items: Iterable[str | Mapping[str, Any]],
+        merge: Merge,
+        priority: int,
         progress: Callable[[Added], None] | None,
-    ) -> Added:  # fmt: skip
+    ) -> Added:
         total = Added(0, 0, 0)
         try:
             for chunk in add.read_in_chunks(items):
@@ -344,7 +365,7 @@ class Holdfast:
 
     def _add(
         self, pipeline: str, items: list[NewItem], looked: dict[str, Looked], merge: Merge, priority: int
-    ) -> Added:  # fmt: skip
+    ) -> Added:
         total = Added(0, 0, 0)
         while True:
             # Adding what is there already is the common case, and takes no write.
@@ -357,7 +378,9 @@ class Holdfast:
             known = [key for key in looked if key not in same]
             slot = self.store.writer
             done = self.store.write(
-                partial(add.upsert_alone, pipeline=pipeline, items=items, decide=decide, priority=priority, known=known),
+                partial(
+                    add.upsert_alone, pipeline=pipeline, items=items, decide=decide, priority=priority, known=known
+                ),
                 slot=slot,
                 at_once=None if known else add.at_once(self.store.cache.get("layout"), pipeline, items, priority, slot),
             )
@@ -392,8 +415,10 @@ class Holdfast:
         if self._is_new and self._read(reads.is_empty):
             log.warning(
                 "%s is a new store without items; if yours are in another one, name it with --store, Pipeline(store=…) or %s "
-                "(a relative path begins in the current folder)", self._store.where, URL_VARIABLE,
-            )  # fmt: skip
+                "(a relative path begins in the current folder)",
+                self._store.where,
+                URL_VARIABLE,
+            )
         return Worker(self.store, self.pipelines, settings, self._companions)
 
     def run(
@@ -444,15 +469,31 @@ class Holdfast:
         return history
 
     def items(
-        self, *, pipeline: str | None = None, stage: str | None = None, state: str | Sequence[str] | None = None,
-        key: Patterns = None, error: str | None = None, group: str | None = None, after: int | str = 0, most: int = 100,
-    ) -> list[dict[str, Any]]:  # fmt: skip
+        self,
+        *,
+        pipeline: str | None = None,
+        stage: str | None = None,
+        state: str | Sequence[str] | None = None,
+        key: Patterns = None,
+        error: str | None = None,
+        group: str | None = None,
+        after: int | str = 0,
+        most: int = 100,
+    ) -> list[dict[str, Any]]:
         """A page of items; with a stage, a state (or several), an error or a group of errors, of stages of items. The next page
         is after the `cursor` of the last entry."""
         wanted, keys = [read_state(one) for one in several(state)], several(key)
         return self._read(
             lambda tx: reads.items(
-                tx, pipeline=pipeline, stage=stage, states=wanted, key=keys, error=error, group=group, after=after, most=most
+                tx,
+                pipeline=pipeline,
+                stage=stage,
+                states=wanted,
+                key=keys,
+                error=error,
+                group=group,
+                after=after,
+                most=most,
             )
         )
 
@@ -461,14 +502,18 @@ class Holdfast:
     ) -> list[dict[str, Any]]:
         """Failures grouped by cause, the most frequent first: how many attempts, at which stages, when first and last, what was
         spent in them in millionths, and how many items stand failed now."""
-        return self._read(
-            lambda tx: error_groups.errors(tx, pipeline=pipeline, stage=stage, since=since, most=most)
-        )
+        return self._read(lambda tx: error_groups.errors(tx, pipeline=pipeline, stage=stage, since=since, most=most))
 
     def events(
-        self, *, event: str | None = None, key: str | None = None, pipeline: str | None = None,
-        since: int | None = None, after: int | None = None, most: int = 100,
-    ) -> list[dict[str, Any]]:  # fmt: skip
+        self,
+        *,
+        event: str | None = None,
+        key: str | None = None,
+        pipeline: str | None = None,
+        since: int | None = None,
+        after: int | None = None,
+        most: int = 100,
+    ) -> list[dict[str, Any]]:
         def work(tx: Transaction) -> list[dict[str, Any]]:
             item = reads.find_item(tx, key, pipeline)["id"] if key is not None else None
             return reads.events(tx, event=event, item=item, pipeline=pipeline, since=since, after=after, most=most)
@@ -520,9 +565,11 @@ class Holdfast:
         """Facts about the database and the workers, for a person who looks for trouble."""
         with self._scan() as store:
             return {
-                "store": store.facts(), "cannot_write": store.cannot_write(), "schema": store.schema_version(),
+                "store": store.facts(),
+                "cannot_write": store.cannot_write(),
+                "schema": store.schema_version(),
                 "workers": store.read(reads.workers),
-            }  # fmt: skip
+            }
 
     def costs(
         self, by: Sequence[str] = ("pipeline", "stage"), *, pipeline: str | None = None, since: int | None = None
@@ -538,16 +585,29 @@ class Holdfast:
         return self._read(lambda tx: resolve.calls(tx, key, pipeline))
 
     def plan(
-        self, pipeline: str, *, stage: str | None = None, key: str | None = None, stale_only: bool = True, fast: bool = False,
+        self,
+        pipeline: str,
+        *,
+        stage: str | None = None,
+        key: str | None = None,
+        stale_only: bool = True,
+        fast: bool = False,
         on_walk: stale.OnWalk | None = None,
-    ) -> list[stale.StageForecast]:  # fmt: skip
+    ) -> list[stale.StageForecast]:
         """What a `reprocess` with the same words would do, cost and take, from recorded history. Where every item has to be
         looked at, `on_walk` is told why, and now and then how many were."""
         with self._scan() as store:
             return stale.plan(
-                store, pipeline, stage=stage, key=key, stale_only=stale_only, fast=fast, priced=self._priced(pipeline),
-                on_walk=on_walk, today=self._today,
-            )  # fmt: skip
+                store,
+                pipeline,
+                stage=stage,
+                key=key,
+                stale_only=stale_only,
+                fast=fast,
+                priced=self._priced(pipeline),
+                on_walk=on_walk,
+                today=self._today,
+            )
 
     def outdated_workers(self, pipeline: str) -> dict[str, list[Outdated]]:
         """By stage: the living workers that have another version of its code than these pipelines, or else the store, say."""
@@ -574,17 +634,21 @@ class Holdfast:
         return self._act(Cancel(read_filter(**which)), Who(by, reason), dry_run)
 
     def forget(
-        self, *, memo: str | None = None, undo: bool = False, by: str = "", reason: str = "", dry_run: bool = False,
+        self,
+        *,
+        memo: str | None = None,
+        undo: bool = False,
+        by: str = "",
+        reason: str = "",
+        dry_run: bool = False,
         **which: Any,
-    ) -> Counts:  # fmt: skip
+    ) -> Counts:
         """Reject recorded answers of paid calls, so that the next attempt calls again; with `undo`, take that back. Filters:
         pipeline, stage, key, error, group, older_than. Returns how many at which stage."""
         kind = (Restore if undo else Forget)(read_filter(**which), memo)
         return self._act(kind, Who(by, reason), dry_run)
 
-    def delete(
-        self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any
-    ) -> Counts:  # fmt: skip
+    def delete(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> Counts:
         """Remove items for good, with data, results, memos, history and children that belong to no other; what they have cost
         stays, as amounts. Filters: pipeline, key, stage, states, error, group. Returns how many of which pipeline; a dry run
         does not count children."""
@@ -625,7 +689,7 @@ class Holdfast:
 
     def pause(
         self, name: str, *, until: Duration | None = None, reason: str = "", by: str = "", resource: bool = False
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Let nothing more of a pipeline (or of whoever uses a resource) begin, for a length of time or until it is resumed."""
         length = None if until is None else microseconds(seconds(until, what="until"))
         who = Who(by, reason)
@@ -653,10 +717,19 @@ class Holdfast:
         return self._read(limits.limits)
 
     def reprocess(
-        self, pipeline: str, *, stage: str | None = None, key: str | None = None, stale_only: bool = True,
-        fast: bool = False, budget: Amount | None = None, limit: int | None = None, by: str = "", reason: str = "",
+        self,
+        pipeline: str,
+        *,
+        stage: str | None = None,
+        key: str | None = None,
+        stale_only: bool = True,
+        fast: bool = False,
+        budget: Amount | None = None,
+        limit: int | None = None,
+        by: str = "",
+        reason: str = "",
         dry_run: bool = False,
-    ) -> Counts:  # fmt: skip
+    ) -> Counts:
         """Run again what is stale, or with `stale_only=False` all that is chosen: items are sent back as long as their forecast
         fits the budget, and no more of them than `limit`; with `fast`, only work that is expected to cost nothing and to take
         no more than five seconds for an item. Returns how many at which stage."""
@@ -673,18 +746,31 @@ class Holdfast:
         return tuple(stage.name for spec in specs for stage in spec.stages if stage.estimate)
 
     def accept(
-        self, pipeline: str, *, stage: str | None = None, key: str | None = None, by: str = "", reason: str = "",
+        self,
+        pipeline: str,
+        *,
+        stage: str | None = None,
+        key: str | None = None,
+        by: str = "",
+        reason: str = "",
         dry_run: bool = False,
-    ) -> Counts:  # fmt: skip
+    ) -> Counts:
         """Mark results of older versions, and those whose input has changed, as good. Returns how many at which stage."""
         with self._lock:
             self.register()
         return self._act(Accept(pipeline, stage, key), Who(by, reason), dry_run)
 
     def resolve(
-        self, key: str, memo: str, *, value: Any = UNKNOWN, charged: Amount | None = None, pipeline: str | None = None,
-        by: str = "", reason: str = "",
-    ) -> str:  # fmt: skip
+        self,
+        key: str,
+        memo: str,
+        *,
+        value: Any = UNKNOWN,
+        charged: Amount | None = None,
+        pipeline: str | None = None,
+        by: str = "",
+        reason: str = "",
+    ) -> str:
         """Say what became of a call in doubt: give its answer; or only what was charged (0 for nothing), and the next attempt
         makes it anew. An answer without an amount cost what was expected. Returns the stage."""
         decision = read_decision(value, charged)
@@ -692,7 +778,14 @@ class Holdfast:
             return self.store.write(lambda tx: resolve.resolve(tx, key, pipeline, memo, decision, Who(by, reason)))
 
     def resolve_many(
-        self, *, charged: Amount, memo: str | None = None, by: str = "", reason: str = "", dry_run: bool = False, **which: Any
+        self,
+        *,
+        charged: Amount,
+        memo: str | None = None,
+        by: str = "",
+        reason: str = "",
+        dry_run: bool = False,
+        **which: Any,
     ) -> Counts:
         """Say of every call in doubt that is meant what was charged for it (0 for nothing). Filters: pipeline, stage, key,
         older_than. Returns how many at which stage."""
@@ -700,7 +793,11 @@ class Holdfast:
         return self._act(kind, Who(by, reason), dry_run)
 
     def prune(
-        self, *, events_older_than: Duration | None = None, items_older_than: Duration | None = None, dry_run: bool = False
+        self,
+        *,
+        events_older_than: Duration | None = None,
+        items_older_than: Duration | None = None,
+        dry_run: bool = False,
     ) -> dict[str, int]:
         """Forget old events, and items that ended long ago, with everything that belongs to them.
 
@@ -767,9 +864,15 @@ def _register(
 
 
 def read_filter(
-    *, pipeline: str | None = None, stage: str | None = None, states: Iterable[str] = (), key: Patterns = None,
-    error: str | None = None, older_than: Duration | None = None, group: str | None = None,
-) -> Which:  # fmt: skip
+    *,
+    pipeline: str | None = None,
+    stage: str | None = None,
+    states: Iterable[str] = (),
+    key: Patterns = None,
+    error: str | None = None,
+    older_than: Duration | None = None,
+    group: str | None = None,
+) -> Which:
     """A filter as a person writes it."""
     age = None if older_than is None else microseconds(seconds(older_than, what="older_than"))
     keys = several(key)

@@ -42,7 +42,7 @@ def discovering(sources: Sources, merges: Mapping[str, Merge]) -> Companion:
                 write = partial(around.store.write, slot=worker)
                 known[worker] = Discoverer(
                     write, around.store.read, worker, sources, merges=merges, stop=around.stopped
-                )  # fmt: skip
+                )
                 known[worker].register()
             return bool(known[worker].one_pass())
 
@@ -75,15 +75,21 @@ def discover_now(
     store = app.store.another()
     writer = app.store.another()
     pulse = Pulse(
-        store, _identity, {}, lambda: {"done": {}}, wants_news=lambda: False, on_news=lambda stages: None, on_lost=lambda: None,
+        store,
+        _identity,
+        {},
+        lambda: {"done": {}},
+        wants_news=lambda: False,
+        on_news=lambda stages: None,
+        on_lost=lambda: None,
         on_broken=lambda error: None,
-    )  # fmt: skip
+    )
     pulse.start()
     try:
         worker = pulse.identity.id
         looker = Discoverer(
             partial(writer.write, slot=worker), writer.read, worker, sources, merges=merges, stop=threading.Event()
-        )  # fmt: skip
+        )
         looker.register()
         for pipeline, specs in sources.items():
             chosen = [spec.name for spec in specs if names is None or spec.name in names]

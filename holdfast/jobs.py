@@ -35,9 +35,14 @@ def load_job(path: Path) -> Job:
 def open_job(job: Job, url: str | None = None, *, create: bool = True) -> Holdfast:
     """The store of a job with everything the job says."""
     return Holdfast(
-        url or job.store, job.pipelines, resources=job.resources, tunings=job.tunings, merges=job.merges,
-        companions=[_watcher(job), discovering(job.sources, job.merges), alerting(job.alerts)], create=create,
-    )  # fmt: skip
+        url or job.store,
+        job.pipelines,
+        resources=job.resources,
+        tunings=job.tunings,
+        merges=job.merges,
+        companions=[_watcher(job), discovering(job.sources, job.merges), alerting(job.alerts)],
+        create=create,
+    )
 
 
 def _watcher(job: Job) -> Companion:

@@ -39,9 +39,13 @@ class Pipeline:
     """
 
     def __init__(
-        self, name: str, *, store: str | None = None, tuning: Mapping[str, Any] | None = None,
+        self,
+        name: str,
+        *,
+        store: str | None = None,
+        tuning: Mapping[str, Any] | None = None,
         resources: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`tuning` is how fast it may go: limits of its own, `guards`, and under `stages` limits of single stages;
         `resources` is what its stages share with others, by name: `{"gemini": {"rate": "60/min"}}`."""
         check_name(name, "pipeline")
@@ -125,7 +129,9 @@ class Pipeline:
             known = [one.name for one in signature(Pipeline.stage).parameters.values() if one.kind is one.KEYWORD_ONLY]
             raise DefinitionError(f"{where}: {key!r} is unknown; {there_are(key, known)}")
         if function is not None and not callable(function):
-            raise DefinitionError(f"{where}: {function!r} is not a function; write the name of a stage as name={function!r}")
+            raise DefinitionError(
+                f"{where}: {function!r} is not a function; write the name of a stage as name={function!r}"
+            )
         expected = estimate if estimate is None or callable(estimate) else micros(estimate, what="estimate")
 
         def decorate(function: Callable[..., Any]) -> Stage[..., Any]:
@@ -169,7 +175,9 @@ class Pipeline:
             return function.name
         if len(found) != 1:
             what = f"is {len(found)} stages" if found else "is no stage"
-            raise DefinitionError(f"pipeline {self.name!r}: after={function!r} {what} of this pipeline: name one as a text")
+            raise DefinitionError(
+                f"pipeline {self.name!r}: after={function!r} {what} of this pipeline: name one as a text"
+            )
         return found[0]
 
     def source(self, name: str, **given: Any) -> None:
@@ -194,18 +202,27 @@ class Pipeline:
         return Tuning.read(self.name, list(self._stages), self._tuning)
 
     def add(
-        self, items: Iterable[str | Mapping[str, Any]], *, merge: Merge = overwrite, priority: int = 0,
+        self,
+        items: Iterable[str | Mapping[str, Any]],
+        *,
+        merge: Merge = overwrite,
+        priority: int = 0,
         atomic: bool | None = None,
-    ) -> Added:  # fmt: skip
+    ) -> Added:
         """Add items: keys, or mappings with a `key`. A key that is known is merged, not added again. Every item of a list is
         checked before the first is written; those of a generator are added as they come, unless `atomic` says otherwise."""
         with self._app() as app:
             return app.add(self.name, items, merge=merge, priority=priority, atomic=atomic)
 
     def run(
-        self, *, concurrency: int = 16, lease: Duration = 30, grace: Duration = 10, name: str = "",
+        self,
+        *,
+        concurrency: int = 16,
+        lease: Duration = 30,
+        grace: Duration = 10,
+        name: str = "",
         raise_on_failure: bool = False,
-    ) -> Summary:  # fmt: skip
+    ) -> Summary:
         """Look at every source, take every item through every stage, and return when nothing is left to do.
 
         What ended failed or exhausted is logged as a warning, with the most frequent errors; with `raise_on_failure` it is
@@ -224,9 +241,12 @@ class Pipeline:
 
     def _app(self) -> Holdfast:
         return Holdfast(
-            self.store, [self.spec], resources=self.resources, tunings={self.name: self.tuning},
+            self.store,
+            [self.spec],
+            resources=self.resources,
+            tunings={self.name: self.tuning},
             companions=[discovering({self.name: self.sources}, {})],
-        )  # fmt: skip
+        )
 
 
 def _written_in(stages: Iterable[StageSpec]) -> str:

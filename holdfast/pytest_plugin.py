@@ -54,9 +54,12 @@ class StoreForTests:
 
         resources = {name: given for one in pipelines for name, given in one.resources.items()}
         app = Holdfast(
-            self.url, [one.spec for one in pipelines], resources=resources,
-            tunings={one.name: one.tuning for one in pipelines}, clock=clock,
-        )  # fmt: skip
+            self.url,
+            [one.spec for one in pipelines],
+            resources=resources,
+            tunings={one.name: one.tuning for one in pipelines},
+            clock=clock,
+        )
         return self._stack.enter_context(app)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
@@ -173,9 +176,13 @@ def crash_at(holdfast_store: StoreForTests, tmp_path: Path) -> Callable[..., Sum
     nothing is left to do, and return the summary: `crash_at(books, "commit.after:3", items=["v.epub"])`."""
 
     def crash_at(
-        subject: Pipeline | str | Path, point: str, *, items: Items = (), pipeline: str | None = None,
+        subject: Pipeline | str | Path,
+        point: str,
+        *,
+        items: Items = (),
+        pipeline: str | None = None,
         timeout: float = STUCK_SECONDS,
-    ) -> Summary:  # fmt: skip
+    ) -> Summary:
         from holdfast.app import Summary
         from holdfast.crashtest.mother import Mother
         from holdfast.crashtest.subject import choose, file_of
@@ -185,7 +192,9 @@ def crash_at(holdfast_store: StoreForTests, tmp_path: Path) -> Callable[..., Sum
             if items := list(items):
                 mother.prepare({choose(pipeline, subject, mother.pipelines, file): items})
             if not mother.run(crash_at=point).killed:
-                pytest.fail(f"the worker came to its end without reaching {point!r}; points are listed in holdfast.points")
+                pytest.fail(
+                    f"the worker came to its end without reaching {point!r}; points are listed in holdfast.points"
+                )
             for _ in range(MOST_RESUMES):
                 ended = mother.run()
                 if ended.code == 0:

@@ -30,9 +30,16 @@ if TYPE_CHECKING:
     from holdfast.sources.conformance import SourceContract
 
 __all__ = [
-    "CRASH_VARIABLE", "ManualClock", "SourceContract", "UndeclaredInput", "crash_at", "crash_from_environment",
-    "crashtest", "paid_call", "warn_of_undeclared_input",
-]  # fmt: skip
+    "CRASH_VARIABLE",
+    "ManualClock",
+    "SourceContract",
+    "UndeclaredInput",
+    "crash_at",
+    "crash_from_environment",
+    "crashtest",
+    "paid_call",
+    "warn_of_undeclared_input",
+]
 
 #: Loaded when they are first used: `holdfast worker` needs none of it.
 _HOMES = {

@@ -21,9 +21,18 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 ENVIRONMENT = {"RUNLEVEL": "1", "DEBIAN_FRONTEND": "noninteractive"}
 #: Without a network it fails soon; while somebody else installs it waits.
 APT = (
-    "apt-get", "-q", "-y", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20",
-    "-o", "DPkg::Lock::Timeout=120",
-)  # fmt: skip
+    "apt-get",
+    "-q",
+    "-y",
+    "-o",
+    "Acquire::Retries=0",
+    "-o",
+    "Acquire::http::Timeout=20",
+    "-o",
+    "Acquire::https::Timeout=20",
+    "-o",
+    "DPkg::Lock::Timeout=120",
+)
 
 
 @dataclass(frozen=True, slots=True)

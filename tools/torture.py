@@ -79,9 +79,7 @@ class Verdict:
         yield f"{len(self.violations):,} violations" if self.violations else "no violation"
 
 
-def torture(
-    url: str, folder: Path, kills: int, *, seed: int = 0, workers: int = 3, say: bool = False
-) -> Verdict:  # fmt: skip
+def torture(url: str, folder: Path, kills: int, *, seed: int = 0, workers: int = 3, say: bool = False) -> Verdict:
     """Run until so many workers were killed, work off the rest, and judge."""
     rng = random.Random(seed)
     began = time.monotonic()
@@ -247,8 +245,10 @@ def _judge_calls(verdict: Verdict, app: Holdfast, calls: list[Call], killed: set
 
 def _judge_items(verdict: Verdict, app: Holdfast, books: list[str]) -> None:
     expected = {
-        "books": set(books), "connections": set(books), "pieces": {f"{book}/{n}" for book in books for n in range(PARTS)}
-    }  # fmt: skip
+        "books": set(books),
+        "connections": set(books),
+        "pieces": {f"{book}/{n}" for book in books for n in range(PARTS)},
+    }
     for pipeline in app.status():
         name = pipeline["name"]
         there = {row["key"] for row in _items(app, name)}

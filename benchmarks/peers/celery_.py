@@ -15,9 +15,14 @@ class CeleryPeer(Peer):
         path = self.url.removeprefix("unix://")
         self.app = Celery("bench", broker=f"redis+socket://{path}")
         self.app.conf.update(
-            task_acks_late=True, task_ignore_result=True, task_default_queue=QUEUE, worker_prefetch_multiplier=64,
-            worker_send_task_events=False, broker_connection_retry_on_startup=True, worker_hijack_root_logger=False,
-        )  # fmt: skip
+            task_acks_late=True,
+            task_ignore_result=True,
+            task_default_queue=QUEUE,
+            worker_prefetch_multiplier=64,
+            worker_send_task_events=False,
+            broker_connection_retry_on_startup=True,
+            worker_hijack_root_logger=False,
+        )
         self.redis = redis.Redis(unix_socket_path=path)
 
         @self.app.task(name="step")
@@ -38,9 +43,14 @@ class CeleryPeer(Peer):
 
     def work(self):
         self.app.Worker(
-            pool="threads", concurrency=self.order.concurrency or 8, without_gossip=True, without_mingle=True,
-            without_heartbeat=True, loglevel="ERROR", quiet=True,
-        ).start()  # fmt: skip
+            pool="threads",
+            concurrency=self.order.concurrency or 8,
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+            loglevel="ERROR",
+            quiet=True,
+        ).start()
 
     def left(self):
         return self.redis.llen(QUEUE) + self.redis.hlen("unacked")

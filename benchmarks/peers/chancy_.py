@@ -36,7 +36,11 @@ class ChancyPeer(Peer):
             await self.chancy.migrate()
             await self.chancy.declare(
                 Queue(
-                    "bench", concurrency=CONCURRENCY, executor=Chancy.Executor.Async, polling_interval=1, eager_polling=True
+                    "bench",
+                    concurrency=CONCURRENCY,
+                    executor=Chancy.Executor.Async,
+                    polling_interval=1,
+                    eager_polling=True,
                 ),
                 upsert=True,
             )

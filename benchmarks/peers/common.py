@@ -99,7 +99,9 @@ def run(peer_class):
             wait_until(peer.board.all_started, 36_000)
             if not wait_until(lambda: not peer.left(), 120):
                 os._exit(9)
-            finish({"began": began, "ended": now(), "cpu_seconds": cpu_seconds() - spent, "memory_mb": most_memory_mb()})
+            finish(
+                {"began": began, "ended": now(), "cpu_seconds": cpu_seconds() - spent, "memory_mb": most_memory_mb()}
+            )
 
         order.ready()
         spent, began = cpu_seconds(), now()
@@ -116,10 +118,13 @@ def run(peer_class):
 
         def watch():
             wait_until(lambda: len(peer.times) >= order.most, 36_000)
-            finish({
-                "rate": steady_rate(peer.times, order.most), "first_ms": 1000 * (peer.times[0] - began),
-                "memory_mb": most_memory_mb(),
-            })  # fmt: skip
+            finish(
+                {
+                    "rate": steady_rate(peer.times, order.most),
+                    "first_ms": 1000 * (peer.times[0] - began),
+                    "memory_mb": most_memory_mb(),
+                }
+            )
 
         began = now()
         threading.Thread(target=watch, daemon=True).start()

@@ -43,12 +43,18 @@ class Dbos(Peer):
                 DBOS.enqueue_workflow(QUEUE, paced, number, stage + 1)
 
     def _launch(self):
-        DBOS(config={
-            "name": "bench", "system_database_url": self.url, "application_version": "1", "log_level": "ERROR",
-            # A process that takes over recovers what its predecessor of the same name left; two at once need two names.
-            "executor_id": "one" if self.order.hold else str(os.getpid()),
-            "sys_db_pool_size": 20, "max_executor_threads": max(64, self.order.concurrency),
-        })  # fmt: skip
+        DBOS(
+            config={
+                "name": "bench",
+                "system_database_url": self.url,
+                "application_version": "1",
+                "log_level": "ERROR",
+                # A process that takes over recovers what its predecessor of the same name left; two at once need two names.
+                "executor_id": "one" if self.order.hold else str(os.getpid()),
+                "sys_db_pool_size": 20,
+                "max_executor_threads": max(64, self.order.concurrency),
+            }
+        )
         DBOS.launch()
         limit = {"limiter": {"limit": self.order.rate, "period": 1.0}} if self.order.rate else {}
         DBOS.register_queue(QUEUE, polling_interval_sec=POLL_SECONDS, **limit)

@@ -15,7 +15,9 @@ class Huey(Peer):
     def __init__(self, order):
         super().__init__(order)
         # fsync=True sets synchronous=FULL on every connection.
-        self.huey = SqliteHuey("bench", filename=sqlite_file(self.url), fsync=True, results=False, timeout=60, strict_fifo=True)
+        self.huey = SqliteHuey(
+            "bench", filename=sqlite_file(self.url), fsync=True, results=False, timeout=60, strict_fifo=True
+        )
         self._asker = None
 
         @self.huey.task()
@@ -42,9 +44,13 @@ class Huey(Peer):
     def work(self):
         # The shortest delay that is sensible: the queue is polled.
         consumer = self.huey.create_consumer(
-            workers=self.order.concurrency or WORKERS, periodic=False, initial_delay=0.005, max_delay=0.01, backoff=1.15,
+            workers=self.order.concurrency or WORKERS,
+            periodic=False,
+            initial_delay=0.005,
+            max_delay=0.01,
+            backoff=1.15,
             check_worker_health=False,
-        )  # fmt: skip
+        )
         consumer.start()
         threading.Event().wait()
 

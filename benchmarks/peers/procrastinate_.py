@@ -58,10 +58,14 @@ class Procrastinate(Peer):
                 self._retrying = asyncio.create_task(self._retry_stalled())
             lease = self.order.lease_seconds
             await self.app.run_worker_async(
-                queues=["bench"], concurrency=self.order.concurrency or CONCURRENCY, delete_jobs="always",
-                fetch_job_polling_interval=1, update_heartbeat_interval=lease / 3, stalled_worker_timeout=lease,
+                queues=["bench"],
+                concurrency=self.order.concurrency or CONCURRENCY,
+                delete_jobs="always",
+                fetch_job_polling_interval=1,
+                update_heartbeat_interval=lease / 3,
+                stalled_worker_timeout=lease,
                 install_signal_handlers=False,
-            )  # fmt: skip
+            )
 
         self.loop.run_until_complete(work())
 

@@ -9,9 +9,12 @@ from benchmarks.workload import Case, Figure, Figures, Options, Workload, millis
 
 FEW = 10_000
 ASKED = {
-    "status": "status", "page": "a page of items", "done": "a page of done items", "one": "one item",
+    "status": "status",
+    "page": "a page of items",
+    "done": "a page of done items",
+    "one": "one item",
     "events": "newest events",
-}  # fmt: skip
+}
 
 
 class Asking(Workload):
@@ -33,12 +36,13 @@ class Asking(Workload):
     def cases(self, options: Options) -> list[Case]:
         many = max(options.sizes[-1], 2 * FEW)
         return [
-            case for key, name in ASKED.items()
+            case
+            for key, name in ASKED.items()
             for case in (
                 Case(f"{name}, {FEW:,} items", {"asked": key, "items": FEW}),
                 Case(f"{name}, {many:,} items", {"asked": key, "items": many}, f"{name}, {FEW:,} items"),
             )
-        ]  # fmt: skip
+        ]
 
     def measure(self, contender: Contender, database: Database, case: Case, options: Options) -> Figures:
         items = case.settings["items"]

@@ -44,10 +44,12 @@ class Growing(Workload):
             Case(f"{delayed:,} delayed", {"filled": delayed, "state": "delayed", "add": rest}, base),
             Case(f"{most:,} done", {"filled": most, "state": "done", "add": rest}, base),
             Case(
-                "a transaction left open", {"filled": rest * LONGER, "state": "waiting", "open": True}, base,
+                "a transaction left open",
+                {"filled": rest * LONGER, "state": "waiting", "open": True},
+                base,
                 databases=(POSTGRES,),
             ),
-        ]  # fmt: skip
+        ]
 
     def takes_part(self, contender: Contender, database: Database, case: Case) -> bool:
         # The peers are filled through their own tables, and only with what waits.

@@ -39,9 +39,12 @@ class Killing(Workload):
 def _kill(place: Place, lease_seconds: float) -> Figures:
     board = place.board(IN_FLIGHT)
     work = {
-        "items": IN_FLIGHT, "concurrency": IN_FLIGHT, "hold": True, "lease_seconds": lease_seconds,
+        "items": IN_FLIGHT,
+        "concurrency": IN_FLIGHT,
+        "hold": True,
+        "lease_seconds": lease_seconds,
         "board": place.board_file,
-    }  # fmt: skip
+    }
     place.run("add", items=IN_FLIGHT)
     with place.serve(**work) as first:
         if not wait_until(board.all_started, PATIENCE_SECONDS):

@@ -20,7 +20,9 @@ EQUAL_CONCURRENCY = 16
 
 class Sharing(Workload):
     name = "W9"
-    title = f"two stages share a worker, one of them with a resource: {SLOTS} slots in a chain, or no limit side by side"
+    title = (
+        f"two stages share a worker, one of them with a resource: {SLOTS} slots in a chain, or no limit side by side"
+    )
     figures = (
         Figure("ideal", "of the ideal rate", ratio),
         Figure("alike", "starts of equal stages, fewer/more", ratio),
@@ -37,7 +39,7 @@ class Sharing(Workload):
         seconds = max(at for stage in chain for at in stage) - min(chain[0]) + SLOT_MS / 1000
         equal = self._drain(
             contender, database, options, items, slots=0, ms=EQUAL_MS, width=EQUAL_CONCURRENCY, apart=True
-        )  # fmt: skip
+        )
         first_out = min(max(stage) for stage in equal)
         starts = [sum(at <= first_out for at in stage) for stage in equal]
         return {"ideal": ideal / seconds, "alike": min(starts) / max(starts)}

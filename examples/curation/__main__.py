@@ -1,11 +1,11 @@
 """The command line of the example.
 
-    python -m examples.curation demo
-    python -m examples.curation site [--port PORT]
-    python -m examples.curation init
-    python -m examples.curation run [--until-done] [--unguarded] [NAME …]
-    python -m examples.curation alone NAME
-    python -m examples.curation status
+python -m examples.curation demo
+python -m examples.curation site [--port PORT]
+python -m examples.curation init
+python -m examples.curation run [--until-done] [--unguarded] [NAME …]
+python -m examples.curation alone NAME
+python -m examples.curation status
 """
 
 from __future__ import annotations

@@ -21,10 +21,18 @@ from holdfast.adopt import Job, TableMapping, insert_once
 
 def deep_scan(settings: Settings, web: Web) -> Scheduler:
     places = TableMapping(
-        Place, status="deep_scan_status", **WORDS, error="deep_scan_error",
-        attempts="deep_scan_attempts", max_attempts=settings.attempts, next_attempt="deep_scan_next_at",
-        holder="deep_scan_by", started="deep_scan_started_at", heartbeat="deep_scan_beat_at", created="created_at",
-    )  # fmt: skip
+        Place,
+        status="deep_scan_status",
+        **WORDS,
+        error="deep_scan_error",
+        attempts="deep_scan_attempts",
+        max_attempts=settings.attempts,
+        next_attempt="deep_scan_next_at",
+        holder="deep_scan_by",
+        started="deep_scan_started_at",
+        heartbeat="deep_scan_beat_at",
+        created="created_at",
+    )
 
     async def scan(job: Job) -> None:
         listing = await asyncio.to_thread(web.get_json, job.row["listing"])

@@ -41,7 +41,9 @@ def demo(database: str | None, places: int = 20, processes: int = 3) -> None:
     numbers = range(1, world.places + 1)
     asked = sum(web.asked[world.listing(place)] for place in numbers)
     needed = sum(world.lookups(place, Settings().attempts) for place in numbers)
-    print(f"Listings were looked up {asked} times; without the kill it is {needed}, with those that the site refuses at first.")
+    print(
+        f"Listings were looked up {asked} times; without the kill it is {needed}, with those that the site refuses at first."
+    )
     left = sum(one.open for one in found)
     print("Nothing is left queued or processing." if not left else f"{left} rows are left: this is a bug.")
     if left:
@@ -81,10 +83,16 @@ def _run(url: str, web: FakeWeb, count: int) -> None:
 @contextmanager
 def _processes(url: str, web: FakeWeb, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     environment = {
-        **os.environ, "PYTHONPATH": str(ROOT), "CURATION_DATABASE": url, "CURATION_VIA": web.place,
-        "CURATION_STALE": "3s", "CURATION_POLL": "200ms", "CURATION_FIRST_PAUSE": "0.2", "CURATION_BATCH": "5",
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "CURATION_DATABASE": url,
+        "CURATION_VIA": web.place,
+        "CURATION_STALE": "3s",
+        "CURATION_POLL": "200ms",
+        "CURATION_FIRST_PAUSE": "0.2",
+        "CURATION_BATCH": "5",
         "CURATION_CONCURRENCY": "2",
-    }  # fmt: skip
+    }
     command = [sys.executable, "-m", "examples.curation", "run", "--until-done", "--quiet"]
     running = [subprocess.Popen(command, env=environment) for _ in range(count)]
     try:

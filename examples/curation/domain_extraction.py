@@ -24,9 +24,15 @@ _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 def domain_extraction(settings: Settings, web: Web) -> Scheduler:
     businesses = TableMapping(
-        Business, status="extraction_status", **WORDS, error="extraction_error",
-        attempts="extraction_attempts", max_attempts=settings.attempts, version="version", updated="updated_at",
-    )  # fmt: skip
+        Business,
+        status="extraction_status",
+        **WORDS,
+        error="extraction_error",
+        attempts="extraction_attempts",
+        max_attempts=settings.attempts,
+        version="version",
+        updated="updated_at",
+    )
 
     def extract_domain(business_id: int, session: Session) -> None:
         business = session.get_one(Business, business_id)

@@ -32,7 +32,12 @@ class Status(enum.StrEnum):
 
 
 #: What they mean, for a mapping.
-WORDS = {"queued": Status.QUEUED, "processing": Status.PROCESSING, "completed": Status.COMPLETED, "failed": Status.ERROR}
+WORDS = {
+    "queued": Status.QUEUED,
+    "processing": Status.PROCESSING,
+    "completed": Status.COMPLETED,
+    "failed": Status.ERROR,
+}
 _LISTED = ", ".join(f"'{word}'" for word in Status)
 
 
@@ -72,7 +77,9 @@ class Business(Base):
     domain_id: Mapped[int | None] = mapped_column(ForeignKey("domains.id"))
     #: Stored by its values.
     extraction_status: Mapped[Status] = mapped_column(
-        Enum(Status, values_callable=list, native_enum=False, create_constraint=True, name="extraction_status", length=20),
+        Enum(
+            Status, values_callable=list, native_enum=False, create_constraint=True, name="extraction_status", length=20
+        ),
         default=Status.QUEUED,
     )
     extraction_error: Mapped[str | None] = mapped_column(String(200))

@@ -25,10 +25,17 @@ MOST_TEXT = 20_000
 
 def page_curation(settings: Settings, web: Web) -> Scheduler:
     pages = TableMapping(
-        Page, status="curation_status", **WORDS, error="curation_error", attempts="curation_attempts",
-        max_attempts=settings.attempts, next_attempt="curation_next_at", holder="curation_by", heartbeat="curation_beat_at",
+        Page,
+        status="curation_status",
+        **WORDS,
+        error="curation_error",
+        attempts="curation_attempts",
+        max_attempts=settings.attempts,
+        next_attempt="curation_next_at",
+        holder="curation_by",
+        heartbeat="curation_beat_at",
         created="created_at",
-    )  # fmt: skip
+    )
 
     def curate(page_id: int, session: Session) -> None:
         url = session.get_one(Page, page_id).url
@@ -48,7 +55,9 @@ def read(body: bytes) -> tuple[str, str]:
     page = LexborHTMLParser(body.decode("utf-8", errors="replace").replace("\0", " "))
     for node in page.css("script, style"):
         node.decompose()
-    title, text = (" ".join(node.text(separator=" ").split()) if node else "" for node in (page.css_first("title"), page.body))
+    title, text = (
+        " ".join(node.text(separator=" ").split()) if node else "" for node in (page.css_first("title"), page.body)
+    )
     return title, text[:MOST_TEXT]
 
 

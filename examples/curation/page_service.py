@@ -36,9 +36,14 @@ def contacts_in(text: str) -> list[tuple[str, str]]:
 
 def page_service(settings: Settings) -> Scheduler:
     pages = TableMapping(
-        Page, status="service_status", **WORDS, error="service_error", attempts="service_attempts",
-        max_attempts=settings.attempts, started="service_started_at",
-    )  # fmt: skip
+        Page,
+        status="service_status",
+        **WORDS,
+        error="service_error",
+        attempts="service_attempts",
+        max_attempts=settings.attempts,
+        started="service_started_at",
+    )
     handler = with_session(PageCurationService().process)
     # Not before its curation is done with it: both write to the same row.
     curated = Page.curation_status == Status.COMPLETED

@@ -52,7 +52,9 @@ class Service:
         if unknown:
             raise UsageError(f"{unknown[0]!r} is none of: {', '.join(one.name for one in every)}")
         self.schedulers = [one for one in every if not only or one.name in only]
-        self.loops = [Loop(self._at(one), one.mapping, one.handler, **one.settings(settings)) for one in self.schedulers]
+        self.loops = [
+            Loop(self._at(one), one.mapping, one.handler, **one.settings(settings)) for one in self.schedulers
+        ]
 
     def _at(self, scheduler: Scheduler) -> Any:
         # Sessions for those that await: what their effects write may use the models.
@@ -123,9 +125,12 @@ def loops() -> list[Loop]:
 def schedulers(settings: Settings, web: Web) -> list[Scheduler]:
     """The five, in the order in which rows come by them."""
     return [
-        deep_scan(settings, web), domain_extraction(settings, web), sitemap_import(settings, web),
-        page_curation(settings, web), page_service(settings),
-    ]  # fmt: skip
+        deep_scan(settings, web),
+        domain_extraction(settings, web),
+        sitemap_import(settings, web),
+        page_curation(settings, web),
+        page_service(settings),
+    ]
 
 
 def create_tables(database: str) -> None:

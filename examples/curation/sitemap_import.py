@@ -24,10 +24,17 @@ MOST_DEPTH = 2
 
 def sitemap_import(settings: Settings, web: Web) -> Scheduler:
     sitemaps = TableMapping(
-        Sitemap, status="import_status", **WORDS, error="import_error", attempts="import_attempts",
-        max_attempts=settings.attempts, next_attempt="import_next_at", holder="import_by", heartbeat="import_beat_at",
+        Sitemap,
+        status="import_status",
+        **WORDS,
+        error="import_error",
+        attempts="import_attempts",
+        max_attempts=settings.attempts,
+        next_attempt="import_next_at",
+        holder="import_by",
+        heartbeat="import_beat_at",
         created="created_at",
-    )  # fmt: skip
+    )
 
     async def import_sitemap(sitemap_id: int, session: AsyncSession) -> None:
         sitemap = await session.get_one(Sitemap, sitemap_id)

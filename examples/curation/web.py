@@ -1,8 +1,8 @@
 """Asking web sites, with a limit on everything, and errors that say what to do about them.
 
-    Permanent     it is not there, or not for us: asking again does not help
-    RetryLater    the site said when to come again; that costs no attempt
-    Unreachable   it did not answer, or badly: try again after a pause
+Permanent     it is not there, or not for us: asking again does not help
+RetryLater    the site said when to come again; that costs no attempt
+Unreachable   it did not answer, or badly: try again after a pause
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The command line of the example.
 
-    python -m examples.documents demo [--books FOLDER] [--store URL]
-    python -m examples.documents library FOLDER
-    python -m examples.documents add FOLDER
-    python -m examples.documents run
-    python -m examples.documents status
-    python -m examples.documents search WORDS
-    python -m examples.documents old old.db FOLDER
+python -m examples.documents demo [--books FOLDER] [--store URL]
+python -m examples.documents library FOLDER
+python -m examples.documents add FOLDER
+python -m examples.documents run
+python -m examples.documents status
+python -m examples.documents search WORDS
+python -m examples.documents old old.db FOLDER
 """
 
 from __future__ import annotations

@@ -72,15 +72,29 @@ class _Show:
     def fake_model(self) -> Iterator[None]:
         """The model that wants money, in a process of its own."""
         command = [
-            sys.executable, "-m", "examples.documents.fakes.fake_model", "--ledger", str(self.ledger), "--port", "0",
-            "--price", self.settings.price, "--key", self.settings.model_key, "--first-seconds", "0.3",
-            "--page-seconds", "0.012",
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "examples.documents.fakes.fake_model",
+            "--ledger",
+            str(self.ledger),
+            "--port",
+            "0",
+            "--price",
+            self.settings.price,
+            "--key",
+            self.settings.model_key,
+            "--first-seconds",
+            "0.3",
+            "--page-seconds",
+            "0.012",
+        ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as model:
             assert model.stdout is not None
             url = model.stdout.readline().strip()
             self.settings = replace(self.settings, model_url=url)
-            self.say(f"a model that wants ${self.settings.price} a book listens at {url}: slow, fails and says 429 at times")
+            self.say(
+                f"a model that wants ${self.settings.price} a book listens at {url}: slow, fails and says 429 at times"
+            )
             try:
                 yield
             finally:
@@ -106,10 +120,13 @@ class _Show:
 
     def start_worker(self) -> subprocess.Popen[bytes]:
         environment = {
-            **os.environ, "HOLDFAST_URL": self.settings.store, "DOCUMENTS_MODEL_URL": self.settings.model_url,
-            "DOCUMENTS_MODEL_KEY": self.settings.model_key, "DOCUMENTS_PRICE": self.settings.price,
+            **os.environ,
+            "HOLDFAST_URL": self.settings.store,
+            "DOCUMENTS_MODEL_URL": self.settings.model_url,
+            "DOCUMENTS_MODEL_KEY": self.settings.model_key,
+            "DOCUMENTS_PRICE": self.settings.price,
             "DOCUMENTS_STALE": os.environ.get("DOCUMENTS_STALE", STALE),
-        }  # fmt: skip
+        }
         command = [sys.executable, "-m", "examples.documents", "run", "--quiet"]
         worker = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
         self.say(f"started a worker, process {worker.pid}")
@@ -164,20 +181,26 @@ class _Show:
         facts = {
             "every document came to its end": len(ready) + len(failed) == len(found),
             "no row refers to a chunk or a document that is not there": not violations(self.settings.store),
-            "each document was paid once, and once more only where holdfast says that a call is in doubt":
-                all(n <= 1 + in_doubt[key] for key, n in charged.items()),
+            "each document was paid once, and once more only where holdfast says that a call is in doubt": all(
+                n <= 1 + in_doubt[key] for key, n in charged.items()
+            ),
             f"holdfast counts ${recorded:.2f} for the calls whose answers it has": recorded == spent - price * twice,
             "holdfast's tables agree with each other and with the counts": not app.check(),
-        }  # fmt: skip
+        }
         if generated:
             only = f"the only one that failed is {BROKEN_BOOK}, and nothing was paid for it"
-            facts |= {only: [one.key for one in failed] == [BROKEN_BOOK], f"{BOOK_OF_61} has {of_61} chunks": of_61 == 61}
+            facts |= {
+                only: [one.key for one in failed] == [BROKEN_BOOK],
+                f"{BOOK_OF_61} has {of_61} chunks": of_61 == 61,
+            }
         for text, fact in facts.items():
             print(f"  {'yes' if fact else 'NO '}  {text}")
         if generated:
             print(f'\nSearch for "{QUESTION}":')
             for hit in search(self.settings.store, QUESTION, 3):
-                print(f"  {hit.similarity:.2f}  {hit.title}, chunk {hit.chunk_index}: {' '.join(hit.text.split())[:70]}…")
+                print(
+                    f"  {hit.similarity:.2f}  {hit.title}, chunk {hit.chunk_index}: {' '.join(hit.text.split())[:70]}…"
+                )
         return all(facts.values())
 
 
@@ -192,7 +215,9 @@ def _count(app: Holdfast, state: str) -> int:
 def _progress(app: Holdfast) -> str:
     """How many documents have passed each stage, and the longest of what is under way: page n of m."""
     total = sum(1 for _ in keys(app))
-    done = {one["name"]: one["states"].get("done", 0) for name in (DOCUMENTS, CONNECTIONS) for one in _stages(app, name)}
+    done = {
+        one["name"]: one["states"].get("done", 0) for name in (DOCUMENTS, CONNECTIONS) for one in _stages(app, name)
+    }
     bars = [f"{name} [{'#' * round(n / total * 8):<8}] {n:2d}" for name, n in done.items()]
     notes = [note for worker in app.workers() for note in worker.get("progress", ())]
     note = max(notes, key=lambda note: note["total"] or 0, default=None)

@@ -52,7 +52,9 @@ def extract(
                 seen = max([seen, *(int(number) for number in PAGE_MARK.findall(content))])
                 heard(seen)
     if ending == "length":
-        raise Permanent(f"the answer is longer than the model may write: set DOCUMENTS_PAGES_PER_CALL below {len(pages)}")
+        raise Permanent(
+            f"the answer is longer than the model may write: set DOCUMENTS_PAGES_PER_CALL below {len(pages)}"
+        )
     if ending != "stop":
         raise Incomplete(f"the answer broke off on page {seen} of {first + len(pages) - 1}")
     cost = usage.get("cost")
@@ -63,13 +65,18 @@ def extract(
 def _events(settings: Settings, document: str, text: str, idempotency: str) -> Iterator[dict[str, Any]]:
     """The parts of the answer, as they come."""
     body = {
-        "model": settings.model_name, "stream": True, "stream_options": {"include_usage": True}, "temperature": 0,
+        "model": settings.model_name,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 0,
         "messages": [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": text}],
-    }  # fmt: skip
+    }
     headers = {
-        "Content-Type": "application/json", "Authorization": f"Bearer {settings.model_key}",
-        "Idempotency-Key": idempotency, "X-Document": document.encode("ascii", "backslashreplace").decode(),
-    }  # fmt: skip
+        "Content-Type": "application/json",
+        "Authorization": f"Bearer {settings.model_key}",
+        "Idempotency-Key": idempotency,
+        "X-Document": document.encode("ascii", "backslashreplace").decode(),
+    }
     request = urllib.request.Request(f"{settings.model_url}/chat/completions", json.dumps(body).encode(), headers)
     timeout = seconds(settings.call_timeout, what="DOCUMENTS_CALL_TIMEOUT")
     try:

@@ -39,7 +39,9 @@ class Documents:
         self.connections = Pipeline(CONNECTIONS, store=settings.store)
         tries: dict[str, Any] = {
             "max_attempts": settings.attempts,
-            "backoff": Backoff(first_seconds=seconds(settings.first_pause, what="DOCUMENTS_FIRST_PAUSE"), most_seconds=60),
+            "backoff": Backoff(
+                first_seconds=seconds(settings.first_pause, what="DOCUMENTS_FIRST_PAUSE"), most_seconds=60
+            ),
         }
         stage, limit = self.documents.stage, TIMEOUTS
         paid: dict[str, Any] = {"resource": "model", "estimate": settings.price}
@@ -79,10 +81,18 @@ class Documents:
             first = number * size + 1
             name = "extract" if size >= total else f"extract pages {first}-{first + len(some) - 1}"
             answer = ctx.once(
-                name, model.extract, self.settings, item.key, some, first, ctx.idempotency_key(name),
+                name,
+                model.extract,
+                self.settings,
+                item.key,
+                some,
+                first,
+                ctx.idempotency_key(name),
                 lambda page: ctx.progress(page, total, f"page {page} of {total}"),
-                cost=lambda answer: answer["cost"], estimate=self.settings.price, resource="model",
-            )  # fmt: skip
+                cost=lambda answer: answer["cost"],
+                estimate=self.settings.price,
+                resource="model",
+            )
             pages += answer["pages"]
         return {"title": rough.title, "format": rough.format, "pages": total, "markdown": model.joined(pages)}
 

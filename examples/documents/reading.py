@@ -109,9 +109,11 @@ _BYTE_ORDER = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff":
 _DROPPED = "head, script, style, template, nav, noscript, svg, button, form, iframe, math"
 #: What is a paragraph of its own, and how Markdown begins it.
 _BLOCKS = {
-    **{f"h{n}": "#" * n + " " for n in range(1, 7)}, "li": "- ", "blockquote": "> ",
+    **{f"h{n}": "#" * n + " " for n in range(1, 7)},
+    "li": "- ",
+    "blockquote": "> ",
     "p, div, pre, table, caption, tr, ul, ol, dt, dd, hr, aside, section, article, figure, figcaption": "",
-}  # fmt: skip
+}
 #: A character that no text has: it stands where a paragraph begins or ends.
 _BREAK = "\ue000"
 

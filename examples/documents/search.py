@@ -26,7 +26,9 @@ def search(url: str, words: str, most: int = 5) -> list[Hit]:
     """The chunks of all ready documents that are most about these words."""
     with store_engine(url).connect() as connection:
         rows = connection.execute(
-            sa.select(chunks.c.id, chunks.c.document, documents.c.title, chunks.c.chunk_index, chunks.c.text, chunks.c.vector)
+            sa.select(
+                chunks.c.id, chunks.c.document, documents.c.title, chunks.c.chunk_index, chunks.c.text, chunks.c.vector
+            )
             .join(documents, documents.c.key == chunks.c.document)
             .where(documents.c.ready)
             .order_by(chunks.c.document, chunks.c.chunk_index)

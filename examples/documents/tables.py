@@ -21,7 +21,8 @@ from holdfast import RetryLater, store_engine
 
 metadata = sa.MetaData()
 documents = sa.Table(
-    "documents", metadata,
+    "documents",
+    metadata,
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("title", sa.Text, nullable=False),
     sa.Column("format", sa.Text),
@@ -30,23 +31,25 @@ documents = sa.Table(
     # Counted up by every change of its chunks or vectors, so that who computed with older ones can tell.
     sa.Column("revision", sa.Integer, nullable=False, server_default="0"),
     sa.Column("ready", sa.Boolean, nullable=False, server_default=sa.false()),
-)  # fmt: skip
+)
 chunks = sa.Table(
-    "chunks", metadata,
+    "chunks",
+    metadata,
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("document", sa.ForeignKey("documents.key", ondelete="CASCADE"), nullable=False),
     sa.Column("chunk_index", sa.Integer, nullable=False),
     sa.Column("text", sa.Text, nullable=False),
     sa.Column("vector", sa.LargeBinary),
     sa.UniqueConstraint("document", "chunk_index"),
-)  # fmt: skip
+)
 links = sa.Table(
-    "chunk_connections", metadata,
+    "chunk_connections",
+    metadata,
     sa.Column("from_chunk", sa.ForeignKey("chunks.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("to_chunk", sa.ForeignKey("chunks.id", ondelete="CASCADE"), primary_key=True, index=True),
     sa.Column("similarity", sa.Float, nullable=False),
     sa.CheckConstraint("from_chunk <> to_chunk"),
-)  # fmt: skip
+)
 
 
 # Effects --------------------------------------------------------------------------------------------------------------
@@ -71,8 +74,9 @@ def save_chunks(connection: Connection, key: str, texts: Sequence[str]) -> None:
         connection.execute(chunks.delete().where(chunks.c.document == key, chunks.c.id.not_in(decision.kept)))
     new = [
         {"id": id_, "document": key, "chunk_index": n, "text": text}
-        for n, text in enumerate(texts) if (id_ := chunk_id(key, n)) not in decision.kept
-    ]  # fmt: skip
+        for n, text in enumerate(texts)
+        if (id_ := chunk_id(key, n)) not in decision.kept
+    ]
     if new:
         connection.execute(chunks.insert(), new)
     if new or decision.gone:
@@ -115,8 +119,9 @@ def save_connections(
         connection.execute(links.delete().where(one.in_(mine), two.in_(theirs)))
     new = [
         {"from_chunk": one, "to_chunk": two, "similarity": alike}
-        for one, two, alike in pairs if one in home and two in home
-    ]  # fmt: skip
+        for one, two, alike in pairs
+        if one in home and two in home
+    ]
     if new:
         connection.execute(links.insert(), new)
 

@@ -1,11 +1,11 @@
 """The command line of the example: it reads arguments, calls, and prints.
 
-    python -m examples.fiction plan TITLE
-    python -m examples.fiction scheduler | weaver | resumer | fulfiller [--drain]
-    python -m examples.fiction show [--json]
-    python -m examples.fiction story PLAN
-    python -m examples.fiction again ITEM
-    python -m examples.fiction demo
+python -m examples.fiction plan TITLE
+python -m examples.fiction scheduler | weaver | resumer | fulfiller [--drain]
+python -m examples.fiction show [--json]
+python -m examples.fiction story PLAN
+python -m examples.fiction again ITEM
+python -m examples.fiction demo
 """
 
 from __future__ import annotations
@@ -108,9 +108,14 @@ def fulfiller(drain: bool, is_json: bool) -> None:
     settings = Settings.read()
     with opened(settings) as database:
         loop = fulfiller_loop(
-            database, _storyteller(settings), stale=settings.stale, guarded=settings.guarded,
-            retry=Backoff(first_seconds=settings.retry), poll=settings.poll, grace=settings.grace,
-        )  # fmt: skip
+            database,
+            _storyteller(settings),
+            stale=settings.stale,
+            guarded=settings.guarded,
+            retry=Backoff(first_seconds=settings.retry),
+            poll=settings.poll,
+            grace=settings.grace,
+        )
         with kept(database, "fulfiller", loop.counters):
             if not drain:
                 loop.run()

@@ -50,9 +50,17 @@ class Database:
 
 def _mapping(model: Any, guards: Collection[str], **more: Any) -> TableMapping:
     return TableMapping(
-        model, queued=Status.PENDING, processing=Status.IN_PROGRESS, completed=Status.COMPLETE, failed=Status.FAILED,
-        error="error", next_attempt="next_attempt_at", started="started_at", **{role: GUARDS[role] for role in guards}, **more,
-    )  # fmt: skip
+        model,
+        queued=Status.PENDING,
+        processing=Status.IN_PROGRESS,
+        completed=Status.COMPLETE,
+        failed=Status.FAILED,
+        error="error",
+        next_attempt="next_attempt_at",
+        started="started_at",
+        **{role: GUARDS[role] for role in guards},
+        **more,
+    )
 
 
 def _engine_on(url: str) -> Engine:

@@ -48,7 +48,10 @@ class Demo:
         title = self.wait_until_one_is_written()
         victim.kill()
         victim.wait()
-        print(f"kill -9 {victim.pid}: a weaver that was writing the {title}; it comes back after 3 s of silence", flush=True)
+        print(
+            f"kill -9 {victim.pid}: a weaver that was writing the {title}; it comes back after 3 s of silence",
+            flush=True,
+        )
         running += [self.start(role, "--drain") for role in ("weaver", "fulfiller")]
         if any(codes := [one.wait(PATIENCE_SECONDS) for one in running]):
             raise SystemExit(f"a process ended with {codes}")
@@ -64,7 +67,7 @@ class Demo:
             (all(one["status"] == "Complete" for one in items), "every item is written"),
             (resumed >= 1, "the item of the killed weaver was resumed"),
             (woven == len(items), f"{woven} texts were saved for {len(items)} items"),
-        ]  # fmt: skip
+        ]
         for fact, text in facts:
             print(f"  {'yes' if fact else 'NO '}  {text}")
         if not all(fact for fact, _ in facts):

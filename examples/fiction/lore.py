@@ -46,9 +46,17 @@ def fulfiller(
         job.effect(link, job.key, slug, text)
 
     return Loop(
-        database.sessions, database.requirements, fulfil, stale_after=stale, retry=retry, batch=batch,
-        concurrency=concurrency, guarded=guarded, order_by="id", **settings,
-    )  # fmt: skip
+        database.sessions,
+        database.requirements,
+        fulfil,
+        stale_after=stale,
+        retry=retry,
+        batch=batch,
+        concurrency=concurrency,
+        guarded=guarded,
+        order_by="id",
+        **settings,
+    )
 
 
 def link(session: Session, requirement: int, slug: str, text: str) -> None:

@@ -15,9 +15,7 @@ def add_plan(session: Session, title: str, premise: str, *, chapters: int = 3, s
 
     def add(backlog_id: str, phase: Phase, about: str, after: int | None) -> int:
         position = list(Phase).index(phase)
-        item = Item(
-            plan_id=plan.id, backlog_id=backlog_id, phase=phase, position=position, title=about, after_id=after
-        )  # fmt: skip
+        item = Item(plan_id=plan.id, backlog_id=backlog_id, phase=phase, position=position, title=about, after_id=after)
         session.add(item)
         session.flush()
         return item.id

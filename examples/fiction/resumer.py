@@ -46,8 +46,12 @@ class Resumer:
             self._free_what_is_left(session)
         if keys:
             self.counters.add(resumed=len(keys), exhausted=len(spent))
-            log.warning("resumed %d items that were silent for %s; %d have no attempt left",
-                        len(keys), f"{self._stale:g} s", len(spent))  # fmt: skip
+            log.warning(
+                "resumed %d items that were silent for %s; %d have no attempt left",
+                len(keys),
+                f"{self._stale:g} s",
+                len(spent),
+            )
         return len(keys)
 
     def _is_waiting_or_young(self) -> ColumnElement[bool]:

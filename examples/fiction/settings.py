@@ -35,9 +35,12 @@ class Settings:
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         given = {name: variable for name, variable in VARIABLES.items() if environment.get(variable)}
-        return cls(**{
-            name: _READ[type(getattr(cls, name))](environment[variable], variable) for name, variable in given.items()
-        })  # fmt: skip
+        return cls(
+            **{
+                name: _READ[type(getattr(cls, name))](environment[variable], variable)
+                for name, variable in given.items()
+            }
+        )
 
     def open(self) -> Database:
         return Database(self.url, self.columns)
@@ -66,6 +69,9 @@ def _switch(text: str, variable: str) -> bool:
 
 
 _READ: Mapping[type, Callable[[str, str], Any]] = {
-    str: lambda text, _: text, tuple: _columns, int: _count, bool: _switch,
+    str: lambda text, _: text,
+    tuple: _columns,
+    int: _count,
+    bool: _switch,
     float: lambda text, variable: seconds(text, what=variable),
-}  # fmt: skip
+}

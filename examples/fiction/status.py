@@ -22,11 +22,18 @@ def status(database: Database) -> dict[str, Any]:
         }
         wanted = sa.select(Item, Task).outerjoin(Task, Task.item_id == Item.id).order_by(Item.plan_id, Item.id, Task.id)
         for one, task in session.execute(wanted):
-            plans[one.plan_id]["items"].append({
-                "item": one.id, "backlog_id": one.backlog_id, "phase": one.phase, "status": one.status,
-                "task": task and task.status, "attempts": task.attempts if task else 0, "error": one.error,
-                "notes": one.notes,
-            })  # fmt: skip
+            plans[one.plan_id]["items"].append(
+                {
+                    "item": one.id,
+                    "backlog_id": one.backlog_id,
+                    "phase": one.phase,
+                    "status": one.status,
+                    "task": task and task.status,
+                    "attempts": task.attempts if task else 0,
+                    "error": one.error,
+                    "notes": one.notes,
+                }
+            )
         own = Requirement
         counted = sa.select(own.plan_id, own.status, sa.func.count()).group_by(own.plan_id, own.status)
         for plan_id, status, count in session.execute(counted):

@@ -60,4 +60,6 @@ def _mark(session: Session, database: Database, key: int) -> tuple[Held, bool] |
     if row is None:
         return None
     version = row.version if "version" in used else None
-    return Held(database.items, key, 1, used.get("holder"), version, started_at=now, row={"phase": row.phase}), was_taken
+    return Held(
+        database.items, key, 1, used.get("holder"), version, started_at=now, row={"phase": row.phase}
+    ), was_taken

@@ -1,9 +1,9 @@
 """What the newsroom has beside holdfast's own command line.
 
-    python -m examples.newsroom tables                  make our own tables in the store's database
-    python -m examples.newsroom search WORDS
-    python -m examples.newsroom demo                    all of it, with a kill
-    python -m examples.newsroom serve | site | alerts | old      what is fake: fakes/commands.py
+python -m examples.newsroom tables                  make our own tables in the store's database
+python -m examples.newsroom search WORDS
+python -m examples.newsroom demo                    all of it, with a kill
+python -m examples.newsroom serve | site | alerts | old      what is fake: fakes/commands.py
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Demo:
         facts = [
             (all(found.keys() <= ends for found in states.values()), "every article came to its end"),
             (paid == analysed, f"{analysed} articles were analysed, and {paid} payments made"),
-        ]  # fmt: skip
+        ]
         for fact, text in facts:
             print(f"  {'yes' if fact else 'NO '}  {text}")
         print(f"       calls that the kill had left in doubt, made again with their idempotency keys: {doubts}")

@@ -12,11 +12,13 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 _AROUND = "nav, aside, footer, script, style, .visits"
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _COMMON = frozenset(
-    word for line in (
+    word
+    for line in (
         "the and for with that this from are was were has have had but not you all any can its his her their they them",
         "which will would there been into than then also more most over said says when who what where while about after",
-    ) for word in line.split()
-)  # fmt: skip
+    )
+    for word in line.split()
+)
 
 
 def read_article(html: str) -> dict[str, Any] | None:

@@ -39,9 +39,15 @@ def analyse(item: Item, ctx: Context) -> dict[str, Any] | Skip:
     text = "\n".join(article["paragraphs"])
     key = ctx.idempotency_key("analyst")
     answer = ctx.once(
-        "analyst", web.ask, article["title"], text, key,
-        cost=lambda answer: answer["cost"], estimate="0.01", resource="analyst",
-    )  # fmt: skip
+        "analyst",
+        web.ask,
+        article["title"],
+        text,
+        key,
+        cost=lambda answer: answer["cost"],
+        estimate="0.01",
+        resource="analyst",
+    )
     return {name: answer[name] for name in ("keywords", "mood", "summary")}
 
 
@@ -52,10 +58,14 @@ def index(item: Item, ctx: Context) -> dict[str, Any]:
         ctx.effect(forget_article, item.key)
         return {"words": 0}
     row = {
-        "title": article["title"], "section": article["section"], "published": article["published"],
-        "summary": found["summary"], "mood": found["mood"], "keywords": " ".join(found["keywords"]),
+        "title": article["title"],
+        "section": article["section"],
+        "published": article["published"],
+        "summary": found["summary"],
+        "mood": found["mood"],
+        "keywords": " ".join(found["keywords"]),
         "found_by": " ".join(item.data.get("sources", ())),
-    }  # fmt: skip
+    }
     words = words_of(" ".join([article["title"], *article["paragraphs"]]))
     ctx.effect(save_article, item.key, row, dict(words))
     return {"words": words.total()}

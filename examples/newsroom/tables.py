@@ -16,7 +16,8 @@ from holdfast import store_engine
 
 metadata = sa.MetaData()
 articles = sa.Table(
-    "articles", metadata,
+    "articles",
+    metadata,
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("title", sa.Text, nullable=False),
     sa.Column("section", sa.Text, nullable=False),
@@ -27,13 +28,14 @@ articles = sa.Table(
     sa.Column("found_by", sa.Text, nullable=False),
     #: How many words there are in it.
     sa.Column("length", sa.Integer, nullable=False),
-)  # fmt: skip
+)
 postings = sa.Table(
-    "postings", metadata,
+    "postings",
+    metadata,
     sa.Column("word", sa.Text, primary_key=True),
     sa.Column("article", sa.ForeignKey("articles.key", ondelete="CASCADE"), primary_key=True, index=True),
     sa.Column("n", sa.Integer, nullable=False),
-)  # fmt: skip
+)
 
 
 def engine_of(url: str | None = None) -> Engine:

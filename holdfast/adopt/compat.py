@@ -55,7 +55,9 @@ def run_job_loop(
     if not makes_transactions(place):
         opened = session_factory()
         if not hasattr(opened, "__enter__"):
-            raise UsageError(f"{mapping}: the sessions are async, the processing function is not; make it an `async def`")
+            raise UsageError(
+                f"{mapping}: the sessions are async, the processing function is not; make it an `async def`"
+            )
         with opened as session:
             place = engine_of(session, mapping)
     loop = _loop(place, mapping, processing_function, session_factory, batch_size)
@@ -83,7 +85,9 @@ def _loop(place: Any, mapping: TableMapping, function: Callable[..., Any], sessi
 
 
 @lru_cache(maxsize=100)
-def _mapping(model: Any, status: str, queued: Any, processing: Any, completed: Any, failed: Any, error: Any) -> TableMapping:
+def _mapping(
+    model: Any, status: str, queued: Any, processing: Any, completed: Any, failed: Any, error: Any
+) -> TableMapping:
     """One for all calls alike: the statements of a mapping are built once."""
     return TableMapping(
         model, status=status, queued=queued, processing=processing, completed=completed, failed=failed, error=error

@@ -55,9 +55,7 @@ def look(connection: Connection, wish: Wish) -> Present:
     if view is not None and found is None:
         raise DefinitionError(f"there is a view {view_name(wish)!r} already, which is not holdfast's")
     added: dict[str, Any] = json.loads(found[1]) if found else {}
-    return Present(
-        columns, frozenset(names), view, tuple(added.get("columns", ())), tuple(added.get("indexes", ()))
-    )  # fmt: skip
+    return Present(columns, frozenset(names), view, tuple(added.get("columns", ())), tuple(added.get("indexes", ())))
 
 
 def view_name(wish: Wish) -> str:

@@ -30,9 +30,15 @@ KEPT_SECONDS = 1.0
 
 #: Who would hear of a statement, a connection or a transaction that SQLAlchemy sees to.
 _of_engine = attrgetter(
-    "before_execute", "after_execute", "before_cursor_execute", "after_cursor_execute",
-    "begin", "commit", "rollback", "engine_connect",
-)  # fmt: skip
+    "before_execute",
+    "after_execute",
+    "before_cursor_execute",
+    "after_cursor_execute",
+    "begin",
+    "commit",
+    "rollback",
+    "engine_connect",
+)
 _of_dialect = attrgetter("do_execute", "handle_error")
 
 
@@ -140,6 +146,11 @@ def _carry_out(engine: Engine, pooled: PoolProxiedConnection, direct: Direct) ->
         if not isinstance(error, sqlite3.Error):
             raise
         raise exc.DBAPIError.instance(
-            text, values, error, sqlite3.Error, hide_parameters=engine.hide_parameters,
-            connection_invalidated=is_cut_off, dialect=engine.dialect,
-        ) from error  # fmt: skip
+            text,
+            values,
+            error,
+            sqlite3.Error,
+            hide_parameters=engine.hide_parameters,
+            connection_invalidated=is_cut_off,
+            dialect=engine.dialect,
+        ) from error

@@ -134,8 +134,11 @@ def _open_rows(connection: Connection, loop: Loop) -> sa.Select[Any]:
         late = [sa.not_(one) for one in is_due(mapping, partial(the_time, dialect))]
         [by_then] = is_due(mapping, partial(the_time, dialect, ahead=SOON_SECONDS))
         first = sa.func.min(sa.case((sa.and_(*attempts, *late, by_then), comparable(dialect, column))))
-        waiting = [counted(*attempts, *late, by_then), counted(*attempts, *late, sa.not_(by_then)),
-                   sa.type_coerce(first, aware(dialect))]  # fmt: skip
+        waiting = [
+            counted(*attempts, *late, by_then),
+            counted(*attempts, *late, sa.not_(by_then)),
+            sa.type_coerce(first, aware(dialect)),
+        ]
     untold = [] if loop.stale_seconds is None else [counted(last_sign(mapping, dialect).is_(None))]
     queued, processing = of("queued", *waiting), of("processing", *(untold or [sa.literal(0)]))
     moment = sa.type_coerce(the_time(dialect, aware(dialect)), aware(dialect))

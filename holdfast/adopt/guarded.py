@@ -65,8 +65,11 @@ def completing(mapping: TableMapping, dialect: Dialect) -> tuple[Finishing, Role
 
 def fitting_roles(mapping: TableMapping, roles: Roles) -> Roles:
     """What of these the table has columns for, as they can hold it."""
-    return {role: fitting(mapping.columns[role], value) if role == "error" else value
-            for role, value in roles.items() if role in mapping.columns}  # fmt: skip
+    return {
+        role: fitting(mapping.columns[role], value) if role == "error" else value
+        for role, value in roles.items()
+        if role in mapping.columns
+    }
 
 
 def change(connection: Connection, mapping: TableMapping, same: list[Held], setting: dict[str, Any]) -> set[int]:

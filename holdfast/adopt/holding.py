@@ -12,8 +12,12 @@ from holdfast.errors import LeaseLost
 
 #: What a row is told by, and where a claim of it keeps that.
 _FENCES = {
-    "holder": "token", "version": "version", "started": "started_at", "attempts": "attempt", "heartbeat": "beat_at",
-}  # fmt: skip
+    "holder": "token",
+    "version": "version",
+    "started": "started_at",
+    "attempts": "attempt",
+    "heartbeat": "beat_at",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -102,8 +102,10 @@ class Loop:
         if getattr(handler, "gets_session", False) and is_counted_by_the_model(mapping):
             log.warning(
                 "%s: the model counts up %r when a handler writes its own row, and the row is lost to it then; name a "
-                "holder column as well", self.name, mapping.columns["version"].name,
-            )  # fmt: skip
+                "holder column as well",
+                self.name,
+                mapping.columns["version"].name,
+            )
         self.at = at
         self.mapping = mapping
         self.handler = handler
@@ -120,8 +122,10 @@ class Loop:
         self.order_by = order_by
         #: What a batch is chosen by, and a row that runs alone; made once, so that a claim is built once.
         last = is_last_attempt(mapping) if has_last_attempts(mapping) else None
-        self.choices = {BATCH: [*self.where, *([] if last is None else [sa.not_(last)])],
-                        ALONE: [*self.where, *([] if last is None else [last])]}  # fmt: skip
+        self.choices = {
+            BATCH: [*self.where, *([] if last is None else [sa.not_(last)])],
+            ALONE: [*self.where, *([] if last is None else [last])],
+        }
         self.columns = columns
         counted = "attempts" in mapping.columns
         self.retry = (Backoff() if counted else None) if isinstance(retry, _AsUsual) else read_retry(retry, self.name)

@@ -41,8 +41,13 @@ def saving(loop: Loop, job: Job, held: Held, returned: Any, error: BaseException
         loop.set_aside(held.key_values)
         loop.counters.add(refused=1)
         loop.counters.add_error(error_text(worse))
-        log.error("%s: row %r: its outcome (%s) cannot be saved, it is left to recovery: %s",
-                  loop.name, held.key, outcome.kind, error_text(worse))  # fmt: skip
+        log.error(
+            "%s: row %r: its outcome (%s) cannot be saved, it is left to recovery: %s",
+            loop.name,
+            held.key,
+            outcome.kind,
+            error_text(worse),
+        )
         return None
 
 
@@ -105,8 +110,12 @@ def _save(loop: Loop, job: Job, held: Held, outcome: Outcome, *, together: bool)
             outcome = Outcome(found)
         else:
             loop.counters.add(lost=1)
-            log.warning("%s: row %r was taken over, changed or removed meanwhile; %s was not saved",
-                        loop.name, held.key, outcome.kind)  # fmt: skip
+            log.warning(
+                "%s: row %r was taken over, changed or removed meanwhile; %s was not saved",
+                loop.name,
+                held.key,
+                outcome.kind,
+            )
             return None
     _tell(loop, held, outcome)
     return outcome
@@ -138,7 +147,14 @@ def _tell(loop: Loop, held: Held, outcome: Outcome) -> None:
     if outcome.error is not None and outcome.kind in ("failed", "retried"):
         said = error_text(outcome.error)
         loop.counters.add_error(said)
-        log.warning("%s: row %r, attempt %d %s%s: %s", loop.name, held.key, held.attempt, outcome.kind,
-                    f", again in {waits:.1f} s" if outcome.kind == "retried" else "", said)  # fmt: skip
+        log.warning(
+            "%s: row %r, attempt %d %s%s: %s",
+            loop.name,
+            held.key,
+            held.attempt,
+            outcome.kind,
+            f", again in {waits:.1f} s" if outcome.kind == "retried" else "",
+            said,
+        )
     else:
         log.debug("%s: row %r, attempt %d %s", loop.name, held.key, held.attempt, outcome.kind)

@@ -91,9 +91,7 @@ def alone(engine: Engine) -> Engine:
     return engine.execution_options(isolation_level="AUTOCOMMIT")
 
 
-def drive(
-    steps: Steps[T], at: SyncPlace, sleep: Callable[[float], Any] = time.sleep, line: Line | None = None
-) -> T:
+def drive(steps: Steps[T], at: SyncPlace, sleep: Callable[[float], Any] = time.sleep, line: Line | None = None) -> T:
     """Carry out steps here and now."""
     answer: Any = None
     error: BaseException | None = None

@@ -74,9 +74,14 @@ def _claim(loop: Loop, n: int, chosen: Conditions) -> Steps[list[Held]]:
     def work(place: Open) -> list[Held]:
         with take_a_place(place, loop, n) as room:
             return claim(
-                place, loop.mapping, room, where=conditions, order_by=loop.order_by, holder=loop.identity,
+                place,
+                loop.mapping,
+                room,
+                where=conditions,
+                order_by=loop.order_by,
+                holder=loop.identity,
                 columns=loop.columns,
-            )  # fmt: skip
+            )
 
     def directly() -> Direct | None:
         columns = None if loop.columns is None else tuple(loop.columns)

@@ -41,9 +41,11 @@ def take_anyway(
     token = who.token(mapping.columns["holder"]) if "holder" in mapping.columns else None
     values = marks(mapping, partial(now, connection.dialect), token)
     # First the change, which locks the rows, then the count of those that a guard would have passed over.
-    still = sa.select(sa.func.count()).select_from(target).where(
-        key_in(mapping, keys), target.c[mapping.columns["status"].name] == mapping.word("queued")
-    )  # fmt: skip
+    still = (
+        sa.select(sa.func.count())
+        .select_from(target)
+        .where(key_in(mapping, keys), target.c[mapping.columns["status"].name] == mapping.word("queued"))
+    )
     if connection.dialect.name != "sqlite":
         locked = sa.select(*(target.c[column.name] for column in mapping.key)).where(key_in(mapping, keys))
         connection.execute(locked.with_for_update()).all()

@@ -70,7 +70,9 @@ class Group(click.Group):
         if args and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
             from holdfast.model.names import there_are
 
-            raise click.UsageError(f"there is no command {args[0]!r}; {there_are(args[0], self.list_commands(ctx))}", ctx)
+            raise click.UsageError(
+                f"there is no command {args[0]!r}; {there_are(args[0], self.list_commands(ctx))}", ctx
+            )
         return super().resolve_command(ctx, args)
 
 

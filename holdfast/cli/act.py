@@ -18,7 +18,10 @@ _FILTERS = (
     click.option("--pipeline", type=options.text),
     click.option("--stage", type=options.text),
     click.option(
-        "--state", "states", type=click.Choice([state.value for state in State]), multiple=True,
+        "--state",
+        "states",
+        type=click.Choice([state.value for state in State]),
+        multiple=True,
         help="May be given several times.",
     ),
     options.keys,
@@ -28,7 +31,7 @@ _FILTERS = (
     click.option("--all", "everything", is_flag=True, help="Needed where no filter is given."),
     click.option("--dry-run", is_flag=True, help="Only count."),
     click.option("--reason", type=options.text, default="", help="Goes into the events."),
-)  # fmt: skip
+)
 
 
 def _filtered(function: Function) -> Function:
@@ -62,9 +65,16 @@ def cancel(store: str | None, as_json: bool, **given: Any) -> None:
 
 
 def _act(
-    verb: str, store: str | None, as_json: bool, *, everything: bool, dry_run: bool, reason: str, forget: bool = False,
+    verb: str,
+    store: str | None,
+    as_json: bool,
+    *,
+    everything: bool,
+    dry_run: bool,
+    reason: str,
+    forget: bool = False,
     **which: Any,
-) -> None:  # fmt: skip
+) -> None:
     if not everything and not any(which.values()):
         raise UsageError(f"{verb} would act on everything: give a filter, or --all if that is meant")
     done: list[int | None] = []

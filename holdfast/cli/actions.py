@@ -41,9 +41,18 @@ _MONEY = ("budget", "charged")
 )
 @options.common()
 def actions(
-    number: int | None, only_open: bool, go_on: bool, stop: bool, undo: bool, dry_run: bool, reason: str, limit: int,
-    after: str, store: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    number: int | None,
+    only_open: bool,
+    go_on: bool,
+    stop: bool,
+    undo: bool,
+    dry_run: bool,
+    reason: str,
+    limit: int,
+    after: str,
+    store: str | None,
+    as_json: bool,
+) -> None:
     """List what retry, cancel, forget, delete, resolve, reprocess and accept have done; with an ID, one of them, and what it
     did to which item.
 
@@ -79,10 +88,18 @@ def _print_all(found: list[Facts], as_json: bool) -> None:
         click.echo("There is none.")
     else:
         rows = [
-            [one["id"], one["kind"], one["state"], _total(one["counts"]), _foreseen(one), one["by"], instant(one["created_at"]),
-             _asked(one)]
+            [
+                one["id"],
+                one["kind"],
+                one["state"],
+                _total(one["counts"]),
+                _foreseen(one),
+                one["by"],
+                instant(one["created_at"]),
+                _asked(one),
+            ]
             for one in found
-        ]  # fmt: skip
+        ]
         head = ["id", "kind", "state", "done", "of", "by", "begun", "asked for"]
         print_table(head, rows, right=("done", "of"), least=("begun", "by", "of"))
 

@@ -31,15 +31,23 @@ _JSON = (b"{", b"[", b'"')
 @click.argument("keys", nargs=-1, metavar="[KEY]...", type=options.text)
 @click.option("--pipeline", type=options.text, help="Which one, if FILE has several.")
 @click.option(
-    "--from", "source", type=options.text, metavar="ITEMS",
+    "--from",
+    "source",
+    type=options.text,
+    metavar="ITEMS",
     help='A file with a key, or a JSON object with a "key", on every line; - for stdin.',
-)  # fmt: skip
+)
 @click.option("--priority", type=int, default=0, show_default=True, help="Smaller ones are claimed first.")
 @options.common(file=True)
 def add(
-    file: str, keys: tuple[str, ...], pipeline: str | None, source: str | None, priority: int,
-    store: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    file: str,
+    keys: tuple[str, ...],
+    pipeline: str | None,
+    source: str | None,
+    priority: int,
+    store: str | None,
+    as_json: bool,
+) -> None:
     """Add items to a pipeline in FILE: by KEY, from lines of plain text, or with data from JSON lines.
 
     KEYs are checked before the first is written. Lines are added as they are read, two thousand at a time: if one cannot be
@@ -54,9 +62,13 @@ def add(
     items = keys if source is None else chain(keys, _read(source))
     with found.open() as app, closing(ProgressLine()) as line:
         added = app.add(
-            chosen, _named(app, chosen, items), merge=app.merges.get(chosen, _newest), priority=priority,
-            atomic=source is None, progress=lambda added: line.draw(f"{sum(added):,} items"),
-        )  # fmt: skip
+            chosen,
+            _named(app, chosen, items),
+            merge=app.merges.get(chosen, _newest),
+            priority=priority,
+            atomic=source is None,
+            progress=lambda added: line.draw(f"{sum(added):,} items"),
+        )
     if as_json:
         print_json({"pipeline": chosen, **added._asdict()})
     else:

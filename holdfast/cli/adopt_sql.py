@@ -14,13 +14,26 @@ from holdfast.errors import UsageError
 @click.option("--table", required=True, type=options.text, metavar="NAME")
 @click.option("--schema", type=options.text, metavar="NAME", help="The schema it is in, if not the usual one.")
 @click.option("--status", default="status", show_default=True, type=options.text, metavar="COLUMN")
-@click.option("--key", default=("id",), show_default=True, multiple=True, type=options.text, metavar="COLUMN",
-              help="Its primary key; several times if it has several columns.")  # fmt: skip
+@click.option(
+    "--key",
+    default=("id",),
+    show_default=True,
+    multiple=True,
+    type=options.text,
+    metavar="COLUMN",
+    help="Its primary key; several times if it has several columns.",
+)
 @click.option("--queued", default="queued", show_default=True, type=options.text, metavar="WORD")
 @click.option("--processing", default="processing", show_default=True, type=options.text, metavar="WORD")
 @click.option("--heartbeat", default="last_heartbeat", show_default=True, type=options.text, metavar="COLUMN")
-@click.option("--started", default="started_at", show_default=True, type=options.text, metavar="COLUMN",
-              help="When work began. Of each of these, an empty name leaves it out.")  # fmt: skip
+@click.option(
+    "--started",
+    default="started_at",
+    show_default=True,
+    type=options.text,
+    metavar="COLUMN",
+    help="When work began. Of each of these, an empty name leaves it out.",
+)
 @click.option("--attempts", default="attempts", show_default=True, type=options.text, metavar="COLUMN")
 @click.option("--next-attempt", default="next_attempt_at", show_default=True, type=options.text, metavar="COLUMN")
 @click.option("--row-version", default="version", show_default=True, type=options.text, metavar="COLUMN")
@@ -32,10 +45,23 @@ from holdfast.errors import UsageError
 )
 @click.option("--down", is_flag=True, help="Take back what was added, and nothing else.")
 def adopt_sql(
-    table: str, schema: str | None, status: str, key: tuple[str, ...], queued: str, processing: str, heartbeat: str,
-    started: str, attempts: str, next_attempt: str, row_version: str, holder: str, older_than: str, dialect: str | None,
-    url: str | None, down: bool,
-) -> None:  # fmt: skip
+    table: str,
+    schema: str | None,
+    status: str,
+    key: tuple[str, ...],
+    queued: str,
+    processing: str,
+    heartbeat: str,
+    started: str,
+    attempts: str,
+    next_attempt: str,
+    row_version: str,
+    holder: str,
+    older_than: str,
+    dialect: str | None,
+    url: str | None,
+    down: bool,
+) -> None:
     """Print a migration that gives an existing table what the guarantees need: a heartbeat with time zone, when work began,
     attempts, the next attempt, a version and a holder, indexes of the rows that are processing and queued, and
     is_job_stale, which falls back to when work began, and says yes of a row that has neither.
@@ -46,9 +72,13 @@ def adopt_sql(
     from holdfast.adopt.ddl import Wish, migration
 
     names = {
-        "heartbeat": heartbeat, "started": started, "attempts": attempts, "next_attempt": next_attempt,
-        "version": row_version, "holder": holder,
-    }  # fmt: skip
+        "heartbeat": heartbeat,
+        "started": started,
+        "attempts": attempts,
+        "next_attempt": next_attempt,
+        "version": row_version,
+        "holder": holder,
+    }
     wish = Wish(table, status, schema, key, queued, processing, names, older_than)
     found = None
     if url is not None:

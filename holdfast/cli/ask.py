@@ -46,9 +46,10 @@ def _print_pipeline(pipeline: Facts) -> None:
     click.echo(pipeline["name"])
     stages = pipeline["stages"]
     shown = [
-        state for state in State
+        state
+        for state in State
         if state in (State.PENDING, State.DONE) or any(stage["states"].get(state) for stage in stages)
-    ]  # fmt: skip
+    ]
     rows = []
     for stage in stages:
         times = stage["timings"]
@@ -82,11 +83,16 @@ def _print_workers(workers: list[Facts]) -> None:
     click.echo("workers")
     rows = [
         [
-            shortened(one["name"], 40), one["process"], "alive" if one["alive"] else "silent", one.get("in_hand", 0),
-            instant(one["started_at"]), instant(one["beat_at"]), shortened(", ".join(one["stages"]), 60),
+            shortened(one["name"], 40),
+            one["process"],
+            "alive" if one["alive"] else "silent",
+            one.get("in_hand", 0),
+            instant(one["started_at"]),
+            instant(one["beat_at"]),
+            shortened(", ".join(one["stages"]), 60),
         ]
         for one in workers
-    ]  # fmt: skip
+    ]
     head = ["name", "process", "is", "in hand", "since", "last beat", "stages"]
     print_table(head, rows, indent="  ", least=("since", "process", "last beat"))
 
@@ -98,9 +104,12 @@ def _print_workers(workers: list[Facts]) -> None:
 @click.option("--pipeline", type=options.text)
 @click.option("--stage", type=options.text)
 @click.option(
-    "--state", "states", type=click.Choice([state.value for state in State]), multiple=True,
+    "--state",
+    "states",
+    type=click.Choice([state.value for state in State]),
+    multiple=True,
     help="Those of which a stage is in this state; several times for any of them.",
-)  # fmt: skip
+)
 @options.keys
 @click.option("--error", type=options.text, metavar="TEXT", help="A part of the error.")
 @options.group
@@ -110,9 +119,17 @@ def _print_workers(workers: list[Facts]) -> None:
 )
 @options.common()
 def items(
-    pipeline: str | None, stage: str | None, states: tuple[str, ...], key: tuple[str, ...], error: str | None,
-    group: str | None, limit: int, after: str, store: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    pipeline: str | None,
+    stage: str | None,
+    states: tuple[str, ...],
+    key: tuple[str, ...],
+    error: str | None,
+    group: str | None,
+    limit: int,
+    after: str,
+    store: str | None,
+    as_json: bool,
+) -> None:
     """List items in the order they were added; with --stage, --state, --error or --group, stages of items.
 
     The end of a page says with which --after the next one begins; in JSON it is the `cursor` of the last entry.
@@ -129,10 +146,17 @@ def items(
         print_table(["id", "pipeline", "key", "status", "updated"], rows, least=("updated",))
     else:
         rows = [
-            [one["id"], f"{one['pipeline']}/{one['stage']}", one["key"], one["state"], one["attempts"],
-             instant(one["updated_at"]), shortened(one["error"] or "", 100)]
+            [
+                one["id"],
+                f"{one['pipeline']}/{one['stage']}",
+                one["key"],
+                one["state"],
+                one["attempts"],
+                instant(one["updated_at"]),
+                shortened(one["error"] or "", 100),
+            ]
             for one in found
-        ]  # fmt: skip
+        ]
         head = ["id", "stage", "key", "state", "attempts", "updated", "error"]
         print_table(head, rows, least=("updated", "attempts"))
     if len(found) == limit:

@@ -57,9 +57,13 @@ def facts(change: Changes) -> Facts:
         "added": [
             priced(
                 {
-                    "stage": one.stage, "items": one.items, "cost": one.cost, "is_back": one.back,
+                    "stage": one.stage,
+                    "items": one.items,
+                    "cost": one.cost,
+                    "is_back": one.back,
                     "handler_seconds": None if one.took_us is None else one.took_us / 1e6,
-                }, "cost",
+                },
+                "cost",
             )
             for one in change.added
         ],
@@ -68,7 +72,7 @@ def facts(change: Changes) -> Facts:
         "rewired": [{"stage": stage, "was": list(was), "after": list(now)} for stage, was, now in change.rewired],
         "file": None if change.moved is None else {"was": change.moved[0], "is": change.moved[1]},
         "on_hold": change.priced,
-    }  # fmt: skip
+    }
 
 
 def at_a_terminal() -> bool:

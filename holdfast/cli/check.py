@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Say whether a job file, or a file with pipelines or loops, is in order.")
 @click.argument("file", type=options.text)
-@click.option("--store", metavar="URL", type=options.text, help="Let resources count that this store defines. It is only read.")
+@click.option(
+    "--store", metavar="URL", type=options.text, help="Let resources count that this store defines. It is only read."
+)
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
 def check(file: str, store: str | None, as_json: bool) -> None:
     """Say whether FILE is in order, and if not, everything that is wrong with it, as FILE:LINE:COLUMN: what.

@@ -19,9 +19,13 @@ _NUMBERS = ("payments", "doubts", "tokens_in", "tokens_out")
 
 @click.command(short_help="What was spent.")
 @click.option(
-    "--by", type=options.text, default="pipeline,stage", show_default=True, metavar="A,B",
+    "--by",
+    type=options.text,
+    default="pipeline,stage",
+    show_default=True,
+    metavar="A,B",
     help="Sums by any of pipeline, stage, item, resource, model, day (in the zone of the resource).",
-)  # fmt: skip
+)
 @click.option("--pipeline", type=options.text)
 @click.option("--since", type=options.text, metavar="TIME", help="From then on: 7d (ago), or 2026-02-01T10:00Z.")
 @options.common()
@@ -47,7 +51,9 @@ def costs(by: str, pipeline: str | None, since: str | None, store: str | None, a
         for one, *money in zip(sums, *columns, strict=True)
     ]
     heads = {"in_doubt": "in doubt", "set_aside": "set aside", "tokens_in": "tokens in", "tokens_out": "tokens out"}
-    print_table([heads.get(name, name) for name in (*names, *shown, *counts)], rows, right=[heads.get(n, n) for n in shown])
+    print_table(
+        [heads.get(name, name) for name in (*names, *shown, *counts)], rows, right=[heads.get(n, n) for n in shown]
+    )
     payments = total["payments"]
     click.echo(f"total {spoken(total['costs'])} in {payments:,} payment{'s' if payments != 1 else ''}")
     if total["in_doubt"]:

@@ -25,25 +25,56 @@ HEAD = ("#", "starts", "paid", "in doubt", "verdict", "killed")
 @click.option("--item", type=options.text, required=True, metavar="KEY", help="The item that is run.")
 @click.option("--data", type=options.text, metavar="JSON", help="Its data, an object.")
 @click.option("--pipeline", type=options.text, help="The pipeline it is for, where FILE has several.")
-@click.option("--table", "tables", type=options.text, multiple=True, help="Compare only these of your tables. [default: all]")
-@click.option("--ignore", type=options.text, multiple=True, metavar="WHAT",
-              help="Leave out a TABLE, a TABLE.COLUMN, or the result of a PIPELINE/STAGE.")  # fmt: skip
-@click.option("--setup", type=options.text, metavar="MODULE:FUNCTION",
-              help="Makes your tables, given the address of the copy; without MODULE, a function of FILE.")  # fmt: skip
-@click.option("--template", type=options.text, metavar="DATABASE",
-              help="A SQLite file, or a database of the PostgreSQL server, that every run begins with a copy of.")  # fmt: skip
-@click.option("--variable", "variables", type=options.text, multiple=True, metavar="NAME",
-              help=f"An environment variable that gets the address of the copy, beside {URL_VARIABLE}.")  # fmt: skip
-@click.option("--at", "only", type=click.IntRange(min=1), multiple=True, metavar="N", help="Kill only at this one of --list.")
-@click.option("--random", "at_random", type=click.IntRange(min=0), default=0, metavar="N", help="Kill N more times anywhere.")
+@click.option(
+    "--table", "tables", type=options.text, multiple=True, help="Compare only these of your tables. [default: all]"
+)
+@click.option(
+    "--ignore",
+    type=options.text,
+    multiple=True,
+    metavar="WHAT",
+    help="Leave out a TABLE, a TABLE.COLUMN, or the result of a PIPELINE/STAGE.",
+)
+@click.option(
+    "--setup",
+    type=options.text,
+    metavar="MODULE:FUNCTION",
+    help="Makes your tables, given the address of the copy; without MODULE, a function of FILE.",
+)
+@click.option(
+    "--template",
+    type=options.text,
+    metavar="DATABASE",
+    help="A SQLite file, or a database of the PostgreSQL server, that every run begins with a copy of.",
+)
+@click.option(
+    "--variable",
+    "variables",
+    type=options.text,
+    multiple=True,
+    metavar="NAME",
+    help=f"An environment variable that gets the address of the copy, beside {URL_VARIABLE}.",
+)
+@click.option(
+    "--at", "only", type=click.IntRange(min=1), multiple=True, metavar="N", help="Kill only at this one of --list."
+)
+@click.option(
+    "--random", "at_random", type=click.IntRange(min=0), default=0, metavar="N", help="Kill N more times anywhere."
+)
 @click.option("--seed", type=int, help="Draws the same places for --random.")
 @click.option("--timeout", type=options.text, default="60s", show_default=True, help="How long one run may take.")
 @click.option("--list", "only_list", is_flag=True, help="Only list where it would be killed.")
 @options.common()
 def crashtest(
-    file: str, item: str, data: str | None, store: str | None, as_json: bool, only_list: bool, tables: tuple[str, ...],
+    file: str,
+    item: str,
+    data: str | None,
+    store: str | None,
+    as_json: bool,
+    only_list: bool,
+    tables: tuple[str, ...],
     **given: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Run one item of the pipelines in FILE undisturbed, then again and again from the start: killed at every durable
     boundary (a claim, a record of `once`, an effect, a commit, a submit), and resumed in a new process until it is done.
     The results, the items that follow, your own tables and what was paid must be the same each time.
@@ -54,9 +85,15 @@ def crashtest(
     address = store or os.environ.get(URL_VARIABLE) or None
     talks = not as_json and not only_list
     report = run_crashtest(
-        file, item={**_data(data), "key": item}, store=address, tables=tables or None, kill=not only_list,
-        on_begin=_begin if talks else _nothing, on_kill=_tell if talks else _nothing, **given,
-    )  # fmt: skip
+        file,
+        item={**_data(data), "key": item},
+        store=address,
+        tables=tables or None,
+        kill=not only_list,
+        on_begin=_begin if talks else _nothing,
+        on_kill=_tell if talks else _nothing,
+        **given,
+    )
     if as_json:
         print_json(report.as_json())
     elif only_list:
@@ -73,7 +110,7 @@ def _data(given: str | None) -> dict[str, Any]:
     except ValueError as error:
         raise UsageError(f"--data is no JSON: {error}") from None
     if not isinstance(data, dict):
-        raise UsageError("--data is not an object: write it like '{\"path\": \"v.epub\"}'")
+        raise UsageError('--data is not an object: write it like \'{"path": "v.epub"}\'')
     return data
 
 

@@ -118,9 +118,11 @@ class Subject:
                 os.environ[record.VARIABLE] = order["record"]
                 known = app.store.read(layout)
                 watched = watch.Watch(
-                    Path(order["record"]), {number: row.label for number, row in known.stages.items()},
-                    {row.pipeline: row.pipeline_name for row in known.stages.values()}, order["kill"],
-                )  # fmt: skip
+                    Path(order["record"]),
+                    {number: row.label for number, row in known.stages.items()},
+                    {row.pipeline: row.pipeline_name for row in known.stages.values()},
+                    order["kill"],
+                )
                 watch.listen_to_own_commits()
                 points.listen(watched)
             tell = partial(record.append, order["record"], "undeclared")

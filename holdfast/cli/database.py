@@ -66,7 +66,9 @@ def check(repair: bool, store: str | None, as_json: bool) -> None:
 
 
 @db.command(short_help="Print the SQL that gives roles of PostgreSQL the rights they need.")
-@click.option("--worker", "workers", type=options.text, multiple=True, metavar="ROLE", help="Adds items, works and acts.")
+@click.option(
+    "--worker", "workers", type=options.text, multiple=True, metavar="ROLE", help="Adds items, works and acts."
+)
 @click.option("--reader", "readers", type=options.text, multiple=True, metavar="ROLE", help="Only asks.")
 @options.common(json=False)
 def grants(workers: tuple[str, ...], readers: tuple[str, ...], store: str | None) -> None:

@@ -18,9 +18,12 @@ from holdfast.model.states import State
 @click.option("--pipeline", type=options.text)
 @click.option("--stage", type=options.text, help="Those of which this stage has begun.")
 @click.option(
-    "--state", "states", type=click.Choice([state.value for state in State]), multiple=True,
+    "--state",
+    "states",
+    type=click.Choice([state.value for state in State]),
+    multiple=True,
     help="Those of which a stage is in this state. May be given several times.",
-)  # fmt: skip
+)
 @click.option("--error", type=options.text, metavar="TEXT", help="A part of the error of a stage.")
 @options.group
 @click.option("--all", "everything", is_flag=True, help="Needed where neither a KEY nor a filter is given.")
@@ -29,9 +32,15 @@ from holdfast.model.states import State
 @click.option("--reason", type=options.text, default="", help="Goes into the event.")
 @options.common()
 def delete(
-    keys: tuple[str, ...], everything: bool, dry_run: bool, yes: bool, reason: str, store: str | None, as_json: bool,
+    keys: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+    yes: bool,
+    reason: str,
+    store: str | None,
+    as_json: bool,
     **which: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Remove items with their data, results, memos, history, and children that belong to no other item.
 
     It cannot be undone. A worker that has one in hand loses it. What was spent on them stays known, as amounts. In KEYs * and ?
@@ -44,7 +53,9 @@ def delete(
         if not dry_run and not yes:
             found = app.delete(dry_run=True, **given)
             if found and not sys.stdin.isatty():
-                raise UsageError(f"this removes {counted(found)} for good: add --yes to do so, or --dry-run to count them")
+                raise UsageError(
+                    f"this removes {counted(found)} for good: add --yes to do so, or --dry-run to count them"
+                )
             if found:
                 click.confirm(f"Remove {counted(found)}? It cannot be undone", abort=True, err=True)
         counts = app.delete(by=options.user(), reason=reason, dry_run=dry_run, **given)

@@ -35,10 +35,17 @@ def errors(
         return
     spent = aligned([one["spent"] for one in found])
     rows = [
-        [one["group"], one["count"], f"{one['items']}{'+' if one['more_items'] else ''}", money, ", ".join(one["stages"]),
-         instant(one["last_seen"]), shortened(": ".join(part for part in (one["error"], one["message"]) if part), 100)]
+        [
+            one["group"],
+            one["count"],
+            f"{one['items']}{'+' if one['more_items'] else ''}",
+            money,
+            ", ".join(one["stages"]),
+            instant(one["last_seen"]),
+            shortened(": ".join(part for part in (one["error"], one["message"]) if part), 100),
+        ]
         for one, money in zip(found, spent, strict=True)
-    ]  # fmt: skip
+    ]
     head = ["group", "attempts", "items now", "spent", "stages", "last seen", "error"]
     print_table(head, rows, right=("items now", "spent"), least=("last seen", "spent", "stages"))
     first = found[0]

@@ -32,9 +32,16 @@ PAGE = 1000
 @click.option("--count", is_flag=True, help="Only how many there are, by name.")
 @options.common()
 def events(
-    event: str | None, key: str | None, pipeline: str | None, since: str | None, limit: int, follow: bool, count: bool,
-    store: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    event: str | None,
+    key: str | None,
+    pipeline: str | None,
+    since: str | None,
+    limit: int,
+    follow: bool,
+    count: bool,
+    store: str | None,
+    as_json: bool,
+) -> None:
     """Tell what happened, oldest first. Uneventful attempts are not here: see `holdfast show KEY`."""
     asked: dict[str, Any] = {"event": event, "key": key, "pipeline": pipeline}
     from_us = None if since is None else times.since(since)

@@ -43,9 +43,18 @@ from holdfast.store.sqlite_files import file_of
 )
 @options.common(file=True)
 def import_legacy(
-    file: str, old: str, pipeline: str | None, job: str | None, shape: str | None, mapping: str | None, table: str | None,
-    dry_run: bool, examples: int, store: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    file: str,
+    old: str,
+    pipeline: str | None,
+    job: str | None,
+    shape: str | None,
+    mapping: str | None,
+    table: str | None,
+    dry_run: bool,
+    examples: int,
+    store: str | None,
+    as_json: bool,
+) -> None:
     """Import the items of OLD, an SQLite file or postgresql://…, into the pipelines of FILE.
 
     OLD is only read. Items that are there already stay as they are, so the command can be repeated, also after it was
@@ -96,14 +105,20 @@ def _mapping(shape: str | None, mapping: str | None, table: str | None) -> Mappe
 
 
 def _into(
-    file: str, specs: list[PipelineSpec], wanted: str | None, job: str | None, old: OldDatabase,
+    file: str,
+    specs: list[PipelineSpec],
+    wanted: str | None,
+    job: str | None,
+    old: OldDatabase,
     mapping: Mapped | MappedByFunction,
-) -> dict[str, PipelineSpec]:  # fmt: skip
+) -> dict[str, PipelineSpec]:
     """Which name in the old database means which pipeline."""
     by_name = {spec.name: spec for spec in specs}
     named = legacy.check(old, mapping)
     if job is not None and not named:
-        raise UsageError(f"--job {job}: table {mapping.table!r} has no column for it; say in a mapping which is the pipeline")
+        raise UsageError(
+            f"--job {job}: table {mapping.table!r} has no column for it; say in a mapping which is the pipeline"
+        )
     if wanted is None and job is None and named:
         return by_name
     chosen = by_name[one_pipeline(file, specs, wanted)]
@@ -133,7 +148,9 @@ def _print(report: Report, dry_run: bool, examples: int) -> None:
     for name, log in (("costs", report.costs), ("events", report.events)):
         if log.read:
             worth = f" ({spoken(log.amount)})" if name == "costs" else ""
-            click.echo(f"{log.read:,} {name} read: {log.imported:,}{worth} {would}, {log.already_there:,} already there")
+            click.echo(
+                f"{log.read:,} {name} read: {log.imported:,}{worth} {would}, {log.already_there:,} already there"
+            )
     if not dry_run and not report.changed:
         click.echo("nothing has changed")
     if report.missing:

@@ -36,7 +36,9 @@ def pause(name: str, resource: bool, length: str | None, reason: str, store: str
 
 @click.command(short_help="Let a paused pipeline, stage or resource go on.")
 @click.argument("name", type=options.text, metavar="PIPELINE[/STAGE]")
-@click.option("--resource", is_flag=True, help="The name is that of a resource. Ends a cool-down and closes its breaker, too.")
+@click.option(
+    "--resource", is_flag=True, help="The name is that of a resource. Ends a cool-down and closes its breaker, too."
+)
 @click.option("--reason", type=options.text, default="", help="Goes into the events.")
 @options.common()
 def resume(name: str, resource: bool, reason: str, store: str | None, as_json: bool) -> None:

@@ -55,9 +55,13 @@ class Loaded:
         if self.job is not None:
             return open_job(self.job, self.url, create=create)
         return Holdfast(
-            self.url, self.specs, resources=self.resources, tunings=self.tunings,
-            companions=[discovering(self.sources, self.merges)], create=create,
-        )  # fmt: skip
+            self.url,
+            self.specs,
+            resources=self.resources,
+            tunings=self.tunings,
+            companions=[discovering(self.sources, self.merges)],
+            create=create,
+        )
 
 
 def load(file: str, store: str | None) -> Loaded:
@@ -66,7 +70,7 @@ def load(file: str, store: str | None) -> Loaded:
         job = load_job(Path(file))
         return Loaded(
             address(store, job.store), list(job.pipelines), job.resources, job.tunings, job.sources, job.merges, job
-        )  # fmt: skip
+        )
     return _load_python(file, store)
 
 

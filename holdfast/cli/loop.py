@@ -25,8 +25,15 @@ def _start_logging(ctx: click.Context, param: click.Parameter, value: int) -> in
 @click.command("loop", short_help="Run a loop over your own table.")
 @click.argument("loop", metavar="MODULE:OBJECT", type=options.text)
 @click.option("--drain", is_flag=True, help="End when nothing is left to do.")
-@click.option("-v", "--verbose", count=True, expose_value=False, callback=_start_logging, is_eager=True,
-              help="Log more, to stderr.")  # fmt: skip
+@click.option(
+    "-v",
+    "--verbose",
+    count=True,
+    expose_value=False,
+    callback=_start_logging,
+    is_eager=True,
+    help="Log more, to stderr.",
+)
 def loop(loop: str, drain: bool) -> None:
     """Run the Loop that MODULE:OBJECT names until told to stop.
 

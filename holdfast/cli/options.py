@@ -52,14 +52,19 @@ def common(*, json: bool = True, level: int = 0, file: bool = False) -> Callable
 
     def decorate(function: Function) -> Function:
         function = click.option(
-            "-v", "--verbose", count=True, expose_value=False, callback=_start_logging(level), is_eager=True,
+            "-v",
+            "--verbose",
+            count=True,
+            expose_value=False,
+            callback=_start_logging(level),
+            is_eager=True,
             help="Log more, to stderr; twice: all.",
-        )(function)  # fmt: skip
+        )(function)
         if json:
             function = click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(function)
         return click.option(
             "--store", metavar="URL", type=text, help=f"sqlite:///PATH or postgresql://… [default: {otherwise}]"
-        )(function)  # fmt: skip
+        )(function)
 
     return decorate
 
@@ -81,13 +86,21 @@ def existing(app: Holdfast) -> Holdfast:
 
 
 _WORK_OPTIONS = (
-    click.option("--concurrency", type=click.IntRange(min=1), default=16, show_default=True, help="Handlers at a time."),
+    click.option(
+        "--concurrency", type=click.IntRange(min=1), default=16, show_default=True, help="Handlers at a time."
+    ),
     click.option("--lease", type=text, default="30s", show_default=True, help="How long it may be silent."),
-    click.option("--grace", type=text, default="10s", show_default=True, help="How long a stop waits for running handlers."),
-    click.option("--poll", type=text, default="1s", show_default=True, help="How often to look for work without being told."),
+    click.option(
+        "--grace", type=text, default="10s", show_default=True, help="How long a stop waits for running handlers."
+    ),
+    click.option(
+        "--poll", type=text, default="1s", show_default=True, help="How often to look for work without being told."
+    ),
     click.option("--name", type=text, default="", help="A label for this worker. [default: host and process]"),
-    click.option("--stages", type=text, default="", metavar="A,B", help="Offer only these, as STAGE or PIPELINE/STAGE."),
-)  # fmt: skip
+    click.option(
+        "--stages", type=text, default="", metavar="A,B", help="Offer only these, as STAGE or PIPELINE/STAGE."
+    ),
+)
 
 
 def work(function: Function) -> Function:
@@ -99,9 +112,11 @@ def work(function: Function) -> Function:
 
 #: New work that has a price may run.
 yes = click.option(
-    "--yes", is_flag=True, envvar="HOLDFAST_YES",
+    "--yes",
+    is_flag=True,
+    envvar="HOLDFAST_YES",
     help="Let work run that a change of the pipeline has made, whatever it costs. [env: HOLDFAST_YES]",
-)  # fmt: skip
+)
 
 _STALE_OPTIONS = (
     click.option("--pipeline", type=text, help="Only this one of FILE."),
@@ -109,9 +124,10 @@ _STALE_OPTIONS = (
     click.option("--key", type=text, metavar="PATTERN", help="* and ? are wild."),
 )
 fast = click.option(
-    "--fast", is_flag=True,
+    "--fast",
+    is_flag=True,
     help="Only what is expected to cost nothing, and to take 5 s for an item at most, with all that it may set in motion.",
-)  # fmt: skip
+)
 
 
 def stale(function: Function) -> Function:
@@ -134,13 +150,18 @@ def read_settings(concurrency: int, lease: str, grace: str, poll: str, name: str
 
 #: Which items, by their keys.
 keys = click.option(
-    "--key", type=text, multiple=True, metavar="PATTERN",
+    "--key",
+    type=text,
+    multiple=True,
+    metavar="PATTERN",
     help="* and ? are wild, [*] and [?] are not. May be given several times.",
-)  # fmt: skip
+)
 
 
 #: Which failures, by what they have in common.
-group = click.option("--group", type=text, metavar="ID", help="What failed for this cause, as `holdfast errors` names it.")
+group = click.option(
+    "--group", type=text, metavar="ID", help="What failed for this cause, as `holdfast errors` names it."
+)
 
 
 def user() -> str:

@@ -20,9 +20,25 @@ SHORTEST = 8
 
 #: What instants are called.
 TIMES = (
-    "created_at", "updated_at", "started_at", "ended_at", "next_attempt_at", "beat_at", "at", "since", "until", "due_at",
-    "looked_at", "next_look_at", "cool_until", "retry_after", "touched_at", "first_seen", "last_seen", "pending_since",
-)  # fmt: skip
+    "created_at",
+    "updated_at",
+    "started_at",
+    "ended_at",
+    "next_attempt_at",
+    "beat_at",
+    "at",
+    "since",
+    "until",
+    "due_at",
+    "looked_at",
+    "next_look_at",
+    "cool_until",
+    "retry_after",
+    "touched_at",
+    "first_seen",
+    "last_seen",
+    "pending_since",
+)
 
 
 def shortened(text: object, width: int) -> str:
@@ -107,9 +123,13 @@ def details(facts: Facts) -> str:
 
 
 def print_table(
-    head: Sequence[str], rows: Iterable[Sequence[object]], *, indent: str = "", right: Sequence[str] = (),
+    head: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    indent: str = "",
+    right: Sequence[str] = (),
     least: Sequence[str] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Columns side by side; those of numbers to the right, and those named. Texts are made printable here.
 
     On a narrow terminal the columns named in `least` go first, then texts are cut, and the last columns go at last.
@@ -165,9 +185,15 @@ def counted(counts: Mapping[str, int], names: Sequence[str] | None = None) -> st
 
 
 def print_counts(
-    done: str, counts: Mapping[str, int], actions: Sequence[int | None], *, dry_run: bool, as_json: bool,
-    nothing: str = "Nothing matches.", more: Mapping[str, Any] | None = None,
-) -> None:  # fmt: skip
+    done: str,
+    counts: Mapping[str, int],
+    actions: Sequence[int | None],
+    *,
+    dry_run: bool,
+    as_json: bool,
+    nothing: str = "Nothing matches.",
+    more: Mapping[str, Any] | None = None,
+) -> None:
     """How many were acted on, or would be, and by which actions: the answer of every act on many items at once. JSON has
     perhaps more."""
     total = sum(counts.values())

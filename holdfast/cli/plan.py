@@ -29,7 +29,7 @@ _MONEY = ("cost", "spread", "perhaps_cost")
 @options.common(file=True)
 def plan(
     file: str, pipeline: str | None, stage: str | None, key: str | None, fast: bool, store: str | None, as_json: bool
-) -> None:  # fmt: skip
+) -> None:
     """Say what is stale, why, and what `holdfast reprocess` would run, cost and take, from what was recorded.
 
     FILE says what the versions are today; nothing is registered. What else has changed in its pipelines is said, too.
@@ -76,9 +76,12 @@ def plan(
 def _facts(one: StageForecast) -> Facts:
     """A forecast as JSON has it; amounts are money in millionths still."""
     return {
-        "stage": one.stage, "why": dict(one.why), **priced(_add_up([one]), *_MONEY), "left_out": dict(one.left_out),
+        "stage": one.stage,
+        "why": dict(one.why),
+        **priced(_add_up([one]), *_MONEY),
+        "left_out": dict(one.left_out),
         **priced({"left_out_cost": one.left_out_cost}, "left_out_cost"),
-    }  # fmt: skip
+    }
 
 
 def _workers(outdated: Mapping[str, Sequence[Outdated]], stage: str) -> Facts:
@@ -100,11 +103,17 @@ def _print_pipeline(name: str, found: Sequence[StageForecast]) -> None:
     click.echo(name if found else f"{name}: nothing is stale")
     rows = [
         [
-            one.stage, counted(one.why, _WHY), one.sure, one.perhaps, about(one.cost, one.spread),
-            spoken(one.perhaps_cost) if one.perhaps else "-", length(one.took_us / 1e6) if one.sure else "-",
+            one.stage,
+            counted(one.why, _WHY),
+            one.sure,
+            one.perhaps,
+            about(one.cost, one.spread),
+            spoken(one.perhaps_cost) if one.perhaps else "-",
+            length(one.took_us / 1e6) if one.sure else "-",
         ]
-        for one in found if one.why
-    ]  # fmt: skip
+        for one in found
+        if one.why
+    ]
     if rows:
         head = ["stage", "why", "run", "perhaps", "cost", "perhaps more", "handler time"]
         print_table(head, rows, indent="  ", right=head[4:], least=("handler time", "perhaps more"))
@@ -115,10 +124,14 @@ def print_left_out(found: Sequence[StageForecast]) -> None:
     """What is stale and not fast, and why it is not."""
     for one in found:
         if n := one.left_out["cost"]:
-            cost = f"may cost {spoken(one.left_out_cost)} in all" if one.left_out_cost else "have stages with an estimate"
+            cost = (
+                f"may cost {spoken(one.left_out_cost)} in all" if one.left_out_cost else "have stages with an estimate"
+            )
             click.echo(f"  left out: {n:,} at {one.stage}, which {cost}, with what follows")
         if n := one.left_out["time"]:
-            click.echo(f"  left out: {n:,} at {one.stage}, which take more than {FAST_SECONDS} s each, with what follows")
+            click.echo(
+                f"  left out: {n:,} at {one.stage}, which take more than {FAST_SECONDS} s each, with what follows"
+            )
 
 
 def _print_total(total: Facts) -> None:

@@ -148,11 +148,16 @@ class Bars:
 
         text: Callable[[str], TextColumn] = lambda form: TextColumn(form, markup=False)  # noqa: E731
         self._progress: Progress = Progress(
-            text("{task.description}"), BarColumn(), MofNCompleteColumn(), text("{task.fields[rate]}"),
+            text("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            text("{task.fields[rate]}"),
             text("{task.fields[failed]}"),
             console=Console(file=out, markup=False, highlight=False),
-            auto_refresh=False, redirect_stdout=out is sys.stdout, redirect_stderr=sys.stderr.isatty(),
-        )  # fmt: skip
+            auto_refresh=False,
+            redirect_stdout=out is sys.stdout,
+            redirect_stderr=sys.stderr.isatty(),
+        )
         self._tasks: dict[str, Any] = {}
         self._progress.start()
 
@@ -165,9 +170,11 @@ class Bars:
             task = self._tasks[stage.label]
             failed = stage.counts.get("failed", 0)
             self._progress.update(
-                task, total=stage.total, completed=stage.over,
+                task,
+                total=stage.total,
+                completed=stage.over,
                 failed=" ".join([*([f"{failed:,} failed"] if failed else []), *([stage.held] if stage.held else [])]),
-            )  # fmt: skip
+            )
             speed = self._progress.tasks[task].speed
             parts = ("" if speed is None else f"{speed:,.1f}/s", stage.eta, stage.money)
             self._progress.update(task, rate=" ".join(part for part in parts if part))

@@ -15,14 +15,24 @@ from holdfast.errors import UsageError
 @click.command(short_help="Forget old events, and items that ended long ago.")
 @click.option("--events-older-than", type=options.text, metavar="TIME", help="Events before that: 90d. Costs are kept.")
 @click.option(
-    "--items-older-than", type=options.text, metavar="TIME", help="Items that ended before that, with all of theirs: 365d."
+    "--items-older-than",
+    type=options.text,
+    metavar="TIME",
+    help="Items that ended before that, with all of theirs: 365d.",
 )
 @click.option("--dry-run", is_flag=True, help="Only count, which reads through all events and items.")
-@click.option("--yes", is_flag=True, envvar="HOLDFAST_YES", help="Forget everything without a question. [env: HOLDFAST_YES]")
+@click.option(
+    "--yes", is_flag=True, envvar="HOLDFAST_YES", help="Forget everything without a question. [env: HOLDFAST_YES]"
+)
 @options.common()
 def prune(
-    events_older_than: str | None, items_older_than: str | None, dry_run: bool, yes: bool, store: str | None, as_json: bool
-) -> None:  # fmt: skip
+    events_older_than: str | None,
+    items_older_than: str | None,
+    dry_run: bool,
+    yes: bool,
+    store: str | None,
+    as_json: bool,
+) -> None:
     """Forget old events, and items all of whose stages ended long ago, with everything that belongs to them.
 
     What was spent stays known. An item whose key is added again begins anew. Works in small steps: stopped half-way,

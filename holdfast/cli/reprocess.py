@@ -32,9 +32,20 @@ NO_ROOM = ", or the first item does not fit the budget"
 @click.option("--reason", type=options.text, default="", help="Goes into the events.")
 @options.common(file=True)
 def reprocess(
-    file: str, pipeline: str | None, stage: str | None, key: str | None, all_stale: bool, everything: bool,
-    fast: bool, budget: str | None, limit: int | None, dry_run: bool, reason: str, store: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    file: str,
+    pipeline: str | None,
+    stage: str | None,
+    key: str | None,
+    all_stale: bool,
+    everything: bool,
+    fast: bool,
+    budget: str | None,
+    limit: int | None,
+    dry_run: bool,
+    reason: str,
+    store: str | None,
+    as_json: bool,
+) -> None:
     """Send the first stale stage of each item back; what follows runs again if that changes what it is given.
 
     FILE says what the versions are today: its pipelines are registered, as `run` does. A result that comes out as it was
@@ -61,17 +72,17 @@ def reprocess(
             left_out += [replace(one, stage=f"{name}/{one.stage}") for one in app.plan(name, **which)] if fast else []
             done = app.reprocess(
                 name, **which, budget=budget, limit=limit, dry_run=dry_run, by=options.user(), reason=reason
-            )  # fmt: skip
+            )
             counts |= {f"{name}/{one}": n for one, n in done.items()}
             actions.append(done.action)
             outdated |= {f"{name}/{one}": workers for one, workers in app.outdated_workers(name).items() if one in done}
-    nothing = f"Nothing {'matches' if everything else 'is stale'}{' and is fast' if fast else ''}{NO_ROOM if budget else ''}."
+    nothing = (
+        f"Nothing {'matches' if everything else 'is stale'}{' and is fast' if fast else ''}{NO_ROOM if budget else ''}."
+    )
     more: Facts = {"outdated_workers": {stage: [one._asdict() for one in told] for stage, told in outdated.items()}}
     if fast:
         more["left_out"] = {one.stage: dict(one.left_out) for one in left_out if one.left_out}
-    print_counts(
-        "sent back", counts, actions, dry_run=dry_run, as_json=as_json, nothing=nothing, more=more
-    )  # fmt: skip
+    print_counts("sent back", counts, actions, dry_run=dry_run, as_json=as_json, nothing=nothing, more=more)
     if not as_json:
         print_left_out(left_out)
         print_outdated(outdated, counts)
@@ -84,9 +95,15 @@ def reprocess(
 @click.option("--reason", type=options.text, default="", help="Goes into the events.")
 @options.common(file=True)
 def accept(
-    file: str, pipeline: str | None, stage: str | None, key: str | None, dry_run: bool, reason: str, store: str | None,
+    file: str,
+    pipeline: str | None,
+    stage: str | None,
+    key: str | None,
+    dry_run: bool,
+    reason: str,
+    store: str | None,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Mark results of older versions, and results whose input has changed, as good: they count as today's from now on.
 
     FILE says what the versions are today: its pipelines are registered, as `run` does. Filters add up.

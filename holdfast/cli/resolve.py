@@ -20,7 +20,9 @@ from holdfast.model.states import BAD, State
 @click.argument("key", type=options.text, required=False)
 @click.option("--memo", type=options.text, metavar="NAME", help="The name of the call; needed with a KEY.")
 @click.option("--value", type=options.text, metavar="JSON", help="It was made, and this is what it returned.")
-@click.option("--charged", type=options.text, metavar="AMOUNT", help="What was charged. Without --value it is made again.")
+@click.option(
+    "--charged", type=options.text, metavar="AMOUNT", help="What was charged. Without --value it is made again."
+)
 @click.option("--not-charged", is_flag=True, help="Nothing was charged: the next attempt makes it.")
 @click.option("--pipeline", type=options.text)
 @click.option("--stage", type=options.text, help="Without a KEY: all that are in doubt at this stage.")
@@ -31,10 +33,21 @@ from holdfast.model.states import BAD, State
 @click.option("--reason", type=options.text, default="", help="Goes into the events.")
 @options.common()
 def resolve(
-    key: str | None, memo: str | None, value: str | None, charged: str | None, not_charged: bool, pipeline: str | None,
-    stage: str | None, pattern: str | None, older_than: str | None, everything: bool, dry_run: bool, reason: str,
-    store: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    key: str | None,
+    memo: str | None,
+    value: str | None,
+    charged: str | None,
+    not_charged: bool,
+    pipeline: str | None,
+    stage: str | None,
+    pattern: str | None,
+    older_than: str | None,
+    everything: bool,
+    dry_run: bool,
+    reason: str,
+    store: str | None,
+    as_json: bool,
+) -> None:
     """Say what became of a paid call in doubt: it was begun, and nobody knows whether it was made and charged.
 
     With a KEY, of one call; without, of all calls in doubt that the filters mean. Items that are on hold for it go on; others
@@ -49,7 +62,9 @@ def resolve(
         if value is not None:
             raise UsageError("--value is the answer of one call: name its KEY")
         if not everything and not any([*which.values(), memo]):
-            raise UsageError("resolve would settle everything that is in doubt: give a filter, or --all if that is meant")
+            raise UsageError(
+                "resolve would settle everything that is in doubt: give a filter, or --all if that is meant"
+            )
         with options.open_to_ask(store) as app:
             counts = app.resolve_many(charged=amount or "0", memo=memo, dry_run=dry_run, **who, **which)
         print_counts("settled", counts, [counts.action], dry_run=dry_run, as_json=as_json)
@@ -88,9 +103,16 @@ def resolve(
 @click.option("--reason", type=options.text, default="", help="Goes into the events.")
 @options.common()
 def forget(
-    keys: tuple[str, ...], undo: bool, everything: bool, dry_run: bool, reason: str, store: str | None, as_json: bool,
-    memo: str | None, **which: Any,
-) -> None:  # fmt: skip
+    keys: tuple[str, ...],
+    undo: bool,
+    everything: bool,
+    dry_run: bool,
+    reason: str,
+    store: str | None,
+    as_json: bool,
+    memo: str | None,
+    **which: Any,
+) -> None:
     """Reject recorded answers of stages that are not done, so that the next attempt calls and pays again.
 
     An answer that was rejected stays in the ledger and can be read with `holdfast show`. In KEYs * and ? are wild. To send
@@ -101,7 +123,7 @@ def forget(
     with options.open_to_ask(store) as app:
         counts = app.forget(
             memo=memo, undo=undo, dry_run=dry_run, by=options.user(), reason=reason, key=keys or None, **which
-        )  # fmt: skip
+        )
     print_counts("restored" if undo else "forgotten", counts, [counts.action], dry_run=dry_run, as_json=as_json)
 
 

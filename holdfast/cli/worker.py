@@ -31,9 +31,14 @@ STORE_VARIABLE = "HOLDFAST_SUPERVISED_STORE"
 @click.option("--supervised-by", type=int, hidden=True, help="Stop when this is no longer the parent process.")
 @options.common(json=False, level=1, file=True)
 def worker(
-    file: str, store: str | None, processes: int | None, yes: bool, ready_fd: int | None, supervised_by: int | None,
+    file: str,
+    store: str | None,
+    processes: int | None,
+    yes: bool,
+    ready_fd: int | None,
+    supervised_by: int | None,
     **given: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Work on the pipelines in FILE until told to stop.
 
     FILE is a job file (.yaml), a Python file or a dotted module name. SIGTERM or Ctrl-C ends it once running handlers are
@@ -46,14 +51,17 @@ def worker(
         _serve(file, store, settings, yes, ready_fd, supervised_by)
         return
     options.finish(
-        Supervisor(lambda place: Process(_child(file, given, place), _environment(store, yes)), processes,
-                   patience_seconds=settings.grace_seconds + 20.0).run()
-    )  # fmt: skip
+        Supervisor(
+            lambda place: Process(_child(file, given, place), _environment(store, yes)),
+            processes,
+            patience_seconds=settings.grace_seconds + 20.0,
+        ).run()
+    )
 
 
 def _serve(
     file: str, store: str | None, settings: Settings, yes: bool, ready_fd: int | None, parent: int | None
-) -> None:  # fmt: skip
+) -> None:
     crash_as_asked()
     found = load(file, store)
     with found.open() as app:
@@ -81,9 +89,17 @@ def _child(file: str, given: dict[str, Any], place: int) -> Callable[[int], list
 
     def command(ready_fd: int) -> list[str]:
         return [
-            sys.executable, "-m", "holdfast", "worker", *fixed, *verbose,
-            f"--ready-fd={ready_fd}", f"--supervised-by={os.getpid()}", "--", file,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "holdfast",
+            "worker",
+            *fixed,
+            *verbose,
+            f"--ready-fd={ready_fd}",
+            f"--supervised-by={os.getpid()}",
+            "--",
+            file,
+        ]
 
     return command
 

@@ -79,13 +79,22 @@ def crashtest(
                 first = test.undisturbed()
                 places, notes = boundaries(first.told.points)
                 if not places:
-                    raise UsageError(f"item {given.get('key')!r} of {chosen} has nothing to do: the template has it already")
+                    raise UsageError(
+                        f"item {given.get('key')!r} of {chosen} has nothing to do: the template has it already"
+                    )
                 report = Report(
-                    file, str(given.get("key")), chosen, first.told.starts.total(), first.told.paid.total(),
-                    first.end.costs.total(), sorted(first.end.tables), [one.text for one in places],
-                    unsteady=test.compare(test.undisturbed()), notes=[*_notes(mother), *notes, *first.told.undeclared],
+                    file,
+                    str(given.get("key")),
+                    chosen,
+                    first.told.starts.total(),
+                    first.told.paid.total(),
+                    first.end.costs.total(),
+                    sorted(first.end.tables),
+                    [one.text for one in places],
+                    unsteady=test.compare(test.undisturbed()),
+                    notes=[*_notes(mother), *notes, *first.told.undeclared],
                     seed=seed,
-                )  # fmt: skip
+                )
                 report.seconds = time.monotonic() - began
                 on_begin(report)
                 if kill and not report.unsteady:

@@ -36,7 +36,9 @@ RESULT = (
     "what {where} returns changes from run to run, so that later stages build on something else after a crash. Return what "
     "follows from the item; keep what is drawn or slow with ctx.once. If it may differ, leave it out: --ignore {where}"
 )
-STATE = "{where} ends otherwise after a crash: its handler must be able to start again where an earlier attempt has begun."
+STATE = (
+    "{where} ends otherwise after a crash: its handler must be able to start again where an earlier attempt has begun."
+)
 DANGLING = "write rows of {where} and the rows that they refer to in the same ctx.effect."
 WRONG = "holdfast's own tables are not in order: that is a fault of holdfast's. Please report it, with the pipeline if you can."
 

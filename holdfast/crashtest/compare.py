@@ -81,7 +81,9 @@ def _stages(expected: Snapshot, found: Snapshot, ignored: Ignored) -> list[Diffe
         where = f"{pipeline}/{stage}"
         if state != now:
             why = f": {trouble}" if trouble else ""
-            told.append(Difference("state", where, f"{where} of {key!r} ended {now or 'never begun'}, not {state}{why}"))
+            told.append(
+                Difference("state", where, f"{where} of {key!r} ended {now or 'never begun'}, not {state}{why}")
+            )
         elif (result, error) != (its, trouble) and not ignored.result(pipeline, stage):
             text = f"the result of {where} of {key!r}"
             told.append(Difference("result", where, text, [error or result], [trouble or its]))
@@ -99,9 +101,7 @@ def tables(expected: Snapshot, found: Snapshot, ignored: Ignored) -> list[Differ
         missing, extra = one.rows - two.rows, two.rows - one.rows
         text = f"table {name}: {missing.total()} rows missing, {extra.total()} extra"
         columns = _differing(one, two)
-        told.append(
-            Difference("table", name, text, _shown(one.columns, missing), _shown(two.columns, extra), columns)
-        )  # fmt: skip
+        told.append(Difference("table", name, text, _shown(one.columns, missing), _shown(two.columns, extra), columns))
     return told
 
 
@@ -130,9 +130,7 @@ def _dangling(expected: Snapshot, found: Snapshot, ignored: Ignored) -> list[Dif
     ]
 
 
-def payments(
-    expected: Snapshot, undisturbed: Told, found: Snapshot, told: Told
-) -> list[Difference]:  # fmt: skip
+def payments(expected: Snapshot, undisturbed: Told, found: Snapshot, told: Told) -> list[Difference]:
     """What was paid beyond an undisturbed run, where no call was in doubt that explains it."""
     doubts = found.doubts - expected.doubts
     spare = doubts.total() - sum(((told.paid - undisturbed.paid) & doubts).values())

@@ -49,7 +49,9 @@ def copies_for(store: str | None, folder: Path, template: str | None) -> Iterato
         with _postgres(store, template) as databases:
             yield databases
     else:
-        raise UsageError("--store is neither sqlite: nor the address of a PostgreSQL server, as postgresql://user@host/")
+        raise UsageError(
+            "--store is neither sqlite: nor the address of a PostgreSQL server, as postgresql://user@host/"
+        )
 
 
 # SQLite ---------------------------------------------------------------------------------------------------------------
@@ -170,5 +172,3 @@ class _Databases:
     def _run(self, text: str, *names: str) -> None:
         sql: Any = self._psycopg.sql
         self._server.execute(sql.SQL(text).format(*(sql.Identifier(name) for name in names)))
-
-

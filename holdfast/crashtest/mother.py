@@ -1,9 +1,9 @@
 """The processes of a crash test, seen from where it is run. See `holdfast.cli.crashtest_process` for their side.
 
-    with Mother(file, url, folder) as mother:
-        mother.prepare({"books": ["v.epub"]})
-        if mother.run(kill=boundary.order, record=file).killed:
-            mother.run(record=file)
+with Mother(file, url, folder) as mother:
+    mother.prepare({"books": ["v.epub"]})
+    if mother.run(kill=boundary.order, record=file).killed:
+        mother.run(record=file)
 """
 
 from __future__ import annotations
@@ -50,12 +50,14 @@ class Mother:
         self._folder = folder
         self._timeout = timeout_seconds
         self._environment = {
-            **os.environ, **dict.fromkeys((URL_VARIABLE, *variables), url),
+            **os.environ,
+            **dict.fromkeys((URL_VARIABLE, *variables), url),
             # The same modules as here; and nothing of a crash that somebody asked for.
-            "PYTHONPATH": os.pathsep.join(place or os.getcwd() for place in sys.path), "HOLDFAST_CRASH_AT": "",
+            "PYTHONPATH": os.pathsep.join(place or os.getcwd() for place in sys.path),
+            "HOLDFAST_CRASH_AT": "",
             # A process that is killed takes nothing with it that the server has: no commit needs to wait for the disk.
             "PGOPTIONS": f"{os.environ.get('PGOPTIONS', '')} -c synchronous_commit=off".strip(),
-        }  # fmt: skip
+        }
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Mother:
@@ -82,9 +84,7 @@ class Mother:
         if answer["code"] != 0 or answer["late"]:
             raise UsageError(f"the tables and the item could not be made ready: {self._how(answer)}")
 
-    def run(
-        self, *, record: Path | None = None, kill: Mapping[str, Any] | None = None, crash_at: str = ""
-    ) -> Ended:  # fmt: skip
+    def run(self, *, record: Path | None = None, kill: Mapping[str, Any] | None = None, crash_at: str = "") -> Ended:
         """Let a worker work until nothing is left to do, or until it comes where it shall die."""
         answer = self._ask(
             {"do": "run", "record": None if record is None else str(record), "kill": kill, "crash_at": crash_at}
@@ -130,9 +130,14 @@ class Mother:
     def _start(self) -> dict[str, Any]:
         with (self._folder / "said").open("ab") as said:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", PROGRAM, self._file], env=self._environment, text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-P", "-m", PROGRAM, self._file],
+                env=self._environment,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                start_new_session=True,
+            )
         assert self._process.stdout is not None
         try:
             line = self._process.stdout.readline()

@@ -84,9 +84,15 @@ class CrashTest:
             return Kill(number, where, "not reached")
         found = [*self._outside(run), *self.compare(run)]
         return Kill(
-            number, run.told.killed if "at" in order else where, "different" if found else "same", run.resumed,
-            run.told.starts.total(), run.told.paid.total(), run.end.doubts.total(), found,
-        )  # fmt: skip
+            number,
+            run.told.killed if "at" in order else where,
+            "different" if found else "same",
+            run.resumed,
+            run.told.starts.total(),
+            run.told.paid.total(),
+            run.end.doubts.total(),
+            found,
+        )
 
     def kill_everywhere(
         self, report: Report, places: Sequence[Boundary], chosen: Sequence[int], at_random: int, on_kill: OnKill
@@ -149,14 +155,20 @@ class CrashTest:
         """Rows that were there, or gone, when the worker died, though the stages that were done say otherwise."""
         assert run.killed is not None
         before = self._remember(run.killed)
-        running = sorted({
-            f"{pipeline}/{stage}" for (pipeline, _, stage), (state, _, _) in run.killed.stages.items()
-            if state == State.IN_PROGRESS
-        })  # fmt: skip
+        running = sorted(
+            {
+                f"{pipeline}/{stage}"
+                for (pipeline, _, stage), (state, _, _) in run.killed.stages.items()
+                if state == State.IN_PROGRESS
+            }
+        )
         return [
             Difference(
-                "outside", f"{one.where} {' or '.join(running) or 'a handler'}",
-                f"{one.text} when the worker was killed, though no stage had ended since", one.missing, one.extra,
+                "outside",
+                f"{one.where} {' or '.join(running) or 'a handler'}",
+                f"{one.text} when the worker was killed, though no stage had ended since",
+                one.missing,
+                one.extra,
             )
             for one in tables(before, run.killed, self.ignored)
-        ]  # fmt: skip
+        ]

@@ -140,7 +140,9 @@ def _connect(url: str) -> Any:
 
 def _in_sqlite(connection: Any) -> dict[str, str]:
     """The user's tables: what they are called, and how that is written in a statement."""
-    names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'")
+    names = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
+    )
     return {name: _quoted(name) for (name,) in names.fetchall() if name not in _ours()}
 
 
@@ -151,11 +153,13 @@ def _in_postgres(connection: Any, ours: str) -> dict[str, str]:
         "WHERE schemaname <> 'information_schema' AND schemaname NOT LIKE 'pg!_%' ESCAPE '!'"
     ).fetchall()
     own = [(place, name) for place, name in there if place != ours or f"holdfast_{name}" not in _ours()]
-    plain = {name: place for place, name in own if place == ours} | {name: place for place, name in own if place == "public"}
+    plain = {name: place for place, name in own if place == ours} | {
+        name: place for place, name in own if place == "public"
+    }
     return {
         name if plain.get(name) == place else f"{place}.{name}": f"{_quoted(place)}.{_quoted(name)}"
         for place, name in own
-    }  # fmt: skip
+    }
 
 
 @cache

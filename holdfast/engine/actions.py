@@ -66,8 +66,12 @@ _KINDS: Mapping[str, type[Any]] = {
 _UNDOING: Mapping[str, type[Any]] = {kind.name: kind for kind in (UndoCancel, UndoRetry, UndoForget, UndoRestore)}
 #: How an action of a kind is undone; or why it is not.
 _UNDO: Mapping[str, type[Any]] = {
-    "cancel": UndoCancel, "retry": UndoRetry, "reprocess": UndoRetry, "forget": UndoForget, "restore": UndoRestore,
-}  # fmt: skip
+    "cancel": UndoCancel,
+    "retry": UndoRetry,
+    "reprocess": UndoRetry,
+    "forget": UndoForget,
+    "restore": UndoRestore,
+}
 _CANNOT_UNDO = {
     "delete": "what was deleted is gone",
     "resolve": "what was said about money stands in the ledger; an answer that is no good can be rejected: holdfast forget",
@@ -123,11 +127,20 @@ class Action:
         undoes = _undone(self.kind)
         asked = _plain(msgspec.json.decode(_to_text(self.kind))) if undoes is None else {}
         return {
-            "id": self.id, "kind": self.kind.name, "filter": asked, "undoes": undoes, "by": self.who.name,
-            "reason": self.who.reason, "state": self.state, "preview": msgspec.to_builtins(self.preview),
-            "counts": self.counts, "created_at": self.created_at, "touched_at": self.touched_at, "ended_at": self.ended_at,
+            "id": self.id,
+            "kind": self.kind.name,
+            "filter": asked,
+            "undoes": undoes,
+            "by": self.who.name,
+            "reason": self.who.reason,
+            "state": self.state,
+            "preview": msgspec.to_builtins(self.preview),
+            "counts": self.counts,
+            "created_at": self.created_at,
+            "touched_at": self.touched_at,
+            "ended_at": self.ended_at,
             "error": self.error,
-        }  # fmt: skip
+        }
 
 
 # Doing one ------------------------------------------------------------------------------------------------------------
@@ -202,9 +215,14 @@ def begin(tx: Transaction, kind: Kind, who: Who) -> Action | None:
     """The action with its first chunk done, which for most is all there is to do."""
     place = kind.begin(tx)
     [(number,)] = tx.run(
-        "add_action", kind=kind.name, filter=_to_text(kind), undoes=_undone(kind), who=who.name,
-        reason=who.reason, now=tx.now,
-    )  # fmt: skip
+        "add_action",
+        kind=kind.name,
+        filter=_to_text(kind),
+        undoes=_undone(kind),
+        who=who.name,
+        reason=who.reason,
+        now=tx.now,
+    )
     first = Action(number, kind, who, "open", _Progress(place, tx.now, tx.now), tx.now, tx.now)
     action = _advance(tx, first, is_first=True)
     if not action.is_open and not action.counts:
@@ -221,13 +239,23 @@ def _advance(tx: Transaction, action: Action, *, is_first: bool = False) -> Acti
     done = action.kind.act(tx, rows, replace(action.who, action=action.id))
     over: Facts = {"state": "done", "ended_at": tx.now} if place is None else {}
     now = replace(
-        action, progress=_Progress(place, min(was.since, tx.now), max(was.until, tx.now)), preview=preview,
-        counts=dict(Counter(action.counts) + done), touched_at=tx.now, **over,
-    )  # fmt: skip
+        action,
+        progress=_Progress(place, min(was.since, tx.now), max(was.until, tx.now)),
+        preview=preview,
+        counts=dict(Counter(action.counts) + done),
+        touched_at=tx.now,
+        **over,
+    )
     tx.run(
-        "save_action", id=now.id, state=now.state, place=_to_text(now.progress), preview=_to_text(preview),
-        counts=_to_text(now.counts), touched_at=tx.now, ended_at=now.ended_at,
-    )  # fmt: skip
+        "save_action",
+        id=now.id,
+        state=now.state,
+        place=_to_text(now.progress),
+        preview=_to_text(preview),
+        counts=_to_text(now.counts),
+        touched_at=tx.now,
+        ended_at=now.ended_at,
+    )
     return now
 
 
@@ -337,10 +365,18 @@ def _read(row: Facts) -> Action:
         )
     try:
         return Action(
-            row["id"], msgspec.json.decode(row["filter"], type=kinds[row["kind"]]), Who(row["who"], row["reason"]),
-            row["state"], msgspec.json.decode(row["place"], type=_Progress), row["created_at"], row["touched_at"],
-            msgspec.json.decode(row["preview"], type=Preview), codec.stored(row["counts"], {}), row["ended_at"], row["error"],
-        )  # fmt: skip
+            row["id"],
+            msgspec.json.decode(row["filter"], type=kinds[row["kind"]]),
+            Who(row["who"], row["reason"]),
+            row["state"],
+            msgspec.json.decode(row["place"], type=_Progress),
+            row["created_at"],
+            row["touched_at"],
+            msgspec.json.decode(row["preview"], type=Preview),
+            codec.stored(row["counts"], {}),
+            row["ended_at"],
+            row["error"],
+        )
     except (msgspec.DecodeError, TypeError, UsageError) as error:
         raise UsageError(f"action {row['id']}, {row['kind']}, cannot be read: {error}") from None
 

@@ -125,9 +125,13 @@ def look_up(tx: Transaction, pipeline: str, items: list[NewItem]) -> dict[str, s
 
 
 def upsert(
-    tx: Transaction, pipeline: str, items: list[NewItem], decide: Decide, priority: int = 0,
+    tx: Transaction,
+    pipeline: str,
+    items: list[NewItem],
+    decide: Decide,
+    priority: int = 0,
     known: Collection[str] | None = None,
-) -> Upserted:  # fmt: skip
+) -> Upserted:
     """Insert new items, which enter the first stages, and change known ones as decided; unchanged ones cost no write.
 
     `known` are the keys that were there a moment ago, if the caller has looked.
@@ -159,7 +163,7 @@ def upsert(
 
 def upsert_alone(
     tx: Transaction, pipeline: str, items: list[NewItem], decide: Decide, priority: int, known: Collection[str]
-) -> Upserted:  # fmt: skip
+) -> Upserted:
     """The same in a transaction of its own, which commits nothing if there was nothing to do."""
     done = upsert(tx, pipeline, items, decide, priority, known)
     tx.is_for_nothing = not done.born and not done.changed
@@ -176,9 +180,14 @@ def at_once(
     [(key, data)] = items
     first = [stage.id for stage in layout.of_pipeline(pipeline) if not stage.after]
     params = {
-        "pipeline": number, "key": key, "data": data, "priority": priority, "slot": slot, "stages": first,
+        "pipeline": number,
+        "key": key,
+        "data": data,
+        "priority": priority,
+        "slot": slot,
+        "stages": first,
         "generation": layout.generation,
-    }  # fmt: skip
+    }
     return AtOnce(
         "add_at_once",
         params,
@@ -191,7 +200,7 @@ def at_once(
 
 def add_items(
     tx: Transaction, pipeline: str, items: list[NewItem], merge: Merge = overwrite, priority: int = 0
-) -> Added:  # fmt: skip
+) -> Added:
     """The same, where the caller's own transaction may wait for the merge function."""
     return upsert(tx, pipeline, items, partial(merged, merge), priority).added
 
@@ -208,7 +217,7 @@ def as_looked(looked: Mapping[str, Looked]) -> Decide:
 
 def _change_known(
     tx: Transaction, pipeline: str, left: dict[str, NewItem], keys: list[str], decide: Decide, done: Upserted
-) -> Upserted:  # fmt: skip
+) -> Upserted:
     """Move those of these items that exist out of `left`, and change those for which something else was decided."""
     updates: list[tuple[int, str]] = []
     before: list[tuple[int, str, str]] = []

@@ -74,7 +74,12 @@ class Admitted(NamedTuple):
 
 
 def admit(
-    tx: Transaction, worker: int, stage: int, most: int, weight: Weight, peeked: Sequence[tuple[int, Weight]] | None = None
+    tx: Transaction,
+    worker: int,
+    stage: int,
+    most: int,
+    weight: Weight,
+    peeked: Sequence[tuple[int, Weight]] | None = None,
 ) -> Admitted:
     """Claim up to `most` items of a stage that uses resources. `peeked` are the next items with what each is expected to
     use, where that differs; without it, each is expected to use `weight`."""
@@ -172,7 +177,9 @@ class _Tally:
             if now < (gate.breaker.open_until or 0):
                 return self._blocked("breaker", "fails too often; it is tried again later", gate.breaker.open_until)
             if self._taken or not gate.breaker.may_probe(now, self._probe_stands):
-                return self._blocked("breaker", "fails too often; one attempt is finding out whether it works again", None)
+                return self._blocked(
+                    "breaker", "fails too often; one attempt is finding out whether it works again", None
+                )
         if spec.concurrency is not None and self._held + len(self._taken) >= spec.concurrency:
             return self._blocked("concurrency", f"has all its {spec.concurrency} slots in use", None)
         if self._money_left is not None and (weight.money > self._money_left or self._money_left <= 0):
@@ -288,11 +295,16 @@ def _tallies(tx: Transaction, stage: int, *, lock: bool) -> list[_Tally]:
     standing = {row[0] for row in tx.run("standing_leases", leases=probes)} if probes else set()
     return [
         _Tally(
-            gate, tx.now, sum(slots.get(user, 0) for user in known.users_of(number)), used.get(number, {}),
-            reserved.get(number, 0), spent.get(number, NOTHING_SPENT), gate.breaker.probe in standing,
+            gate,
+            tx.now,
+            sum(slots.get(user, 0) for user in known.users_of(number)),
+            used.get(number, {}),
+            reserved.get(number, 0),
+            spent.get(number, NOTHING_SPENT),
+            gate.breaker.probe in standing,
         )
         for number, gate in gates.items()
-    ]  # fmt: skip
+    ]
 
 
 def _stop_for_budget(tx: Transaction, tallies: Sequence[_Tally], blocked: Blocked) -> None:

@@ -83,9 +83,13 @@ def watch_events(tx: Transaction, rules: Sequence[AlertRule]) -> int:
 def take_deliveries(tx: Transaction, rules: Sequence[AlertRule], worker: int, most: int) -> list[Delivery]:
     """Take what is due of these rules; the attempt counts from here. Workers that are not alive have nothing."""
     rows = tx.run(
-        "take_deliveries", alerts=[rule.name for rule in rules], worker=worker, most=most, now=tx.now,
+        "take_deliveries",
+        alerts=[rule.name for rule in rules],
+        worker=worker,
+        most=most,
+        now=tx.now,
         beyond=tx.now + _BEYOND_US,
-    )  # fmt: skip
+    )
     taken = []
     for id_, alert, text, attempt in sorted(rows):
         body = {"by": "", **codec.stored(text, {})}
@@ -233,10 +237,14 @@ def _body(tx: Transaction, rule: AlertRule, raised: _Matches) -> dict[str, Any]:
     since = f" since {_iso(raised.first_at)}" if raised.count > 1 else ""
     why = f": {last['error']}" if last.get("error") else ""
     return {
-        "alert": rule.name, "event": event, "count": raised.count, "first": _iso(raised.first_at),
-        "last": _iso(raised.last_at), "examples": examples,
+        "alert": rule.name,
+        "event": event,
+        "count": raised.count,
+        "first": _iso(raised.first_at),
+        "last": _iso(raised.last_at),
+        "examples": examples,
         "text": storable(f"{rule.name}: {many}{since}{f', last {place}' if place else ''}{why}", 500),
-    }  # fmt: skip
+    }
 
 
 def _iso(micros: int) -> str:

@@ -44,9 +44,10 @@ def clear(tx: Transaction, after: Place, most: int = CHUNK) -> tuple[int, Place]
     for pipeline, same in groupby(rows, key=itemgetter(0)):
         items = [item for _, item in same]
         kept = {
-            picture.item for picture in pictures_of(tx, items, names[pipeline])
+            picture.item
+            for picture in pictures_of(tx, items, names[pipeline])
             if picture.open or not picture.is_up_to_date(known)
-        }  # fmt: skip
+        }
         # An item that is there no more has nothing to keep.
         gone = [item for item in items if item not in kept]
         tx.run("clear_changed", pipeline=pipeline, items=gone)

@@ -90,7 +90,9 @@ class Changes:
         for one in self.added:
             cost = "cost not known" if one.cost is None else f"expected cost {spoken(one.cost)}"
             took = "time not known" if one.took_us is None else f"handler time {length(one.took_us / 1e6)}"
-            said.append(f"{'is back ' if one.back else 'added   '} {one.stage}: runs for {_items(one.items)}; {cost}, {took}")
+            said.append(
+                f"{'is back ' if one.back else 'added   '} {one.stage}: runs for {_items(one.items)}; {cost}, {took}"
+            )
         for gone in self.removed:
             cost = f", which cost {spoken(gone.cost)}," if gone.cost else ""
             said.append(f"removed  {gone.stage}: {_results(gone.results)}{cost} are kept, and nothing of it runs")
@@ -144,10 +146,13 @@ def changes(tx: Transaction, spec: PipelineSpec, rows: Mapping[str, StageRow]) -
     names = {stage.name for stage in spec.stages}
     gone = [row for name, row in there.items() if row.active and name not in names]
     return Changes(
-        spec.name, tuple(new), tuple(Removed(row.name, history.passed(row), history.cost(row)) for row in gone),
-        tuple((one.row.name, one.name, history.passed(one.row)) for one in found), tuple(rewired),
+        spec.name,
+        tuple(new),
+        tuple(Removed(row.name, history.passed(row), history.cost(row)) for row in gone),
+        tuple((one.row.name, one.name, history.passed(one.row)) for one in found),
+        tuple(rewired),
         next((pair for pair in moved if pair[0] != pair[1]), None),
-    )  # fmt: skip
+    )
 
 
 def _new_work(stage: StageSpec, row: StageRow | None, items: int, history: _History) -> NewWork:
@@ -155,9 +160,12 @@ def _new_work(stage: StageSpec, row: StageRow | None, items: int, history: _Hist
     if isinstance(stage.estimate, int):
         cost = stage.estimate
     return NewWork(
-        stage.name, items, None if cost is None else round(cost * items), None if took is None else round(took * items),
+        stage.name,
+        items,
+        None if cost is None else round(cost * items),
+        None if took is None else round(took * items),
         back=row is not None,
-    )  # fmt: skip
+    )
 
 
 class _History:

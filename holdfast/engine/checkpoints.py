@@ -69,13 +69,15 @@ class ItemPicture:
         """Whether every result that passed was made from what its stage would be given now, and none is being made anew."""
         return all(
             stage not in self.open and self.has_all(before) and not self.has_other_input(known.stages[stage], before)
-            for stage, made in self.made.items() if made.passed for before in [known.parents(stage)]
-        )  # fmt: skip
+            for stage, made in self.made.items()
+            if made.passed
+            for before in [known.parents(stage)]
+        )
 
 
 def read_pictures(
     tx: Transaction, rows: Sequence[tuple[int, str, str]], stages: Sequence[StageRow]
-) -> list[ItemPicture]:  # fmt: skip
+) -> list[ItemPicture]:
     """Pictures of items, given as rows of number, key and data, at these stages."""
     pictures = {item: ItemPicture(item, key, codec.shown(data)) for item, key, data in rows}
     which = {"items": list(pictures), "stages": [row.id for row in stages]}

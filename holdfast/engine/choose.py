@@ -276,11 +276,15 @@ def set_aside(tx: Transaction, rows: list[Chosen], who: Who, stands: frozenset[S
 
 def _end(
     tx: Transaction, stage: int, state: State, taken: list[tuple[Any, ...]], who: Who, stands: frozenset[State]
-) -> None:  # fmt: skip
-    earlier = {
-        item: (State(old), version)
-        for item, old, _, version in tx.run("read_outcome_states", stage=stage, items=[row[0] for row in taken])
-    } if any(row[3] for row in taken) else {}  # fmt: skip
+) -> None:
+    earlier = (
+        {
+            item: (State(old), version)
+            for item, old, _, version in tx.run("read_outcome_states", stage=stage, items=[row[0] for row in taken])
+        }
+        if any(row[3] for row in taken)
+        else {}
+    )
     outcomes = []
     for item, attempts, *_ in taken:
         old, version = earlier.get(item, (None, None))

@@ -90,9 +90,20 @@ class Lease(msgspec.Struct, eq=False, gc=False):
         else:
             results = {**self.results, self.stage: result} if self.results else {self.stage: result}
         return Lease(
-            self.id, self.item, stage, 1, 0, 0, self.key, self.data, now, results,
-            {self.stage: output_hash or ""}, 1, self._data_hash,
-        )  # fmt: skip
+            self.id,
+            self.item,
+            stage,
+            1,
+            0,
+            0,
+            self.key,
+            self.data,
+            now,
+            results,
+            {self.stage: output_hash or ""},
+            1,
+            self._data_hash,
+        )
 
 
 class Memo(NamedTuple):

@@ -88,10 +88,14 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
     for one in again:
         # Not routine, unlike the first time: without it, nobody could tell from the log that the stage came back.
         tx.record(
-            "completed" if one.state is State.DONE else "skipped", pipeline=layout(tx).stages[stage].pipeline,
-            item=one.lease.item, stage=stage, attempt=one.lease.attempt, version=one.version,
+            "completed" if one.state is State.DONE else "skipped",
+            pipeline=layout(tx).stages[stage].pipeline,
+            item=one.lease.item,
+            stage=stage,
+            attempt=one.lease.attempt,
+            version=one.version,
             changed=one.lease.item in changed,
-        )  # fmt: skip
+        )
     for one in failed:
         facts: dict[str, Any] = {"attempt": one.lease.attempt, "error": one.error, "traceback": one.traceback}
         tx.record("failed", pipeline=layout(tx).stages[stage].pipeline, item=one.lease.item, stage=stage, **facts)

@@ -36,8 +36,9 @@ def costs(tx: Transaction, by: tuple[str, ...], *, pipeline: str | None, since: 
             entry[name] += row.get(name, 0)
     told = [
         {**dict(zip(by, group, strict=True)), "spent": entry["costs"] + entry["in_doubt"], **entry}
-        for group, entry in sums.items() if any(entry.values())
-    ]  # fmt: skip
+        for group, entry in sums.items()
+        if any(entry.values())
+    ]
     return sorted(told, key=lambda one: (-one["spent"], str(one)))
 
 
@@ -48,7 +49,12 @@ def _rows(tx: Transaction, by: tuple[str, ...], pipeline: str | None, since: int
         return
     rows = _from_ledger(tx, by, since) if since is not None or "item" in by else iter(tx.records("sum_money"))
     for row in rows:
-        named = {**row, **_names(known, row["stage"]), "resource": row["resource"] or None, "model": row["model"] or None}
+        named = {
+            **row,
+            **_names(known, row["stage"]),
+            "resource": row["resource"] or None,
+            "model": row["model"] or None,
+        }
         if pipeline in (None, named["pipeline"]):
             yield named
     if since is None and not {"item", "resource", "model", "day"} & {*by}:

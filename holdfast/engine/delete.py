@@ -60,9 +60,16 @@ class Delete:
             stages = layout(tx).chosen(which.pipeline, which.stage)
             return stages_of_items(tx, stages, which.states, which.key, which.error, which.group, Cursor(after), CHUNK)
         return page_of_items(
-            tx, pipeline=which.pipeline, stage=which.stage, states=(), key=which.key, error=which.error,
-            group=which.group, after=after, most=CHUNK,
-        )  # fmt: skip
+            tx,
+            pipeline=which.pipeline,
+            stage=which.stage,
+            states=(),
+            key=which.key,
+            error=which.error,
+            group=which.group,
+            after=after,
+            most=CHUNK,
+        )
 
 
 def _delete(tx: Transaction, items: Sequence[int], who: Who) -> Counter[str]:
@@ -101,4 +108,3 @@ def _with_children(tx: Transaction, items: Sequence[int]) -> list[int]:
         newest = [child for (child,) in tx.run("children_of_only", items=list(found)) if child not in found]
         found.update(dict.fromkeys(newest))
     return sorted(found)
-

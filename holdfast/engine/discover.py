@@ -121,12 +121,20 @@ def sources(tx: Transaction) -> list[dict[str, Any]]:
     answer = []
     for row in tx.records("read_sources"):
         look = codec.stored(row["found"], {})
-        answer.append({
-            "pipeline": row["pipeline_name"], "source": row["name"], "active": bool(row["active"]),
-            "looking": bool(row["held"]), "worker": row["worker"] if row["held"] else None,
-            "due_at": row["due_at"] if row["due_at"] < NEVER else None, "looked_at": row["looked_at"],
-            "failures": row["failures"], "error": row["error"], "counts": look.get("counts"),
-        })  # fmt: skip
+        answer.append(
+            {
+                "pipeline": row["pipeline_name"],
+                "source": row["name"],
+                "active": bool(row["active"]),
+                "looking": bool(row["held"]),
+                "worker": row["worker"] if row["held"] else None,
+                "due_at": row["due_at"] if row["due_at"] < NEVER else None,
+                "looked_at": row["looked_at"],
+                "failures": row["failures"],
+                "error": row["error"],
+                "counts": look.get("counts"),
+            }
+        )
     return answer
 
 
@@ -148,7 +156,7 @@ def call_sources(tx: Transaction, pipeline: str, names: Collection[str] | None =
 
 def due_now(
     tx: Transaction, worker: int, wanted: Mapping[str, Mapping[str, Wanted]], *, but_not: Collection[int] = ()
-) -> bool:  # fmt: skip
+) -> bool:
     """Whether `take_due` would take or correct something; a look that keeps nobody waiting."""
     for row in tx.records("read_sources"):
         want = _wanted(row, wanted, but_not)
@@ -161,7 +169,7 @@ def due_now(
 
 def take_due(
     tx: Transaction, worker: int, wanted: Mapping[str, Mapping[str, Wanted]], *, but_not: Collection[int] = ()
-) -> DueSource | None:  # fmt: skip
+) -> DueSource | None:
     """Take the longest due of these sources (by pipeline and name) that no living worker looks at.
 
     A source that another deployment has defined otherwise since is left to that one.
@@ -185,9 +193,17 @@ def take_due(
             run += 1
         counts = Counts() if look["ended"] else Counts(**{**look["counts"], "bad": 0})
         due = DueSource(
-            id_, rows[id_]["pipeline_name"], pipeline, name, worker, run, _definition(memory), _unwrapped(memory), counts,
+            id_,
+            rows[id_]["pipeline_name"],
+            pipeline,
+            name,
+            worker,
+            run,
+            _definition(memory),
+            _unwrapped(memory),
+            counts,
             failures,
-        )  # fmt: skip
+        )
         tx.run("begin_look", source=id_, worker=worker, run=run, found=_progress(counts, ended=False))
         return due
     return None
@@ -199,9 +215,15 @@ def known_marks(tx: Transaction, due: DueSource, keys: Sequence[str]) -> dict[st
 
 
 def record_found(
-    tx: Transaction, due: DueSource, batch: Sequence[Checked], decide: Decide = newest, *,
-    memory: str | None = None, bad: int = 0, looked_up: Sequence[LookedUp] = (),
-) -> Recorded:  # fmt: skip
+    tx: Transaction,
+    due: DueSource,
+    batch: Sequence[Checked],
+    decide: Decide = newest,
+    *,
+    memory: str | None = None,
+    bad: int = 0,
+    looked_up: Sequence[LookedUp] = (),
+) -> Recorded:
     """Add what is new and change what has changed; what looks as it did costs a mark. A key counts once in a run.
 
     `memory` (see `remembered`), `bad` and `looked_up` are saved along with it: a look that breaks off goes on from there.
@@ -230,9 +252,7 @@ def unseen(tx: Transaction, due: DueSource, kept: Collection[str]) -> tuple[int,
     return int(still), int(gone)
 
 
-def set_vanished(
-    tx: Transaction, due: DueSource, kept: Collection[str], after: str = ""
-) -> tuple[Counts, str | None]:  # fmt: skip
+def set_vanished(tx: Transaction, due: DueSource, kept: Collection[str], after: str = "") -> tuple[Counts, str | None]:
     """Set one stretch of what has vanished aside, from a key on; the counts with it, and where the next stretch begins.
 
     Their items are kept. Should they come back, they count as new or changed only if they are.
@@ -248,9 +268,16 @@ def set_vanished(
 
 
 def finish_look(
-    tx: Transaction, due: DueSource, memory: str | None, next_due_at: int, counts: Counts, error: str | None = None, *,
-    retry_after: float | None = None, bad_example: str | None = None,
-) -> None:  # fmt: skip
+    tx: Transaction,
+    due: DueSource,
+    memory: str | None,
+    next_due_at: int,
+    counts: Counts,
+    error: str | None = None,
+    *,
+    retry_after: float | None = None,
+    bad_example: str | None = None,
+) -> None:
     """End a look, and say when the next is due. One that failed comes again soon, and less and less often."""
     _hold(tx, due)
     facts: dict[str, Any] = {"source": due.name, **counts.as_dict()}
@@ -267,13 +294,23 @@ def finish_look(
         asked = microseconds((retry_after or 0.0) * random.uniform(1.0, 1.1))
         next_due_at = tx.now + min(max(wait, asked), LONGEST_WAIT_US)
         tx.record(
-            "discovery_failed", pipeline=due.pipeline_number, error=error, failures=failures, next_look_at=next_due_at,
+            "discovery_failed",
+            pipeline=due.pipeline_number,
+            error=error,
+            failures=failures,
+            next_look_at=next_due_at,
             **facts,
-        )  # fmt: skip
+        )
     tx.run(
-        "end_look", source=due.id, memory=memory, found=_progress(counts, ended=error is None), due_at=next_due_at,
-        failures=failures, error=error, now=tx.now,
-    )  # fmt: skip
+        "end_look",
+        source=due.id,
+        memory=memory,
+        found=_progress(counts, ended=error is None),
+        due_at=next_due_at,
+        failures=failures,
+        error=error,
+        now=tx.now,
+    )
 
 
 def hand_back(tx: Transaction, due: DueSource, memory: str | None, counts: Counts) -> None:
@@ -297,7 +334,7 @@ def _hold(tx: Transaction, due: DueSource) -> None:
 
 def _wanted(
     row: Mapping[str, Any], wanted: Mapping[str, Mapping[str, Wanted]], but_not: Collection[int]
-) -> Wanted | None:  # fmt: skip
+) -> Wanted | None:
     """The source of a row as this worker knows it, if it may look at it."""
     want = wanted.get(row["pipeline_name"], {}).get(row["name"])
     if want is None or not row["active"] or row["id"] in but_not or _definition(row["head"]) != want.definition:

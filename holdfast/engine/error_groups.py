@@ -97,10 +97,16 @@ def errors(
         entry = found.setdefault(
             row["id"],
             {
-                "group": row["id"], "error": row["kind"], "place": row["place"], "message": row["message"],
-                "count": 0, "spent": 0, "stages": [], "first_seen": row["first_seen"],
+                "group": row["id"],
+                "error": row["kind"],
+                "place": row["place"],
+                "message": row["message"],
+                "count": 0,
+                "spent": 0,
+                "stages": [],
+                "first_seen": row["first_seen"],
             },
-        )  # fmt: skip
+        )
         entry["count"] += row["n"]
         entry["spent"] += row["amount"]
         entry["first_seen"] = min(entry["first_seen"], row["first_seen"])

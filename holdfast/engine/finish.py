@@ -149,8 +149,9 @@ def record_costs(tx: Transaction, stage: int, finished: Sequence[Finished]) -> N
         ledger.NewCall(
             stage, one.lease.item, "", Paid.DONE, one.lease.id, one.lease.life, cost.amount, cost.resource, cost.facts
         )
-        for one in finished for cost in one.costs
-    ]  # fmt: skip
+        for one in finished
+        for cost in one.costs
+    ]
     if calls:
         ledger.enter(tx, calls)
 
@@ -160,9 +161,13 @@ def record_user_events(tx: Transaction, stage: int, finished: Sequence[Finished]
     for one in finished:
         for event in one.events:
             tx.record(
-                event.name, pipeline=layout(tx).stages[stage].pipeline, item=one.lease.item, stage=stage,
-                attempt=one.lease.attempt, **event.facts,
-            )  # fmt: skip
+                event.name,
+                pipeline=layout(tx).stages[stage].pipeline,
+                item=one.lease.item,
+                stage=stage,
+                attempt=one.lease.attempt,
+                **event.facts,
+            )
 
 
 def made_from(row: StageRow, lease: Lease) -> str:
@@ -197,10 +202,22 @@ def _row(row: StageRow, one: Finished, paid: Mapping[int, int]) -> tuple[Any, ..
     lease, state = one.lease, one.state
     cost = paid.get(lease.item, 0) + sum(cost.amount for cost in one.costs)
     return (
-        lease.item, row.id, WORDS[state], lease.attempt, lease.id, one.started_at, one.started_at + one.took_us,
-        one.version, made_from(row, lease) if state in PASSED else None, one.output_hash, cost,
-        lease.life, one.error, one.cause.group if one.cause and state not in PASSED else None, one.result,
-    )  # fmt: skip
+        lease.item,
+        row.id,
+        WORDS[state],
+        lease.attempt,
+        lease.id,
+        one.started_at,
+        one.started_at + one.took_us,
+        one.version,
+        made_from(row, lease) if state in PASSED else None,
+        one.output_hash,
+        cost,
+        lease.life,
+        one.error,
+        one.cause.group if one.cause and state not in PASSED else None,
+        one.result,
+    )
 
 
 def _routine_rows(row: StageRow, finished: Sequence[Finished]) -> list[tuple[Any, ...]]:
@@ -209,10 +226,18 @@ def _routine_rows(row: StageRow, finished: Sequence[Finished]) -> list[tuple[Any
     for one in finished:
         lease = one.lease
         started_at = lease.since + one.waited_us
-        rows.append((
-            lease.item, lease.attempt, lease.id, started_at, started_at + one.took_us, made_from(row, lease), one.output_hash,
-            one.result,
-        ))  # fmt: skip
+        rows.append(
+            (
+                lease.item,
+                lease.attempt,
+                lease.id,
+                started_at,
+                started_at + one.took_us,
+                made_from(row, lease),
+                one.output_hash,
+                one.result,
+            )
+        )
     return rows
 
 
@@ -226,9 +251,7 @@ def _count_times(tx: Transaction, stage: int, state: State, version: str, times:
         else:
             buckets[number] = [took_us]
     for number, took in buckets.items():
-        tx.count(
-            stage, state, len(took), version=version, bucket=number, took_us=sum(took), most_us=max(took)
-        )  # fmt: skip
+        tx.count(stage, state, len(took), version=version, bucket=number, took_us=sum(took), most_us=max(took))
 
 
 @lru_cache(maxsize=1024)
@@ -244,7 +267,7 @@ def bucket_middle_us(number: int) -> float:
 
 def _without_lost(
     tx: Transaction, stage: int, finished: Sequence[Finished], lost: Sequence[tuple[int]]
-) -> list[Finished]:  # fmt: skip
+) -> list[Finished]:
     if not lost:
         return list(finished)
     row = layout(tx).stages[stage]
@@ -253,7 +276,12 @@ def _without_lost(
         one.lost = one.lease.id in gone
         if one.lost:
             tx.record(
-                "lease_lost", pipeline=row.pipeline, item=one.lease.item, stage=stage,
-                lease=one.lease.id, attempt=one.lease.attempt, refused=str(one.state),
-            )  # fmt: skip
+                "lease_lost",
+                pipeline=row.pipeline,
+                item=one.lease.item,
+                stage=stage,
+                lease=one.lease.id,
+                attempt=one.lease.attempt,
+                refused=str(one.state),
+            )
     return [one for one in finished if not one.lost]

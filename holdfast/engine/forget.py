@@ -80,11 +80,20 @@ class Restore(Restoring):
 
 def _choose(
     tx: Transaction, which: Which, name: str | None, state: str, place: Place
-) -> tuple[list[Memo], Place | None]:  # fmt: skip
+) -> tuple[list[Memo], Place | None]:
     memos = tx.records(
-        "choose_memos", state=state, stages=stages_of(tx, which), stage=place.stage, item=place.item,
-        keys=patterns_of(tx, which), name=name, error=which.error, group=which.group, before=place.before, most=CHUNK,
-    )  # fmt: skip
+        "choose_memos",
+        state=state,
+        stages=stages_of(tx, which),
+        stage=place.stage,
+        item=place.item,
+        keys=patterns_of(tx, which),
+        name=name,
+        error=which.error,
+        group=which.group,
+        before=place.before,
+        most=CHUNK,
+    )
     behind = None
     if len(memos) == CHUNK:
         # The answers of one item belong together: those of the last one may not all be here.

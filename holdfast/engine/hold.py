@@ -56,10 +56,22 @@ def hold_in_doubt(tx: Transaction, finished: Sequence[Finished]) -> None:
         record_costs(tx, stage, ended)
         record_user_events(tx, stage, ended)
         settle(tx, stage, ended)
-        tx.run_rows("enter_held", [
-            (stage, one.lease.item, "doubt", one.error, one.lease.attempt - 1, one.lease.alone, one.lease.rerun, tx.now)
-            for one in ended
-        ])  # fmt: skip
+        tx.run_rows(
+            "enter_held",
+            [
+                (
+                    stage,
+                    one.lease.item,
+                    "doubt",
+                    one.error,
+                    one.lease.attempt - 1,
+                    one.lease.alone,
+                    one.lease.rerun,
+                    tx.now,
+                )
+                for one in ended
+            ],
+        )
         tx.count(stage, State.ON_HOLD, len(ended))
         pipeline = layout(tx).stages[stage].pipeline
         for one in ended:

@@ -53,16 +53,33 @@ def enter(tx: Transaction, new: Sequence[NewCall]) -> dict[Place, int]:
         resource = _resource(known, row, one.resource)
         if one.resource is not None and resource != one.resource:
             tx.record(
-                "unknown_resource", pipeline=row.pipeline, item=one.item, stage=row.id,
-                resource=one.resource, counted_for=resource or f"stage {row.name}",
-            )  # fmt: skip
+                "unknown_resource",
+                pipeline=row.pipeline,
+                item=one.item,
+                stage=row.id,
+                resource=one.resource,
+                counted_for=resource or f"stage {row.name}",
+            )
         facts = one.facts
         calls.append(
             PaidCall(
-                0, one.stage, one.item, one.name, str(one.state), one.lease, one.life, one.amount, resource, facts.model,
-                facts.tokens_in, facts.tokens_out, facts.text, day_of(tx.now, _zone(known, resource)), tx.now,
+                0,
+                one.stage,
+                one.item,
+                one.name,
+                str(one.state),
+                one.lease,
+                one.life,
+                one.amount,
+                resource,
+                facts.model,
+                facts.tokens_in,
+                facts.tokens_out,
+                facts.text,
+                day_of(tx.now, _zone(known, resource)),
+                tx.now,
             )
-        )  # fmt: skip
+        )
     rows = tx.run_rows("add_calls", [call[1:15] for call in calls])
     numbers = {(stage, item, name): id_ for id_, stage, item, name in rows}
     first: dict[tuple[int, str], int] = {}
@@ -106,18 +123,26 @@ def doubt(tx: Transaction, ended: Sequence[tuple[int, int, int]], reason: str) -
     if limited:
         hold_resources(tx, stages)
         aside = dict(tx.run("reserved_for", leases=limited))
-    found = [PaidCall(*row) for row in tx.run("intended_calls", items=sorted({item for _, item, _ in ended}), stages=stages)]
+    found = [
+        PaidCall(*row) for row in tx.run("intended_calls", items=sorted({item for _, item, _ in ended}), stages=stages)
+    ]
     under = set(ended)
     pairs = [
         (one, one._replace(state=str(Paid.DOUBTFUL), amount=one.amount or aside.get(one.lease, 0), reason=reason))
-        for one in found if (one.lease, one.item, one.stage) in under
-    ]  # fmt: skip
+        for one in found
+        if (one.lease, one.item, one.stage) in under
+    ]
     _change(tx, pairs)
     for _, one in pairs:
         tx.record(
-            "money_in_doubt", pipeline=known.stages[one.stage].pipeline, item=one.item, stage=one.stage,
-            memo=one.name, counted=one.amount, reason=reason,
-        )  # fmt: skip
+            "money_in_doubt",
+            pipeline=known.stages[one.stage].pipeline,
+            item=one.item,
+            stage=one.stage,
+            memo=one.name,
+            counted=one.amount,
+            reason=reason,
+        )
     if limited:
         tx.run("drop_reservations", leases=limited)
 
@@ -131,7 +156,7 @@ def charged(call: PaidCall, amount: int, facts: CallFacts = NO_FACTS) -> PaidCal
     """The call was made and cost this."""
     return call._replace(
         state=str(Paid.DONE), amount=amount, reason=None, **({} if facts == NO_FACTS else _columns(facts))
-    )  # fmt: skip
+    )
 
 
 def free(call: PaidCall, reason: str | None = None) -> PaidCall:
@@ -150,10 +175,23 @@ def take_up_old_payments(tx: Transaction, most: int = CHUNK) -> int:
         resource = name if row is None and name else "" if row is None else _resource(known, row, name)
         calls.append(
             PaidCall(
-                0, stage or 0, item or 0, str(facts.pop("memo", "")), str(Paid.DONE), 0, 1, amount or 0, resource, "", 0, 0,
-                msgspec.json.encode(facts).decode(), day_of(at, _zone(known, resource)), at,
+                0,
+                stage or 0,
+                item or 0,
+                str(facts.pop("memo", "")),
+                str(Paid.DONE),
+                0,
+                1,
+                amount or 0,
+                resource,
+                "",
+                0,
+                0,
+                msgspec.json.encode(facts).decode(),
+                day_of(at, _zone(known, resource)),
+                at,
             )
-        )  # fmt: skip
+        )
     tx.run_rows("add_calls", [call[1:15] for call in calls])
     _count(tx, (), calls, budgets=False)
     if rows:
@@ -185,11 +223,24 @@ def enter_imported(tx: Transaction, payments: Sequence[OldPayment]) -> list[OldP
     new = [one for one in payments if (one.at, one.name) not in there]
     calls = [
         PaidCall(
-            0, one.stage, one.item, one.name, str(Paid.DONE), -1, 1, one.amount, IMPORTED, one.model, 0, 0, "{}",
-            day_of(one.at), one.at,
+            0,
+            one.stage,
+            one.item,
+            one.name,
+            str(Paid.DONE),
+            -1,
+            1,
+            one.amount,
+            IMPORTED,
+            one.model,
+            0,
+            0,
+            "{}",
+            day_of(one.at),
+            one.at,
         )
         for one in new
-    ]  # fmt: skip
+    ]
     tx.run_rows("add_calls", [call[1:15] for call in calls])
     by_stage: Counter[tuple[int, int]] = Counter()
     for one in new:
@@ -256,7 +307,7 @@ def _count(tx: Transaction, gone: Iterable[PaidCall], come: Iterable[PaidCall], 
     tx.run_rows("add_spent", [(*key, *sums) for key, sums in sorted(spent.items()) if any(sums)])
     tx.run_rows(
         "lower_reservations", [(lease, number, n) for (lease, number), n in sorted(lower.items()) if lease and n > 0]
-    )  # fmt: skip
+    )
 
 
 def _resource(known: Layout, row: StageRow, named: str | None) -> str:

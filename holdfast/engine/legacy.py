@@ -110,7 +110,9 @@ def check(old: OldDatabase, mapping: AnyMapping) -> bool:
         return True
     if not table.has(key := mapping.item["key"].column):
         there = there_are(key, table.columns)
-        raise UsageError(f"{old.where}: table {table.name!r} has no column {key!r}; {there}; say in a mapping which is the key")
+        raise UsageError(
+            f"{old.where}: table {table.name!r} has no column {key!r}; {there}; say in a mapping which is the key"
+        )
     for name, column in sorted(mapping.own):
         if not old.table(name).has(column):
             there = there_are(column, old.table(name).columns)
@@ -121,9 +123,7 @@ def check(old: OldDatabase, mapping: AnyMapping) -> bool:
 class _Reading:
     """The rows of an old database, as items."""
 
-    def __init__(
-        self, old: OldDatabase, mapping: AnyMapping, into: _Into, index: KeyIndex, report: Report
-    ) -> None:  # fmt: skip
+    def __init__(self, old: OldDatabase, mapping: AnyMapping, into: _Into, index: KeyIndex, report: Report) -> None:
         self._mapping, self._into, self._index, self._report = mapping, into, index, report
         self._names_pipelines = check(old, mapping)
         self._table = old.table(mapping.table)
@@ -131,7 +131,9 @@ class _Reading:
         if isinstance(mapping, Mapped):
             self._columns = self._choose(self._table, mapping.columns())
         if not self._names_pipelines and into.only is None:
-            raise UsageError(f"{old.where} does not say which pipeline a row belongs to: import into one pipeline at a time")
+            raise UsageError(
+                f"{old.where} does not say which pipeline a row belongs to: import into one pipeline at a time"
+            )
         #: Tables beside that of the items, as far as they are there.
         self.beside: dict[str, OldTable] = {}
         for name, beside in mapping.beside.items():
@@ -170,7 +172,10 @@ class _Reading:
             for row, raw in rows:
                 cells = Cells(raw, [])
                 if beside.fits(cells):
-                    yield self._place(name, cells.get(beside.paths.get("pipeline")), cells.get(beside.paths.get("key"))), row
+                    yield (
+                        self._place(name, cells.get(beside.paths.get("pipeline")), cells.get(beside.paths.get("key"))),
+                        row,
+                    )
 
     def _place(self, name: str, pipeline: Any, key: Any) -> bytes:
         """Which item a row of a table beside belongs to."""
@@ -252,7 +257,7 @@ class _Reading:
         told = [*problems, *data.problems, *stages.problems]
         return OldItem(
             self._table.name, old.row, pipeline, key, data, priority, added_at, stages.begun, stages.again, told
-        )  # fmt: skip
+        )
 
 
 def _digest(pipeline: str, key: str) -> bytes:

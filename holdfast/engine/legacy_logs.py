@@ -64,8 +64,9 @@ class Logs:
             paid = [(line, one) for line in lines if (one := self._paid(table, line, problems)) is not None]
             problems += [
                 (line, Problem("cost_of_no_stage", line.stage, table.name))
-                for line, _ in paid if line.stage not in self.stages[line.pipeline]
-            ]  # fmt: skip
+                for line, _ in paid
+                if line.stage not in self.stages[line.pipeline]
+            ]
             problems += self._of_no_item("cost_of_no_item", [line for line, _ in paid])
             self._note(problems)
             those = self._ask(partial(_placed, paid), [one for _, one in paid])
@@ -107,9 +108,12 @@ class Logs:
                     continue
                 said = {
                     part: cells.json(path) if part == "data" else cells.get(path)
-                    for part, path in paths.items() if part not in ("pipeline", "key", "stage")
-                }  # fmt: skip
-                line = Line(row, pipeline, _said(cells.get(paths.get("key"))), _said(cells.get(paths.get("stage"))), said)
+                    for part, path in paths.items()
+                    if part not in ("pipeline", "key", "stage")
+                }
+                line = Line(
+                    row, pipeline, _said(cells.get(paths.get("key"))), _said(cells.get(paths.get("stage"))), said
+                )
                 lines.append(line)
                 self._note([(line, problem) for problem in cells.problems])
             if lines:
@@ -187,7 +191,14 @@ def _placed_events(lines: Sequence[Line], rows: Sequence[EventRow], tx: Transact
     """Events with the numbers of their pipelines, items and stages."""
     items = _numbers(lines, tx)
     return [
-        (at, event, layout(tx).number_of(line.pipeline), items.get((line.pipeline, line.key)), _stage(tx, line) or None, *rest)
+        (
+            at,
+            event,
+            layout(tx).number_of(line.pipeline),
+            items.get((line.pipeline, line.key)),
+            _stage(tx, line) or None,
+            *rest,
+        )
         for line, (at, event, _, _, _, *rest) in zip(lines, rows, strict=True)
     ]
 

@@ -88,8 +88,13 @@ class Report:
     def facts(self) -> dict[str, Any]:
         """The same as JSON can carry it."""
         return {
-            "read": self.read, "imported": self.imported, "already_there": self.already_there, "repeated": self.repeated,
-            "left_out": self.left_out, "elsewhere": dict(self.elsewhere), "missing_columns": self.missing,
+            "read": self.read,
+            "imported": self.imported,
+            "already_there": self.already_there,
+            "repeated": self.repeated,
+            "left_out": self.left_out,
+            "elsewhere": dict(self.elsewhere),
+            "missing_columns": self.missing,
             "columns_not_taken": self.not_taken,
             "stages": {stage: dict(counts) for stage, counts in self.stages.items()},
             "run_again": {
@@ -105,4 +110,4 @@ class Report:
                 kind: {"count": one.count, "examples": [example._asdict() for example in one.examples]}
                 for kind, one in sorted(self.problems.items())
             },
-        }  # fmt: skip
+        }

@@ -93,7 +93,13 @@ class _Work:
                 self._delayed.append((id_, stage.id, self._tx.now, spent, 0, 0, entry.error, group))
                 self._tx.count(stage.id, State.RETRY_LATER, 1)
                 self._record(
-                    "attempt_failed", id_, name, attempt=max(1, spent), error=entry.error, due_at=self._tx.now, imported=True
+                    "attempt_failed",
+                    id_,
+                    name,
+                    attempt=max(1, spent),
+                    error=entry.error,
+                    due_at=self._tx.now,
+                    imported=True,
                 )
             else:
                 self._finish(id_, item, name, entry, data_hash, put_out)
@@ -119,7 +125,7 @@ class _Work:
 
     def _finish(
         self, id_: int, item: OldItem, name: str, entry: Entry, data_hash: str, put_out: dict[int, str]
-    ) -> None:  # fmt: skip
+    ) -> None:
         stage, state = self._stages[name], entry.state
         ended_at = self._tx.now if entry.ended_at is None else entry.ended_at
         started_at = entry.started_at if entry.took_us is None else max(0, ended_at - entry.took_us)
@@ -131,10 +137,24 @@ class _Work:
             made_from = input_hash(data_hash, {parent: put_out.get(parent, NOTHING) for parent in before})
             output = put_out[stage.id] = self._output_hash(item, name, entry.result)
         self._outcomes.append(
-            (id_, stage.id, str(state), attempts if entry.attempts is None else entry.attempts, None, started_at, ended_at,
-             version, made_from, output, 0, 1, entry.error,
-             self._group(id_, item, stage, entry) if state in BAD else None, entry.result)
-        )  # fmt: skip
+            (
+                id_,
+                stage.id,
+                str(state),
+                attempts if entry.attempts is None else entry.attempts,
+                None,
+                started_at,
+                ended_at,
+                version,
+                made_from,
+                output,
+                0,
+                1,
+                entry.error,
+                self._group(id_, item, stage, entry) if state in BAD else None,
+                entry.result,
+            )
+        )
         if started_at is None or (entry.ended_at is None and entry.took_us is None) or state is State.CANCELLED:
             self._tx.count(stage.id, state, 1, version=version)
         else:
@@ -156,7 +176,9 @@ class _Work:
                 value = codec.plain(normalise(value))
             except Exception as error:
                 said = f"{type(error).__name__}: {error}"
-                raise UsageError(f"item {item.key!r}, stage {stage!r}: normalise fails for its old result ({said})") from error
+                raise UsageError(
+                    f"item {item.key!r}, stage {stage!r}: normalise fails for its old result ({said})"
+                ) from error
         return NOTHING if value is None else codec.digest(value)
 
     def _record(self, event: str, id_: int, stage: str | None, **facts: Any) -> None:

@@ -36,11 +36,16 @@ def last_item(tx: Transaction) -> int:
 
 def due_of_pipeline(
     tx: Transaction, due: DueSource, pipeline: str, stage: str | None, after: int, until: int, again_us: int | None
-) -> list[Lookup]:  # fmt: skip
+) -> list[Lookup]:
     """The first of the items with numbers over `after`, up to `until`, for which something is to be looked up."""
     given: dict[str, Any] = {
-        "source": due.id, "of": due.definition, "after": after, "until": until, "again": _again(tx, again_us), "most": BATCH,
-    }  # fmt: skip
+        "source": due.id,
+        "of": due.definition,
+        "after": after,
+        "until": until,
+        "again": _again(tx, again_us),
+        "most": BATCH,
+    }
     if stage is None:
         rows = tx.run("items_to_look_up", pipeline=layout(tx).pipeline(pipeline).id, **given)
     else:
@@ -55,9 +60,11 @@ def due_of_pipeline(
 def due_of_found(tx: Transaction, due: DueSource, found: Sequence[Found], again_us: int | None) -> list[Lookup]:
     """The same for items that another source has found."""
     wanted = {
-        one.key: Lookup(one.key, one.data, LookedUp(short_hash(one.key), due.definition + (one.mark or codec.digest(one.data))))
+        one.key: Lookup(
+            one.key, one.data, LookedUp(short_hash(one.key), due.definition + (one.mark or codec.digest(one.data)))
+        )
         for one in found
-    }  # fmt: skip
+    }
     keys = [one.done.key for one in wanted.values()]
     known = set(tx.run("read_lookups", source=due.id, keys=keys, again=_again(tx, again_us)))
     return [one for one in wanted.values() if tuple(one.done) not in known]

@@ -47,9 +47,17 @@ _IN_GROUPS = frozenset({State.RETRY_LATER, State.FAILED, State.EXHAUSTED})
 
 
 def items(
-    tx: Transaction, *, pipeline: str | None, stage: str | None, states: Collection[State], key: Patterns,
-    error: str | None, group: str | None = None, after: int | str, most: int,
-) -> list[Facts]:  # fmt: skip
+    tx: Transaction,
+    *,
+    pipeline: str | None,
+    stage: str | None,
+    states: Collection[State],
+    key: Patterns,
+    error: str | None,
+    group: str | None = None,
+    after: int | str,
+    most: int,
+) -> list[Facts]:
     """A page of items, in the order they were added; with a stage, states, an error or a group of errors, stages of items.
 
     `after` is an item's number, or the `cursor` of an entry: the next page begins behind it.
@@ -60,16 +68,26 @@ def items(
         known.pipeline(pipeline)
     if not states and stage is None and error is None and group is None:
         if place.stage is not None:
-            raise UsageError(f"after {place}: this is a place in a list of stages; in a list of items, name the item alone")
+            raise UsageError(
+                f"after {place}: this is a place in a list of stages; in a list of items, name the item alone"
+            )
         patterns = [Pattern(one) for one in several(key)] or [Pattern()]
         return _items(tx, known, pipeline, patterns, place.item, most)
-    return stages_of_items(tx, known.chosen(pipeline, stage), frozenset(states or State), key, error, group, place, most)
+    return stages_of_items(
+        tx, known.chosen(pipeline, stage), frozenset(states or State), key, error, group, place, most
+    )
 
 
 def stages_of_items(
-    tx: Transaction, stages: Iterable[StageRow], states: frozenset[State], key: Patterns, error: str | None,
-    group: str | None, after: Place, most: int,
-) -> list[Facts]:  # fmt: skip
+    tx: Transaction,
+    stages: Iterable[StageRow],
+    states: frozenset[State],
+    key: Patterns,
+    error: str | None,
+    group: str | None,
+    after: Place,
+    most: int,
+) -> list[Facts]:
     """A page of what is in one of these states at one of these stages."""
     chosen = {row.id: row for row in stages}
     if not chosen:
@@ -130,8 +148,9 @@ def _items(
     only = None if pipeline is None else [*names]
     found = {
         row["id"]: row
-        for pattern in (patterns if names else ()) for row in _walk_or_search(tx, names, only, pattern, after, most)
-    }  # fmt: skip
+        for pattern in (patterns if names else ())
+        for row in _walk_or_search(tx, names, only, pattern, after, most)
+    }
     rows = [found[number] for number in sorted(found)[:most]]
     statuses: dict[int, str] = dict(tx.run("item_status", items=[row["id"] for row in rows])) if rows else {}
     return [
@@ -283,9 +302,10 @@ class _Page:
         states = self.states & PASSED
         # There is no index to say that there are none; the counts do.
         counted = {
-            (stage, state) for stage, state, _, n, *_ in (self.tx.run("read_counts") if states else ())
+            (stage, state)
+            for stage, state, _, n, *_ in (self.tx.run("read_counts") if states else ())
             if n and state in states and stage in self.stages
-        }  # fmt: skip
+        }
         if not counted:
             return []
         which = {"stages": sorted({stage for stage, _ in counted}), "states": sorted({state for _, state in counted})}

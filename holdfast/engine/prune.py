@@ -78,8 +78,10 @@ def forget_items(tx: Transaction, items: Sequence[int]) -> None:
 def withdraw(tx: Transaction, stage: int, items: Sequence[int]) -> None:
     """Take work of items at a stage away that nobody will do."""
     for statement, state in (
-        ("take_waiting", State.PENDING), ("take_delayed", State.RETRY_LATER), ("take_held", State.ON_HOLD),
-    ):  # fmt: skip
+        ("take_waiting", State.PENDING),
+        ("take_delayed", State.RETRY_LATER),
+        ("take_held", State.ON_HOLD),
+    ):
         taken = tx.run(statement, stage=stage, items=list(items))
         tx.count(stage, state, -len(taken))
         uncover(tx, stage, [item for item, _, _, rerun in taken if rerun])

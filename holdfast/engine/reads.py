@@ -115,7 +115,9 @@ def frequent_errors(tx: Transaction, pipelines: Sequence[Facts]) -> list[Facts]:
             for row in rows:
                 error = (row["error"] or "no error was told").partition("\n")[0]
                 like = (*where.values(), state, *cause_of(error, None, row["key"]))
-                entry = found.setdefault(like, {**where, "state": str(state), "error": error, "key": row["key"], "count": 0})
+                entry = found.setdefault(
+                    like, {**where, "state": str(state), "error": error, "key": row["key"], "count": 0}
+                )
                 entry["count"] += 1
                 entry["more"] = len(rows) == LOOKED_AT
     return sorted(found.values(), key=lambda one: -one["count"])[:MOST_ERRORS]
@@ -125,9 +127,11 @@ def _four_facts(known: Layout, row: StageRow) -> Facts:
     """Whether a pipeline stands still, why, until when, and since when."""
     pipeline = known.pipelines[row.pipeline_name]
     return {
-        "paused": pipeline.paused, "reason": pipeline.reason, "retry_after": pipeline.retry_after,
+        "paused": pipeline.paused,
+        "reason": pipeline.reason,
+        "retry_after": pipeline.retry_after,
         "updated_at": pipeline.paused_at,
-    }  # fmt: skip
+    }
 
 
 def _held(tx: Transaction, row: StageRow) -> Facts | None:
@@ -136,7 +140,11 @@ def _held(tx: Transaction, row: StageRow) -> Facts | None:
     pipeline = known.pipelines[row.pipeline_name]
     if pipeline.paused:
         reason = f": {pipeline.reason}" if pipeline.reason else ""
-        return {"reason": "paused", "text": f"pipeline {pipeline.name!r} is paused{reason}", "until": pipeline.retry_after}
+        return {
+            "reason": "paused",
+            "text": f"pipeline {pipeline.name!r} is paused{reason}",
+            "until": pipeline.retry_after,
+        }
     if row.paused:
         reason = f": {row.reason}" if row.reason else ""
         return {"reason": "paused", "text": f"stage {row.name!r} is paused{reason}", "until": row.retry_after}
@@ -379,15 +387,26 @@ class Why:
                 text = f"stage {stage.name!r} is new and is being back-filled"
                 return self._facts(stage, {"state": None}, {"reason": "backfill", "text": text})
         return {
-            "pipeline": self._item["pipeline"], "key": self._item["key"], "stage": None, "state": None,
-            "reason": "done", "text": "every stage is done", "until": None, "do": None,
-        }  # fmt: skip
+            "pipeline": self._item["pipeline"],
+            "key": self._item["key"],
+            "stage": None,
+            "state": None,
+            "reason": "done",
+            "text": "every stage is done",
+            "until": None,
+            "do": None,
+        }
 
     def _facts(self, stage: StageRow, row: Facts, said: Facts) -> Facts:
         return {
-            "pipeline": self._item["pipeline"], "key": self._item["key"], "stage": stage.name, "state": row["state"],
-            "until": None, "do": None, **said,
-        }  # fmt: skip
+            "pipeline": self._item["pipeline"],
+            "key": self._item["key"],
+            "stage": stage.name,
+            "state": row["state"],
+            "until": None,
+            "do": None,
+            **said,
+        }
 
     def _in_progress(self, stage: StageRow, row: Facts) -> Facts:
         for lease in self._tx.records("item_lease", item=self._item["id"]):
@@ -411,9 +430,11 @@ class Why:
                 if note["item"] == self._item["key"]
             ]
             return {
-                "reason": "lease", "text": f"{who} is working on it, attempt {lease['attempt']} of {stage.max_attempts}",
-                "since": lease["since"], "progress": notes[0] if notes else None,
-            }  # fmt: skip
+                "reason": "lease",
+                "text": f"{who} is working on it, attempt {lease['attempt']} of {stage.max_attempts}",
+                "since": lease["since"],
+                "progress": notes[0] if notes else None,
+            }
         return {"reason": "lease", "text": "it has just been finished"}
 
     def _pending(self, stage: StageRow, row: Facts) -> Facts:
@@ -423,11 +444,17 @@ class Why:
         offering = [w["name"] for w in there]
         if not offering:
             return {
-                "reason": "no_worker", "text": f"no living worker offers stage {stage.name!r}",
+                "reason": "no_worker",
+                "text": f"no living worker offers stage {stage.name!r}",
                 "do": "start one: holdfast worker FILE",
-            }  # fmt: skip
+            }
         if self._known.resources_of(stage.id) and (blocked := admit.look(self._tx, stage.id)) is not None:
-            return {"reason": blocked.reason, "text": blocked.text, "until": blocked.until, "resource": blocked.resource}
+            return {
+                "reason": blocked.reason,
+                "text": blocked.text,
+                "until": blocked.until,
+                "resource": blocked.resource,
+            }
         [(ahead,)] = self._tx.run(
             "ahead_of", stage=stage.id, priority=self._item["priority"], item=self._item["id"], most=1000
         )
@@ -442,14 +469,18 @@ class Why:
         pipeline = self._known.pipelines[stage.pipeline_name]
         if pipeline.paused:
             return {
-                "reason": "paused", "text": f"pipeline {pipeline.name!r} is paused: {pipeline.reason or 'by a person'}",
-                "until": pipeline.retry_after, "do": f"to let it go on: holdfast resume {pipeline.name}",
-            }  # fmt: skip
+                "reason": "paused",
+                "text": f"pipeline {pipeline.name!r} is paused: {pipeline.reason or 'by a person'}",
+                "until": pipeline.retry_after,
+                "do": f"to let it go on: holdfast resume {pipeline.name}",
+            }
         if stage.paused:
             return {
-                "reason": "paused", "text": f"stage {stage.name!r} is paused: {stage.reason or 'by a person'}",
-                "until": stage.retry_after, "do": f"to let it go on: holdfast resume {stage.label}",
-            }  # fmt: skip
+                "reason": "paused",
+                "text": f"stage {stage.name!r} is paused: {stage.reason or 'by a person'}",
+                "until": stage.retry_after,
+                "do": f"to let it go on: holdfast resume {stage.label}",
+            }
         held = [one for w in there for one in w.get("guards", ()) if one["pipeline"] == stage.pipeline_name]
         if not held or len(held) < len(there):
             return None
@@ -460,10 +491,11 @@ class Why:
     def _retry_later(self, stage: StageRow, row: Facts) -> Facts:
         error = f"; the last error was: {row['error']}" if row["error"] else ""
         return {
-            "reason": "backoff", "until": row["next_attempt_at"],
+            "reason": "backoff",
+            "until": row["next_attempt_at"],
             "text": f"{row['attempts']} of {stage.max_attempts} attempts are spent; the next one waits{error}",
             "do": f"to run it now: holdfast retry --state retry_later {self._this}",
-        }  # fmt: skip
+        }
 
     def _on_hold(self, stage: StageRow, row: Facts) -> Facts:
         [(kind,)] = self._tx.run("kind_of_hold", stage=stage.id, item=self._item["id"])
@@ -487,10 +519,12 @@ class Why:
         if outdated := outdated_workers(self._tx, stage):
             text += f"; {spoken_of(outdated)}"
         return {
-            "reason": "version", "text": text, "since": row["updated_at"],
+            "reason": "version",
+            "text": text,
+            "since": row["updated_at"],
             "do": f"to take it back: holdfast cancel --state on_hold {self._this}; "
             f"to have it done by any worker: holdfast retry --state on_hold {self._this}",
-        }  # fmt: skip
+        }
 
     def _ended_badly(self, stage: StageRow, row: Facts) -> Facts:
         error = f": {row['error']}" if row["error"] else ""

@@ -90,7 +90,9 @@ def count_for_new_limits(tx: Transaction, before: Layout) -> None:
     """Limits of pipelines and stages that have just begun to count know what was spent before. The transaction must be
     exclusive."""
     known = layout(tx)
-    begun = [number for number in _limits(known) if not _counts_alike(before, number, known.resources[number].spec.zone)]
+    begun = [
+        number for number in _limits(known) if not _counts_alike(before, number, known.resources[number].spec.zone)
+    ]
     if begun:
         wrong = _wrong_limits(tx, _kept(tx), None, begun)
         if tx.run("ledger_came"):
@@ -166,9 +168,10 @@ class _Counted:
             if resource in numbers:
                 ledger.add(counted, (numbers[resource], day), _of_budget(sums))
         kept: Sums = {
-            (number, day): sums for number, day, *sums in self._tx.run("all_spent")
+            (number, day): sums
+            for number, day, *sums in self._tx.run("all_spent")
             if number not in resources or not resources[number].spec.name.startswith("@")
-        }  # fmt: skip
+        }
         for (number, day), said, right in _differing(BUDGET, kept, counted):
             row = resources.get(number)
             if row is None or old_at is None or day > day_of(old_at, row.spec.zone):

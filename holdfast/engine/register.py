@@ -84,9 +84,20 @@ def as_registered(tx: Transaction, specs: Iterable[PipelineSpec]) -> Layout:
         number = known.number_of(spec.name) or 0
         for position, stage in enumerate(spec.stages):
             row = there.pop(stage.name, None) or StageRow(
-                -1 - len(rows), number, spec.name, stage.name, position, stage.after, stage.version, stage.max_attempts,
-                True, known.generation, known.generation, None, None,
-            )  # fmt: skip
+                -1 - len(rows),
+                number,
+                spec.name,
+                stage.name,
+                position,
+                stage.after,
+                stage.version,
+                stage.max_attempts,
+                True,
+                known.generation,
+                known.generation,
+                None,
+                None,
+            )
             row = replace(row, position=position, after=stage.after, after_children=stage.after_children, active=True)
             readings = _readings(row, stage, _provenance(tx, spec.name))
             rows.append(replace(row, version=stage.version, compatible=stage.compatible_from, readings=readings))
@@ -135,26 +146,41 @@ def register(tx: Transaction, spec: PipelineSpec, *, accepted: bool = True) -> R
                 # Nobody has accepted its price meanwhile.
                 begins = _Begins.of(newest, old.hold_reason)
             tx.run(
-                "change_stage", stage=old.id, active=1, **columns,
+                "change_stage",
+                stage=old.id,
+                active=1,
+                **columns,
                 changed=generation if moved else old.changed_generation,
                 **(begins if moved else _Begins.as_is(old))._asdict(),
-            )  # fmt: skip
+            )
     for old in plan.removed:
         tx.run(
-            "change_stage", stage=old.id, position=old.position, after=msgspec.json.encode(old.after).decode(),
-            version=old.version, max_attempts=old.max_attempts, compatible=msgspec.json.encode(old.compatible).decode(),
-            after_children=old.after_children, resources=msgspec.json.encode(old.uses).decode(),
-            max_reruns_per_hour=old.max_reruns_per_hour, readings=old.readings.write(),
-            active=0, changed=generation, **_Begins()._asdict(),
-        )  # fmt: skip
+            "change_stage",
+            stage=old.id,
+            position=old.position,
+            after=msgspec.json.encode(old.after).decode(),
+            version=old.version,
+            max_attempts=old.max_attempts,
+            compatible=msgspec.json.encode(old.compatible).decode(),
+            after_children=old.after_children,
+            resources=msgspec.json.encode(old.uses).decode(),
+            max_reruns_per_hour=old.max_reruns_per_hour,
+            readings=old.readings.write(),
+            active=0,
+            changed=generation,
+            **_Begins()._asdict(),
+        )
     _withdraw(tx, [there[name] for name in sorted(plan.moved)], spec)
     if plan.moved and newest:
         # What a stage is given may be something else now, in any item.
         tx.run("begin_recheck", pipeline=pipeline, generation=generation)
     done = Registered(
-        sorted(plan.added), sorted(plan.changed), sorted(row.name for row in plan.removed),
-        sorted(one.name for one in found), sorted(priced),
-    )  # fmt: skip
+        sorted(plan.added),
+        sorted(plan.changed),
+        sorted(row.name for row in plan.removed),
+        sorted(one.name for one in found),
+        sorted(priced),
+    )
     tx.record("pipeline_registered", pipeline=pipeline, **done._asdict())
     tx.tell_idle_workers()
     return done
@@ -263,11 +289,22 @@ class _Plan:
             if not row.active or (row.after, row.after_children) != (stage.after, stage.after_children):
                 self.moved.add(stage.name)
             if self.moved >= {stage.name} or (
-                row.version, row.max_attempts, row.position, row.compatible, row.uses, row.max_reruns_per_hour, row.readings
+                row.version,
+                row.max_attempts,
+                row.position,
+                row.compatible,
+                row.uses,
+                row.max_reruns_per_hour,
+                row.readings,
             ) != (
-                stage.version, stage.max_attempts, position, stage.compatible_from, stage.resources, stage.max_reruns_per_hour,
+                stage.version,
+                stage.max_attempts,
+                position,
+                stage.compatible_from,
+                stage.resources,
+                stage.max_reruns_per_hour,
                 _readings(row, stage, provenance),
-            ):  # fmt: skip
+            ):
                 self.changed.add(stage.name)
 
     @property
@@ -281,11 +318,33 @@ def _stage_row(row: tuple[Any, ...]) -> StageRow:
     hold_next, hold_until, hold_reason, reruns, readings = row[21:]
     id_, pipeline, pipeline_name, name, position = front
     return StageRow(
-        id_, pipeline, pipeline_name, name, position, _names(after), version, max_attempts,
-        bool(active), created, changed, first, last, _names(compatible), children,
-        _names(uses), bool(paused), reason, retry_after, paused_at,
-        _names(formerly), hold_next, hold_until, hold_reason, reruns, Readings.read(readings),
-    )  # fmt: skip
+        id_,
+        pipeline,
+        pipeline_name,
+        name,
+        position,
+        _names(after),
+        version,
+        max_attempts,
+        bool(active),
+        created,
+        changed,
+        first,
+        last,
+        _names(compatible),
+        children,
+        _names(uses),
+        bool(paused),
+        reason,
+        retry_after,
+        paused_at,
+        _names(formerly),
+        hold_next,
+        hold_until,
+        hold_reason,
+        reruns,
+        Readings.read(readings),
+    )
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -320,6 +379,14 @@ def _pipeline_row(row: tuple[Any, ...]) -> PipelineRow:
     declared, instead = codec.stored(guards, {}), codec.stored(tuned, {})
     together = _readable(Guards.read, merged(declared, instead))
     return PipelineRow(
-        id_, name, bool(paused), reason, retry_after, paused_at, together, declared, instead,
+        id_,
+        name,
+        bool(paused),
+        reason,
+        retry_after,
+        paused_at,
+        together,
+        declared,
+        instead,
         _names(provenance),
-    )  # fmt: skip
+    )

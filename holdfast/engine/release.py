@@ -24,7 +24,8 @@ def release(tx: Transaction, leases: Sequence[Lease], reason: str | None = None)
         settle(tx, stage, ended)
         stood = [one.lease for one in ended]
         tx.run_rows(
-            "enter_waiting", [(lease.item, stage, lease.attempt - 1, lease.alone, lease.rerun) for lease in stood],
+            "enter_waiting",
+            [(lease.item, stage, lease.attempt - 1, lease.alone, lease.rerun) for lease in stood],
             since=tx.now,
         )
         tx.count(stage, State.PENDING, len(stood))

@@ -80,22 +80,41 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
         memo.kept = _kept(memo, numbers.get(place))
         if memo.doubt is not None:
             tx.record(
-                "in_doubt", pipeline=layout(tx).stages[memo.lease.stage].pipeline, item=memo.lease.item, stage=memo.lease.stage,
-                memo=memo.name, decided=memo.doubt, idempotency_key=memo.idempotency_key,
-            )  # fmt: skip
+                "in_doubt",
+                pipeline=layout(tx).stages[memo.lease.stage].pipeline,
+                item=memo.lease.item,
+                stage=memo.lease.stage,
+                memo=memo.name,
+                decided=memo.doubt,
+                idempotency_key=memo.idempotency_key,
+            )
         if memo.kept is None:
             tx.run("forget_memo", stage=place[0], item=place[1], name=place[2])
             continue
         kept = memo.kept
         rows[place] = (
-            *place, kept.state, kept.version, kept.idempotency_key, memo.lease.id, kept.estimate, kept.cost, kept.value,
-            tx.now, kept.call, kept.rejections,
-        )  # fmt: skip
+            *place,
+            kept.state,
+            kept.version,
+            kept.idempotency_key,
+            memo.lease.id,
+            kept.estimate,
+            kept.cost,
+            kept.value,
+            tx.now,
+            kept.call,
+            kept.rejections,
+        )
         if memo.state == "rejected":
             tx.record(
-                "answer_rejected", pipeline=layout(tx).stages[memo.lease.stage].pipeline, item=memo.lease.item,
-                stage=memo.lease.stage, memo=memo.name, reason=memo.reason, rejections=kept.rejections,
-            )  # fmt: skip
+                "answer_rejected",
+                pipeline=layout(tx).stages[memo.lease.stage].pipeline,
+                item=memo.lease.item,
+                stage=memo.lease.stage,
+                memo=memo.name,
+                reason=memo.reason,
+                rejections=kept.rejections,
+            )
     tx.run_rows("save_memos", list(rows.values()))
 
 
@@ -152,7 +171,7 @@ def _new_call(memo: MemoWrite) -> ledger.NewCall | None:
     lease = memo.lease
     return ledger.NewCall(
         lease.stage, lease.item, memo.name, state, lease.id, lease.life, amount, memo.resource, memo.facts, memo.lead
-    )  # fmt: skip
+    )
 
 
 def _kept(memo: MemoWrite, entered: int | None) -> Memo | None:

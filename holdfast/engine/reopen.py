@@ -15,7 +15,7 @@ Reopened = dict[tuple[int, int], tuple[State, str | None]]
 
 def reopen(
     tx: Transaction, was: Mapping[tuple[int, int], tuple[State, str | None]], rerun: Rerun
-) -> list[tuple[int, int]]:  # fmt: skip
+) -> list[tuple[int, int]]:
     """Send stages of items back, unless they are open already; return which."""
     done = [(item, stage) for item, stage in tx.run_rows("reopen", list(was), rerun=rerun, since=tx.now)]
     known = layout(tx).stages

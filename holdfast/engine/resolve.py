@@ -103,9 +103,15 @@ class Resolve:
 
     def choose(self, tx: Transaction, place: Place) -> tuple[list[_Doubt], Place | None]:
         rows: list[Any] = tx.run(
-            "doubtful_calls", stages=stages_of(tx, self.which), stage=place.stage, item=place.item,
-            keys=patterns_of(tx, self.which), name=self.memo, before=place.before, most=CHUNK,
-        )  # fmt: skip
+            "doubtful_calls",
+            stages=stages_of(tx, self.which),
+            stage=place.stage,
+            item=place.item,
+            keys=patterns_of(tx, self.which),
+            name=self.memo,
+            before=place.before,
+            most=CHUNK,
+        )
         behind = None
         if len(rows) == CHUNK:
             # The doubts of one item belong together: those of the last one may not all be here.
@@ -173,22 +179,31 @@ def _settled(call: PaidCall, decision: Decision, amount: int) -> PaidCall:
 
 def _settle_memo(
     tx: Transaction, stage: StageRow, item: int, memo: dict[str, Any], decision: Decision, charged: int | None
-) -> None:  # fmt: skip
+) -> None:
     """With an answer it is as if the call had returned; without one, the next attempt calls again."""
     row = (stage.id, item, memo["name"])
     tx.run("forget_memo", stage=stage.id, item=item, name=memo["name"])
     made = (memo["version"], memo["idempotency_key"], 0, None)
     if decision.value is not None:
-        tx.run_rows("save_memos", [(*row, "done", *made, charged, decision.value, tx.now, memo["call"], memo["rejections"])])
+        tx.run_rows(
+            "save_memos", [(*row, "done", *made, charged, decision.value, tx.now, memo["call"], memo["rejections"])]
+        )
     elif memo["rejections"]:
-        tx.run_rows("save_memos", [(*row, "rejected", *made, memo["cost"], None, tx.now, memo["call"], memo["rejections"])])
+        tx.run_rows(
+            "save_memos", [(*row, "rejected", *made, memo["cost"], None, tx.now, memo["call"], memo["rejections"])]
+        )
 
 
 def _leave_event(tx: Transaction, stage: StageRow, item: int | None, name: str, decision: Decision, who: Who) -> None:
     tx.record(
-        "resolved", pipeline=stage.pipeline, item=item, stage=stage.id,
-        memo=name, decided=decision.words, **who.facts,
-    )  # fmt: skip
+        "resolved",
+        pipeline=stage.pipeline,
+        item=item,
+        stage=stage.id,
+        memo=name,
+        decided=decision.words,
+        **who.facts,
+    )
 
 
 def _memos_of(tx: Transaction, item: dict[str, Any]) -> list[dict[str, Any]]:

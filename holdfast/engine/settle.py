@@ -56,7 +56,11 @@ def _settle_odd(tx: Transaction, row: StageRow, finished: Sequence[Finished]) ->
     ledger.doubt(tx, begun, "the attempt ended without an answer")
     if stop := next((one.stop_stage for one in finished if one.stop_stage and not row.paused), None):
         pause(tx, row.label, Who("holdfast", stop))
-    if any(one.out_of_credit for one in finished) and not row.uses and not layout(tx).pipelines[row.pipeline_name].paused:
+    if (
+        any(one.out_of_credit for one in finished)
+        and not row.uses
+        and not layout(tx).pipelines[row.pipeline_name].paused
+    ):
         error = next(one.error for one in finished if one.out_of_credit)
         pause(tx, row.pipeline_name, Who("out of credit", _no_credit(error)), tx.now + CREDIT_US)
     if refused := [one for one in finished if one.key_refused]:
@@ -82,9 +86,15 @@ def _refused(tx: Transaction, row: StageRow, refused: Sequence[Finished]) -> Non
         if gate.paused != BY_PERSON or gate.retry_after is not None:
             gate.pause(BY_PERSON, error, None)
             tx.record(
-                "paused", pipeline=row.pipeline, item=refused[-1].lease.item, stage=row.id, resource=gate.spec.name,
-                reason=error, until=None, by="key refused",
-            )  # fmt: skip
+                "paused",
+                pipeline=row.pipeline,
+                item=refused[-1].lease.item,
+                stage=row.id,
+                resource=gate.spec.name,
+                reason=error,
+                until=None,
+                by="key refused",
+            )
     save_gates(tx, gates.values())
 
 
@@ -132,11 +142,18 @@ def _judge(tx: Transaction, stage: int, gates: dict[int, Gate], votes: Sequence[
             gate.breaker = gate.breaker.after(spec, lease, worked, tx.now, newest)
         if gate.breaker.is_open and (not before.is_open or gate.breaker.open_until != before.open_until):
             tx.record(
-                "breaker_opened", pipeline=layout(tx).stages[stage].pipeline, stage=stage, resource=gate.spec.name,
-                failures=gate.breaker.failures, until=gate.breaker.open_until, again=before.is_open,
-            )  # fmt: skip
+                "breaker_opened",
+                pipeline=layout(tx).stages[stage].pipeline,
+                stage=stage,
+                resource=gate.spec.name,
+                failures=gate.breaker.failures,
+                until=gate.breaker.open_until,
+                again=before.is_open,
+            )
         elif before.is_open and not gate.breaker.is_open:
-            tx.record("breaker_closed", pipeline=layout(tx).stages[stage].pipeline, stage=stage, resource=gate.spec.name)
+            tx.record(
+                "breaker_closed", pipeline=layout(tx).stages[stage].pipeline, stage=stage, resource=gate.spec.name
+            )
             tx.tell_idle_workers()
 
 
@@ -151,9 +168,15 @@ def _heed(tx: Transaction, stage: int, gates: dict[int, Gate], limited: Sequence
                     continue  # it stands still for longer already
                 gate.pause(BY_PERSON, _no_credit(one.error), tx.now + CREDIT_US)
                 tx.record(
-                    "paused", pipeline=row.pipeline, item=one.lease.item, stage=stage, resource=gate.spec.name,
-                    reason=gate.reason, until=gate.retry_after, by="out of credit",
-                )  # fmt: skip
+                    "paused",
+                    pipeline=row.pipeline,
+                    item=one.lease.item,
+                    stage=stage,
+                    resource=gate.spec.name,
+                    reason=gate.reason,
+                    until=gate.retry_after,
+                    by="out of credit",
+                )
                 continue
             asked = one.cool_us if one.cool_us else round(gate.spec.cool_seconds * 1e6)
             until = tx.now + min(asked, round(gate.spec.cool_most_seconds * 1e6))
@@ -163,9 +186,14 @@ def _heed(tx: Transaction, stage: int, gates: dict[int, Gate], limited: Sequence
             if until > gate.cool_until:
                 gate.cool_until = until
                 tx.record(
-                    "cooled_down", pipeline=row.pipeline, item=one.lease.item, stage=stage, resource=gate.spec.name,
-                    until=until, error=one.error,
-                )  # fmt: skip
+                    "cooled_down",
+                    pipeline=row.pipeline,
+                    item=one.lease.item,
+                    stage=stage,
+                    resource=gate.spec.name,
+                    until=until,
+                    error=one.error,
+                )
 
 
 def _no_credit(error: str | None) -> str:
@@ -178,7 +206,9 @@ def _settle_units(tx: Transaction, numbers: Sequence[int], finished: Sequence[Fi
     for one in finished:
         for unit, used in one.used.items():
             more[unit] = more.get(unit, 0) + used - one.lease.units.get(unit, 0)
-    changed = {number: known.resources[number].spec for number in numbers if known.resources[number].spec.units.keys() & more}
+    changed = {
+        number: known.resources[number].spec for number in numbers if known.resources[number].spec.units.keys() & more
+    }
     if not changed:
         return
     gates = lock_gates(tx, list(changed))

@@ -99,9 +99,17 @@ class StageForecast:
 
 
 def plan(
-    store: Store, pipeline: str, *, stage: str | None = None, key: str | None = None, stale_only: bool = True,
-    fast: bool = False, priced: Collection[str] = (), on_walk: OnWalk | None = None, today: Today = layout,
-) -> list[StageForecast]:  # fmt: skip
+    store: Store,
+    pipeline: str,
+    *,
+    stage: str | None = None,
+    key: str | None = None,
+    stale_only: bool = True,
+    fast: bool = False,
+    priced: Collection[str] = (),
+    on_walk: OnWalk | None = None,
+    today: Today = layout,
+) -> list[StageForecast]:
     """Per stage: what is stale and why, how many items would run, what that would cost and how long it would take. `today`
     is how the pipelines are, if not as the store knows them; with `fast`, only what is fast, and what is left out."""
     forecasts: dict[int, StageForecast] = {}
@@ -208,9 +216,14 @@ class Accept:
                 tx.count(row.id, State(state), -1, version=made_by[item])
                 tx.count(row.id, State(state), 1, version=row.version)
                 tx.record(
-                    "accepted", pipeline=row.pipeline, item=item, stage=row.id, version=row.version, why=meant[item].why,
+                    "accepted",
+                    pipeline=row.pipeline,
+                    item=item,
+                    stage=row.id,
+                    version=row.version,
+                    why=meant[item].why,
                     **who.facts,
-                )  # fmt: skip
+                )
         return count
 
 
@@ -229,9 +242,15 @@ def _next_stretch(
 
 
 def find(
-    store: Store, pipeline: str, *, stage: str | None = None, key: str | None = None, stale_only: bool = True,
-    on_walk: OnWalk | None = None, today: Today = layout,
-) -> Iterator[Stale]:  # fmt: skip
+    store: Store,
+    pipeline: str,
+    *,
+    stage: str | None = None,
+    key: str | None = None,
+    stale_only: bool = True,
+    on_walk: OnWalk | None = None,
+    today: Today = layout,
+) -> Iterator[Stale]:
     """Everything stale in a pipeline, item by item, in the order of stages; stretches are read one after another."""
     why = store.read(lambda tx: why_every_item(tx, pipeline, stage, today)) if stale_only else ASKED
     after: int | None = 0
@@ -274,9 +293,15 @@ def why_every_item(tx: Transaction, pipeline: str, stage: str | None, today: Tod
 
 
 def stretch(
-    tx: Transaction, pipeline: str, stage: str | None, key: str | None, stale_only: bool, every_item: bool, after: int,
+    tx: Transaction,
+    pipeline: str,
+    stage: str | None,
+    key: str | None,
+    stale_only: bool,
+    every_item: bool,
+    after: int,
     today: Today = layout,
-) -> tuple[list[Stale], int, int | None]:  # fmt: skip
+) -> tuple[list[Stale], int, int | None]:
     """What is stale in the next items, how many were walked through, and after which one to go on."""
     known = today(tx)
     stages = _stages(known, pipeline, stage)
@@ -309,7 +334,7 @@ def _stages(known: Layout, pipeline: str, stage: str | None) -> list[StageRow]:
 
 def _look(
     known: Layout, stages: list[StageRow], only: str | None, stale_only: bool, picture: ItemPicture
-) -> Iterator[Stale]:  # fmt: skip
+) -> Iterator[Stale]:
     """The stages of one item that are stale, in order. What is open already will run anyway."""
     tainted: set[int] = set()
     for row in stages:
@@ -342,7 +367,7 @@ def _look(
 
 def split(
     known: Layout, group: list[Stale], priced: Collection[str]
-) -> tuple[list[Stale], list[tuple[Stale, str, int]]]:  # fmt: skip
+) -> tuple[list[Stale], list[tuple[Stale, str, int]]]:
     """Of what is stale in one item: what is fast, and the stages at which the rest would begin, each with the reason and with
     what it may cost. A stage is as slow, and as dear, as all that running it again may set in motion."""
     fast: set[int] = set()
@@ -382,14 +407,20 @@ def _reopen(tx: Transaction, chosen: list[Stale], who: Who) -> Counter[str]:
         items = sorted(item for item, stage in why if stage == number)
         passed = {
             (item, number): (State(state), version)
-            for item, _, state, version in tx.run("lock_outcomes", stage=number, items=items) if state in PASSED
-        }  # fmt: skip
+            for item, _, state, version in tx.run("lock_outcomes", stage=number, items=items)
+            if state in PASSED
+        }
         reopened = reopen(tx, passed, Rerun.WAVE)
         for item, _ in reopened:
             tx.record(
-                "reprocessed", pipeline=known[number].pipeline, item=item, stage=number,
-                was=str(passed[item, number][0]), why=why[item, number], **who.facts,
-            )  # fmt: skip
+                "reprocessed",
+                pipeline=known[number].pipeline,
+                item=item,
+                stage=number,
+                was=str(passed[item, number][0]),
+                why=why[item, number],
+                **who.facts,
+            )
             count[known[number].name] += 1
         hold_for_version(tx, number, [item for item, _ in reopened])
     if count:

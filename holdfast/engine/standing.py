@@ -18,7 +18,9 @@ def stands(tx: Transaction, items: Collection[int], stages: Collection[int]) -> 
     """
     if not items:
         return []
-    held = {(item, stage): (attempt, since) for item, stage, attempt, since in tx.run("leases_of_items", items=[*items])}
+    held = {
+        (item, stage): (attempt, since) for item, stage, attempt, since in tx.run("leases_of_items", items=[*items])
+    }
     found = []
     for stage in stages:
         for row in tx.records("stage_of_items", items=[*items], stage=stage):
@@ -29,7 +31,11 @@ def stands(tx: Transaction, items: Collection[int], stages: Collection[int]) -> 
             elif row["waiting"] is not None:
                 found.append(_entry(place, State.PENDING, row["waiting"]))
             elif row["delayed"] is not None:
-                when = {"next_attempt_at": row["due_at"], "error": row["delayed_error"], "error_group": row["delayed_group"]}
+                when = {
+                    "next_attempt_at": row["due_at"],
+                    "error": row["delayed_error"],
+                    "error_group": row["delayed_group"],
+                }
                 found.append(_entry(place, State.RETRY_LATER, row["delayed"], **when))
             elif row["held"] is not None:
                 why = {"error": row["held_reason"], "updated_at": row["held_since"]}
@@ -42,10 +48,16 @@ def stands(tx: Transaction, items: Collection[int], stages: Collection[int]) -> 
 def _ended(place: tuple[int, int], row: Facts) -> Facts:
     began, ended = row["started_at"], row["ended_at"]
     return _entry(
-        place, State(row["state"]), row["attempts"], started_at=began, ended_at=ended,
-        elapsed_us=None if began is None else ended - began, error=row["error"], error_group=row["error_group"],
+        place,
+        State(row["state"]),
+        row["attempts"],
+        started_at=began,
+        ended_at=ended,
+        elapsed_us=None if began is None else ended - began,
+        error=row["error"],
+        error_group=row["error_group"],
         updated_at=ended,
-    )  # fmt: skip
+    )
 
 
 def _entry(place: tuple[int, int], state: State, attempts: int, **more: Any) -> Facts:

@@ -29,16 +29,19 @@ STRETCH = 2000
 
 #: Texts of the large tables, which are read in stretches, and of the small ones; each column with the kind of value it holds.
 _LARGE: Mapping[str, Mapping[str, type]] = {
-    "items": {"data": object}, "outcomes": {"result": object}, "memos": {"value": object},
-    "calls": {"facts": dict, "value": object}, "events": {"data": dict},
-}  # fmt: skip
+    "items": {"data": object},
+    "outcomes": {"result": object},
+    "memos": {"value": object},
+    "calls": {"facts": dict, "value": object},
+    "events": {"data": dict},
+}
 _SMALL: Mapping[str, Mapping[str, type]] = {
     "workers": {"stages": list, "versions": dict, "facts": dict},
     "stages": {"after": list, "compatible": list, "resources": list, "formerly": list},
     "pipelines": {"guards": dict, "tuned": dict, "provenance": list},
     "resources": {"spec": dict, "tuned": dict},
     "actions": {"filter": dict, "place": dict, "preview": object, "counts": dict},
-}  # fmt: skip
+}
 
 
 # In the way of work ---------------------------------------------------------------------------------------------------

@@ -53,7 +53,8 @@ def is_declared(tx: Transaction, said: Declared) -> bool:
     known = layout(tx)
     there = {one.spec.name: one.declared for one in known.resources.values()}
     return all(name in there and given == there[name] for name, given in _limits(known, said).items()) and all(
-        name in known.pipelines and _plain(given) == known.pipelines[name].declared for name, given in said.guards.items()
+        name in known.pipelines and _plain(given) == known.pipelines[name].declared
+        for name, given in said.guards.items()
     )
 
 
@@ -185,7 +186,9 @@ def _with(old: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in changes.items():
         if isinstance(value, Mapping):
             before = new.get(key)
-            value = {k: v for k, v in {**(before if isinstance(before, dict) else {}), **value}.items() if v is not None}
+            value = {
+                k: v for k, v in {**(before if isinstance(before, dict) else {}), **value}.items() if v is not None
+            }
         if value is None or value == {}:
             new.pop(key, None)
         else:

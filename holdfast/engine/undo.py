@@ -46,9 +46,14 @@ class Moved(NamedTuple):
 def follow(tx: Transaction, trail: Trail, place: Place, most: int = CHUNK) -> tuple[list[Moved], Place | None]:
     """The next events of a trail."""
     rows = tx.run(
-        "action_events", event=trail.event, mark=f'"action":{trail.action},', at=max(place.at, trail.since), until=trail.until,
-        after=place.event, most=most,
-    )  # fmt: skip
+        "action_events",
+        event=trail.event,
+        mark=f'"action":{trail.action},',
+        at=max(place.at, trail.since),
+        until=trail.until,
+        after=place.event,
+        most=most,
+    )
     found = [Moved(id_, at, item, stage, codec.stored(data, {})) for id_, at, item, stage, data in rows]
     return found, None if len(rows) < most else replace(place, at=found[-1].at, event=found[-1].id)
 

@@ -52,8 +52,12 @@ def go_on(tx: Transaction, stage: int, again: Sequence[Finished], changed: Colle
         reopened = reopen(tx, was, rerun)
         for item, number in reopened:
             tx.record(
-                "reopened", pipeline=known.stages[number].pipeline, item=item, stage=number, was=str(was[item, number][0])
-            )  # fmt: skip
+                "reopened",
+                pipeline=known.stages[number].pipeline,
+                item=item,
+                stage=number,
+                was=str(was[item, number][0]),
+            )
         for number in {number for _, number in reopened} if rerun is Rerun.WAVE else ():
             hold_for_version(tx, number, [item for item, stage in reopened if stage == number])
     tx.tell_idle_workers()
@@ -61,7 +65,7 @@ def go_on(tx: Transaction, stage: int, again: Sequence[Finished], changed: Colle
 
 def _next_to_run(
     known: Layout, picture: ItemPicture, stage: int, near: Collection[int], rerun: Rerun
-) -> Iterator[StageRow]:  # fmt: skip
+) -> Iterator[StageRow]:
     """The stages behind one that must run again now: nothing before them is still to run."""
     behind = {stage}
     unsettled: set[int] = set()
@@ -107,6 +111,11 @@ def _take_back(tx: Transaction, stage: StageRow, items: list[int]) -> None:
     for item, name, state, key in tx.run("forget_memos", stage=stage.id, items=items):
         if state == "intended":
             tx.record(
-                "in_doubt", pipeline=stage.pipeline, item=item, stage=stage.id,
-                memo=name, decided="superseded", idempotency_key=key,
-            )  # fmt: skip
+                "in_doubt",
+                pipeline=stage.pipeline,
+                item=item,
+                stage=stage.id,
+                memo=name,
+                decided="superseded",
+                idempotency_key=key,
+            )

@@ -26,11 +26,19 @@ class Identity:
 def join(tx: Transaction, who: Identity, versions: Mapping[int, str], facts: dict[str, Any]) -> None:
     """Appear among the living, with the stages this worker offers and the version of its code for each."""
     tx.run(
-        "add_worker", id=who.id, name=who.name, host=who.host, process=who.process, clock=tx.store.driver.clock_name,
-        now=tx.now, alive_until=tx.steady + who.lease_us, lease_us=who.lease_us,
+        "add_worker",
+        id=who.id,
+        name=who.name,
+        host=who.host,
+        process=who.process,
+        clock=tx.store.driver.clock_name,
+        now=tx.now,
+        alive_until=tx.steady + who.lease_us,
+        lease_us=who.lease_us,
         stages=msgspec.json.encode(list(versions)).decode(),
-        versions=msgspec.json.encode(versions).decode(), facts=msgspec.json.encode(facts).decode(),
-    )  # fmt: skip
+        versions=msgspec.json.encode(versions).decode(),
+        facts=msgspec.json.encode(facts).decode(),
+    )
     tx.record("worker_started", worker=who.id, name=who.name, stages=len(versions))
 
 

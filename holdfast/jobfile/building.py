@@ -77,7 +77,7 @@ def build_stage(name: str, node: Node, path: str, find: Find) -> StageSpec:
 
 def build_pipeline(
     name: str, node: Node, path: str, find: Find, problems: Problems, origin: str
-) -> PipelineSpec | None:  # fmt: skip
+) -> PipelineSpec | None:
     """A pipeline of a file that was checked: what can still be wrong with it is how its functions look."""
     stages = []
     for stage, one in node.value["stages"].items():
@@ -104,9 +104,7 @@ def build_merge(node: Node, path: str, find: Find, problems: Problems) -> Functi
     return merge
 
 
-def read_by(
-    read: Callable[..., Any], name: str, node: Node, path: str, problems: Problems, **more: Any
-) -> Any:  # fmt: skip
+def read_by(read: Callable[..., Any], name: str, node: Node, path: str, problems: Problems, **more: Any) -> Any:
     """Let somebody else read a source or an alert; what they refuse is a problem at its key."""
     try:
         return read(name, node.plain(), where=path, **more)

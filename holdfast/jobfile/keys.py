@@ -138,16 +138,22 @@ DOTTED = _text(
     "the full dotted path of a function, as in books.extract", _dotted, pattern=rf"[.:]|{VARIABLE['pattern']}"
 )
 
-BREAKER = Table({
-    "failures": Key(_whole(_of_breaker("failures")), "how many failures in a row open it"),
-    "share": Key(
-        Scalar("a number over 0, up to 1", (int, float), {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-               _of_breaker("share")),
-        "the share of failures that opens it",
-    ),
-    "minimum": Key(_whole(_of_breaker("minimum")), "how many results there must be before the share counts"),
-    "probe_after": Key(_time(_of_breaker("probe_after")), "how long it stays open before one attempt probes"),
-})  # fmt: skip
+BREAKER = Table(
+    {
+        "failures": Key(_whole(_of_breaker("failures")), "how many failures in a row open it"),
+        "share": Key(
+            Scalar(
+                "a number over 0, up to 1",
+                (int, float),
+                {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+                _of_breaker("share"),
+            ),
+            "the share of failures that opens it",
+        ),
+        "minimum": Key(_whole(_of_breaker("minimum")), "how many results there must be before the share counts"),
+        "probe_after": Key(_time(_of_breaker("probe_after")), "how long it stays open before one attempt probes"),
+    }
+)
 
 _FLAG_OR_BREAKER = Scalar("true, false, or a mapping with 'failures', 'share', …", (bool,), {"type": "boolean"})
 
@@ -166,76 +172,95 @@ LIMITS = {
     "cool_most": Key(_time(_limit("cool_most")), "how long any rate limit may"),
     "adaptive": Key(FLAG, "halve the pace on a rate limit, and let it grow back"),
     "breaker": Key(Either(_FLAG_OR_BREAKER, BREAKER), "begin nothing more after failures; true, or a mapping"),
-}  # fmt: skip
+}
 
 RESOURCE = Table(LIMITS)
 
-GUARDS = Table({
-    "hours": Key(_text("a part of the day, as in 22:00-06:00", _guard("hours")), "the part of the day for work"),
-    "zone": Key(ZONE, "the time zone of the hours; needs hours"),
-    "disk_free": Key(
-        Scalar("a size, as in 5GB", (int, str), {"type": ["integer", "string"], "minimum": 0}, _guard("disk_free")),
-        "how much disk must be free",
-    ),
-    "exists": Key(Many(TEXT), "a path that must exist, or several"),
-    "handler": Key(Many(DOTTED), "a function that says whether work may begin, by full dotted path, or several"),
-})  # fmt: skip
+GUARDS = Table(
+    {
+        "hours": Key(_text("a part of the day, as in 22:00-06:00", _guard("hours")), "the part of the day for work"),
+        "zone": Key(ZONE, "the time zone of the hours; needs hours"),
+        "disk_free": Key(
+            Scalar("a size, as in 5GB", (int, str), {"type": ["integer", "string"], "minimum": 0}, _guard("disk_free")),
+            "how much disk must be free",
+        ),
+        "exists": Key(Many(TEXT), "a path that must exist, or several"),
+        "handler": Key(Many(DOTTED), "a function that says whether work may begin, by full dotted path, or several"),
+    }
+)
 
-TUNING = Table({
-    **LIMITS,
-    "guards": Key(GUARDS, "conditions for work to begin"),
-    "stages": Key(Named(RESOURCE, "stage"), "limits of single stages"),
-})  # fmt: skip
+TUNING = Table(
+    {
+        **LIMITS,
+        "guards": Key(GUARDS, "conditions for work to begin"),
+        "stages": Key(Named(RESOURCE, "stage"), "limits of single stages"),
+    }
+)
 
-BACKOFF = Table({
-    "first": Key(_time(lambda value, where: seconds(value, what=where)), "the longest wait after the first failure"),
-    "most": Key(_time(lambda value, where: seconds(value, what=where)), "the longest wait after any"),
-    "factor": Key(
-        Scalar("a number of 1 or more", (int, float), {"type": "number", "minimum": 1}, _at_least(1)),
-        "how much longer the wait is each time",
-    ),
-})  # fmt: skip
+BACKOFF = Table(
+    {
+        "first": Key(
+            _time(lambda value, where: seconds(value, what=where)), "the longest wait after the first failure"
+        ),
+        "most": Key(_time(lambda value, where: seconds(value, what=where)), "the longest wait after any"),
+        "factor": Key(
+            Scalar("a number of 1 or more", (int, float), {"type": "number", "minimum": 1}, _at_least(1)),
+            "how much longer the wait is each time",
+        ),
+    }
+)
 
-STAGE = Table({
-    "handler": Key(DOTTED, "the full dotted path of a function, as in books.extract", required=True),
-    "after": Key(Many(TEXT), "the stage that comes before, or several"),
-    "version": Key(TEXT, "the version of its code, a text"),
-    "max_attempts": Key(_whole(_at_least(1)), "how often it is tried"),
-    "timeout": Key(_time(_longer_than_zero), "how long an attempt may take"),
-    "batch": Key(_whole(_at_least(1)), "hand over up to so many items at once"),
-    "isolate": Key(
-        Scalar("process", (str,), {"enum": ["process"]}, _process),
-        "run it in a child process that may die",
-    ),
-    "backoff": Key(BACKOFF, "how long a failed attempt waits before the next"),
-    "compatible_from": Key(Many(TEXT), "an earlier version whose results still stand, or several"),
-    "normalise": Key(DOTTED, "a function that is applied to a result before it is compared"),
-    "after_children": Key(TEXT, "a pipeline whose items, submitted by this one's, must have ended"),
-    "resource": Key(Many(TEXT), "the resource that an attempt uses, or several"),
-    "estimate": Key(_money(_estimate), "what an attempt is expected to cost: an amount, or a function of the item"),
-    "max_reruns_per_hour": Key(_whole(_at_least(1)), "how often its items may rerun each other without new data"),
-    "units": Key(
-        Named(DOTTED, "function", r".{1,100}", "a text"), "how many units an attempt is expected to use, by functions"
-    ),
-    "max_cost": Key(_money(_amount), "what one item may cost at this stage"),
-    "renamed_from": Key(TEXT, "what the stage was called before: its results, records and history come along"),
-    "reads": Key(Many(TEXT), "what it uses of an item's data, by a dotted path or several"),
-})  # fmt: skip
+STAGE = Table(
+    {
+        "handler": Key(DOTTED, "the full dotted path of a function, as in books.extract", required=True),
+        "after": Key(Many(TEXT), "the stage that comes before, or several"),
+        "version": Key(TEXT, "the version of its code, a text"),
+        "max_attempts": Key(_whole(_at_least(1)), "how often it is tried"),
+        "timeout": Key(_time(_longer_than_zero), "how long an attempt may take"),
+        "batch": Key(_whole(_at_least(1)), "hand over up to so many items at once"),
+        "isolate": Key(
+            Scalar("process", (str,), {"enum": ["process"]}, _process),
+            "run it in a child process that may die",
+        ),
+        "backoff": Key(BACKOFF, "how long a failed attempt waits before the next"),
+        "compatible_from": Key(Many(TEXT), "an earlier version whose results still stand, or several"),
+        "normalise": Key(DOTTED, "a function that is applied to a result before it is compared"),
+        "after_children": Key(TEXT, "a pipeline whose items, submitted by this one's, must have ended"),
+        "resource": Key(Many(TEXT), "the resource that an attempt uses, or several"),
+        "estimate": Key(_money(_estimate), "what an attempt is expected to cost: an amount, or a function of the item"),
+        "max_reruns_per_hour": Key(_whole(_at_least(1)), "how often its items may rerun each other without new data"),
+        "units": Key(
+            Named(DOTTED, "function", r".{1,100}", "a text"),
+            "how many units an attempt is expected to use, by functions",
+        ),
+        "max_cost": Key(_money(_amount), "what one item may cost at this stage"),
+        "renamed_from": Key(TEXT, "what the stage was called before: its results, records and history come along"),
+        "reads": Key(Many(TEXT), "what it uses of an item's data, by a dotted path or several"),
+    }
+)
 
 SOURCE = Free("a source")
 ALERT = Free("an alert")
 
-PIPELINE = Table({
-    "stages": Key(Named(STAGE, "stage", some=True), "the stages, by name", required=True),
-    "merge": Key(DOTTED, "the function that merges an item that is known with one that is found"),
-    "sources": Key(Named(SOURCE, "source"), "where items come from, by name"),
-    "tuning": Key(TUNING, "what may be changed while work goes on"),
-})  # fmt: skip
+PIPELINE = Table(
+    {
+        "stages": Key(Named(STAGE, "stage", some=True), "the stages, by name", required=True),
+        "merge": Key(DOTTED, "the function that merges an item that is known with one that is found"),
+        "sources": Key(Named(SOURCE, "source"), "where items come from, by name"),
+        "tuning": Key(TUNING, "what may be changed while work goes on"),
+    }
+)
 
-FILE = Table({
-    "store": Key(_text("sqlite:///PATH or postgresql://…", _store), "the database: sqlite:///PATH or postgresql://…"),
-    "resources": Key(Named(RESOURCE, "resource"), "what is shared and limited, by name"),
-    "pipelines": Key(Named(PIPELINE, "pipeline", some=True), "the pipelines, by name", required=True),
-    "alerts": Key(Named(ALERT, "alert", r"[^\x00-\x1f\x7f]{1,100}", "up to 100 printable characters"),
-                  "who is told of what, by name"),
-})  # fmt: skip
+FILE = Table(
+    {
+        "store": Key(
+            _text("sqlite:///PATH or postgresql://…", _store), "the database: sqlite:///PATH or postgresql://…"
+        ),
+        "resources": Key(Named(RESOURCE, "resource"), "what is shared and limited, by name"),
+        "pipelines": Key(Named(PIPELINE, "pipeline", some=True), "the pipelines, by name", required=True),
+        "alerts": Key(
+            Named(ALERT, "alert", r"[^\x00-\x1f\x7f]{1,100}", "up to 100 printable characters"),
+            "who is told of what, by name",
+        ),
+    }
+)

@@ -21,9 +21,12 @@ ReadAlert = Callable[..., Any]
 
 
 def load(
-    path: str | os.PathLike[str], *, read_source: ReadSource | None = None, read_alert: ReadAlert | None = None,
+    path: str | os.PathLike[str],
+    *,
+    read_source: ReadSource | None = None,
+    read_alert: ReadAlert | None = None,
     environ: Mapping[str, str] = os.environ,
-) -> Job:  # fmt: skip
+) -> Job:
     """The job that a file describes, or `JobFileError` with everything that is wrong with it.
 
     `read_source(name, given, *, where, folder)` and `read_alert(name, given, *, where)` make of a source or an alert
@@ -44,9 +47,14 @@ def load(
 
 
 def _build(
-    document: Node, path: Path, handlers: Handlers, secrets: Secrets, problems: Problems,
-    read_source: ReadSource | None, read_alert: ReadAlert | None,
-) -> Job:  # fmt: skip
+    document: Node,
+    path: Path,
+    handlers: Handlers,
+    secrets: Secrets,
+    problems: Problems,
+    read_source: ReadSource | None,
+    read_alert: ReadAlert | None,
+) -> Job:
     find = finder(handlers, problems)
     specs, tunings, sources, merges = [], {}, {}, {}
     written: dict[str, Any] = {"sources": {}, "alerts": _plain(document.get("alerts"))}
@@ -61,15 +69,17 @@ def _build(
         _find_guards(tuning, f"{where}.tuning.guards.handler", find)
         written["sources"][name] = _plain(own)
         sources[name] = tuple(
-            AsWritten(one, given.plain()) if read_source is None else
-            read_by(read_source, one, given, below(f"{where}.sources", one), problems, folder=path.parent)
+            AsWritten(one, given.plain())
+            if read_source is None
+            else read_by(read_source, one, given, below(f"{where}.sources", one), problems, folder=path.parent)
             for one, given in _items(own)
-        )  # fmt: skip
+        )
     alerts = tuple(
-        AsWritten(one, given.plain()) if read_alert is None else
-        read_by(read_alert, one, given, below("alerts", one), problems)
+        AsWritten(one, given.plain())
+        if read_alert is None
+        else read_by(read_alert, one, given, below("alerts", one), problems)
         for one, given in _items(document.get("alerts"))
-    )  # fmt: skip
+    )
     store = _plain(document.get("store")) or None
     if store is not None:
         secrets.add_passwords(store)

@@ -73,4 +73,4 @@ class Breaker:
     def _opened(self, spec: BreakerSpec, now: int, newest_lease: int) -> Breaker:
         return replace(
             self, open_until=now + round(spec.probe_after_seconds * 1e6), probe=None, votes_from=newest_lease + 1
-        )  # fmt: skip
+        )

@@ -52,7 +52,9 @@ def cause_of(error: str | None, trace: str | None, key: str) -> Cause:
     frames = [(file, function) for file, function in _FRAME.findall(trace or "") if _is_users(file)]
     place = f"{Path(frames[-1][0]).name}: {frames[-1][1]}" if frames else ""
     message = said[named.end() :] if named else said
-    return Cause(named[1] if named else "", place, _without_what_changes(message[: 5 * MESSAGE_LENGTH], key)[:MESSAGE_LENGTH])
+    return Cause(
+        named[1] if named else "", place, _without_what_changes(message[: 5 * MESSAGE_LENGTH], key)[:MESSAGE_LENGTH]
+    )
 
 
 def _is_users(file: str) -> bool:

@@ -141,9 +141,13 @@ class Layout:
     ) -> Layout:
         stages = {row.id: row for row in rows}
         layout = cls(
-            generation, stages, {one.id: one for one in resources}, {one.name: one for one in pipelines},
-            frozenset(row.id for row in stages.values() if row.paused), _ringed(stages.values()),
-        )  # fmt: skip
+            generation,
+            stages,
+            {one.id: one for one in resources},
+            {one.name: one for one in pipelines},
+            frozenset(row.id for row in stages.values() if row.paused),
+            _ringed(stages.values()),
+        )
         layout._join_resources()
         for row in layout.stages.values():
             layout._by_name[row.pipeline_name, row.name] = row
@@ -174,7 +178,9 @@ class Layout:
         found = [row for row in there if stage in (None, row.name)]
         if not found and stage is not None:
             where = "this store" if pipeline is None else f"pipeline {pipeline!r}"
-            raise UsageError(f"there is no stage {stage!r} in {where}; {there_are(stage, sorted({row.name for row in there}))}")
+            raise UsageError(
+                f"there is no stage {stage!r} in {where}; {there_are(stage, sorted({row.name for row in there}))}"
+            )
         return found
 
     def all_of(self, pipeline: str) -> list[StageRow]:

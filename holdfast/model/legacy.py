@@ -132,7 +132,9 @@ class Reader:
 
     def read(self, said: Record) -> Stages:
         problems = said.problems
-        entries = {stage: self._entry(stage, said.stages[stage], problems) for stage in said.stages if stage in self._after}
+        entries = {
+            stage: self._entry(stage, said.stages[stage], problems) for stage in said.stages if stage in self._after
+        }
         status = self._status(said, problems)
         silent = not any(entries.values())
         if silent and status in (None, State.PENDING):
@@ -148,7 +150,7 @@ class Reader:
 
     def _begun(
         self, entries: Mapping[str, Entry | None], of_item: Entry | None, is_open: bool, problems: list[Problem]
-    ) -> dict[str, Entry]:  # fmt: skip
+    ) -> dict[str, Entry]:
         """Stages that have begun. Where a stage has no entry, the status of the item speaks for it: one that is done, for every
         stage; any other, for the first. That one is missing is no problem of an item that `is_open`."""
         begun: dict[str, Entry] = {}
@@ -221,12 +223,16 @@ class Reader:
             error = None
         version = given.get("version")
         return Entry(
-            state, started, ended, error, read_attempts(stage, given.get("attempts"), problems),
+            state,
+            started,
+            ended,
+            error,
+            read_attempts(stage, given.get("attempts"), problems),
             elapsed if started is None else None,
             read_result(stage, result, problems) if state is State.DONE else None,
             None if version is None else storable(text_of(version), SHOWN),
             read_amount(stage, given.get("cost"), problems),
-        )  # fmt: skip
+        )
 
     def _state(self, stage: str, word: object, problems: list[Problem]) -> State:
         if not isinstance(word, str):
@@ -291,7 +297,9 @@ def _to_run_again(begun: Mapping[str, Entry], after: After, problems: list[Probl
         again |= {stage for stage, entry in begun.items() if entry.state in PASSED and again.intersection(after[stage])}
     found = [stage for stage in begun if stage in again]
     for stage in found:
-        problems.append(Problem("result_missing" if stage in lacking else "result_outdated", stage, str(begun[stage].state)))
+        problems.append(
+            Problem("result_missing" if stage in lacking else "result_outdated", stage, str(begun[stage].state))
+        )
     return found
 
 

@@ -108,7 +108,13 @@ def parsed_object(column: str, raw: bytes, problems: list[Problem]) -> dict[str,
 
 def read_key(said: Any, row: int) -> tuple[str, list[Problem]]:
     """The item's key; one made of the row's number if there is none that will do."""
-    raw = None if said is UNSET or said is None else said if isinstance(said, bytes) else text_of(said).encode(errors="replace")
+    raw = (
+        None
+        if said is UNSET or said is None
+        else said
+        if isinstance(said, bytes)
+        else text_of(said).encode(errors="replace")
+    )
     try:
         return check_key(raw.decode() if raw is not None else ""), []
     except (HoldfastError, UnicodeDecodeError):
@@ -129,7 +135,9 @@ def read_data(raw: Any) -> Data:
     try:
         text = codec.encode(kept)
     except ValueRefused as error:
-        return _as_text(raw if isinstance(raw, bytes) else repr(raw).encode(), Problem("data_refused", None, str(error)))
+        return _as_text(
+            raw if isinstance(raw, bytes) else repr(raw).encode(), Problem("data_refused", None, str(error))
+        )
     return Data(kept, text, [] if kept is value else [Problem("data_no_object", None, shown(raw))])
 
 
@@ -238,7 +246,13 @@ def read_amount(stage: str | None, said: Any, problems: list[Problem]) -> int:
 
 
 def text_of(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value if isinstance(value, str) else shown(value)
+    return (
+        value.decode(errors="replace")
+        if isinstance(value, bytes)
+        else value
+        if isinstance(value, str)
+        else shown(value)
+    )
 
 
 def _as_text(raw: bytes, problem: Problem) -> Data:

@@ -37,6 +37,7 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
     "events": ("stage", "event", "at", "data"),
 }
 
+
 class Path(NamedTuple):
     """A column, and the way into the JSON in it."""
 
@@ -140,7 +141,11 @@ class Mapped:
         stages = _mapping(whole.get("stages", {}), f"{where}: stages")
         if "table" not in stages:
             stages = whole["stages"] = {**base.get("stages", {}), **stages}
-        beside = {name: names for name, names in BESIDE.items() if "table" in _mapping(whole.get(name, {}), f"{where}: {name}")}
+        beside = {
+            name: names
+            for name, names in BESIDE.items()
+            if "table" in _mapping(whole.get(name, {}), f"{where}: {name}")
+        }
         words = _mapping(stages.get("words", {}), f"{where}: stages: words")
         inside = {name: path for name, path in stages.items() if name != "words"}
         paths = {name: whole[name] for name in ITEM if name in whole}
@@ -159,7 +164,7 @@ class Mapped:
             {**STATES, **_states(whole.get("states", {}), f"{where}: states")},
             priority.startswith("-"),
             frozenset(_own_columns(given, table, where)),
-        )  # fmt: skip
+        )
 
     def columns(self) -> set[str]:
         """Those of the table of items."""
@@ -184,10 +189,11 @@ class StagesMapped:
         self._paths = {
             stage: [
                 (name, path.with_words(stage=stage, running=running, done=done))
-                for name, path in mapped.stages.items() if name in STAGE
+                for name, path in mapped.stages.items()
+                if name in STAGE
             ]
             for stage, (running, done) in self._words.items()
-        }  # fmt: skip
+        }
         self._steps: dict[str, dict[str, dict[str, str]]] = {stage: {} for stage in after}
         for stage, paths in self._paths.items():
             for name, path in paths:
@@ -264,13 +270,17 @@ class StagesMapped:
             yield from self._before(before)
 
     @staticmethod
-    def _take(stages: dict[str, dict[str, Any]], paths: Mapping[str, Path], row: Cells, problems: list[Problem]) -> None:
+    def _take(
+        stages: dict[str, dict[str, Any]], paths: Mapping[str, Path], row: Cells, problems: list[Problem]
+    ) -> None:
         """Add what a row of a table beside says of a stage."""
         stage = row.get(paths.get("stage"))
         if stage not in stages:
             problems.append(Problem("stage_unknown", shown(stage), "a row of its own"))
             return
-        said = {name: row.json(path) if name == "result" else row.get(path) for name, path in paths.items() if name in STAGE}
+        said = {
+            name: row.json(path) if name == "result" else row.get(path) for name, path in paths.items() if name in STAGE
+        }
         stages[stage].update({name: value for name, value in said.items() if value is not UNSET})
         problems += row.problems
 
@@ -387,9 +397,10 @@ def _beside(given: Any, names: Sequence[str], where: str) -> Beside:
     rest = {name: path for name, path in _mapping(given, where).items() if name not in ("table", "where", "words")}
     conditions = _mapping(given.get("where", {}), f"{where}: where")
     return Beside(
-        _text(given["table"], f"{where}: table"), _paths(rest, ("key", "pipeline", *names), where),
+        _text(given["table"], f"{where}: table"),
+        _paths(rest, ("key", "pipeline", *names), where),
         {column: str(value) for column, value in conditions.items()},
-    )  # fmt: skip
+    )
 
 
 def _states(given: Any, where: str) -> dict[str, State]:

@@ -45,7 +45,9 @@ class CallFacts(NamedTuple):
         if not facts:
             return NO_FACTS
         if not isinstance(facts, Mapping):
-            raise UsageError(f'{where}: facts {facts!r} are not a mapping; write facts={{"model": "m", "tokens_in": 812}}')
+            raise UsageError(
+                f'{where}: facts {facts!r} are not a mapping; write facts={{"model": "m", "tokens_in": 812}}'
+            )
         try:
             text = codec.encode(dict(facts))
         except ValueRefused as error:

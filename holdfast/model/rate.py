@@ -33,7 +33,9 @@ class Rate:
         """Read `60/min`, `10/s`, `1000/hour`, `0.5/s`."""
         found = _RATE.fullmatch(text.strip().lower()) if isinstance(text, str) else None
         if found is None or found[2] not in _PERIODS:
-            raise UsageError(f"{what}: {text!r} is not a rate; write it like '10/s', '60/min', '1000/hour' or '500/day'")
+            raise UsageError(
+                f"{what}: {text!r} is not a rate; write it like '10/s', '60/min', '1000/hour' or '500/day'"
+            )
         per_second = float(found[1].replace("_", "")) / _PERIODS[found[2]]
         if not _LEAST_PER_SECOND <= per_second <= _MOST_PER_SECOND:
             raise UsageError(f"{what}: {text!r} must be one a year at least, and a billion a second at most")

@@ -252,16 +252,33 @@ def _closing(text: str, begin: int) -> int:
 # The kinds ------------------------------------------------------------------------------------------------------------
 
 _SHAPES = (
-    r"sk-(?=[A-Za-z_-]{0,40}\d)(?:(?:live|test|proj|ant)[\w-]{4,}|[\w-]{12,})", r"[srp]k_(?:live|test)_\w{8,}",
-    r"gh[pousr]_[A-Za-z0-9]{16,}", r"github_pat_\w{20,}", r"glpat-[\w-]{16,}", r"(?:AKIA|ASIA)[0-9A-Z]{16}",
-    r"AIza[\w-]{20,}", r"ya29\.[\w-]{20,}", r"xox[abeoprs]-[A-Za-z0-9-]{10,}", r"xapp-[A-Za-z0-9-]{10,}",
-    r"hf_[A-Za-z0-9]{20,}", r"npm_[A-Za-z0-9]{30,}", r"pypi-[\w-]{30,}", r"SG\.[\w-]{16,}\.[\w-]{16,}",
-    r"gsk_[A-Za-z0-9]{16,}", r"r8_[A-Za-z0-9]{16,}", r"do[opr]_v1_[a-f0-9]{32,}", r"xai-[A-Za-z0-9]{20,}",
-    r"pplx-[A-Za-z0-9]{20,}", r"nvapi-[\w-]{20,}", r"whsec_[A-Za-z0-9+/=]{16,}", r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{16,}",
-    r"hvs\.[\w-]{20,}", r"dckr_pat_[\w-]{16,}",
+    r"sk-(?=[A-Za-z_-]{0,40}\d)(?:(?:live|test|proj|ant)[\w-]{4,}|[\w-]{12,})",
+    r"[srp]k_(?:live|test)_\w{8,}",
+    r"gh[pousr]_[A-Za-z0-9]{16,}",
+    r"github_pat_\w{20,}",
+    r"glpat-[\w-]{16,}",
+    r"(?:AKIA|ASIA)[0-9A-Z]{16}",
+    r"AIza[\w-]{20,}",
+    r"ya29\.[\w-]{20,}",
+    r"xox[abeoprs]-[A-Za-z0-9-]{10,}",
+    r"xapp-[A-Za-z0-9-]{10,}",
+    r"hf_[A-Za-z0-9]{20,}",
+    r"npm_[A-Za-z0-9]{30,}",
+    r"pypi-[\w-]{30,}",
+    r"SG\.[\w-]{16,}\.[\w-]{16,}",
+    r"gsk_[A-Za-z0-9]{16,}",
+    r"r8_[A-Za-z0-9]{16,}",
+    r"do[opr]_v1_[a-f0-9]{32,}",
+    r"xai-[A-Za-z0-9]{20,}",
+    r"pplx-[A-Za-z0-9]{20,}",
+    r"nvapi-[\w-]{20,}",
+    r"whsec_[A-Za-z0-9+/=]{16,}",
+    r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{16,}",
+    r"hvs\.[\w-]{20,}",
+    r"dckr_pat_[\w-]{16,}",
     # Not behind a joint: of a long run of them, only the first is where one can begin.
     r"(?<![_-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)?",
-)  # fmt: skip
+)
 
 _SECRET_FLAG = r"(?:pass(?:word|wd|phrase)?|pwd?|token|secret|otp|(?:api|access|secret|private)-?key)"
 #: Words that go on with a sentence about an option.
@@ -288,7 +305,8 @@ _KINDS = (
     _Kind(("key",), _pairs("key", rf"{_after(_KEYS, 'key')}((?i:[_-]?id)?){_SURELY}")),
     _Kind(("token",), _pairs("token", _after(_TOKENS, "token") + _SURELY)),
     _Kind(
-        ("token",), _pairs("token", rf"{_not_after(_OPEN_TOKENS, 'token')}(?<![A-Za-z0-9].....){_PERHAPS}"),
+        ("token",),
+        _pairs("token", rf"{_not_after(_OPEN_TOKENS, 'token')}(?<![A-Za-z0-9].....){_PERHAPS}"),
         _masked_unless_count,
     ),
     _Kind(("secret",), _pairs("secret", rf"(?:(?i:(?<=client[_-]secret)){_SURELY}|(?<![A-Za-z0-9]......){_PERHAPS})")),
@@ -313,12 +331,42 @@ _KINDS = (
     _Kind(("bearer",), _pairs("bearer", rf"(\s{{1,3}}){_LOOKS_SECRET}")),
     _Kind(("basic",), _pairs("basic", r"(\s{1,3})[\w.+/=~-]{6,8192}"), _masked_basic),
     _Kind(
-        ("sk-", "k_live_", "k_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "akia", "asia",
-         "aiza", "ya29.", "xox", "xapp-", "hf_", "npm_", "pypi-", "sg.", "eyj", "gsk_", "r8_", "_v1_", "xai-", "pplx-",
-         "nvapi-", "whsec_", "shp", "hvs.", "dckr_pat_"),
+        (
+            "sk-",
+            "k_live_",
+            "k_test_",
+            "ghp_",
+            "gho_",
+            "ghu_",
+            "ghs_",
+            "ghr_",
+            "github_pat_",
+            "glpat-",
+            "akia",
+            "asia",
+            "aiza",
+            "ya29.",
+            "xox",
+            "xapp-",
+            "hf_",
+            "npm_",
+            "pypi-",
+            "sg.",
+            "eyj",
+            "gsk_",
+            "r8_",
+            "_v1_",
+            "xai-",
+            "pplx-",
+            "nvapi-",
+            "whsec_",
+            "shp",
+            "hvs.",
+            "dckr_pat_",
+        ),
         rf"(?<![A-Za-z0-9])(?:{'|'.join(_SHAPES)})",
     ),
-)  # fmt: skip
+)
 
 _BRACKETS = re.compile(r"[\[\](){}]|\\.|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'", re.DOTALL)
 _WITHIN = _Kind(
@@ -415,11 +463,11 @@ def redact_value(value: Any, *, depth: int = 0) -> Any:
         return MASK
     if isinstance(value, dict):
         return {
-            redact(name) if isinstance(name, str) else name:
-            _hidden(inner, _NUMBER_TOO.search(name) is not None, depth) if _is_secret(name)
+            redact(name) if isinstance(name, str) else name: _hidden(inner, _NUMBER_TOO.search(name) is not None, depth)
+            if _is_secret(name)
             else redact_value(inner, depth=depth + 1)
             for name, inner in value.items()
-        }  # fmt: skip
+        }
     if isinstance(value, (list, tuple)):
         return [redact_value(inner, depth=depth + 1) for inner in value]
     return value
@@ -488,9 +536,15 @@ def _is_secret(name: object) -> bool:
 def _written(value: str) -> set[str]:
     """A value as it is, as part of an address, of a JSON text, of a Python literal and of something in base64."""
     forms = {
-        value, quote(value, safe=""), quote(value), unquote(value), repr(value)[1:-1],
-        json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], *_in_base64(value),
-    }  # fmt: skip
+        value,
+        quote(value, safe=""),
+        quote(value),
+        unquote(value),
+        repr(value)[1:-1],
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        *_in_base64(value),
+    }
     return {form for form in forms if len(form) >= SHORTEST}
 
 

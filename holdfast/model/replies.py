@@ -19,28 +19,72 @@ GAVE_UP = frozenset({408, 409, 499, 502, 504, *range(520, 525), 598, 599})
 #: The request is wrong, and the provider works.
 WRONG_REQUEST = frozenset({400, 404, 405, 406, 410, 411, 413, 414, 415, 422})
 #: Exceptions that say that nothing was ever sent: no connection, no free place in the pool of connections, no valid request.
-NEVER_SENT = frozenset({
-    "ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol", "LocalProtocolError",  # httpx
-    "InvalidURL", "InvalidSchema", "MissingSchema", "InvalidHeader", "InvalidProxyURL",  # requests
-    "ClientConnectorError", "ClientConnectorDNSError", "ClientConnectorSSLError", "ClientConnectorCertificateError",  # aiohttp
-    "ClientProxyConnectionError", "ConnectionTimeoutError", "InvalidUrlClientError", "NonHttpUrlClientError",
-    "NewConnectionError", "ConnectTimeoutError", "NameResolutionError",  # urllib3
-    "URLError",  # urllib: it wraps only what went wrong before the whole request was sent
-    "EndpointConnectionError", "ProxyConnectionError",  # botocore
-    "ConnectionRefusedError", "gaierror", "SSLCertVerificationError",
-})  # fmt: skip
+NEVER_SENT = frozenset(
+    {
+        "ConnectError",
+        "ConnectTimeout",
+        "PoolTimeout",
+        "ProxyError",
+        "UnsupportedProtocol",
+        "LocalProtocolError",  # httpx
+        "InvalidURL",
+        "InvalidSchema",
+        "MissingSchema",
+        "InvalidHeader",
+        "InvalidProxyURL",  # requests
+        "ClientConnectorError",
+        "ClientConnectorDNSError",
+        "ClientConnectorSSLError",
+        "ClientConnectorCertificateError",  # aiohttp
+        "ClientProxyConnectionError",
+        "ConnectionTimeoutError",
+        "InvalidUrlClientError",
+        "NonHttpUrlClientError",
+        "NewConnectionError",
+        "ConnectTimeoutError",
+        "NameResolutionError",  # urllib3
+        "URLError",  # urllib: it wraps only what went wrong before the whole request was sent
+        "EndpointConnectionError",
+        "ProxyConnectionError",  # botocore
+        "ConnectionRefusedError",
+        "gaierror",
+        "SSLCertVerificationError",
+    }
+)
 #: Exceptions that say that a request was sent, and what became of it is not known.
-REPLY_LOST = frozenset({
-    "ReadTimeout", "ReadError", "WriteError", "RemoteProtocolError", "ChunkedEncodingError",  # httpx, requests
-    "ServerDisconnectedError", "SocketTimeoutError", "ClientOSError", "ClientPayloadError",  # aiohttp
-    "ReadTimeoutError", "ProtocolError", "ConnectionClosedError", "RemoteDisconnected", "IncompleteRead",  # urllib3, botocore
-})  # fmt: skip
+REPLY_LOST = frozenset(
+    {
+        "ReadTimeout",
+        "ReadError",
+        "WriteError",
+        "RemoteProtocolError",
+        "ChunkedEncodingError",  # httpx, requests
+        "ServerDisconnectedError",
+        "SocketTimeoutError",
+        "ClientOSError",
+        "ClientPayloadError",  # aiohttp
+        "ReadTimeoutError",
+        "ProtocolError",
+        "ConnectionClosedError",
+        "RemoteDisconnected",
+        "IncompleteRead",  # urllib3, botocore
+    }
+)
 #: Clients of providers: a reply of theirs is the provider's own word.
 _PROVIDERS = frozenset({"openai", "anthropic", "google", "mistralai", "cohere", "litellm", "botocore"})
-_KEY_ERRORS = frozenset({
-    "authentication_error", "permission_error", "invalid_api_key", "incorrect_api_key", "api_key_invalid",
-    "permission_denied", "unauthenticated", "accessdeniedexception", "unrecognizedclientexception",
-})  # fmt: skip
+_KEY_ERRORS = frozenset(
+    {
+        "authentication_error",
+        "permission_error",
+        "invalid_api_key",
+        "incorrect_api_key",
+        "api_key_invalid",
+        "permission_denied",
+        "unauthenticated",
+        "accessdeniedexception",
+        "unrecognizedclientexception",
+    }
+)
 #: A number of seconds beyond this is one since 1970.
 _AN_INSTANT = 1e9
 
@@ -101,7 +145,11 @@ def key_refused(error: BaseException) -> str | None:
         status = _status(error)
         of_provider = type(error).__module__.partition(".")[0] in _PROVIDERS
         # Gemini answers 400 to a key that is wrong or expired.
-        if status == NO_KEY or (status == FORBIDDEN and of_provider) or (status in (400, FORBIDDEN) and _names_the_key(error)):
+        if (
+            status == NO_KEY
+            or (status == FORBIDDEN and of_provider)
+            or (status in (400, FORBIDDEN) and _names_the_key(error))
+        ):
             return _words(error)
     except Exception:
         return None
@@ -128,7 +176,7 @@ def _history(error: BaseException, before: BaseException | None) -> list[BaseExc
 
 def _linked(
     error: BaseException, links: Callable[[BaseException], Iterable[object]], without: Sequence[BaseException] = ()
-) -> list[BaseException]:  # fmt: skip
+) -> list[BaseException]:
     found: list[BaseException] = []
     todo: list[object] = [error]
     while todo and len(found) < 20:
@@ -210,7 +258,9 @@ def _status(error: BaseException) -> int | None:
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         return status if isinstance(status, int) else None
     places = [(response, "status_code"), (response, "status"), (error, "status_code"), (error, "status")]
-    if not hasattr(error, "body"):  # else `code` is the provider's word for an error, which may be a number inside of a stream
+    if not hasattr(
+        error, "body"
+    ):  # else `code` is the provider's word for an error, which may be a number inside of a stream
         places.append((error, "code"))
     for holder, name in places:
         value = getattr(holder, name, None)

@@ -101,9 +101,9 @@ class ResourceSpec:
 
     @property
     def limits_anything(self) -> bool:
-        return any(getattr(self, one.name) != one.default for one in fields(self) if one.name not in ("name", "units")) or bool(
-            self.units
-        )
+        return any(
+            getattr(self, one.name) != one.default for one in fields(self) if one.name not in ("name", "units")
+        ) or bool(self.units)
 
     @property
     def has_budget(self) -> bool:

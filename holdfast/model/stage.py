@@ -70,7 +70,9 @@ class StageSpec:
         if not isinstance(self.version, str) or not self.version:
             raise DefinitionError(f'{where}: version {self.version!r} is not a text; write version="2"')
         if codec.plain_text(self.version, 200) != self.version:
-            raise DefinitionError(f"{where}: version {self.version[:50]!r}: 200 characters at most, none that cannot be stored")
+            raise DefinitionError(
+                f"{where}: version {self.version[:50]!r}: 200 characters at most, none that cannot be stored"
+            )
         if _whole(self.max_attempts) < 1:
             raise DefinitionError(f"{where}: max_attempts {self.max_attempts!r} is not a whole number of 1 or more")
         if self.batch is not None and _whole(self.batch) < 1:
@@ -93,7 +95,9 @@ class StageSpec:
             raise DefinitionError(f"{where}: resource={list(self.resources)} names one twice")
         if self.estimate is not None and not callable(self.estimate):
             if isinstance(self.estimate, bool) or not isinstance(self.estimate, int) or self.estimate < 0:
-                raise DefinitionError(f"{where}: estimate {self.estimate!r} is neither an amount nor a function of the item")
+                raise DefinitionError(
+                    f"{where}: estimate {self.estimate!r} is neither an amount nor a function of the item"
+                )
         for unit, function in self.units.items():
             if not callable(function):
                 raise DefinitionError(f"{where}: units: {unit!r} needs a function of the item, not {function!r}")
@@ -111,7 +115,9 @@ class StageSpec:
             if self.renamed_from == self.name:
                 raise DefinitionError(f"{where}: renamed_from={self.renamed_from!r} is its own name")
         if self.reads is not None and not all(map(is_path, self.reads)):
-            raise DefinitionError(f'{where}: reads={list(self.reads)!r}: give paths into the data, like "url" or "meta.html"')
+            raise DefinitionError(
+                f'{where}: reads={list(self.reads)!r}: give paths into the data, like "url" or "meta.html"'
+            )
         _check_signature(self.handler, where)
         object.__setattr__(self, "is_async", is_async(self.handler))
 

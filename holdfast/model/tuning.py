@@ -39,9 +39,7 @@ class Tuning:
     guards: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def read(
-        cls, pipeline: str, stages: Collection[str], given: Mapping[str, Any], *, where: str = ""
-    ) -> Tuning:  # fmt: skip
+    def read(cls, pipeline: str, stages: Collection[str], given: Mapping[str, Any], *, where: str = "") -> Tuning:
         """Read the tuning of a pipeline: its own limits, `guards`, and under `stages` those of single stages.
 
         {"rate": "60/min", "guards": {"hours": "22:00-06:00"}, "stages": {"extract": {"concurrency": 2}}}

@@ -19,9 +19,12 @@ class Csv(Source):
 
     kind = "csv"
     options: ClassVar[Mapping[str, Reader]] = {
-        "csv": readers.text, "key": readers.text, "mark": readers.text, "delimiter": readers.one_character,
+        "csv": readers.text,
+        "key": readers.text,
+        "mark": readers.text,
+        "delimiter": readers.one_character,
         "encoding": readers.encoding,
-    }  # fmt: skip
+    }
 
     def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept]:
         path = self.folder / self.settings["csv"]

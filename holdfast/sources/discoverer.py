@@ -157,9 +157,14 @@ class _Look:
         if error is None:
             log.info(
                 "%s: %d found, %d new, %d changed, %d vanished, %d bad, in %s",
-                name, counts.found, counts.new, counts.changed, counts.vanished, counts.bad,
+                name,
+                counts.found,
+                counts.new,
+                counts.changed,
+                counts.vanished,
+                counts.bad,
                 spoken(self._owner._clock() - began),
-            )  # fmt: skip
+            )
         else:
             log.warning("%s failed: %s", name, error)
 
@@ -231,10 +236,15 @@ class _Look:
             bad = self._new_bad()
             done = self._owner._write(
                 partial(
-                    discover.record_found, due=self._due, batch=batch, decide=decide, memory=memory, bad=bad,
+                    discover.record_found,
+                    due=self._due,
+                    batch=batch,
+                    decide=decide,
+                    memory=memory,
+                    bad=bad,
                     looked_up=self._looked_up,
                 )
-            )  # fmt: skip
+            )
             self._due.counts, batch = done.counts, done.left
             self._bad_saved += bad
             if not batch:
@@ -300,9 +310,15 @@ class _Look:
 
         def work(tx: Transaction) -> None:
             discover.finish_look(
-                tx, self._due, memory, self._spec.wanted(tx.now).next_at, self._due.counts, error,
-                retry_after=retry_after, bad_example=example,
-            )  # fmt: skip
+                tx,
+                self._due,
+                memory,
+                self._spec.wanted(tx.now).next_at,
+                self._due.counts,
+                error,
+                retry_after=retry_after,
+                bad_example=example,
+            )
 
         self._owner._write(work)
 

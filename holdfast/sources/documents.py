@@ -36,7 +36,7 @@ class Documents:
         known = self._known.get(name) if isinstance(self._known.get(name), dict) else None
         document = fetch(
             url, self._policy, home=self._home, known=known, check=self._source.check, accept=accept, body=body
-        )  # fmt: skip
+        )
         if document is None:
             yield None
             self._used[name] = known

@@ -48,14 +48,19 @@ class Feed(Source):
             self.skip(f"an entry without an id or an address: {(record.text('title') or '')[:80]!r}")
             return None
         data = {
-            "url": link, "id": id_, "title": record.text("title"), "summary": record.text("description", "summary"),
-            "published": record.text("pubDate", "published", "dc:date"), "updated": record.text("updated"),
-        }  # fmt: skip
+            "url": link,
+            "id": id_,
+            "title": record.text("title"),
+            "summary": record.text("description", "summary"),
+            "published": record.text("pubDate", "published", "dc:date"),
+            "updated": record.text("updated"),
+        }
         texts = {name: value[: _SIZES.get(name, _LONGEST)] for name, value in data.items() if value}
         lists = {
-            "enclosures": _enclosures(base, record), "duration": _seconds(record.text("itunes:duration") or ""),
+            "enclosures": _enclosures(base, record),
+            "duration": _seconds(record.text("itunes:duration") or ""),
             "categories": _categories(record),
-        }  # fmt: skip
+        }
         return Found(key, {**texts, **{name: value for name, value in lists.items() if value}})
 
 

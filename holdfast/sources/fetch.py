@@ -66,10 +66,13 @@ class Policy:
     def of(cls, settings: Mapping[str, Any], *, max_bytes: int = MAX_BYTES) -> Policy:
         total = settings.get("request_timeout", REQUEST_SECONDS)
         return cls(
-            headers=settings.get("headers", {}), allow_private=settings.get("allow_private", False),
-            max_bytes=settings.get("max_bytes", max_bytes), connect_seconds=min(CONNECT_SECONDS, total),
-            read_seconds=min(READ_SECONDS, total), request_seconds=total,
-        )  # fmt: skip
+            headers=settings.get("headers", {}),
+            allow_private=settings.get("allow_private", False),
+            max_bytes=settings.get("max_bytes", max_bytes),
+            connect_seconds=min(CONNECT_SECONDS, total),
+            read_seconds=min(READ_SECONDS, total),
+            request_seconds=total,
+        )
 
 
 @dataclass(slots=True)
@@ -93,9 +96,15 @@ class Document:
 
 
 def fetch(
-    url: str, policy: Policy, *, home: str | None = None, known: Mapping[str, Any] | None = None,
-    check: Callable[[], None] = lambda: None, accept: str = "*/*", body: bytes | None = None,
-) -> Document | None:  # fmt: skip
+    url: str,
+    policy: Policy,
+    *,
+    home: str | None = None,
+    known: Mapping[str, Any] | None = None,
+    check: Callable[[], None] = lambda: None,
+    accept: str = "*/*",
+    body: bytes | None = None,
+) -> Document | None:
     """The document at a URL, or None if it is as it was when `known` was noted. Whatever goes wrong is SourceFailed.
 
     With a body, which is JSON, it is asked for by POST. The body and the policy's headers are for the origin of `home`, the
@@ -146,7 +155,7 @@ def _split(url: str) -> SplitResult:
 
 def _headers(
     parts: SplitResult, first: SplitResult, policy: Policy, known: Mapping[str, Any], accept: str
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     sent = {"User-Agent": "holdfast", "Accept": accept, "Accept-Encoding": "gzip", "Connection": "close"}
     if urls.origin(parts) == urls.origin(first):
         # Secrets are for whom they were meant, and for nobody it sends us to.
@@ -169,9 +178,13 @@ def _check_origin(parts: SplitResult, first: SplitResult) -> None:
 
 @contextmanager
 def _asked(
-    parts: SplitResult, headers: Mapping[str, str], body: bytes | None, policy: Policy, deadline: float,
+    parts: SplitResult,
+    headers: Mapping[str, str],
+    body: bytes | None,
+    policy: Policy,
+    deadline: float,
     check: Callable[[], None],
-) -> Iterator[http.client.HTTPResponse]:  # fmt: skip
+) -> Iterator[http.client.HTTPResponse]:
     """An answer whose body can be read; the connection is cut at the deadline, whatever it is doing then."""
     where = urls.shown(parts.geturl())
     host, port = urls.host_of(parts), urls.port_of(parts)
@@ -260,9 +273,13 @@ def _redirected(at: str, location: str | None) -> str:
 
 
 def _read(
-    url: str, answer: http.client.HTTPResponse, policy: Policy, known: Mapping[str, Any], deadline: float,
+    url: str,
+    answer: http.client.HTTPResponse,
+    policy: Policy,
+    known: Mapping[str, Any],
+    deadline: float,
     check: Callable[[], None],
-) -> Document | None:  # fmt: skip
+) -> Document | None:
     where = urls.shown(url)
     chunks: Iterable[bytes] = _body(answer, where, policy.max_bytes, deadline, check)
     coding = (answer.getheader("Content-Encoding") or "identity").strip().lower()
@@ -297,7 +314,7 @@ def _read(
 
 def _body(
     answer: http.client.HTTPResponse, where: str, most: int, deadline: float, check: Callable[[], None]
-) -> Iterator[bytes]:  # fmt: skip
+) -> Iterator[bytes]:
     size = 0
     while chunk := answer.read1(PIECE):
         size += len(chunk)

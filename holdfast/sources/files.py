@@ -75,8 +75,12 @@ class Files(Source):
 
     kind = "files"
     options: ClassVar[Mapping[str, Reader]] = {
-        "files": _pattern, "root": readers.text, "content": readers.flag, "settle": readers.length, "hidden": readers.flag,
-    }  # fmt: skip
+        "files": _pattern,
+        "root": readers.text,
+        "content": readers.flag,
+        "settle": readers.length,
+        "hidden": readers.flag,
+    }
 
     @classmethod
     def agree(cls, settings: Mapping[str, Any], where: str, folder: Path) -> None:

@@ -116,10 +116,15 @@ class ForEach(Source):
             end = min(after + WINDOW, until)
             some = self._read(
                 partial(
-                    lookups.due_of_pipeline, due=self._due, pipeline=self._each.pipeline, stage=self._each.stage, after=after,
-                    until=end, again_us=self._again_us,
+                    lookups.due_of_pipeline,
+                    due=self._due,
+                    pipeline=self._each.pipeline,
+                    stage=self._each.stage,
+                    after=after,
+                    until=end,
+                    again_us=self._again_us,
                 )
-            )  # fmt: skip
+            )
             for one in some:
                 memory[name] = one.item
                 yield one

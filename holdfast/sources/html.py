@@ -28,11 +28,50 @@ _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?([\w.:-]+)", re.IGN
 _HEAD_BYTES = 4096
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9-]*)")
 #: Elements that have no end, or one that need not be written.
-_ENDLESS = frozenset((
-    "area", "base", "body", "br", "caption", "circle", "col", "colgroup", "dd", "dt", "ellipse", "embed", "head", "hr", "html",
-    "img", "input", "li", "line", "link", "meta", "optgroup", "option", "p", "param", "path", "polygon", "polyline", "rect",
-    "source", "stop", "tbody", "td", "tfoot", "th", "thead", "tr", "track", "use", "wbr",
-))  # fmt: skip
+_ENDLESS = frozenset(
+    (
+        "area",
+        "base",
+        "body",
+        "br",
+        "caption",
+        "circle",
+        "col",
+        "colgroup",
+        "dd",
+        "dt",
+        "ellipse",
+        "embed",
+        "head",
+        "hr",
+        "html",
+        "img",
+        "input",
+        "li",
+        "line",
+        "link",
+        "meta",
+        "optgroup",
+        "option",
+        "p",
+        "param",
+        "path",
+        "polygon",
+        "polyline",
+        "rect",
+        "source",
+        "stop",
+        "tbody",
+        "td",
+        "tfoot",
+        "th",
+        "thead",
+        "tr",
+        "track",
+        "use",
+        "wbr",
+    )
+)
 
 
 class Html(Source):

@@ -78,10 +78,20 @@ class HttpJson(Source):
     kind = "http_json"
     templates = ("http_json", "body")
     options: ClassVar[Mapping[str, Reader]] = {
-        "http_json": urls.read_url, **fetch.OPTIONS, "method": _method, "body": _body, "items": readers.path,
-        "key": readers.path, "mark": readers.path, "next": _next, "cursor": _cursor, "page": _counted,
-        "since": _from_the_page, "lag": readers.length, "pages": readers.whole_number,
-    }  # fmt: skip
+        "http_json": urls.read_url,
+        **fetch.OPTIONS,
+        "method": _method,
+        "body": _body,
+        "items": readers.path,
+        "key": readers.path,
+        "mark": readers.path,
+        "next": _next,
+        "cursor": _cursor,
+        "page": _counted,
+        "since": _from_the_page,
+        "lag": readers.length,
+        "pages": readers.whole_number,
+    }
 
     @classmethod
     def agree(cls, settings: Mapping[str, Any], where: str, folder: Any) -> None:
@@ -190,9 +200,7 @@ class HttpJson(Source):
             added[self.settings["cursor"]["param"]] = position["cursor"]
         return added
 
-    def _ahead(
-        self, position: dict[str, Any], body: Any, rows: list[Any], document: Document
-    ) -> dict[str, Any] | None:  # fmt: skip
+    def _ahead(self, position: dict[str, Any], body: Any, rows: list[Any], document: Document) -> dict[str, Any] | None:
         """The position of the next page; None if this was the last one."""
         if "page" in self.settings:
             number = position.get("page", self.settings["page"]["start"])

@@ -50,7 +50,7 @@ def is_settled(notes: dict[str, Any]) -> bool:
 
 def lines(
     file: IO[AnyStr], end: AnyStr, too_long: Callable[[int], None], most: int = MAX_LINE
-) -> Iterator[tuple[int, AnyStr]]:  # fmt: skip
+) -> Iterator[tuple[int, AnyStr]]:
     """Numbered lines with their ends; one that is too long is reported by its number, and passed over."""
     number = 0
     while line := file.readline(most):

@@ -40,9 +40,12 @@ class Media(Source):
     kind = "media"
     templates = ("media",)
     options: ClassVar[Mapping[str, Reader]] = {
-        "media": _place, "newest": readers.whole_number, "program": readers.text, "allow_private": readers.flag,
+        "media": _place,
+        "newest": readers.whole_number,
+        "program": readers.text,
+        "allow_private": readers.flag,
         "program_timeout": readers.some_time,
-    }  # fmt: skip
+    }
 
     def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept]:
         place = self.settings["media"]
@@ -53,8 +56,12 @@ class Media(Source):
             self._check_address(place)
         command = [
             program(self.settings.get("program", "yt-dlp"), "install it with `pip install yt-dlp`, or set program"),
-            "--ignore-config", "--no-cache-dir", "--no-warnings", "--flat-playlist", "--dump-json",
-        ]  # fmt: skip
+            "--ignore-config",
+            "--no-cache-dir",
+            "--no-warnings",
+            "--flat-playlist",
+            "--dump-json",
+        ]
         if "newest" in self.settings:
             command += ["--playlist-end", str(self.settings["newest"])]
             self.missed = True

@@ -149,12 +149,19 @@ def read_source(name: str, given: Mapping[str, Any], *, where: str, folder: Path
         common |= {"data": readers.json_mapping(given["data"], f"{where}: data")} if "data" in given else {}
     times = {key: value for key, value in given.items() if key in schedule.KEYS}
     return SourceSpec(
-        name, kind, values,
-        schedule=Schedule.read(times, where=where) if times else None, merge=common.get("merge"),
-        timeout_seconds=common.get("timeout", LOOK_SECONDS), most=common.get("most", MOST_ITEMS),
-        whole=common.get("whole"), data=common.get("data", {}), folder=folder, each=each,
+        name,
+        kind,
+        values,
+        schedule=Schedule.read(times, where=where) if times else None,
+        merge=common.get("merge"),
+        timeout_seconds=common.get("timeout", LOOK_SECONDS),
+        most=common.get("most", MOST_ITEMS),
+        whole=common.get("whole"),
+        data=common.get("data", {}),
+        folder=folder,
+        each=each,
         definition=_definition(kind, values, common, readers.as_json(given.get(FOR_EACH), f"{where}: {FOR_EACH}")),
-    )  # fmt: skip
+    )
 
 
 def _read_each(given: Mapping[str, Any], kind: type[Source], where: str, folder: Path) -> Each | None:

@@ -51,9 +51,13 @@ class Sql(Source):
 
     kind = "sql"
     options: ClassVar[Mapping[str, Reader]] = {
-        "sql": readers.text, "url": _url, "key": readers.text, "mark": readers.text, "max_bytes": readers.size,
+        "sql": readers.text,
+        "url": _url,
+        "key": readers.text,
+        "mark": readers.text,
+        "max_bytes": readers.size,
         "query_timeout": readers.some_time,
-    }  # fmt: skip
+    }
     needed = ("url",)
 
     def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept]:

@@ -32,7 +32,7 @@ def program(name: str, install: str) -> str:
 
 def lines(
     command: Sequence[str], *, seconds: float, max_bytes: int = MAX_BYTES, check: Callable[[], None] = lambda: None
-) -> Iterator[bytes]:  # fmt: skip
+) -> Iterator[bytes]:
     """Run a program and yield the lines it writes; SourceFailed if it fails, takes too long or writes too much.
 
     It runs in a group of its own, which is killed when the last line was taken, or no more are wanted.
@@ -59,9 +59,13 @@ def lines(
 
 
 def _lines(
-    process: subprocess.Popen[bytes], name: str, seconds: float, max_bytes: int, complaint: bytearray,
+    process: subprocess.Popen[bytes],
+    name: str,
+    seconds: float,
+    max_bytes: int,
+    complaint: bytearray,
     check: Callable[[], None],
-) -> Iterator[bytes]:  # fmt: skip
+) -> Iterator[bytes]:
     deadline = time.monotonic() + seconds
     ended_at: float | None = None
     size, rest = 0, b""

@@ -51,7 +51,7 @@ class Record:
 
 def records(
     file: IO[bytes], names: Collection[str], where: str, check: Callable[[], None] = lambda: None
-) -> Iterator[Record]:  # fmt: skip
+) -> Iterator[Record]:
     """The records of these names, in order; the first one, called `""`, tells the document's own name in `attributes`."""
     reader, size = _Reader(frozenset(names), where), 0
     try:

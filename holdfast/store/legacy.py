@@ -167,7 +167,9 @@ class SQLiteTable:
         found: list[OldRow] = []
         for at in range(0, len(numbers), BATCH):
             some = numbers[at : at + BATCH]
-            rows = self._run(f"{select} WHERE {self._row} IN ({', '.join('?' * len(some))}) ORDER BY {self._row}", *some)
+            rows = self._run(
+                f"{select} WHERE {self._row} IN ({', '.join('?' * len(some))}) ORDER BY {self._row}", *some
+            )
             found += [OldRow(row, dict(zip(names, cells, strict=True))) for row, *cells in rows]
         return found
 

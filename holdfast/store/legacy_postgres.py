@@ -74,7 +74,11 @@ class PostgresTable:
     def filled(self, columns: Sequence[str]) -> list[int]:
         counts = ", ".join(f"COUNT({quoted(name)})" for name in columns)
         with self._database.told():
-            return list(self._database.conn.execute(f"SELECT {counts} FROM {self._table}").fetchall()[0]) if columns else []
+            return (
+                list(self._database.conn.execute(f"SELECT {counts} FROM {self._table}").fetchall()[0])
+                if columns
+                else []
+            )
 
     def batches(self, columns: Iterable[str], most: int = BATCH) -> Iterator[list[OldRow]]:
         names, select = self._select(columns)
@@ -103,4 +107,6 @@ class PostgresTable:
 
 def _old_row(names: Sequence[str], row: Sequence[Any]) -> OldRow:
     number, *cells = row
-    return OldRow(number, {name: None if cell is None else cell.encode() for name, cell in zip(names, cells, strict=True)})
+    return OldRow(
+        number, {name: None if cell is None else cell.encode() for name, cell in zip(names, cells, strict=True)}
+    )

@@ -96,8 +96,10 @@ class Postgres(Forkable):
         news: list[Asked] = [(telling(self.dialect.schema, stages), None)] if stages else []
         asked = [
             *self._begin_text(_PINNED, f"pg_advisory_xact_lock_shared({self._lock_key})", NOW),
-            (statement.text, params), *news, ("COMMIT", None),
-        ]  # fmt: skip
+            (statement.text, params),
+            *news,
+            ("COMMIT", None),
+        ]
         with self._marked_once():
             [_, [(*_, now)], rows, *_] = self._together(asked)
         return rows, self._begun(now, -1, True).now
@@ -152,11 +154,13 @@ class Postgres(Forkable):
     def begin_bare(self) -> int:
         # The schema itself is not made here if it exists: a role may use it without the right to create one.
         named = sql.Literal(self.dialect.schema_name).as_string(None)
-        [*_, exists, [(now,)]] = self._together([
-            *self._begin_text(f"pg_advisory_xact_lock({self._lock_key})"),
-            (f"SELECT 1 FROM pg_namespace WHERE nspname = {named}", None),
-            (f"SELECT {NOW}", None),
-        ])  # fmt: skip
+        [*_, exists, [(now,)]] = self._together(
+            [
+                *self._begin_text(f"pg_advisory_xact_lock({self._lock_key})"),
+                (f"SELECT 1 FROM pg_namespace WHERE nspname = {named}", None),
+                (f"SELECT {NOW}", None),
+            ]
+        )
         self._mark = None
         if not exists:
             self.run_text(f"CREATE SCHEMA IF NOT EXISTS {self.dialect.schema}")

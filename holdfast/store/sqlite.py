@@ -114,9 +114,10 @@ class SQLite(Forkable):
             make_database(path)
             cls(path, clock or HostClock()).close()
         return Store(
-            lambda _: cls(path, clock or HostClock()), str(path),
+            lambda _: cls(path, clock or HostClock()),
+            str(path),
             connect_to_read=lambda _: reader(path, clock or HostClock()),
-        )  # fmt: skip
+        )
 
     # Transactions -------------------------------------------------------------------------------------------------
 
@@ -306,7 +307,9 @@ class SQLite(Forkable):
         free = free_bytes(self.path.parent)
         if free >= FULL_BYTES:
             return None
-        return f"the disk is full: {free:,} bytes are left in {self.path.parent}; nothing can be saved until there is room"
+        return (
+            f"the disk is full: {free:,} bytes are left in {self.path.parent}; nothing can be saved until there is room"
+        )
 
     def hides(self) -> str | None:
         return None

@@ -27,10 +27,27 @@ BUSY_SECONDS = 2.0
 FULL_BYTES = 1 << 20
 
 MOUNTS = Path("/proc/self/mountinfo")
-_SHARED_FILE_SYSTEMS = frozenset({
-    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "9p", "ncpfs", "ocfs2", "gfs2",
-    "beegfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph",
-})  # fmt: skip
+_SHARED_FILE_SYSTEMS = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "9p",
+        "ncpfs",
+        "ocfs2",
+        "gfs2",
+        "beegfs",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.ceph",
+    }
+)
 
 
 def file_of(url: str) -> Path:
@@ -114,9 +131,7 @@ def make_database(path: Path) -> None:
             # SQLite makes it: if we did, closing it could drop locks of a thread that has opened it meanwhile.
             connect(path, f"mode=rwc&modeof={quote(pattern.name)}").close()
     except OSError as error:
-        raise StoreBroken(
-            f"{path} cannot be made ({error.strerror}): holdfast needs to write in its folder"
-        ) from None
+        raise StoreBroken(f"{path} cannot be made ({error.strerror}): holdfast needs to write in its folder") from None
 
 
 def connect(path: Path, how: str) -> sqlite3.Connection:
@@ -181,9 +196,7 @@ def _mount_of(path: Path) -> tuple[str, str]:
 _Explain = Callable[[Path, sqlite3.Error], StoreError]
 
 _BY_CODE: dict[int, _Explain] = {
-    sqlite3.SQLITE_BUSY: lambda path, error: StoreUnavailable(
-        f"{path} is locked by another program{in_the_way(path)}"
-    ),
+    sqlite3.SQLITE_BUSY: lambda path, error: StoreUnavailable(f"{path} is locked by another program{in_the_way(path)}"),
     sqlite3.SQLITE_LOCKED: lambda path, error: StoreUnavailable(f"{path} is locked"),
     sqlite3.SQLITE_PROTOCOL: lambda path, error: StoreUnavailable(f"{path}: {error}"),
     sqlite3.SQLITE_NOMEM: lambda path, error: StoreUnavailable(f"{path}: out of memory"),

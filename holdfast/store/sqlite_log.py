@@ -49,8 +49,11 @@ class Log:
             who = ", ".join(map(described, sorted(self._lasting))) or "a process that cannot be seen from here"
             log.warning(
                 "the write-ahead log of %s has grown to %d MB and cannot be cut: %s has a transaction open that reads; "
-                "end it, or that process", self._path, size >> 20, who,
-            )  # fmt: skip
+                "end it, or that process",
+                self._path,
+                size >> 20,
+                who,
+            )
 
     def cut(self, conn: sqlite3.Connection) -> None:
         """Copy it into the database and empty it. Only for who holds the lock of those who write, and is in no transaction:

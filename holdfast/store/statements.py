@@ -42,8 +42,14 @@ class Statement:
     __slots__ = ("columns", "lists", "name", "row", "shared", "text")
 
     def __init__(
-        self, name: str, text: str, lists: frozenset[str], columns: tuple[str, ...], row: str = "", shared: Sequence[str] = ()
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        text: str,
+        lists: frozenset[str],
+        columns: tuple[str, ...],
+        row: str = "",
+        shared: Sequence[str] = (),
+    ) -> None:
         self.name = name
         self.text = text
         self.lists = lists

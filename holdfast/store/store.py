@@ -47,9 +47,13 @@ class Store:
     """A database with holdfast's tables, through one connection that is opened when it is first needed."""
 
     def __init__(
-        self, connect: Callable[[Limits], Driver], where: str, limits: Limits | None = None,
-        *, connect_to_read: Callable[[Limits], Driver] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        connect: Callable[[Limits], Driver],
+        where: str,
+        limits: Limits | None = None,
+        *,
+        connect_to_read: Callable[[Limits], Driver] | None = None,
+    ) -> None:
         self.where = where
         self.writer = new_identity()
         #: Free for the engine: what it has read and may keep as long as the generation stands.
@@ -106,7 +110,12 @@ class Store:
         return self._seq
 
     def writing(
-        self, work: Callable[[Transaction], T], *, slot: int = 0, exclusive: bool = False, at_once: AtOnce[T] | None = None
+        self,
+        work: Callable[[Transaction], T],
+        *,
+        slot: int = 0,
+        exclusive: bool = False,
+        at_once: AtOnce[T] | None = None,
     ) -> Write[T]:
         """A write to be run until it is committed; `slot` says whose counts it adds to."""
         return Write(self, work, slot or new_identity(), exclusive, at_once)

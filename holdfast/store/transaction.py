@@ -70,9 +70,16 @@ class Transaction:
         self._driver.before_user_code()
 
     def count(
-        self, stage: int, state: State, n: int, *, version: str | None = None, bucket: int = -1, took_us: int = 0,
+        self,
+        stage: int,
+        state: State,
+        n: int,
+        *,
+        version: str | None = None,
+        bucket: int = -1,
+        took_us: int = 0,
         most_us: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add to the counts, which are written with everything else. What passed is counted by its version, too."""
         if state in PASSED:
             made_by = (stage, version or "")

@@ -349,9 +349,7 @@ class Committer:
         seconds = identity.lease_us / 1e6 * SHARE_FOR_EFFECTS
         return self._cycles.run(tx, identity.id, finished, orders, goes_on=goes_on, seconds=seconds)
 
-    def _commit(
-        self, work: Callable[[Transaction], T], exclusive: bool = False, at_once: AtOnce[T] | None = None
-    ) -> T:  # fmt: skip
+    def _commit(self, work: Callable[[Transaction], T], exclusive: bool = False, at_once: AtOnce[T] | None = None) -> T:
         """Commit, however long it takes: the same write is tried again until it is known to have taken place."""
         write = self._store.writing(work, slot=self._pulse.identity.id, exclusive=exclusive, at_once=at_once)
         pause = 0.02
@@ -402,11 +400,12 @@ class Committer:
         for one in odd:
             if one.lost:
                 log.warning(
-                    "%s", LeaseLost(
+                    "%s",
+                    LeaseLost(
                         f"item {one.lease.key!r}: the lease of attempt {one.lease.attempt} ended before the attempt did; "
                         f"its result is not saved, another worker has the item"
                     ),
-                )  # fmt: skip
+                )
                 continue
             self.done[one.state] += 1
             if one.state == _RETRY_LATER:

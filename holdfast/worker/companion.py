@@ -65,7 +65,10 @@ class Company:
         self._work_is_over = threading.Event()
         self._around = around
         self._threads = [
-            (threading.Thread(target=self._run, args=(one,), name=f"holdfast-{one.name}", daemon=True), one.farewell_seconds)
+            (
+                threading.Thread(target=self._run, args=(one,), name=f"holdfast-{one.name}", daemon=True),
+                one.farewell_seconds,
+            )
             for one in companions
         ]
 

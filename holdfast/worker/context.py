@@ -123,8 +123,17 @@ class Context(msgspec.Struct, eq=False):
         go into the ledger: `model`, `tokens_in` and `tokens_out` are summed by `holdfast costs`.
         """
         terms = Terms(
-            _plain_name(name), function, args, cost, estimate, on_doubt, _plain_name(resource), validate, facts, rejections
-        )  # fmt: skip
+            _plain_name(name),
+            function,
+            args,
+            cost,
+            estimate,
+            on_doubt,
+            _plain_name(resource),
+            validate,
+            facts,
+            rejections,
+        )
         return self._run(Once(self._around, self._spec, terms, [self._sub_step(terms)]).steps())
 
     def forget(self, name: str, reason: str = "forgotten by the handler") -> Any:
@@ -180,7 +189,9 @@ class Context(msgspec.Struct, eq=False):
         """
         events = self._say().events
         if len(events) >= MOST_PER_ATTEMPT:
-            raise UsageError(f"{self._where}: event({name!r}): an attempt may record {MOST_PER_ATTEMPT} events, and no more")
+            raise UsageError(
+                f"{self._where}: event({name!r}): an attempt may record {MOST_PER_ATTEMPT} events, and no more"
+            )
         events.append(UserEvent.read(name, facts, where=f"{self._where}: "))
 
     def used(self, **units: float) -> None:
@@ -259,9 +270,7 @@ class Context(msgspec.Struct, eq=False):
         if again := isinstance(name, str) and name in said.forgotten:
             said.forgotten.discard(name)
             said.sub_steps.pop(name, None)
-        return SubStep(
-            self._lease, self._spec, terms, said.sub_steps, sum(one.amount for one in said.costs), again
-        )  # fmt: skip
+        return SubStep(self._lease, self._spec, terms, said.sub_steps, sum(one.amount for one in said.costs), again)
 
     def _run(self, steps: Steps) -> Any:
         return run_async(steps) if self._spec.is_async else run(steps)
@@ -344,8 +353,17 @@ class BatchContext:
         if not contexts:
             return _nothing() if self._first._spec.is_async else []
         terms = Terms(
-            _plain_name(name), function, args, cost, estimate, on_doubt, _plain_name(resource), validate, facts, rejections
-        )  # fmt: skip
+            _plain_name(name),
+            function,
+            args,
+            cost,
+            estimate,
+            on_doubt,
+            _plain_name(resource),
+            validate,
+            facts,
+            rejections,
+        )
         parts = [one._sub_step(terms) for one in contexts]
         return self._first._run(Once(self._first._around, self._first._spec, terms, parts, items).steps())
 

@@ -147,9 +147,10 @@ class Hand:
     def load(self, going_on: Collection[int]) -> Load:
         """What takes up a place: calls that have not ended, and what goes on to another stage once it is committed."""
         taken = [
-            (call.leases[0].stage, call) for call in self._calls.values()
+            (call.leases[0].stage, call)
+            for call in self._calls.values()
             if not call.is_over or call.leases[0].stage in going_on
-        ]  # fmt: skip
+        ]
         return Load(Counter([stage for stage, _ in taken]), Counter([stage for stage, _ in set(taken)]))
 
     def share(self, stage: int, per_call: int, places: int, held: int, start_within: float | None) -> int:
@@ -176,7 +177,9 @@ class Hand:
         busy = sum(load.calls.values())
         free = float(max(self._concurrency - busy, 0))
         if busy:
-            ends = sum(n / max(pace, 1e-6) for stage, n in load.calls.items() if (pace := self._pace.get(stage)) is not None)
+            ends = sum(
+                n / max(pace, 1e-6) for stage, n in load.calls.items() if (pace := self._pace.get(stage)) is not None
+            )
             free += seconds * ends * min(1.0, self._concurrency / busy)
         return min(int(free), MOST_CLAIMED)
 

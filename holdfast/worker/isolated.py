@@ -41,9 +41,20 @@ log = logger("holdfast.worker")
 
 #: What a child works out about an attempt; the lease stays with the worker.
 _MEMO = (
-    "name", "state", "version", "idempotency_key", "estimate", "cost", "value", "resource", "facts", "doubt", "was_free",
-    "reason", "lead",
-)  # fmt: skip
+    "name",
+    "state",
+    "version",
+    "idempotency_key",
+    "estimate",
+    "cost",
+    "value",
+    "resource",
+    "facts",
+    "doubt",
+    "was_free",
+    "reason",
+    "lead",
+)
 _TOLD = (
     "state",
     "version",

@@ -34,9 +34,7 @@ IN_A_ROW = 500
 class Lanes:
     """Runs calls of async handlers, at most `width` at a time."""
 
-    def __init__(
-        self, runner: Runner, width: int, report: Report, may_start: MayStart, out_of_work: OutOfWork
-    ) -> None:  # fmt: skip
+    def __init__(self, runner: Runner, width: int, report: Report, may_start: MayStart, out_of_work: OutOfWork) -> None:
         self._runner = runner
         self._width = width
         self._report = report
@@ -55,9 +53,7 @@ class Lanes:
         """Run these as soon as there is a lane."""
         self._calls.extend(calls)
         if self._loop is None:
-            self._loop = _Loop(
-                self._runner, self._width, self._report, self._may_start, self._out_of_work, self._calls
-            )  # fmt: skip
+            self._loop = _Loop(self._runner, self._width, self._report, self._may_start, self._out_of_work, self._calls)
         self._loop.wake()
 
     def withdraw(self) -> list[Call]:
@@ -78,8 +74,10 @@ class Lanes:
         for call in given_up:
             log.warning(
                 "item %r, stage %r: ran longer than %.1f s and does not let itself be cancelled; it is given up",
-                call.leases[0].key, call.spec.name, call.spec.timeout_seconds,
-            )  # fmt: skip
+                call.leases[0].key,
+                call.spec.name,
+                call.spec.timeout_seconds,
+            )
             self._report(call, self._runner.timed_out(call))
         if loop.blocked(now) and given_up:
             self._lost += 1
@@ -182,8 +180,10 @@ class _Loop:
                 log.warning(
                     "the event loop has been blocked for %.0f s, probably by item %r, stage %r: an async handler must "
                     "wait with await, or be a plain function",
-                    now - self._asked_at, newest.leases[0].key, newest.spec.name,
-                )  # fmt: skip
+                    now - self._asked_at,
+                    newest.leases[0].key,
+                    newest.spec.name,
+                )
         return True
 
     def stop(self) -> None:

@@ -124,10 +124,14 @@ class Orders:
         still = self.standing_still(known)
         self._turns.rotate(-1)
         open_ = [
-            stage for stages in self._turns for stage in stages
-            if stage not in self._dry and not self._rests(stage, now) and self._offer[stage][0] not in still
+            stage
+            for stages in self._turns
+            for stage in stages
+            if stage not in self._dry
+            and not self._rests(stage, now)
+            and self._offer[stage][0] not in still
             and (known is None or stage not in known.paused)
-        ]  # fmt: skip
+        ]
         limited: list[int] = []
         beside_limited = False
         if known is not None and known.resources:
@@ -255,9 +259,10 @@ class Orders:
         if not known.resources and not still and not known.paused:
             return self._offer
         return {
-            stage for stage, (pipeline, _) in self._offer.items()
+            stage
+            for stage, (pipeline, _) in self._offer.items()
             if pipeline not in still and stage not in known.paused and not known.resources_of(stage)
-        }  # fmt: skip
+        }
 
     def standing_still(self, known: Layout | None) -> Collection[str]:
         paused = [name for name, row in known.pipelines.items() if row.paused] if known is not None else []

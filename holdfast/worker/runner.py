@@ -212,9 +212,14 @@ class Runner:
     def _failed(self, call: Call, lease: Lease, error: Permanent, text: str, trace: str) -> Finished:
         stop = text if isinstance(error, AnswerNotKept) else None
         return self._finished(
-            call, lease, State.FAILED, error=text, traceback=trace, stop_stage=stop,
+            call,
+            lease,
+            State.FAILED,
+            error=text,
+            traceback=trace,
+            stop_stage=stop,
             rejected=isinstance(error, RejectedTooOften),
-        )  # fmt: skip
+        )
 
     def _limited(self, call: Call, lease: Lease, answer: RateLimited | OutOfCredit | CredentialRefused) -> Finished:
         """Not the item's fault, and not its attempt. Never earlier than the provider said: what is by chance only adds."""
@@ -230,17 +235,29 @@ class Runner:
                 wait = AWAY_US / 1e6
         wait *= 1 + self._rng.random() / 10
         return self._finished(
-            call, lease, State.RETRY_LATER, error=reason_of(answer), delay_us=microseconds(wait), snooze=True,
+            call,
+            lease,
+            State.RETRY_LATER,
+            error=reason_of(answer),
+            delay_us=microseconds(wait),
+            snooze=True,
             cool_us=(microseconds(asked) if asked is not None else 0) if isinstance(answer, RateLimited) else None,
-            out_of_credit=isinstance(answer, OutOfCredit), key_refused=isinstance(answer, CredentialRefused),
-        )  # fmt: skip
+            out_of_credit=isinstance(answer, OutOfCredit),
+            key_refused=isinstance(answer, CredentialRefused),
+        )
 
     def _retry(self, call: Call, lease: Lease, error: BaseException, text: str, trace: str, company: int) -> Finished:
         delay = call.spec.backoff.delay(lease.attempt, self._rng)
         return self._finished(
-            call, lease, State.RETRY_LATER, error=text, traceback=trace, delay_us=microseconds(delay), company=company,
+            call,
+            lease,
+            State.RETRY_LATER,
+            error=text,
+            traceback=trace,
+            delay_us=microseconds(delay),
+            company=company,
             item_at_fault=is_wrong_request(error),
-        )  # fmt: skip
+        )
 
     def _finished(self, call: Call, lease: Lease, state: State, **more: Any) -> Finished:
         finished = Finished(lease, state, call.spec.version, **more)

@@ -163,9 +163,7 @@ class Backfiller:
 class Finisher:
     """Goes on with actions that whoever began them has left: a chunk at a time, so that work goes on between."""
 
-    def __init__(
-        self, store: Store, poll_seconds: float, lease_seconds: float, clock: Clock = time.monotonic
-    ) -> None:  # fmt: skip
+    def __init__(self, store: Store, poll_seconds: float, lease_seconds: float, clock: Clock = time.monotonic) -> None:
         self._store = store
         self._poll = poll_seconds
         self._lease_us = round(lease_seconds * 1e6)
@@ -187,7 +185,7 @@ class Finisher:
         try:
             return self._store.write(
                 lambda tx: actions.take_up(tx, number, touched_at), patience_seconds=PATIENCE_SECONDS
-            )  # fmt: skip
+            )
         except StoreError:
             raise
         except Exception as error:
@@ -196,7 +194,7 @@ class Finisher:
             log.exception("action %d is stopped: %s", number, said)
             self._store.write(
                 lambda tx: actions.stop(tx, number, Who("holdfast", said), said), patience_seconds=PATIENCE_SECONDS
-            )  # fmt: skip
+            )
             return None
 
 
@@ -205,9 +203,14 @@ class Auditor:
     without an item."""
 
     def __init__(
-        self, store: Store, pulse: Pulse, hand: Hand, stages: Sequence[int], lease_seconds: float,
+        self,
+        store: Store,
+        pulse: Pulse,
+        hand: Hand,
+        stages: Sequence[int],
+        lease_seconds: float,
         clock: Clock = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._store = store
         self._stages = list(stages)
         self._pulse = pulse

@@ -176,8 +176,9 @@ class Supervisor:
         elif place.deaths >= MOST_DEATHS and not any(other.settled(now) for other in self._places):
             log.error(
                 "worker process %d died %d times in a row soon after it was started: giving up",
-                place.number + 1, place.deaths,
-            )  # fmt: skip
+                place.number + 1,
+                place.deaths,
+            )
             self._end(_honest(code), signal.SIGTERM)
         else:
             longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(place.deaths - 1, 30))

@@ -204,8 +204,9 @@ class Worker:
         if behind := self._store.read(clock_behind):
             log.warning(
                 "the clock of this process is %s behind what is in the store: leases do not depend on it, but times that are "
-                "shown, and retries that others have asked for, do", spoken(behind / 1e6),
-            )  # fmt: skip
+                "shown, and retries that others have asked for, do",
+                spoken(behind / 1e6),
+            )
         is_near = self._store.driver.far is None
         # A child must not inherit an open SQLite file: it would trust locks it does not have.
         self._store.close()
@@ -213,18 +214,28 @@ class Worker:
         runner = Runner(self)
         self._hand = Hand(settings.concurrency)
         self._isolated = Isolated(
-            runner, self, self._offer, settings.concurrency, self._report, self._may_start,
+            runner,
+            self,
+            self._offer,
+            settings.concurrency,
+            self._report,
+            self._may_start,
             lambda: self._store.another(self._writer_limits),
-        )  # fmt: skip
+        )
         self._lanes = Lanes(runner, settings.concurrency, self._report, self._may_start, self._out_of_work)
         self._threads = Threads(
             runner, settings.concurrency, self._report, self._may_start, self._out_of_work, self._hand
-        )  # fmt: skip
+        )
         self._pulse = Pulse(
-            self._store.another(Limits(ANSWER_SECONDS, self._idle)), self._new_identity, versions_of(self._offer), self._facts,
-            wants_news=lambda: self._committer.idle, on_news=lambda stages: self._committer.news(stages),
-            on_lost=self._lost_identity, on_broken=lambda error: self._committer.fail(error),
-        )  # fmt: skip
+            self._store.another(Limits(ANSWER_SECONDS, self._idle)),
+            self._new_identity,
+            versions_of(self._offer),
+            self._facts,
+            wants_news=lambda: self._committer.idle,
+            on_news=lambda stages: self._committer.news(stages),
+            on_lost=self._lost_identity,
+            on_broken=lambda error: self._committer.fail(error),
+        )
         self._guarding = Guarding(
             lambda: self._guards(writer), lambda: self._committer.news(), on_held=lambda: self._pulse.beat_soon()
         )
@@ -245,16 +256,27 @@ class Worker:
             settings.poll_seconds,
         )
         self._committer = Committer(
-            writer, self._pulse, self._offer, self._hand, for_all, promoter, self._start_calls,
-            settings.poll_seconds, [spec.name for spec in self._pipelines], self._guarding.held, is_near=is_near,
-        )  # fmt: skip
+            writer,
+            self._pulse,
+            self._offer,
+            self._hand,
+            for_all,
+            promoter,
+            self._start_calls,
+            settings.poll_seconds,
+            [spec.name for spec in self._pipelines],
+            self._guarding.held,
+            is_near=is_near,
+        )
         self._company = Company(
             self._companions,
             lambda stopped: Around(
-                self._store.another(Limits(ANSWER_SECONDS, self._idle)), lambda: self._pulse.identity.id, stopped,
+                self._store.another(Limits(ANSWER_SECONDS, self._idle)),
+                lambda: self._pulse.identity.id,
+                stopped,
                 self._committer.news,
             ),
-        )  # fmt: skip
+        )
         self._parts_made = True
         self._pulse.start()
         self._committer.start()
@@ -352,7 +374,9 @@ class Worker:
         if late <= 0:
             return True
         if self._late % MOST_LATE == 0:
-            log.warning("work begins %.0f ms too late for the pace it should keep: the machine is too busy", 1000 * late)
+            log.warning(
+                "work begins %.0f ms too late for the pace it should keep: the machine is too busy", 1000 * late
+            )
             return True
         self._committer.hand_back([call])
         return False

@@ -91,7 +91,9 @@ class Service:
 
     def __init__(self, url: str, calls: Path) -> None:
         self.engine = engine_on(url)
-        self.tasks = create_async_engine(async_url(url), **({"connect_args": {"timeout": 30}} if "sqlite" in url else {}))
+        self.tasks = create_async_engine(
+            async_url(url), **({"connect_args": {"timeout": 30}} if "sqlite" in url else {})
+        )
         self.sessions = sessionmaker(self.engine)
         self.async_sessions = async_sessionmaker(self.tasks)
         self._calls = calls
@@ -146,42 +148,73 @@ class Service:
 
     async def deep_scan_tick(self) -> None:
         await run_job_loop(
-            model=Place, status_field_name="deep_scan_status", queued_status=Status.QUEUED,
-            processing_status=Status.PROCESSING, completed_status=Status.COMPLETED, failed_status=Status.ERROR,
-            processing_function=self.scan_place, batch_size=BATCH, error_field_name="deep_scan_error",
+            model=Place,
+            status_field_name="deep_scan_status",
+            queued_status=Status.QUEUED,
+            processing_status=Status.PROCESSING,
+            completed_status=Status.COMPLETED,
+            failed_status=Status.ERROR,
+            processing_function=self.scan_place,
+            batch_size=BATCH,
+            error_field_name="deep_scan_error",
             session_factory=self.async_sessions,
-        )  # fmt: skip
+        )
 
     async def domain_extraction_tick(self) -> None:
         await run_job_loop(
-            model=Domain, status_field_name="extraction_status", queued_status=Status.QUEUED,
-            processing_status=Status.PROCESSING, completed_status=Status.COMPLETED, failed_status=Status.ERROR,
-            processing_function=self.extract_domain, batch_size=BATCH, error_field_name="extraction_error",
+            model=Domain,
+            status_field_name="extraction_status",
+            queued_status=Status.QUEUED,
+            processing_status=Status.PROCESSING,
+            completed_status=Status.COMPLETED,
+            failed_status=Status.ERROR,
+            processing_function=self.extract_domain,
+            batch_size=BATCH,
+            error_field_name="extraction_error",
             session_factory=self.get_background_session,
-        )  # fmt: skip
+        )
 
     def sitemap_import_tick(self) -> None:
         run_job_loop(
-            model=SitemapFile, status_field_name="status", queued_status="Queued", processing_status="Processing",
-            completed_status="Completed", failed_status="Error", processing_function=self.import_sitemap,
-            batch_size=BATCH, error_field_name="processing_error", session_factory=self.sessions,
-        )  # fmt: skip
+            model=SitemapFile,
+            status_field_name="status",
+            queued_status="Queued",
+            processing_status="Processing",
+            completed_status="Completed",
+            failed_status="Error",
+            processing_function=self.import_sitemap,
+            batch_size=BATCH,
+            error_field_name="processing_error",
+            session_factory=self.sessions,
+        )
 
     def page_curation_tick(self) -> None:
         run_job_loop(
-            model=Page, status_field_name="curation_status", queued_status=Status.QUEUED,
-            processing_status=Status.PROCESSING, completed_status=Status.COMPLETED, failed_status=Status.ERROR,
-            processing_function=self.curate_page, batch_size=BATCH, error_field_name="curation_error",
+            model=Page,
+            status_field_name="curation_status",
+            queued_status=Status.QUEUED,
+            processing_status=Status.PROCESSING,
+            completed_status=Status.COMPLETED,
+            failed_status=Status.ERROR,
+            processing_function=self.curate_page,
+            batch_size=BATCH,
+            error_field_name="curation_error",
             session_factory=self.get_session,
-        )  # fmt: skip
+        )
 
     async def page_service_tick(self) -> None:
         await run_job_loop(
-            model=Page, status_field_name="service_status", queued_status=Status.QUEUED,
-            processing_status=Status.PROCESSING, completed_status=Status.COMPLETED, failed_status=Status.ERROR,
-            processing_function=self.process_page, batch_size=BATCH, error_field_name="service_error",
+            model=Page,
+            status_field_name="service_status",
+            queued_status=Status.QUEUED,
+            processing_status=Status.PROCESSING,
+            completed_status=Status.COMPLETED,
+            failed_status=Status.ERROR,
+            processing_function=self.process_page,
+            batch_size=BATCH,
+            error_field_name="service_error",
             session_factory=lambda: AsyncSession(self.tasks),
-        )  # fmt: skip
+        )
 
     async def tick(self) -> None:
         """All five, as their clock would call them."""
@@ -199,7 +232,9 @@ def queued(engine: Engine) -> int:
     with engine.connect() as connection:
         return sum(
             connection.execute(
-                sa.select(sa.func.count()).where(status == ("Queued" if status is SitemapFile.status else Status.QUEUED))
+                sa.select(sa.func.count()).where(
+                    status == ("Queued" if status is SitemapFile.status else Status.QUEUED)
+                )
             ).scalar_one()
             for status, _ in COLUMNS.values()
         )

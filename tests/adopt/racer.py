@@ -49,9 +49,17 @@ def make_loop(options: argparse.Namespace) -> Loop:
         job.effect(jobs.save_mark, job.row["created_as"], by=str(os.getpid()))
 
     return Loop(
-        engine, jobs.mapping, handler, batch=options.batch, concurrency=options.concurrency, stale_after=options.stale,
-        poll=0.05, grace=options.grace, guarded=not options.unguarded, name=f"racer {os.getpid()}",
-    )  # fmt: skip
+        engine,
+        jobs.mapping,
+        handler,
+        batch=options.batch,
+        concurrency=options.concurrency,
+        stale_after=options.stale,
+        poll=0.05,
+        grace=options.grace,
+        guarded=not options.unguarded,
+        name=f"racer {os.getpid()}",
+    )
 
 
 def main() -> None:

@@ -85,8 +85,12 @@ def test_every_primitive_can_be_awaited_at_every_place(run: Any, jobs: Jobs, pla
 
     async def test(engine: AsyncEngine) -> None:
         async with AsyncSession(engine) as session, engine.connect() as connection:
-            at: Any = {"engine": engine, "sessionmaker": async_sessionmaker(engine), "session": session,
-                       "connection": connection}[place]  # fmt: skip
+            at: Any = {
+                "engine": engine,
+                "sessionmaker": async_sessionmaker(engine),
+                "session": session,
+                "connection": connection,
+            }[place]
             rows = await claim(at, jobs.mapping, 4, now=NOON)
             assert [row.key for row in rows] == [1, 2, 3, 4]
             await heartbeat(at, rows[:3])
@@ -154,8 +158,11 @@ def test_held_with_an_async_engine_ends_like_the_other(run: Any, jobs: Jobs):
 
     run(test)
     assert [(row.status, row.attempts) for row in jobs.rows()] == [
-        ("completed", 1), ("queued", 1), ("queued", 0), ("queued", 0),
-    ]  # fmt: skip
+        ("completed", 1),
+        ("queued", 1),
+        ("queued", 0),
+        ("queued", 0),
+    ]
     assert jobs.marks() == {"1": 1}
 
 

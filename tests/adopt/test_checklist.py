@@ -47,26 +47,34 @@ def test_a_loop_whose_table_has_every_column_is_in_order(jobs: Jobs):
 @pytest.mark.parametrize(
     ("columns", "settings", "missing"),
     [
-        ((), {}, {
-            "locking": "map a holder", "transitions": "stay processing for ever: map a heartbeat",
-            "failure status": "map an error", "logging": "map a created",
-        }),
+        (
+            (),
+            {},
+            {
+                "locking": "map a holder",
+                "transitions": "stay processing for ever: map a heartbeat",
+                "failure status": "map an error",
+                "logging": "map a created",
+            },
+        ),
         (EVERY, {"guarded": False}, {"locking": "leave it out"}),
         (EVERY, {"stale_after": None}, {"transitions": "leave out stale_after=None"}),
         (("holder", "error", "attempts", "started", "created"), {}, {"transitions": "longer than 30 m is run twice"}),
         (("holder", "error", "heartbeat", "created"), {}, {"failure status": "map an attempts"}),
         (("holder", "error", "created", "heartbeat"), {"retry": "1m"}, {"failure status": "is tried for ever"}),
         (
-            ("holder", "error", "attempts", "started", "created"), {"batch": 100, "concurrency": 2},
+            ("holder", "error", "attempts", "started", "created"),
+            {"batch": 100, "concurrency": 2},
             {"transitions": "is run twice", "batch size": "less than 36 s: take a smaller batch"},
         ),
         (
-            ("version", "error", "created"), {"max_instances": 2},
+            ("version", "error", "created"),
+            {"max_instances": 2},
             {"transitions": "for ever", "instances": "counts rows.*never free again"},
         ),
         (("holder", "error", "attempts", "heartbeat"), {}, {"logging": "how long rows wait is not known"}),
     ],
-)  # fmt: skip
+)
 def test_what_is_missing_is_said_with_its_remedy(
     engine: Engine, columns: tuple[str, ...], settings: dict[str, Any], missing: dict[str, str]
 ):

@@ -33,10 +33,12 @@ def test_several_async_loops_on_one_engine_work_together(url: str, jobs: Jobs):
 
     places = [(shared, work), (shared, work), (jobs.engine, note)]
     run_together(
-        [Loop(at, jobs.mapping, handler, name=f"loop {n}", where=jobs.table.c.id % 3 == n)
-         for n, (at, handler) in enumerate(places)],
+        [
+            Loop(at, jobs.mapping, handler, name=f"loop {n}", where=jobs.table.c.id % 3 == n)
+            for n, (at, handler) in enumerate(places)
+        ],
         drain=True,
-    )  # fmt: skip
+    )
     assert sorted(seen) == list(range(1, 31))
     assert jobs.statuses() == {"completed": 30}
 

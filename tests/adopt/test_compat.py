@@ -25,9 +25,17 @@ from tests.support.processes import STUCK_SECONDS
 
 ROWS = 30
 THEIRS = {
-    "model", "status_field_name", "queued_status", "processing_status", "completed_status", "failed_status",
-    "processing_function", "batch_size", "error_field_name", "session_factory",
-}  # fmt: skip
+    "model",
+    "status_field_name",
+    "queued_status",
+    "processing_status",
+    "completed_status",
+    "failed_status",
+    "processing_function",
+    "batch_size",
+    "error_field_name",
+    "session_factory",
+}
 
 
 @pytest.fixture
@@ -100,9 +108,14 @@ def test_it_says_once_that_it_is_there_to_come_over_with(service: Service, caplo
 @pytest.mark.req("S1")
 def test_a_function_that_cannot_use_the_sessions_is_refused(service: Service):
     words: Any = {
-        "model": SitemapFile, "status_field_name": "status", "queued_status": "Queued", "processing_status": "Processing",
-        "completed_status": "Completed", "failed_status": "Error", "processing_function": service.import_sitemap,
-    }  # fmt: skip
+        "model": SitemapFile,
+        "status_field_name": "status",
+        "queued_status": "Queued",
+        "processing_status": "Processing",
+        "completed_status": "Completed",
+        "failed_status": "Error",
+        "processing_function": service.import_sitemap,
+    }
     for sessions in (service.async_sessions, service.get_background_session):
         with pytest.raises(UsageError, match="async"):
             compat.run_job_loop(**words, session_factory=sessions)

@@ -19,9 +19,16 @@ from holdfast.adopt.prepared import finishing
 from holdfast.adopt.stale import is_stale
 
 TABLE = Table(
-    "my jobs", MetaData(), Column("id", Integer, primary_key=True), Column("status", Text), Column("who", Text),
-    Column("n", Integer), Column("beat", DateTime), Column("due", DateTime), Column("error", Text),
-)  # fmt: skip
+    "my jobs",
+    MetaData(),
+    Column("id", Integer, primary_key=True),
+    Column("status", Text),
+    Column("who", Text),
+    Column("n", Integer),
+    Column("beat", DateTime),
+    Column("due", DateTime),
+    Column("error", Text),
+)
 MAPPING = TableMapping(TABLE, holder="who", attempts="n", heartbeat="beat", next_attempt="due", error="error")
 
 

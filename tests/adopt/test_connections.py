@@ -97,9 +97,7 @@ def test_no_transaction_is_open_while_a_handler_runs(named: Named, jobs: Jobs):
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_the_pool_has_its_connections_back_when_a_loop_is_idle_and_when_it_ends(
-    url: str, jobs: Jobs, concurrency: int
-):
+def test_the_pool_has_its_connections_back_when_a_loop_is_idle_and_when_it_ends(url: str, jobs: Jobs, concurrency: int):
     with another(url) as engine:
         for _ in range(5):
             jobs.add(20)
@@ -238,9 +236,7 @@ def test_a_claim_that_meets_connections_that_died_is_made_on_another(named: Name
 
 
 @pytest.mark.parametrize("locks", ["a completion", "a claim"])
-def test_a_file_that_somebody_has_locked_is_waited_for(
-    tmp_path: Path, locks: str, caplog: pytest.LogCaptureFixture
-):
+def test_a_file_that_somebody_has_locked_is_waited_for(tmp_path: Path, locks: str, caplog: pytest.LogCaptureFixture):
     """SQLite's alone: there one lock is for all rows."""
     url = f"sqlite:///{tmp_path / 'own.db'}"
     with another(url) as engine:

@@ -157,9 +157,12 @@ def test_is_job_stale_falls_back_to_when_work_was_started(engine: Engine, ask: C
     """A start without a time zone is UTC, whatever the zone of the session. A row that has neither is stale, for nobody who
     works on it would leave it so."""
     table = Table(
-        "jobs", MetaData(), Column("id", Integer, primary_key=True), Column("status", Text),
+        "jobs",
+        MetaData(),
+        Column("id", Integer, primary_key=True),
+        Column("status", Text),
         Column("started_at", DateTime(timezone=zone)),
-    )  # fmt: skip
+    )
     table.create(engine)
     apply(engine, ask("--table", "jobs"))
     if engine.dialect.name == "postgresql":
@@ -170,9 +173,13 @@ def test_is_job_stale_falls_back_to_when_work_was_started(engine: Engine, ask: C
     stored = (lambda at: at) if zone and engine.dialect.name == "postgresql" else (lambda at: at.replace(tzinfo=None))
     whole = Table("jobs", MetaData(), autoload_with=engine)
     rows = [
-        ("processing", old, young), ("processing", young, old), ("processing", None, old), ("processing", None, young),
-        ("processing", None, None), ("queued", old, old),
-    ]  # fmt: skip
+        ("processing", old, young),
+        ("processing", young, old),
+        ("processing", None, old),
+        ("processing", None, young),
+        ("processing", None, None),
+        ("queued", old, old),
+    ]
     with engine.begin() as connection:
         for status, beat, started in rows:
             beat_at = beat if engine.dialect.name == "postgresql" or beat is None else beat.replace(tzinfo=None)
@@ -293,4 +300,3 @@ def test_names_are_quoted_as_each_database_reads_them():
     assert Quote.text("it's") == "'it''s'"
     assert len(Wish("ü" * 60, "status").index("processing").encode()) <= 63
     assert Migration(("a;",), ()).script(("a;", "b;")) == "a;\nb;\n"
-

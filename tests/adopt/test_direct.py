@@ -23,9 +23,15 @@ from tests.adopt.test_loop import nothing
 #: What may be listened to, of an engine and its dialect, and what 25 rows in batches of ten let it hear at least. What is
 #: sent as a text is not announced before it is one.
 EVENTS = {
-    "before_execute": 3, "after_execute": 3, "before_cursor_execute": 28, "after_cursor_execute": 28, "do_execute": 28,
-    "begin": 28, "commit": 28, "engine_connect": 28,
-}  # fmt: skip
+    "before_execute": 3,
+    "after_execute": 3,
+    "before_cursor_execute": 28,
+    "after_cursor_execute": 28,
+    "do_execute": 28,
+    "begin": 28,
+    "commit": 28,
+    "engine_connect": 28,
+}
 
 
 @pytest.mark.parametrize("name", EVENTS)
@@ -85,13 +91,25 @@ class Odd:
 
     def __init__(self, engine: Engine) -> None:
         self.table = Table(
-            "odd", MetaData(), Column("id", sa.Uuid, primary_key=True), Column("part", Shouted, primary_key=True),
+            "odd",
+            MetaData(),
+            Column("id", sa.Uuid, primary_key=True),
+            Column("part", Shouted, primary_key=True),
             Column("status", sa.Enum("queued", "processing", "completed", "failed", name="odd_status")),
-            Column("holder", sa.Uuid), Column("attempts", sa.Integer), Column("started", sa.DateTime(timezone=True)),
-            Column("colour", sa.Enum(Colour)), Column("flag", sa.Boolean), Column("price", sa.Numeric(10, 2)),
-            Column("facts", sa.JSON), Column("bytes", sa.LargeBinary), Column("day", sa.Date), Column("at", sa.DateTime),
-            Column("long", sa.Interval), Column("empty", sa.JSON), Column("number", sa.Integer),
-        )  # fmt: skip
+            Column("holder", sa.Uuid),
+            Column("attempts", sa.Integer),
+            Column("started", sa.DateTime(timezone=True)),
+            Column("colour", sa.Enum(Colour)),
+            Column("flag", sa.Boolean),
+            Column("price", sa.Numeric(10, 2)),
+            Column("facts", sa.JSON),
+            Column("bytes", sa.LargeBinary),
+            Column("day", sa.Date),
+            Column("at", sa.DateTime),
+            Column("long", sa.Interval),
+            Column("empty", sa.JSON),
+            Column("number", sa.Integer),
+        )
         self.mapping = TableMapping(self.table, holder="holder", attempts="attempts", started="started")
         self.table.metadata.create_all(engine)
         with engine.begin() as connection:
@@ -99,11 +117,20 @@ class Odd:
 
     def _row(self, number: int) -> dict[str, Any]:
         return {
-            "id": uuid.uuid4(), "part": f"PART {number}", "status": "queued", "colour": list(Colour)[number % 2],
-            "flag": number % 3 == 0, "price": Decimal(number) / 4, "facts": {"n": [number]}, "bytes": bytes([number]),
-            "day": datetime(2024, 5, 1 + number).date(), "at": datetime(2024, 5, 1, number), "number": number,
-            "long": timedelta(minutes=number), "empty": None,
-        }  # fmt: skip
+            "id": uuid.uuid4(),
+            "part": f"PART {number}",
+            "status": "queued",
+            "colour": list(Colour)[number % 2],
+            "flag": number % 3 == 0,
+            "price": Decimal(number) / 4,
+            "facts": {"n": [number]},
+            "bytes": bytes([number]),
+            "day": datetime(2024, 5, 1 + number).date(),
+            "at": datetime(2024, 5, 1, number),
+            "number": number,
+            "long": timedelta(minutes=number),
+            "empty": None,
+        }
 
     def work_off(self, engine: Engine, **settings: Any) -> dict[Any, Any]:
         """What the handlers are given, but for what a claim has written; in order."""

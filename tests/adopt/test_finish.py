@@ -221,8 +221,13 @@ def test_mapped_columns_and_the_key_are_not_to_be_written_so(jobs: Jobs, name: s
 
 def test_an_error_is_cut_to_the_length_of_its_column(engine: Engine):
     jobs = Jobs(engine, key=[sa.Column("id", Integer, primary_key=True)])
-    short = sa.Table("short", sa.MetaData(), sa.Column("id", Integer, primary_key=True), sa.Column("status", String(20)),
-                     sa.Column("error", String(12), nullable=False, default=""))  # fmt: skip
+    short = sa.Table(
+        "short",
+        sa.MetaData(),
+        sa.Column("id", Integer, primary_key=True),
+        sa.Column("status", String(20)),
+        sa.Column("error", String(12), nullable=False, default=""),
+    )
     short.create(engine)
     mapping = type(jobs.mapping)(short, error="error")
     with engine.begin() as connection:

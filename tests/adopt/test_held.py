@@ -28,8 +28,15 @@ class Phase:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.backlog = Jobs(engine, name="backlog")
-        self.tasks = Jobs(engine, ("error", "version", "started"), name="tasks", queued="todo", processing="doing",
-                          completed="done", failed="broken")  # fmt: skip
+        self.tasks = Jobs(
+            engine,
+            ("error", "version", "started"),
+            name="tasks",
+            queued="todo",
+            processing="doing",
+            completed="done",
+            failed="broken",
+        )
         self.checkpoints = Jobs(engine, ("holder", "heartbeat", "error", "next_attempt"), name="checkpoints")
         self.tables = (self.backlog, self.tasks, self.checkpoints)
 

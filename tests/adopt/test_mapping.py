@@ -67,7 +67,7 @@ def made(engine: Engine, ddl: str) -> None:
         ([Column("status", sa.Enum("a", "b", name="ab"))], {"queued": "a"}, "none of the column's words: a, b"),
         ([Column("status", sa.Enum(State))], {"queued": "old"}, "none of the column's words: NEW, BUSY, DONE, BAD"),
     ],
-)  # fmt: skip
+)
 def test_a_mapping_that_cannot_work_is_refused_when_it_is_made(columns: list[Any], settings: dict[str, Any], said: str):
     with pytest.raises(DefinitionError, match=said):
         TableMapping(table(*columns), **settings)
@@ -125,7 +125,7 @@ def test_columns_may_be_named_by_attribute_by_column_and_by_name():
             "forbids processing=",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_table_that_is_not_as_the_model_says_is_refused_before_anything_is_written(
     engine: Engine, ddl: str | None, said: str
 ):
@@ -164,8 +164,11 @@ def test_a_check_that_also_looks_at_other_columns_is_not_judged(engine: Engine):
 
 
 def test_a_good_table_passes_also_with_its_key_as_a_unique_index(engine: Engine):
-    made(engine, "CREATE TABLE jobs (id INTEGER NOT NULL, status TEXT NOT NULL CHECK (status IN "
-                 "('queued', 'processing', 'completed', 'failed')))")  # fmt: skip
+    made(
+        engine,
+        "CREATE TABLE jobs (id INTEGER NOT NULL, status TEXT NOT NULL CHECK (status IN "
+        "('queued', 'processing', 'completed', 'failed')))",
+    )
     made(engine, "CREATE UNIQUE INDEX own_key ON jobs (id)")
     TableMapping(table()).check(engine)
 
@@ -210,8 +213,12 @@ def test_keys_may_be_composite_uuids_or_texts(engine: Engine, kind: str):
 @pytest.mark.req("S1")
 @pytest.mark.parametrize("native", [True, False])
 def test_the_words_may_be_members_of_an_enumeration(engine: Engine, native: bool):
-    jobs = Jobs(engine, status_type=sa.Enum(State, name="job_state", native_enum=native, create_constraint=True),
-                max_attempts=1, **WORDS)  # fmt: skip
+    jobs = Jobs(
+        engine,
+        status_type=sa.Enum(State, name="job_state", native_enum=native, create_constraint=True),
+        max_attempts=1,
+        **WORDS,
+    )
     jobs.mapping.check(engine)
     jobs.add(3)
     rows = claim(engine, jobs.mapping, 3, now=NOON)
@@ -223,8 +230,14 @@ def test_the_words_may_be_members_of_an_enumeration(engine: Engine, native: bool
 
 
 def test_an_enumeration_may_be_given_by_its_values(engine: Engine):
-    jobs = Jobs(engine, status_type=sa.Enum(State, name="job_state"), queued="new", processing="busy", completed="done",
-                failed="BAD")  # fmt: skip
+    jobs = Jobs(
+        engine,
+        status_type=sa.Enum(State, name="job_state"),
+        queued="new",
+        processing="busy",
+        completed="done",
+        failed="BAD",
+    )
     jobs.add(1)
     [row] = claim(engine, jobs.mapping)
     fail(engine, row, "x")
@@ -245,8 +258,14 @@ def test_a_text_column_takes_the_values_of_members_and_a_number_takes_numbers(en
 
 
 def test_a_holder_may_be_a_uuid(engine: Engine):
-    own = Table("tasks", MetaData(), Column("id", Integer, primary_key=True), Column("status", Text),
-                Column("who", Uuid), Column("beat", DateTime))  # fmt: skip
+    own = Table(
+        "tasks",
+        MetaData(),
+        Column("id", Integer, primary_key=True),
+        Column("status", Text),
+        Column("who", Uuid),
+        Column("beat", DateTime),
+    )
     own.create(engine)
     mapping = TableMapping(own, holder="who", heartbeat="beat")
     mapping.check(engine)

@@ -69,8 +69,17 @@ def hostile_table(name: str, schema: str | None) -> Table:
 
 
 def hostile_mapping(name: str, table: Table) -> TableMapping:
-    roles = {"attempts": "attempts", "version": "version", "holder": "holder", "error": "error", "next_attempt": "next",
-             "heartbeat": "beat", "started": "began", "updated": "changed", "status": "status"}  # fmt: skip
+    roles = {
+        "attempts": "attempts",
+        "version": "version",
+        "holder": "holder",
+        "error": "error",
+        "next_attempt": "next",
+        "heartbeat": "beat",
+        "started": "began",
+        "updated": "changed",
+        "status": "status",
+    }
     return TableMapping(table, **{role: f"{name} {word}" for role, word in roles.items()})
 
 

@@ -151,9 +151,13 @@ def test_a_time_without_zone_is_utc_whatever_the_zone_of_the_session(engine: Eng
     if engine.dialect.name == "postgresql":
         sa.event.listen(engine, "connect", lambda conn, _: conn.execute(f"SET TIME ZONE '{zone}'") and conn.commit())
     table = sa.Table(
-        "mixed", sa.MetaData(), Column("id", Integer, primary_key=True), Column("status", Text),
-        Column("beat", DateTime(timezone=True)), Column("began", DateTime(timezone=False)),
-    )  # fmt: skip
+        "mixed",
+        sa.MetaData(),
+        Column("id", Integer, primary_key=True),
+        Column("status", Text),
+        Column("beat", DateTime(timezone=True)),
+        Column("began", DateTime(timezone=False)),
+    )
     table.create(engine)
     mapping = TableMapping(table, heartbeat="beat", started="began")
     with engine.begin() as connection:

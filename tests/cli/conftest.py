@@ -20,7 +20,7 @@ from tests.support.mother import Piped
 #: No command of a test takes this long.
 STUCK_SECONDS = 60.0
 
-BOOKS = '''
+BOOKS = """
 from holdfast import Permanent, Pipeline, Skip
 
 books = Pipeline("books")
@@ -42,7 +42,7 @@ async def chunk(item, ctx):
 
 if __name__ == "__main__":
     raise SystemExit("the main block was run")
-'''
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -115,9 +115,12 @@ class Commands:
         process: subprocess.Popen[str] | Piped
         if anew:
             process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast", *args], env=environment, text=True, stdin=subprocess.DEVNULL,
+                [sys.executable, "-m", "holdfast", *args],
+                env=environment,
+                text=True,
+                stdin=subprocess.DEVNULL,
                 **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **files},
-            )  # fmt: skip
+            )
         else:
             process = Piped("holdfast.cli", args, environment, folder=Path.cwd(), **files)
         # Whoever waits for a line of it must not wait for ever.

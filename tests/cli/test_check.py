@@ -68,9 +68,12 @@ def touched() -> list[str]:
 def test_a_job_file_in_order_is_said_to_be(job: str, lite: Any) -> None:
     assert lite("check", job).stdout == "books.yaml is in order.\n  books: extract, chunk\n"
     assert lite.json("check", job) == {
-        "file": "books.yaml", "ok": True, "errors": [], "pipelines": [{"name": "books", "stages": ["extract", "chunk"]}],
+        "file": "books.yaml",
+        "ok": True,
+        "errors": [],
+        "pipelines": [{"name": "books", "stages": ["extract", "chunk"]}],
         "loops": [],
-    }  # fmt: skip
+    }
     assert not [name for name in touched() if "db" in name], "no store is touched"
 
 
@@ -88,9 +91,12 @@ def test_all_that_is_wrong_is_printed_a_line_each_with_exit_code_4(write: Write,
     answer = lite.json("check", file, code=4)
     assert (answer["ok"], answer["pipelines"], len(answer["errors"])) == (False, [], 4)
     assert answer["errors"][3] == {
-        "file": "wrong.yaml", "line": 6, "column": 1, "path": "stor",
+        "file": "wrong.yaml",
+        "line": 6,
+        "column": 1,
+        "path": "stor",
         "what": "the key 'stor' is unknown, did you mean 'store'?",
-    }  # fmt: skip
+    }
 
 
 def test_a_python_file_can_be_checked_too(books: str, write: Write, lite: Any) -> None:
@@ -119,7 +125,9 @@ books = Pipeline("books", resources={{"gemini": {{"budget": "1.00"}}}})
 @books.stage(resource="gemini")
 def extract(item, ctx): ...
 """
-UNDEFINED = "pipeline 'films', stage 'watch': resource 'gemni' is not defined, did you mean 'gemini'? To define it: Pipeline("
+UNDEFINED = (
+    "pipeline 'films', stage 'watch': resource 'gemni' is not defined, did you mean 'gemini'? To define it: Pipeline("
+)
 
 
 @pytest.mark.req("J14")
@@ -314,7 +322,9 @@ def test_an_address_from_the_environment_can_be_read_in_an_error(write: Write, l
 @pytest.mark.fault(82)
 @pytest.mark.parametrize("command", ["check", "run"])
 def test_and_in_what_is_said_of_the_file_itself(command: str, write: Write, lite: Any) -> None:
-    file = write("wrong.yaml", "store: ${secret:SHOP_URL}\nresources: {a: {rate: '${secret:SHOP_URL}'}}\npipelines: {}\n")
+    file = write(
+        "wrong.yaml", "store: ${secret:SHOP_URL}\nresources: {a: {rate: '${secret:SHOP_URL}'}}\npipelines: {}\n"
+    )
     done = lite.process(command, file, "-v" if command == "run" else "--json", env={"SHOP_URL": SECRET})
     assert done.returncode == 4
     assert "the value of a secret variable is given, expected a rate" in done.stdout + done.stderr

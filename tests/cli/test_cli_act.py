@@ -37,8 +37,11 @@ def test_to_act_on_everything_must_be_meant(three: Any, verb: str) -> None:
 def test_a_dry_run_counts_and_changes_nothing(three: Any) -> None:
     assert three("cancel", "--all", "--dry-run").stdout == "would be cancelled: 3 (3 pending)\n"
     assert three.json("cancel", "--all", "--dry-run") == {
-        "dry_run": True, "total": 3, "counts": {"pending": 3}, "actions": [],
-    }  # fmt: skip
+        "dry_run": True,
+        "total": 3,
+        "counts": {"pending": 3},
+        "actions": [],
+    }
     assert three.states()["extract"] == {"pending": 3}
 
 
@@ -68,7 +71,9 @@ def test_several_keys_mean_every_item_that_fits_one_of_them_once(three: Any) -> 
 def test_what_cannot_be_meant_is_refused(three: Any) -> None:
     assert "retry takes finished stages" in three("retry", "--state", "pending", code=2).stderr
     assert "there is no stage 'nobody'" in three("cancel", "--stage", "nobody", code=2).stderr
-    assert "--older-than" in three("cancel", "--older-than", "soon", code=2).stderr.replace("older_than", "--older-than")
+    assert "--older-than" in three("cancel", "--older-than", "soon", code=2).stderr.replace(
+        "older_than", "--older-than"
+    )
 
 
 def test_add_answers_with_counts(cli: Any, books: str, write: Write) -> None:
@@ -88,7 +93,7 @@ def test_a_key_without_data_keeps_the_data_it_has(cli: Any, books: str, write: W
 @pytest.mark.req("J20")
 def test_addresses_come_from_arguments_from_a_file_and_from_stdin_and_are_written_one_way(
     cli: Any, books: str, write: Write
-) -> None:  # fmt: skip
+) -> None:
     urls = "\ufeff# the harbour\nHTTPS://Example.org\n\n  https://example.org/a#b  \nhttps://example.org:443/\n#last\n"
     assert cli("add", books, "--from", write("urls.txt", urls)).stdout == "books: 2 new, 0 changed, 0 unchanged\n"
     assert cli("add", books, "--from", "-", input=urls).stdout == "books: 0 new, 0 changed, 2 unchanged\n"
@@ -100,9 +105,7 @@ def test_addresses_come_from_arguments_from_a_file_and_from_stdin_and_are_writte
 
 
 @pytest.mark.req("J20", "V13")
-def test_an_item_whose_address_was_not_written_that_way_is_not_added_again(
-    cli: Any, books: str, write: Write
-) -> None:  # fmt: skip
+def test_an_item_whose_address_was_not_written_that_way_is_not_added_again(cli: Any, books: str, write: Write) -> None:
     """Stores from before have them, and whatever was done for them is paid."""
     cli("add", books, "another")
     with Holdfast(cli.url) as app:
@@ -140,7 +143,7 @@ BAD_LINES = {
     "no object": ('{"key": "a"}\n["b"]\n', 'items.jsonl, line 2: not an object with a "key"'),
     "no key": ('{"key": "a"}\n{"n": 1}\n', 'items.jsonl, line 2: not an object with a "key"'),
     "an unhashable key": ('{"key": ["a"]}\n', "item key ['a']: a key is text, not list"),
-    "plain text that is none": ('a\n\udcff\n', "items.jsonl, line 2: "),
+    "plain text that is none": ("a\n\udcff\n", "items.jsonl, line 2: "),
     "a key that is no text": ('{"key": "a"}\n{"key": 5}\n', "item key 5: a key is text, not int"),
     "a NUL in the data": ('{"key": "a"}\n{"key": "b", "x": "\\u0000"}\n', "item 'b': its data has a text with a NUL"),
     "a lone surrogate": ('{"key": "a"}\n{"key": "b", "x": "\\ud800"}\n', "items.jsonl, line 2: "),
@@ -184,7 +187,7 @@ def test_a_bad_line_is_named_and_none_is_added(cli: Any, books: str, what: str) 
 
 def test_lines_before_a_bad_one_are_there_and_the_same_command_goes_on(
     cli: Any, books: str, write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr("holdfast.engine.add.CHUNK", 3)
     monkeypatch.setattr("holdfast.cli.add.CHUNK", 3)
     lines = "".join(f'{{"key": "k{n}"}}\n' for n in range(7))
@@ -196,7 +199,9 @@ def test_lines_before_a_bad_one_are_there_and_the_same_command_goes_on(
 
 def test_a_line_for_a_key_that_came_before_is_merged(cli: Any, books: str, write: Write) -> None:
     lines = '{"key": "http://a.org", "n": 1}\n{"key": "HTTP://a.org/", "n": 2}\n{"key": "given"}\n'
-    assert cli("add", books, "given", "--from", write("i.jsonl", lines)).stdout == "books: 2 new, 1 changed, 1 unchanged\n"
+    assert (
+        cli("add", books, "given", "--from", write("i.jsonl", lines)).stdout == "books: 2 new, 1 changed, 1 unchanged\n"
+    )
     assert cli.json("show", "http://a.org/")["data"] == {"n": 2}
 
 
@@ -206,8 +211,11 @@ def test_items_are_deleted_only_when_that_is_meant(three: Any) -> None:
     assert three("delete", "a", "b", "--dry-run").stdout == "would be deleted: 2 (2 books)\n"
     assert three.states()["extract"] == {"pending": 3}
     assert three.json("delete", "a", "b", "--yes", "--reason", "asked to") == {
-        "dry_run": False, "total": 2, "counts": {"books": 2}, "actions": [newest_action(three)],
-    }  # fmt: skip
+        "dry_run": False,
+        "total": 2,
+        "counts": {"books": 2},
+        "actions": [newest_action(three)],
+    }
     [event] = three.json("events", "--event", "deleted")
     assert (event["data"]["by"], event["data"]["reason"]) == (getpass.getuser(), "asked to")
     assert three("delete", "a", "--yes").stdout == "Nothing matches.\n"

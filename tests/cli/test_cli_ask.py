@@ -35,10 +35,19 @@ def done(cli: Any, books: str) -> Any:
 
 
 ASKING = [
-    ["status"], ["items"], ["show", "x"], ["why", "x"], ["events"], ["costs"], ["db", "check"], ["doctor"],
-    ["retry", "--all"], ["cancel", "--all"], ["resolve", "x", "--memo", "y", "--not-charged"],
+    ["status"],
+    ["items"],
+    ["show", "x"],
+    ["why", "x"],
+    ["events"],
+    ["costs"],
+    ["db", "check"],
+    ["doctor"],
+    ["retry", "--all"],
+    ["cancel", "--all"],
+    ["resolve", "x", "--memo", "y", "--not-charged"],
     ["prune", "--items-older-than", "0"],
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("command", ASKING)
@@ -73,7 +82,9 @@ def test_status_tells_states_and_times(done: Any) -> None:
     assert said[-1] == "No worker is alive."
 
 
-def test_status_reports_a_removed_stage_that_still_holds_rows(cli: Any, write: Callable[[str, str], str], books: str) -> None:
+def test_status_reports_a_removed_stage_that_still_holds_rows(
+    cli: Any, write: Callable[[str, str], str], books: str
+) -> None:
     cli("add", books, "one")
     renamed = Path(books).read_text().replace("def extract", "def read").replace('"extract"', '"read"')
     cli("add", write("later.py", renamed), "two")
@@ -150,7 +161,10 @@ def test_every_stage_of_an_item_is_on_some_page(cli: Any, write: Callable[[str, 
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (["items", "--stage", "extrakt"], "there is no stage 'extrakt' in this store; there are: chunk, extract (did you mean"),
+        (
+            ["items", "--stage", "extrakt"],
+            "there is no stage 'extrakt' in this store; there are: chunk, extract (did you mean",
+        ),
         (["items", "--pipeline", "bokks"], "there are: books (did you mean 'books'?)"),
         (["items", "--state", "failed", "--pipeline", "bokks"], "there are: books (did you mean 'books'?)"),
         (["retry", "--stage", "chunks"], "there are: chunk, extract (did you mean 'chunk'?)"),
@@ -163,14 +177,17 @@ def test_every_stage_of_an_item_is_on_some_page(cli: Any, write: Callable[[str, 
         (["costs", "--pipeline", "bokks"], "did you mean 'books'?"),
         (["pause", "bokks"], "did you mean 'books'?"),
         (["tune", "bokks", "rate=1/s"], "did you mean 'books'?"),
-        (["tune", "books", "extrct.rate=1/s"], "no stage 'extrct', and there is no such resource; there are: extract, chunk ("),
+        (
+            ["tune", "books", "extrct.rate=1/s"],
+            "no stage 'extrct', and there is no such resource; there are: extract, chunk (",
+        ),
         (["tune", "books", "rte=1/s"], "did you mean 'rate'?"),
         (["tune", "books", "extract.rte=1/s"], "did you mean 'rate'?"),
         (["statsu"], "there is no command 'statsu'; there are: run, worker, add"),
         (["statsu"], "(did you mean 'status'?)"),
         (["db", "chekc"], "there is no command 'chekc'; there are: check, grants, upgrade (did you mean 'check'?)"),
     ],
-)  # fmt: skip
+)
 def test_a_mistyped_name_is_wrong_usage_with_what_there_is_and_what_is_nearest(
     done: Any, command: list[str], says: str
 ) -> None:

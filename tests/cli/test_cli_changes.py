@@ -22,12 +22,15 @@ def fetch(item, ctx):
     return item.key
 """
 
-AFTER = BEFORE + """
+AFTER = (
+    BEFORE
+    + """
 
 @books.stage(after=fetch, resource="model", estimate="0.25")
 def embed(item, ctx):
     return ctx.once("vector", len, item.key, cost="0.25")
 """
+)
 
 BLOCK = "  added    embed: runs for 2 items; expected cost 0.50, time not known"
 RELEASE = "holdfast retry --state on_hold --pipeline books --stage embed"
@@ -54,9 +57,10 @@ def test_without_a_terminal_new_work_with_a_price_is_on_hold_and_the_run_says_ho
     assert BLOCK in ran.stderr
     assert RELEASE in ran.stderr
     assert states(cli) == {"on_hold": 2}
-    assert f"embed has work on hold: it is new for 2 items and is expected to cost 0.50; to let it run: {RELEASE}" in cli(
-        "status"
-    ).stdout  # fmt: skip
+    assert (
+        f"embed has work on hold: it is new for 2 items and is expected to cost 0.50; to let it run: {RELEASE}"
+        in cli("status").stdout
+    )
     assert RELEASE.replace("--stage embed", "--key a") in cli("why", "a").stdout
     cli(*RELEASE.split()[1:])
     assert "has changed" not in cli("run", file).stderr

@@ -82,8 +82,12 @@ def test_sums_are_taken_by_what_is_asked_for(spent: Any) -> None:
     assert amount == "3000.300003"
     assert day in {str(before), str(datetime.now(UTC).date())}
     assert spent("costs", "--by", "item , resource").stdout.splitlines()[-2].split() == [
-        r"c\x1b[2J", "scales", "0.100000", "1", "2",
-    ]  # fmt: skip
+        r"c\x1b[2J",
+        "scales",
+        "0.100000",
+        "1",
+        "2",
+    ]
     assert "summed by pipeline, stage, item, resource, model, day" in spent("costs", "--by", "colour", code=2).stderr
     assert "summed by" in spent("costs", "--by", ",", code=2).stderr
 
@@ -94,7 +98,10 @@ def test_sums_are_of_one_pipeline_and_since_some_time(spent: Any) -> None:
     assert spent.json("costs", "--since", "2999-01-01")["total"]["spent"] == "0"
     assert spent("costs", "--since", "2999-01-01").stdout == "Nothing was spent.\n"
     assert "--since 'soon'" in spent("costs", "--since", "soon", code=2).stderr
-    assert "there is no pipeline 'shp' in this store; there are: shop" in spent("costs", "--pipeline", "shp", code=2).stderr
+    assert (
+        "there is no pipeline 'shp' in this store; there are: shop"
+        in spent("costs", "--pipeline", "shp", code=2).stderr
+    )
 
 
 @pytest.mark.req("V13")
@@ -127,8 +134,9 @@ def test_what_was_repaired_is_said(spent: Any) -> None:
 def test_an_item_tells_its_payments_as_people_write_them(spent: Any) -> None:
     told = spent.json("show", "a")
     assert sorted((one["amount"], one["amount_micros"]) for one in told["calls"]) == [
-        ("0.1", 100000), ("1000.000001", 1000000001),
-    ]  # fmt: skip
+        ("0.1", 100000),
+        ("1000.000001", 1000000001),
+    ]
     assert [one["amount"] for one in told["history"] if one["event"] == "cost"] == ["0.1", "1000.000001"]
     said = spent("show", "a").stdout
     assert r"note=[red]\x1b[2J" in said and "weigh: reported by the handler, 0.1 done" in said
@@ -138,7 +146,13 @@ def test_an_item_tells_its_payments_as_people_write_them(spent: Any) -> None:
 
 
 def test_amounts_are_written_with_every_digit_and_no_more() -> None:
-    assert [exact(one) for one in (0, 1, 400_000, 10**8, 2**62)] == ["0", "0.000001", "0.4", "100", "4611686018427.387904"]
+    assert [exact(one) for one in (0, 1, 400_000, 10**8, 2**62)] == [
+        "0",
+        "0.000001",
+        "0.4",
+        "100",
+        "4611686018427.387904",
+    ]
     assert aligned([10**9, 1_250_000]) == ["1,000.00", "1.25"]
     assert aligned([0, 1]) == ["0.000000", "0.000001"]
     assert priced({"cost": None, "n": 1}, "cost") == {"cost": None, "cost_micros": None, "n": 1}

@@ -62,7 +62,10 @@ def test_in_json_times_are_times_and_amounts_are_exact(failed: Any) -> None:
 
 def test_a_group_is_a_filter_of_items_and_of_what_is_done_to_them(failed: Any) -> None:
     torn, odd = (one["group"] for one in json.loads(failed("errors", "--json").stdout))
-    assert {one["key"] for one in json.loads(failed("items", "--group", torn, "--json").stdout)} == {"book-1", "book-22"}
+    assert {one["key"] for one in json.loads(failed("items", "--group", torn, "--json").stdout)} == {
+        "book-1",
+        "book-22",
+    }
     assert "2 books/fetch" in failed("forget", "--group", torn).stdout
     assert "1 exhausted" in failed("retry", "--group", odd).stdout
     assert failed("cancel", "--group", odd).stdout == "Nothing matches.\n"  # it waits: it is in no group until it fails

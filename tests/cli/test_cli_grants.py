@@ -55,10 +55,12 @@ def worker(postgres: str) -> Iterator[str]:
 @pytest.mark.parametrize("database", ["postgres"])
 def test_a_worker_does_all_of_its_work_with_these_rights_and_may_change_no_table(
     cli: Any, postgres: str, worker: str, write: Callable[[str, str], str]
-) -> None:  # fmt: skip
+) -> None:
     file = write("books.py", BOOKS)
     parts = urlsplit(cli.url)
-    as_worker = Commands(urlunsplit(parts._replace(netloc=f"{quote(worker, safe='')}@{parts.netloc.rpartition('@')[2]}")))
+    as_worker = Commands(
+        urlunsplit(parts._replace(netloc=f"{quote(worker, safe='')}@{parts.netloc.rpartition('@')[2]}"))
+    )
     assert "permission denied" in as_worker("add", file, "a", "--pipeline", "books", code=5).stderr
     with psycopg.connect(postgres, autocommit=True) as conn:
         for grant in cli("db", "grants", "--worker", worker).stdout.splitlines():
@@ -66,10 +68,20 @@ def test_a_worker_does_all_of_its_work_with_these_rights_and_may_change_no_table
     as_worker("add", file, "a", "b", "bad", "--pipeline", "books")
     as_worker("run", file, code=3)
     for act in (
-        ["retry", "--state", "failed"], ["cancel", "--pipeline", "books"], ["retry", "--key", "bad"], ["pause", "books"],
-        ["resume", "books"], ["delete", "b", "--yes"], ["db", "check", "--repair"], ["reprocess", file, "--pipeline", "books"],
-        ["prune", "--events-older-than", "1d"], ["status"], ["errors"], ["costs"], ["doctor"],
-    ):  # fmt: skip
+        ["retry", "--state", "failed"],
+        ["cancel", "--pipeline", "books"],
+        ["retry", "--key", "bad"],
+        ["pause", "books"],
+        ["resume", "books"],
+        ["delete", "b", "--yes"],
+        ["db", "check", "--repair"],
+        ["reprocess", file, "--pipeline", "books"],
+        ["prune", "--events-older-than", "1d"],
+        ["status"],
+        ["errors"],
+        ["costs"],
+        ["doctor"],
+    ):
         as_worker(*act)
     as_worker("run", file, code=3)
     assert cli.json("show", "a", "--pipeline", "books")["status"] == "done"

@@ -118,7 +118,9 @@ WITHOUT_FILE = [["status"], ["items"], ["events"], ["costs"], ["db", "check"], [
 
 
 @pytest.mark.parametrize("command", WITHOUT_FILE)
-def test_every_other_command_takes_the_store_given_then_the_environments(command: list[str], lite: Any, books: str) -> None:
+def test_every_other_command_takes_the_store_given_then_the_environments(
+    command: list[str], lite: Any, books: str
+) -> None:
     lite("add", books, "a")
     lite(*command)
     assert "other.db does not exist" in lite(*command, "--store", "sqlite:///other.db", code=5).stderr
@@ -127,7 +129,9 @@ def test_every_other_command_takes_the_store_given_then_the_environments(command
 
 
 def test_help_says_which_store_is_taken(lite: Any) -> None:
-    assert "what FILE names, then $HOLDFAST_URL, then sqlite:///holdfast.db" in " ".join(lite("run", "--help").stdout.split())
+    assert "what FILE names, then $HOLDFAST_URL, then sqlite:///holdfast.db" in " ".join(
+        lite("run", "--help").stdout.split()
+    )
     said = " ".join(lite("status", "--help").stdout.split())
     assert "[default: $HOLDFAST_URL, then sqlite:///holdfast.db]" in said
 

@@ -66,9 +66,17 @@ def spoil(item, ctx):
     assert done.returncode == 3
     said = [done.stdout, done.stderr]
     for args in (
-        ["status"], ["items"], ["items", "--state", "failed"], ["show", EVIL], ["why", EVIL], ["events"],
-        ["show", EVIL, "--json"], ["events", "--json"], ["retry", "--key", EVIL, "--reason", EVIL], ["show", EVIL + "x"],
-    ):  # fmt: skip
+        ["status"],
+        ["items"],
+        ["items", "--state", "failed"],
+        ["show", EVIL],
+        ["why", EVIL],
+        ["events"],
+        ["show", EVIL, "--json"],
+        ["events", "--json"],
+        ["retry", "--key", EVIL, "--reason", EVIL],
+        ["show", EVIL + "x"],
+    ):
         result = cli(*args, code=2 if args[-1] == EVIL + "x" else 0)
         said += [result.stdout, result.stderr]
     for text in said:
@@ -151,10 +159,21 @@ def sell(item, ctx):
 """
 
 ANSWERS = [
-    ["status"], ["items"], ["items", "--state", "retry_later"], ["items", "--state", "failed"], ["events"], ["errors"],
-    ["costs"], ["limits"], ["doctor"], ["show", "good"], ["show", "later"], ["why", "good"], ["why", "later"],
+    ["status"],
+    ["items"],
+    ["items", "--state", "retry_later"],
+    ["items", "--state", "failed"],
+    ["events"],
+    ["errors"],
+    ["costs"],
+    ["limits"],
+    ["doctor"],
+    ["show", "good"],
+    ["show", "later"],
+    ["why", "good"],
+    ["why", "later"],
     ["why", "limited"],
-]  # fmt: skip
+]
 
 
 def bare(value: Any, path: str = "") -> Iterator[str]:
@@ -191,12 +210,20 @@ def test_no_answer_has_bare_microseconds_and_amounts_are_texts(cli: Any, write: 
     assert f"due_at={snoozed['data']['due_at']}" in cli("show", "later").stdout
 
 
-def test_tables_fit_a_narrow_terminal(cli: Any, write: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_fit_a_narrow_terminal(
+    cli: Any, write: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop = write("shop.py", SHOP)
     cli("add", shop, "good", "a key that is longer than the terminal is wide, and then some more")
     with Holdfast(cli.url, load(shop, None).specs, resources=load(shop, None).resources) as app:
         app.run()
-    for command in (["status"], ["items"], ["items", "--state", "exhausted"], ["costs"], ["costs", "--by", "item,day,stage"]):
+    for command in (
+        ["status"],
+        ["items"],
+        ["items", "--state", "exhausted"],
+        ["costs"],
+        ["costs", "--by", "item,day,stage"],
+    ):
         monkeypatch.delenv("COLUMNS", raising=False)
         whole = cli(*command).stdout
         monkeypatch.setenv("COLUMNS", "60")

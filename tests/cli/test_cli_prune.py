@@ -67,7 +67,9 @@ def test_a_dry_run_counts_and_forgets_nothing(done: Any) -> None:
         (["--items-older-than", "0", "--events-older-than", "0"], "all events and all items that have ended"),
     ],
 )
-def test_to_forget_everything_without_a_terminal_needs_to_be_said_in_the_command(done: Any, args: list[str], what: str) -> None:
+def test_to_forget_everything_without_a_terminal_needs_to_be_said_in_the_command(
+    done: Any, args: list[str], what: str
+) -> None:
     before = len(done.json("events"))
     assert f"this forgets {what}: add --yes" in done("prune", *args, code=2).stderr
     assert (len(done.json("items")), len(done.json("events"))) == (3, before)

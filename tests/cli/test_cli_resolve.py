@@ -128,8 +128,13 @@ def test_what_why_prints_works_as_printed(held: Any) -> None:
 def test_a_call_that_was_made_is_given_its_result(held: Any) -> None:
     answer = held.json("resolve", KEY, "--memo", "pay it", "--value", '{"paid": "by card"}')
     assert answer == {
-        "pipeline": "shop", "key": KEY, "stage": "charge", "memo": "pay it", "decided": "value", "state": "pending",
-    }  # fmt: skip
+        "pipeline": "shop",
+        "key": KEY,
+        "stage": "charge",
+        "memo": "pay it",
+        "decided": "value",
+        "state": "pending",
+    }
     run(held)
     assert held.json("show", KEY)["stages"][0]["result"] == {"paid": "by card"}
     assert calls() == 1
@@ -178,7 +183,9 @@ def test_commands_are_printed_so_that_a_shell_takes_any_key(make_doubt: Callable
     [again] = re.findall(r"(?m): (holdfast resolve --pipeline .* --not-charged .*)$", said)
     script = f'holdfast() {{ "{sys.executable}" -m holdfast "$@"; }}\n{again}'
     environment = {"HOLDFAST_URL": cli.url, "PYTHONPATH": ":".join(sys.path), "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(cli("why", "--json", "--", key).stdout)["in_doubt"] == []
     assert not Path("oops").exists()

@@ -188,7 +188,9 @@ def read_terminal(terminal: int, into: list[str]) -> None:
 
 @pytest.mark.fault(9)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_run_says_so_and_goes_on_when_started_again(lite: Any, held: str, number: int, code: int) -> None:
+def test_an_interrupted_run_says_so_and_goes_on_when_started_again(
+    lite: Any, held: str, number: int, code: int
+) -> None:
     """The first signal lets handlers end within the grace; what is not begun is left for the next run."""
     lite("add", held, "a", "b")
     process = lite.start("run", held, "--concurrency", "1", "--grace", "30s")
@@ -252,7 +254,9 @@ def test_a_run_of_some_stages_ends_when_these_are_done(lite: Any, books: str) ->
 
 def test_only_named_stages_are_offered(cli: Any, books: str) -> None:
     cli("add", books, "a")
-    process = cli.start("worker", books, "--stages", "books/extract, ", "--name", "half", "--concurrency", "2", "--poll", "0.1")
+    process = cli.start(
+        "worker", books, "--stages", "books/extract, ", "--name", "half", "--concurrency", "2", "--poll", "0.1"
+    )
     wait_for(lambda: cli.states() == {"extract": {"done": 1}, "chunk": {"pending": 1}})
     [one] = cli.json("status")["workers"]
     assert (one["name"], one["stages"]) == ("half", ["books/extract"])

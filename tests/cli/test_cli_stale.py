@@ -33,7 +33,9 @@ def bind(item, ctx):
     return {"bound": ctx.result("read")}
 """
 
-TWO = PRESS + """
+TWO = (
+    PRESS
+    + """
 post = Pipeline("post")
 
 
@@ -41,6 +43,7 @@ post = Pipeline("post")
 def send(item, ctx):
     return {}
 """
+)
 
 
 class Press:
@@ -116,7 +119,12 @@ def test_a_plan_in_json_has_no_float_of_money(press: Press) -> None:
     read, bind = pipeline["stages"]
     assert (pipeline["name"], read["stage"]) == ("press", "read")
     assert (read["why"], read["sure"], read["perhaps"]) == ({"version": 3}, 3, 0)
-    assert (read["cost"], read["cost_micros"], read["spread"], read["spread_micros"]) == ("0.6", 600000, "0.141421", 141421)
+    assert (read["cost"], read["cost_micros"], read["spread"], read["spread_micros"]) == (
+        "0.6",
+        600000,
+        "0.141421",
+        141421,
+    )
     assert (bind["why"], bind["sure"], bind["perhaps"]) == ({"upstream": 3}, 0, 3)
     assert (bind["perhaps_cost"], bind["perhaps_cost_micros"]) == ("6", 6000000)
     assert read["handler_seconds"] > 0
@@ -149,7 +157,9 @@ def test_a_plan_is_of_the_items_and_stages_that_are_chosen(press: Press) -> None
 def test_reprocess_runs_again_what_is_stale_and_an_equal_result_stops_there(press: Press) -> None:
     press.set_version("2")
     assert press.spent() == "6.6"
-    assert press("reprocess", "--stale", "--reason", "better eyes").stdout == "sent back by action 1: 3 (3 press/read)\n"
+    assert (
+        press("reprocess", "--stale", "--reason", "better eyes").stdout == "sent back by action 1: 3 (3 press/read)\n"
+    )
     assert press.cli.states()["read"] == {"pending": 3}
     [one] = press.cli.json("events", "--event", "reprocessed", "--key", "a")
     assert (one["data"]["why"], one["data"]["reason"]) == ("version", "better eyes")
@@ -195,14 +205,19 @@ def test_with_all_what_is_not_stale_runs_again_too(press: Press) -> None:
 @pytest.mark.req("J13")
 def test_accepted_results_count_as_todays(press: Press) -> None:
     press.set_version("2")
-    assert press("accept", "--key", "a", "--reason", "read it myself").stdout == "accepted by action 1: 1 (1 press/read)\n"
+    assert (
+        press("accept", "--key", "a", "--reason", "read it myself").stdout == "accepted by action 1: 1 (1 press/read)\n"
+    )
     [one] = press.cli.json("events", "--event", "accepted")
     assert (one["item"], one["data"]["version"], one["data"]["reason"]) == ("a", "2", "read it myself")
     assert press.json("plan")["total"]["sure"] == 2
     assert press.json("accept", "--stage", "read", "--dry-run")["total"] == 2
     assert press.json("accept", "--stage", "read") == {
-        "dry_run": False, "total": 2, "counts": {"press/read": 2}, "actions": [2],
-    }  # fmt: skip
+        "dry_run": False,
+        "total": 2,
+        "counts": {"press/read": 2},
+        "actions": [2],
+    }
     assert press("plan").stdout == "Nothing is stale.\n"
 
 
@@ -230,7 +245,9 @@ def test_what_cannot_be_meant_is_refused(press: Press, what: str) -> None:
 
 
 @pytest.mark.parametrize("command", [["plan"], ["reprocess", "--stale"], ["accept"]])
-def test_nothing_is_made_where_nothing_can_be_stale(lite: Any, write: Write, tmp_path: Path, command: list[str]) -> None:
+def test_nothing_is_made_where_nothing_can_be_stale(
+    lite: Any, write: Write, tmp_path: Path, command: list[str]
+) -> None:
     result = lite(command[0], write("press.py", PRESS), *command[1:], code=5)
     assert "does not exist" in result.stderr and result.stderr.count("\n") == 1
     assert not list(tmp_path.glob("store.db*"))
@@ -252,7 +269,9 @@ def test_all_pipelines_of_a_file_are_looked_at(lite: Any, write: Write, monkeypa
     assert two.json("plan")["total"]["sure"] == 0
 
 
-def test_a_plan_that_looks_at_every_item_says_how_far_it_has_come(press: Press, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_looks_at_every_item_says_how_far_it_has_come(
+    press: Press, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("holdfast.cli.progress_line.LINE_SECONDS", 0.0)
     monkeypatch.setattr("holdfast.engine.stale.few_items", lambda *_: None)
     assert press("plan").stderr == ""

@@ -168,11 +168,20 @@ def row(row):
     assert lite.json("show", "c")["stages"][1]["result"] == "extract"
 
 
-def test_what_runs_again_is_told_with_its_price_before_it_does(lite: Commands, write: Callable[[str, str], str], old: str):
-    priced = write("priced.py", FILE.replace("@books.stage()", '@books.stage(estimate="0.40", resource="site")')
-                   .replace('Pipeline("books")', 'Pipeline("books", resources={"site": {"budget": 5}})'))
+def test_what_runs_again_is_told_with_its_price_before_it_does(
+    lite: Commands, write: Callable[[str, str], str], old: str
+):
+    priced = write(
+        "priced.py",
+        FILE.replace("@books.stage()", '@books.stage(estimate="0.40", resource="site")').replace(
+            'Pipeline("books")', 'Pipeline("books", resources={"site": {"budget": 5}})'
+        ),
+    )
     told = lite.json("import-legacy", priced, old, "--dry-run")
-    assert told["run_again"] == {"books/fetch": {"count": 2, "cost": "0.8"}, "books/extract": {"count": 1, "cost": None}}
+    assert told["run_again"] == {
+        "books/fetch": {"count": 2, "cost": "0.8"},
+        "books/extract": {"count": 1, "cost": None},
+    }
     said = lite("import-legacy", priced, old, "--dry-run").stdout
     assert "books/fetch would be run again for 2, whose results are missing, which is expected to cost 0.80" in said
 
@@ -200,7 +209,10 @@ def test_rows_go_to_the_pipelines_they_name(lite: Commands, write: Callable[[str
         (["old.db", "--mapping", "older.yaml"], "older.yaml cannot be read"),
         (["old.db", "--mapping", "library"], "as module:function"),
         (["old.db", "--mapping", "library:row"], "a function needs --table"),
-        (["old.db", "--mapping", "library:row", "--table", "work_items"], "has no 'row', expected the name of a function"),
+        (
+            ["old.db", "--mapping", "library:row", "--table", "work_items"],
+            "has no 'row', expected the name of a function",
+        ),
         (["postgresql://127.0.0.1:1/none"], "cannot be read"),
         (["old.db", "--pipeline", "films"], "has no pipeline 'films'"),
         (["old.db", "--mapping", "bare.yaml", "--job", "x"], "say in a mapping which is the pipeline"),
@@ -248,7 +260,9 @@ def test_the_store_may_be_the_old_database_itself(file: str, old: str):
     """Tables of ours lie beside those of the old program."""
     told = subprocess.run(
         [sys.executable, "-m", "holdfast", "import-legacy", file, old, "--store", "sqlite:///old.db", "--json"],
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["imported"] == len(CASES)

@@ -32,9 +32,19 @@ from tests.support.other_user import COPIED_VARIABLE, as_root
 pytestmark = pytest.mark.req("V14")
 
 QUESTIONS = [
-    ["status"], ["items"], ["items", "--state", "failed"], ["show", "good"], ["why", "bad"], ["events"], ["errors"], ["costs"],
-    ["limits"], ["plan", "books.py"], ["doctor"], ["db", "check"],
-]  # fmt: skip
+    ["status"],
+    ["items"],
+    ["items", "--state", "failed"],
+    ["show", "good"],
+    ["why", "bad"],
+    ["events"],
+    ["errors"],
+    ["costs"],
+    ["limits"],
+    ["plan", "books.py"],
+    ["doctor"],
+    ["db", "check"],
+]
 
 
 class Shared:
@@ -147,7 +157,9 @@ def test_a_user_who_may_only_read_gets_every_answer_and_changes_nothing(shared: 
 
 @as_root
 @pytest.mark.parametrize("state", ["at_rest", "after_a_kill_without_the_index"])
-def test_a_reader_who_may_write_in_the_folder_leaves_nothing_that_is_in_the_owners_way(shared: Shared, state: str) -> None:
+def test_a_reader_who_may_write_in_the_folder_leaves_nothing_that_is_in_the_owners_way(
+    shared: Shared, state: str
+) -> None:
     shared.folder.chmod(0o777)
     with getattr(shared, state)():
         before = shared.files()

@@ -53,16 +53,33 @@ def crew(file: Path, tmp_path: Path) -> Iterator[Crew]:
 def worker(crew: Crew, tmp_path: Path, request: pytest.FixtureRequest) -> WorkerProcess:
     """A worker that ends with the error's own exit code, with nothing or with much to do."""
     arguments = [
-        "--url", crew.url, "--pipeline", "tests.support.books:books",
-        "--name", "w", "--stages", "", "--freeze-at", "", "--lease", "1", "--grace", "5", "--poll", "0.2",
-        "--concurrency", "4",
-    ]  # fmt: skip
+        "--url",
+        crew.url,
+        "--pipeline",
+        "tests.support.books:books",
+        "--name",
+        "w",
+        "--stages",
+        "",
+        "--freeze-at",
+        "",
+        "--lease",
+        "1",
+        "--grace",
+        "5",
+        "--poll",
+        "0.2",
+        "--concurrency",
+        "4",
+    ]
     environment = {**os.environ, "HOLDFAST_TEST_LEDGER": str(crew.ledger.path)}
     if request.param == "busy":
         crew.add(pages(1000, 0.01))
     said = tmp_path / "said"
     with said.open("wb") as file:
-        worker = WorkerProcess(Forked("tests.support.exiting_main", arguments, environment, stdout=file), said, crew.url)
+        worker = WorkerProcess(
+            Forked("tests.support.exiting_main", arguments, environment, stdout=file), said, crew.url
+        )
     crew.workers.append(worker)
     wait_for(lambda: not worker.is_alive or crew.is_known(worker))
     if request.param == "busy":

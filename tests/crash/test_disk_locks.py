@@ -66,7 +66,9 @@ def test_a_worker_frozen_inside_the_write_lock_is_named_and_killing_it_lets_all_
     frozen.kill()
     assert asked, "a question had to wait for the frozen worker"
     killed_at = time.monotonic()
-    wait_for(lambda: [line for line in crew.ledger.starts() if line.at > killed_at], timeout=RECOVERY_SECONDS * slowness())
+    wait_for(
+        lambda: [line for line in crew.ledger.starts() if line.at > killed_at], timeout=RECOVERY_SECONDS * slowness()
+    )
     crew.wait_until_done()
     crew.judge()
 

@@ -45,7 +45,9 @@ def test_workers_in_any_order_under_any_fault_lose_nothing_and_complete_nothing_
                     story.run()
                     story.judge()
                 except (Exception, AssertionError) as error:
-                    raise AssertionError(f"SEED={seed} on {database}: HOLDFAST_SEED={seed} runs it alone: {error}") from error
+                    raise AssertionError(
+                        f"SEED={seed} on {database}: HOLDFAST_SEED={seed} runs it alone: {error}"
+                    ) from error
                 fired += story.fired
         finally:
             if watch is not None:

@@ -38,7 +38,9 @@ def told(calls: list[Request]) -> str:
     """The thickest place of a log, for whoever has to find out."""
     worst = max(range(len(calls)), key=lambda n: over([one.sent for one in calls[: n + 1]], RATE, BURST))
     around = calls[max(0, worst - 12) : worst + 2]
-    return "\n".join(f"{one.sent - calls[0].sent:9.4f} {one.at - calls[0].at:9.4f} {one.pid} {one.key}" for one in around)
+    return "\n".join(
+        f"{one.sent - calls[0].sent:9.4f} {one.at - calls[0].at:9.4f} {one.pid} {one.key}" for one in around
+    )
 
 
 @pytest.mark.req("J14")
@@ -78,10 +80,8 @@ def test_a_provider_that_is_down_is_not_stormed_and_when_it_is_back_the_pace_hol
     with (
         CountingServer(tmp_path) as server,
         LimitedHerd(url, tmp_path, "called", server.environment) as herd,
-        app_for(
-            url, "called", rate="100/s", burst=20, breaker={"failures": 5, "probe_after": "0.5s"}
-        ) as app,
-    ):  # fmt: skip
+        app_for(url, "called", rate="100/s", burst=20, breaker={"failures": 5, "probe_after": "0.5s"}) as app,
+    ):
         server.say(503)
         app.add("called", [f"k{n}" for n in range(CALLS)])
         for _ in range(PROCESSES):

@@ -56,7 +56,9 @@ class Scene:
 
     def is_done(self) -> bool:
         waits_for_nobody = OPEN - {State.ON_HOLD}
-        return not any(waits_for_nobody & stage["states"].keys() for one in self.app.status() for stage in one["stages"])
+        return not any(
+            waits_for_nobody & stage["states"].keys() for one in self.app.status() for stage in one["stages"]
+        )
 
     def work_off(self) -> None:
         """One worker that nobody kills does the rest."""

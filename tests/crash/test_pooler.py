@@ -26,9 +26,12 @@ SOAK = "HOLDFAST_SOAK_SECONDS"
 WORKERS = 3
 #: Quick, and aimed at transactions and at who may write.
 PART = (
-    "tests/engine/test_claim.py", "tests/engine/test_complete.py", "tests/engine/test_fence.py", "tests/engine/test_reap.py",
+    "tests/engine/test_claim.py",
+    "tests/engine/test_complete.py",
+    "tests/engine/test_fence.py",
+    "tests/engine/test_reap.py",
     "tests/worker/test_once.py",
-)  # fmt: skip
+)
 PATIENCE_SECONDS = 90
 
 pytestmark = [pytest.mark.fault(36), pytest.mark.req("P8", "J1", "J2")]
@@ -112,9 +115,24 @@ def test_workers_outlive_their_pooler(postgres: str, schemas: Schemas, tmp_path:
 
 
 @pytest.mark.usefixtures("pooler")  # where there is none, this says so
-@pytest.mark.skipif(effort(0, 1) == 1, reason="make testall runs all of these tests behind a pooler, not a part of them")
+@pytest.mark.skipif(
+    effort(0, 1) == 1, reason="make testall runs all of these tests behind a pooler, not a part of them"
+)
 def test_a_part_of_the_tests_of_the_engine_and_of_workers_passes_behind_a_pooler():
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "postgres", *PART]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-k",
+        "postgres",
+        *PART,
+    ]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, VARIABLE: "1"}, capture_output=True, text=True, timeout=300, check=False
     )

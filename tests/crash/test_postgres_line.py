@@ -96,9 +96,7 @@ def test_the_reply_to_a_heartbeat_or_a_sweep_may_be_lost_too(crew: Crew, proxy: 
 
 @pytest.mark.fault(26)
 @pytest.mark.req("V2", "J1")
-def test_items_added_under_a_lost_reply_are_added_once(
-    cluster: Cluster, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-):
+def test_items_added_under_a_lost_reply_are_added_once(cluster: Cluster, proxy: Proxy, monkeypatch: pytest.MonkeyPatch):
     """The first COMMIT registers the pipeline; then come the items, five at a time."""
     monkeypatch.setattr(add, "CHUNK", 5)
     for k in (1, 2, 3, 4):

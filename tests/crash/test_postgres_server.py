@@ -28,9 +28,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def _outcomes(crew: Crew) -> int:
-    return sum(
-        stage["states"].get("done", 0) for pipeline in crew.app.status() for stage in pipeline["stages"]
-    )
+    return sum(stage["states"].get("done", 0) for pipeline in crew.app.status() for stage in pipeline["stages"])
 
 
 @pytest.mark.fault(23)

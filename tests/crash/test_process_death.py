@@ -154,8 +154,12 @@ def test_a_reaper_that_dies_in_its_sweep_leaves_the_rest_to_the_others(hire):
     crew = hire("counted_slowly")
     leave_leases(crew, 250)  # three steps
     for point in (
-        "store.bury:1", "store.free_leases:1", "store.enter_waiting:1", "store.free_leases:2", "store.enter_waiting:2",
-    ):  # fmt: skip
+        "store.bury:1",
+        "store.free_leases:1",
+        "store.enter_waiting:1",
+        "store.free_leases:2",
+        "store.enter_waiting:2",
+    ):
         sweeper = crew.start("sweeper", crash_at=point, stages="report", ready=False)
         assert sweeper.wait(15) == -signal.SIGKILL, f"{point} was never reached: {crew.all_said()}"
         assert crew.app.check() == []

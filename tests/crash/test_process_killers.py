@@ -182,7 +182,9 @@ def test_a_worker_that_cannot_start_as_many_threads_as_it_wants_works_with_fewer
 
 @pytest.mark.fault(11)
 @pytest.mark.parametrize("moment", ["idle", "busy"])
-def test_the_death_of_the_process_that_makes_children_costs_no_item_its_attempts(hire: Callable[[str], Crew], moment: str):
+def test_the_death_of_the_process_that_makes_children_costs_no_item_its_attempts(
+    hire: Callable[[str], Crew], moment: str
+):
     """The system may end any process of a worker. Either it is replaced, or the worker makes way for another."""
     crew = hire("isolated_books")
     crew.add([{"key": "first", "fetch": f"until {crew.gate()}" if moment == "busy" else ""}])

@@ -129,9 +129,7 @@ os._exit(0)
 @pytest.mark.fault(9)
 def test_a_stop_signal_is_heard_wherever_the_main_thread_is_when_it_arrives(url: str):
     """Also inside the lock of the event it waits for: a handler of signals that takes locks waits for itself."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SIGNAL_INSIDE, url], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}
-    )
+    process = subprocess.Popen([sys.executable, "-c", SIGNAL_INSIDE, url], cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
     try:
         assert process.wait(10) == 0
     except subprocess.TimeoutExpired:

@@ -116,7 +116,9 @@ def everything_is_done(crew: Crew) -> dict[tuple[str, str], dict[str, Any]]:
     assert {one["state"] for one in stages.values()} == {"done"}
     for line in crew.ledger.lines("saw"):
         stage, mark = line.seen.split()
-        assert stages[line.key, stage]["result"]["mark"] == mark, f"{line.key}: {line.stage} was built on another {stage}"
+        assert stages[line.key, stage]["result"]["mark"] == mark, (
+            f"{line.key}: {line.stage} was built on another {stage}"
+        )
     return stages
 
 
@@ -144,7 +146,9 @@ def test_a_process_killed_at_any_call_of_the_store_is_resumed_by_the_next(lanes)
 
 @pytest.mark.req("V2", "V6", "V7")
 @pytest.mark.fault(26)
-@pytest.mark.parametrize(("fault", "every"), [("fail_at", effort(13, 3)), ("lose", effort(7, 2))], ids=["fail_at", "lose"])
+@pytest.mark.parametrize(
+    ("fault", "every"), [("fail_at", effort(13, 3)), ("lose", effort(7, 2))], ids=["fail_at", "lose"]
+)
 def test_a_store_that_fails_any_call_once_costs_no_attempt(lanes, fault, every):
     def strike(lane: Lane, n: int) -> bool:
         with lane.fresh() as crew:

@@ -52,7 +52,9 @@ def test_workers_that_slept_together_for_five_leases_go_on_where_they_were(crew:
 
 
 @pytest.fixture
-def stalling(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Iterator[tuple[Crew, WorkerProcess, OwnTables]]:
+def stalling(
+    request: pytest.FixtureRequest, database: str, tmp_path: Path
+) -> Iterator[tuple[Crew, WorkerProcess, OwnTables]]:
     """A worker in the middle of an effect that waits for the gate. If the process or the server stands still for so long, the
     server ends the session."""
     cluster = getattr(request, "param", None) and request.getfixturevalue("cluster")
@@ -211,9 +213,13 @@ class _beating:
         self._pulse = Pulse(
             store.another(),
             lambda: Identity(new_identity(), name, name, "1 1", round(SHORT_LEASE * 1e6)),
-            [], dict,
-            wants_news=lambda: False, on_news=on_news, on_lost=lambda: lost.append(name), on_broken=lambda error: None,
-        )  # fmt: skip
+            [],
+            dict,
+            wants_news=lambda: False,
+            on_news=on_news,
+            on_lost=lambda: lost.append(name),
+            on_broken=lambda error: None,
+        )
 
     def __enter__(self) -> Pulse:
         self._pulse.start()

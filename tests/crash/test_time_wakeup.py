@@ -40,6 +40,8 @@ def test_idle_workers_hear_of_work_that_another_leaves_for_them(crew: Crew):
     crew.wait_until_done()
     assert time.monotonic() - began < 2 * SOON * slowness()
     assert [(line.stage, line.pid) for line in crew.ledger.starts("page")] == [
-        ("fetch", first.pid), ("extract", rest.pid), ("save", rest.pid),
-    ]  # fmt: skip
+        ("fetch", first.pid),
+        ("extract", rest.pid),
+        ("save", rest.pid),
+    ]
     crew.judge()

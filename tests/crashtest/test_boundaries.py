@@ -72,13 +72,19 @@ def judge(report: Report) -> None:
     """What an undisturbed run comes to, and that every kind of boundary was found in it."""
     assert (report.starts, report.paid, report.cost, report.tables) == (4, 1, 400_000, ["chunks", "documents", "notes"])
     for place in (
-        "before the commit: claim books/extract", "after the commit: claim books/extract",
-        "as the handler starts: books/extract", "as the handler returns: books/chunk", INTENDED, CALLED, RECORDED,
+        "before the commit: claim books/extract",
+        "after the commit: claim books/extract",
+        "as the handler starts: books/extract",
+        "as the handler returns: books/chunk",
+        INTENDED,
+        CALLED,
+        RECORDED,
         "after an effect, before the commit: books/chunk: save_document",
         "before the commit: books/chunk done, submit to pieces",
-        "after an effect, before the commit: pieces/embed: save_vector", "after the commit: pieces/embed done",
+        "after an effect, before the commit: pieces/embed: save_vector",
+        "after the commit: pieces/embed done",
         "after the commit: books/ready done",
-    ):  # fmt: skip
+    ):
         assert any(one.startswith(place) for one in report.boundaries), (place, report.boundaries)
 
 

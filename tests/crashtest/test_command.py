@@ -32,9 +32,14 @@ def fetch(item, ctx):
 def holdfast(folder: Path, *args: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "HOLDFAST_URL"}
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "crashtest", *args], cwd=folder, env={**environment, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=STUCK_SECONDS, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "holdfast", "crashtest", *args],
+        cwd=folder,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=STUCK_SECONDS,
+        check=False,
+    )
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done
 

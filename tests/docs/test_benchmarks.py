@@ -33,8 +33,12 @@ OPTIONS = Options(items=100, rounds=2, sizes=(1000,), lease_seconds=1, patience_
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "benchmarks", *arguments],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, capture_output=True, timeout=240,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+        capture_output=True,
+        timeout=240,
+    )
 
 
 def test_the_benchmark_measures_holdfast_beside_the_raw_loop(database: str, tmp_path: Path, postgres: str):
@@ -48,9 +52,11 @@ def test_the_benchmark_measures_holdfast_beside_the_raw_loop(database: str, tmp_
     rows = json.loads(file.read_text())["rows"]
     cases = ["1 process"] if asked == "W3" else ["1 process", "2 processes"]
     expected = [
-        (case, who) for case in cases for who in ("raw", "raw in bulk", "holdfast async", "holdfast sync")
+        (case, who)
+        for case in cases
+        for who in ("raw", "raw in bulk", "holdfast async", "holdfast sync")
         if case == "1 process" or not who.startswith("raw")
-    ]  # fmt: skip
+    ]
     assert [(row["case"], row["contender"]) for row in rows] == expected
     assert all(row["failed"] is None and row["rounds"]["1"]["rate"] > 0 for row in rows)
     assert [len(row["against_raw"]) for row in rows[:4]] == [0, 1, 1, 1]

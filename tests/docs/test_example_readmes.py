@@ -27,7 +27,9 @@ INSTALL_SECONDS = 280.0
 #: Of a reader's own, or of ours: none of it is in the environment of a fresh clone.
 NOT_OURS = ("CURATION_", "DOCUMENTS_", "FICTION_", "HOLDFAST_", "NEWSROOM_", "PG", "PYTHON", "VIRTUAL_ENV")
 #: What pip says where there is no network.
-NO_NETWORK = re.compile(r"NewConnectionError|Name or service not known|name resolution|Network is unreachable|connect to proxy")
+NO_NETWORK = re.compile(
+    r"NewConnectionError|Name or service not known|name resolution|Network is unreachable|connect to proxy"
+)
 
 #: What shortens the waiting, and a free port in place of the one in the README: each is in its table of settings.
 SETTINGS = {
@@ -43,7 +45,12 @@ pytestmark = pytest.mark.xdist_group("readmes")
 def clean_environment() -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(NOT_OURS)}
     # The Python of these tests, as it is without their packages, of which it then compiles only what is used.
-    return {**clean, "PATH": f"{Path(sys.base_prefix) / 'bin'}:{os.environ['PATH']}", "PIP_QUIET": "1", "PIP_NO_COMPILE": "0"}
+    return {
+        **clean,
+        "PATH": f"{Path(sys.base_prefix) / 'bin'}:{os.environ['PATH']}",
+        "PIP_QUIET": "1",
+        "PIP_NO_COMPILE": "0",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +58,9 @@ def clone() -> Iterator[Path]:
     """A fresh clone of what is here, also if it is not committed yet, after the first block of a README."""
     if importlib.util.find_spec("ensurepip") is None:
         pytest.skip("this Python cannot make an environment with pip: it has no ensurepip")
-    listing = subprocess.run(["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    listing = subprocess.run(
+        ["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
     if listing.returncode:
         pytest.skip(f"this is no clone: {listing.stderr.strip()}")
     with tempfile.TemporaryDirectory(prefix="hf-clone-") as folder:
@@ -72,7 +81,11 @@ def clone() -> Iterator[Path]:
 def server() -> Iterator[dict[str, str]]:
     """A PostgreSQL of the reader's own, with the programs that come with it: how its clients find it."""
     with Cluster() as cluster:
-        yield {"PGHOST": str(cluster.folder), "PGUSER": USER, "PATH": f"{clean_environment()['PATH']}:{cluster.programs}"}
+        yield {
+            "PGHOST": str(cluster.folder),
+            "PGUSER": USER,
+            "PATH": f"{clean_environment()['PATH']}:{cluster.programs}",
+        }
 
 
 @pytest.fixture

@@ -58,7 +58,9 @@ def test_every_event_that_the_page_names_exists(page: Path):
     text = re.sub(r"^events: \{.*\}$", "", text, flags=re.MULTILINE)
     found = re.findall(r"events? `([a-z_.]+)`|`([a-z_]+)` events?\b|\bevent: ([a-z_.]+)|--event ([a-z_.]+)", text)
     lists = re.findall(r"^Useful events: ([^.]*)\.", text, re.MULTILINE)
-    named = {name for names in found for name in names if name} | {name for one in lists for name in re.findall("`(.*?)`", one)}
+    named = {name for names in found for name in names if name} | {
+        name for one in lists for name in re.findall("`(.*?)`", one)
+    }
     assert {name for name in named if name not in EVENTS and not is_user_event(name)} == set()
     assert lists and len(named) > 8 if page.name == "alerts.md" else True
 

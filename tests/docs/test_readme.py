@@ -50,9 +50,13 @@ def environment() -> dict[str, str]:
 def start(folder: Path, *command: str) -> subprocess.Popen[str]:
     program, *rest = command
     return subprocess.Popen(
-        [*PROGRAMS[program], *rest], cwd=folder, env=environment(), text=True, stdout=subprocess.PIPE,
+        [*PROGRAMS[program], *rest],
+        cwd=folder,
+        env=environment(),
+        text=True,
+        stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    )
 
 
 def run(folder: Path, *command: str) -> tuple[int, list[str]]:

@@ -46,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_what_failed_beside_others_and_passes_alone_is_counted_and_named(
     folder: Path, capfd: pytest.CaptureFixture[str], tests: str, code: int, told: list[str] | None
-) -> None:  # fmt: skip
+) -> None:
     (folder / "test_one.py").write_text(tests)
     assert run_tests.main(["-q"]) == code
     said = capfd.readouterr().out.splitlines()
@@ -58,7 +58,7 @@ def test_what_failed_beside_others_and_passes_alone_is_counted_and_named(
 
 def test_what_failed_in_an_earlier_run_and_is_no_part_of_this_one_is_not_counted(
     folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+) -> None:
     (folder / "test_one.py").write_text(FAILS)
     (folder / "test_two.py").write_text(FLAKY)
     assert run_tests.main(["-q", "test_one.py"]) == 1

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-PROGRAM = '''
+PROGRAM = """
 from holdfast import Added, Context, Item, Permanent, Pipeline, RetryLater, Summary
 
 books = Pipeline("books", store="sqlite:///books.db")
@@ -42,7 +42,7 @@ summary: Summary = books.run()
 assert added.new == 1
 assert not summary.bad
 print("done")
-'''
+"""
 
 #: With what holdfast needs from the environment of the tests, and holdfast itself from the other.
 RUN = """
@@ -77,9 +77,10 @@ def test_the_wheel_has_all_that_is_read_at_run_time_and_says_that_it_has_types(i
     [package] = installed.glob("environment/lib/python*/site-packages/holdfast")
     there = {file.relative_to(package) for file in package.rglob("*") if file.is_file()}
     wanted = {
-        file.relative_to(ROOT / "holdfast") for file in (ROOT / "holdfast").rglob("*")
+        file.relative_to(ROOT / "holdfast")
+        for file in (ROOT / "holdfast").rglob("*")
         if file.is_file() and file.suffix != ".pyc"
-    }  # fmt: skip
+    }
     assert there == wanted
     assert Path("py.typed") in there
 
@@ -87,9 +88,13 @@ def test_the_wheel_has_all_that_is_read_at_run_time_and_says_that_it_has_types(i
 @pytest.mark.xdist_group("wheel")
 def test_a_program_runs_with_what_was_installed(installed: Path) -> None:
     ran = subprocess.run(
-        [installed / "environment/bin/python", "run.py"], cwd=installed, capture_output=True, text=True, check=True,
+        [installed / "environment/bin/python", "run.py"],
+        cwd=installed,
+        capture_output=True,
+        text=True,
+        check=True,
         env={**os.environ, "PYTHONPATH": sysconfig.get_paths()["purelib"]},
-    )  # fmt: skip
+    )
     said = ran.stdout.splitlines()
     assert said[0].startswith(str(installed))
     assert said[-1] == "done"
@@ -98,8 +103,19 @@ def test_a_program_runs_with_what_was_installed(installed: Path) -> None:
 @pytest.mark.xdist_group("wheel")
 def test_a_strict_type_checker_is_content_with_a_users_program(installed: Path) -> None:
     checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(installed / "environment/bin/python"),
-         "--cache-dir", str(installed / "cache"), "program.py"],
-        cwd=installed, capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--python-executable",
+            str(installed / "environment/bin/python"),
+            "--cache-dir",
+            str(installed / "cache"),
+            "program.py",
+        ],
+        cwd=installed,
+        capture_output=True,
+        text=True,
+    )
     assert checked.returncode == 0, checked.stdout

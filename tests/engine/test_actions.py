@@ -161,9 +161,7 @@ def test_two_who_go_on_with_an_action_at_once_take_turns(ten):
     ten.add(f"more{n}" for n in range(50))
     action = begun(ten, Cancel(Which("p")))
     with connected(ten) as one, connected(ten) as other:
-        both = at_once(
-            lambda: actions.drive(one.store, action.id), lambda: actions.drive(other.store, action.id)
-        )  # fmt: skip
+        both = at_once(lambda: actions.drive(one.store, action.id), lambda: actions.drive(other.store, action.id))
     assert both == [{"pending": 60}] * 2
     assert Counter(item["key"] for item in told(ten, action.id)["items"]).most_common(1)[0][1] == 1
     assert ten.counts() == ten.recount()
@@ -209,10 +207,16 @@ def test_any_interleaving_of_chunks_comes_to_the_same_as_the_act_at_once(app, da
     )
     shelf = data.draw(st.lists(kinds, min_size=1, max_size=12), label="states")
     act, which = data.draw(
-        st.sampled_from([(Retry, frozenset()), (Retry, frozenset({State.DONE, State.FAILED, State.RETRY_LATER, State.ON_HOLD})),
-                         (Cancel, frozenset()), (Cancel, frozenset({State.PENDING, State.IN_PROGRESS}))]),
+        st.sampled_from(
+            [
+                (Retry, frozenset()),
+                (Retry, frozenset({State.DONE, State.FAILED, State.RETRY_LATER, State.ON_HOLD})),
+                (Cancel, frozenset()),
+                (Cancel, frozenset({State.PENDING, State.IN_PROGRESS})),
+            ]
+        ),
         label="act",
-    )  # fmt: skip
+    )
     at_once_, in_chunks = f"whole{next(_names)}", f"parts{next(_names)}"
     for name in (at_once_, in_chunks):
         _fill(app, name, shelf)
@@ -258,8 +262,12 @@ def _fill(app, name, shelf):
     for key in keys:
         if wanted[key] == "on_hold":
             number = app.stage("a").id
-            item = app.query("SELECT id FROM holdfast_items i WHERE key = :key AND pipeline = (SELECT id FROM "
-                             "holdfast_pipelines p WHERE p.name = :name)", key=key, name=name)[0][0]  # fmt: skip
+            item = app.query(
+                "SELECT id FROM holdfast_items i WHERE key = :key AND pipeline = (SELECT id FROM "
+                "holdfast_pipelines p WHERE p.name = :name)",
+                key=key,
+                name=name,
+            )[0][0]
             app.store.write(lambda tx, item=item, number=number: hold(tx, number, [item], "person", "asked"))
 
 

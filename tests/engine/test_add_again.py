@@ -21,7 +21,6 @@ pytestmark = pytest.mark.req("J12")
 MANY = effort(2 * adding.CHUNK, 100_000)
 
 
-
 @pytest.fixture
 def hold(url, app, clock) -> Iterator[Holdfast]:
     app.pipeline({"a": [], "b": ["a"]})
@@ -75,8 +74,12 @@ def test_the_shipped_merge_function_keeps_who_found_an_item_and_when_first(app, 
     hold.add("p", [{"key": "x", "topics": ["whales"], "first_seen": "2026-01-02", "title": "Moby"}])
     found = {"key": "x", "topics": ["ships", "whales"], "first_seen": "2026-02-03", "title": "Moby-Dick"}
     assert hold.add("p", [found], merge=merge_provenance) == (0, 1, 0)
-    assert data_of(app)["x"] == {"topics": ["whales", "ships"], "first_seen": "2026-01-02",
-                                "last_seen": "2026-02-03", "title": "Moby-Dick"}  # fmt: skip
+    assert data_of(app)["x"] == {
+        "topics": ["whales", "ships"],
+        "first_seen": "2026-01-02",
+        "last_seen": "2026-02-03",
+        "title": "Moby-Dick",
+    }
     assert hold.add("p", [found], merge=merge_provenance) == (0, 0, 1)
 
 

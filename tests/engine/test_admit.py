@@ -213,7 +213,7 @@ def test_what_is_expected_to_be_spent_is_set_aside_and_no_more_begins_than_fits(
         "resource 'api' has a budget of 1.00: 0.00 spent, 0.80 set aside for running work, 0.40 more would not fit",
         None,
         "api",
-    )  # fmt: skip
+    )
     assert (app.limit()["set_aside"], app.limit()["spent"]) == (80 * CENT, 0)
 
 
@@ -311,7 +311,12 @@ def test_many_who_claim_at_the_same_moment_never_set_aside_more_than_there_is(ap
     app.limited({"budget": "10.00"}, items=200)
     others = [app.beside() for _ in range(3)]
     try:
-        at_once(*(lambda one=one: [one.begin(2, worker=f"w{id(one)}", money=40 * CENT) for _ in range(10)] for one in others))
+        at_once(
+            *(
+                lambda one=one: [one.begin(2, worker=f"w{id(one)}", money=40 * CENT) for _ in range(10)]
+                for one in others
+            )
+        )
     finally:
         for other in others:
             other.store.close()
@@ -372,8 +377,10 @@ def test_a_probe_is_one_attempt_whatever_was_asked_for(app):
     admitted = app.admit(10)
     assert len(admitted.leases) == 1
     assert admitted.blocked[:3] == (
-        "breaker", "resource 'api' fails too often; one attempt is finding out whether it works again", None
-    )  # fmt: skip
+        "breaker",
+        "resource 'api' fails too often; one attempt is finding out whether it works again",
+        None,
+    )
     assert app.begin(10) == []
     app.end(admitted.leases[0])
     assert len(app.begin(5)) == 5

@@ -79,12 +79,24 @@ def test_an_event_that_a_rule_asks_for_is_told_with_all_that_is_known(watch: Wat
     assert watch.watch() == 1
     [body] = watch.bodies()
     assert body == {
-        "alert": "failures", "event": "attempt_failed", "count": 1, "by": "log",
-        "first": "2027-01-15T08:00:01Z", "last": "2027-01-15T08:00:01Z",
-        "examples": [{"at": "2027-01-15T08:00:01Z", "event": "attempt_failed", "pipeline": "books", "stage": "extract",
-                      "item": "k1", "error": "timed out"}],
+        "alert": "failures",
+        "event": "attempt_failed",
+        "count": 1,
+        "by": "log",
+        "first": "2027-01-15T08:00:01Z",
+        "last": "2027-01-15T08:00:01Z",
+        "examples": [
+            {
+                "at": "2027-01-15T08:00:01Z",
+                "event": "attempt_failed",
+                "pipeline": "books",
+                "stage": "extract",
+                "item": "k1",
+                "error": "timed out",
+            }
+        ],
         "text": "failures: attempt_failed, last books/extract/k1: timed out",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.req("J9")
@@ -149,8 +161,9 @@ def test_real_events_of_workers_are_told_by_name_and_by_state(watch: Watch):
     watch.app.fail(watch.app.claim()[0], "timed out")
     assert watch.watch() == 1
     assert [body["text"] for body in watch.bodies()] == [
-        "death: worker_died: its process is gone", "end: exhausted, last books/fetch/k0: timed out",
-    ]  # fmt: skip
+        "death: worker_died: its process is gone",
+        "end: exhausted, last books/fetch/k0: timed out",
+    ]
 
 
 def test_so_many_within_a_while_are_needed(watch: Watch):

@@ -97,9 +97,11 @@ class StaleMachine(RuleBasedStateMachine):
         self.hands += self.app.claim(stage=self._stage(pick), most=most)
 
     @rule(
-        pick=st.integers(0, 9), value=st.integers(0, 1), version=st.sampled_from("12"),
+        pick=st.integers(0, 9),
+        value=st.integers(0, 1),
+        version=st.sampled_from("12"),
         how=st.sampled_from(["complete", "complete", "complete", "skip", "permanent", "release"]),
-    )  # fmt: skip
+    )
     def finish(self, pick: int, value: int, version: str, how: str) -> None:
         if not self.hands:
             return
@@ -185,12 +187,16 @@ def test_after_any_order_of_operations_the_quick_answer_is_that_of_a_walk(databa
         run_state_machine_as_test(
             Machine,
             settings=settings(
-                max_examples=int(os.environ.get("HOLDFAST_EXAMPLES", EXAMPLES[database])), stateful_step_count=STEPS,
-                deadline=None, print_blob=True, report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+                max_examples=int(os.environ.get("HOLDFAST_EXAMPLES", EXAMPLES[database])),
+                stateful_step_count=STEPS,
+                deadline=None,
+                print_blob=True,
+                report_multiple_bugs=False,
+                suppress_health_check=list(HealthCheck),
                 # To know that there is a failure is enough where one is expected.
                 phases=[phase for phase in Phase if phase is not Phase.shrink or "HOLDFAST_MUTANT" not in os.environ],
             ),
-        )  # fmt: skip
+        )
 
 
 # The list ---------------------------------------------------------------------------------------------------------------
@@ -250,8 +256,9 @@ def test_an_item_stays_listed_where_a_re_run_was_cancelled_behind_another_output
     finished.cancel(stage="b")
     assert finished.clear() == 0
     assert finished.store.read(lambda tx: walk(tx, every_item=False)) == [
-        ("x", "b", "input changed", True), ("x", "c", "upstream", False),
-    ]  # fmt: skip
+        ("x", "b", "input changed", True),
+        ("x", "c", "upstream", False),
+    ]
 
 
 def test_items_that_are_deleted_leave_the_list(finished):

@@ -79,9 +79,15 @@ def test_the_row_of_a_stage_tells_when_it_ran_how_long_and_how_often(app):
     app.clock.advance(3)
     app.complete(lease, took_seconds=3)
     assert app.row("x", "a") == {
-        "state": "done", "attempts": 2, "started_at": started, "ended_at": started + 3_000_000,
-        "elapsed_us": 3_000_000, "next_attempt_at": None, "error": None, "updated_at": started + 3_000_000,
-    }  # fmt: skip
+        "state": "done",
+        "attempts": 2,
+        "started_at": started,
+        "ended_at": started + 3_000_000,
+        "elapsed_us": 3_000_000,
+        "next_attempt_at": None,
+        "error": None,
+        "updated_at": started + 3_000_000,
+    }
 
 
 @pytest.mark.req("J4")

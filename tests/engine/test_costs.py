@@ -71,7 +71,12 @@ def spent(app, hold, clock) -> list[dict[str, object]]:
         day = clock.now() // (DAY * 10**6)
         payments.append(
             {
-                "pipeline": pipeline, "stage": stage, "item": item, "resource": resource, "day": day, "amount": amount,
+                "pipeline": pipeline,
+                "stage": stage,
+                "item": item,
+                "resource": resource,
+                "day": day,
+                "amount": amount,
                 "model": model or None,
             }
         )
@@ -112,10 +117,14 @@ def test_sums_by_anything_are_those_of_the_payments(hold, spent, at_once, monkey
 def test_the_view_of_costs_says_who_paid_what_when_without_millionths(app, spent):
     rows = app.query("SELECT pipeline, stage, item, resource, model, day, costs, in_doubt FROM holdfast_costs")
     assert sorted((*row[:6], exact(row[6]), exact(row[7])) for row in rows) == sorted(
-        (*(one[name] for name in ("pipeline", "stage", "item", "resource", "model")), date_of(one["day"]),
-         exact(one["amount"]), 0)
+        (
+            *(one[name] for name in ("pipeline", "stage", "item", "resource", "model")),
+            date_of(one["day"]),
+            exact(one["amount"]),
+            0,
+        )
         for one in spent
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.req("J10")
@@ -123,8 +132,9 @@ def test_the_same_question_in_sql_has_the_same_answer_on_both_databases(app, hol
     asked = "SELECT day, stage, ROUND(SUM(costs), 6) FROM holdfast_costs WHERE pipeline = 'p' GROUP BY day, stage ORDER BY day"
     [first, *_] = {one["day"]: None for one in spent}
     assert [(day, stage, exact(n)) for day, stage, n in app.query(asked)] == [
-        (date_of(first), "a", Decimal("0.5")), (date_of(first + 1), "b", Decimal("2.300001")),
-    ]  # fmt: skip
+        (date_of(first), "a", Decimal("0.5")),
+        (date_of(first + 1), "b", Decimal("2.300001")),
+    ]
     assert micros(str(app.query("SELECT ROUND(SUM(costs), 6) FROM holdfast_costs")[0][0])) == sum(
         one["costs"] for one in hold.costs()
     )
@@ -266,8 +276,11 @@ def test_what_a_call_cost_that_a_person_resolved_counts(hold, app):
     [event] = hold.events(event="resolved")
     assert (event["item"], event["stage"]) == ("x", "a")
     assert event["data"] == {
-        "memo": "gemini", "decided": "given a result", "by": "me", "reason": "on the invoice",
-    }  # fmt: skip
+        "memo": "gemini",
+        "decided": "given a result",
+        "by": "me",
+        "reason": "on the invoice",
+    }
     app.retry()
     [again] = app.claim()
     assert (again.memos["gemini"].state, again.memos["gemini"].value) == ("done", '{"text":"…"}')

@@ -24,9 +24,31 @@ def some_mixture(app, rng, steps):
     hands, n = [], 0
     for _ in range(steps):
         what = rng.choice(
-            ["add", "claim", "claim", "claim", "complete", "complete", "complete", "fail", "skip", "permanent",
-             "snooze", "release", "kill", "promote", "reap", "retry", "rerun", "cancel", "fold", "late", "deploy", "accept"]
-        )  # fmt: skip
+            [
+                "add",
+                "claim",
+                "claim",
+                "claim",
+                "complete",
+                "complete",
+                "complete",
+                "fail",
+                "skip",
+                "permanent",
+                "snooze",
+                "release",
+                "kill",
+                "promote",
+                "reap",
+                "retry",
+                "rerun",
+                "cancel",
+                "fold",
+                "late",
+                "deploy",
+                "accept",
+            ]
+        )
         stage = rng.choice(list(SHAPE))
         if what == "add":
             app.add([f"k{n + i}" for i in range(3)])

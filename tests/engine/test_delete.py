@@ -66,9 +66,15 @@ def test_an_item_can_be_deleted_in_any_state_and_the_counts_agree(app, key):
     gone = [row[0] for row in app.query("SELECT id FROM holdfast_items WHERE key {glob} :key", key=glob(app, key))]
     assert remove(app, key=(key,)) == {"p": len(gone)}
     for table, column in (
-        ("items", "id"), ("waiting", "item"), ("delayed", "item"), ("leases", "item"), ("holds", "item"),
-        ("outcomes", "item"), ("memos", "item"), ("events", "item"),
-    ):  # fmt: skip
+        ("items", "id"),
+        ("waiting", "item"),
+        ("delayed", "item"),
+        ("leases", "item"),
+        ("holds", "item"),
+        ("outcomes", "item"),
+        ("memos", "item"),
+        ("events", "item"),
+    ):
         left = {row[0] for row in app.query(f"SELECT {column} FROM holdfast_{table}")}
         assert not left & {*gone}, table
     assert app.counts() == app.recount()
@@ -117,7 +123,9 @@ def test_nothing_personal_is_left_and_the_money_is(run: Bench, url: str):
     assert ran.app.check() == []
     with Holdfast(url) as app:
         for table in ("items", "outcomes", "memos", "events", "calls"):
-            rows = app.store.read(lambda tx, table=table: tx.connection.execute(f"SELECT * FROM {place(tx, table)}").fetchall())
+            rows = app.store.read(
+                lambda tx, table=table: tx.connection.execute(f"SELECT * FROM {place(tx, table)}").fetchall()
+            )
             assert SECRET not in str(rows), table
 
 

@@ -48,8 +48,11 @@ def test_attempts_that_fail_alike_are_one_group_with_when_where_and_how_many(app
     three_that_fail(app)
     torn, title = errors(app)
     assert (torn["error"], torn["message"], torn["count"], torn["stages"]) == (
-        "ValueError", "page <n> is torn", 4, [f"{app.name}/a"],
-    )  # fmt: skip
+        "ValueError",
+        "page <n> is torn",
+        4,
+        [f"{app.name}/a"],
+    )
     assert began <= torn["first_seen"] <= torn["last_seen"] <= app.clock.now()
     assert (torn["pipeline"], torn["key"]) == (app.name, "x3")  # the last
     assert (torn["items"], torn["more_items"]) == (2, False)  # what stands failed or exhausted

@@ -89,7 +89,9 @@ def questions(crowd: Crowd) -> dict[str, Question]:
         "errors": error_groups.errors,
         "errors of a stage": lambda tx: error_groups.errors(tx, pipeline="p", stage="a"),
         "failed of a cause": items(group="missing", state=State.FAILED, after=middle),
-        "out of attempts, of a cause": items(group="missing", state=State.EXHAUSTED, pipeline="p", stage="b", after=middle),
+        "out of attempts, of a cause": items(
+            group="missing", state=State.EXHAUSTED, pipeline="p", stage="b", after=middle
+        ),
         "what a retry of a cause that nothing stands failed for means": means(Retry, group="torn"),
         "costs of late": lambda tx: costs.costs(tx, ("pipeline", "stage"), pipeline=None, since=10**17),
         "items": items(),
@@ -205,9 +207,19 @@ def rows_read(store: Store, question: Question) -> int:
 
 
 TABLES = (
-    "waiting", "items", "leases", "delayed", "outcomes", "events", "memos", "stages", "pipelines", "counts", "versions",
+    "waiting",
+    "items",
+    "leases",
+    "delayed",
+    "outcomes",
+    "events",
+    "memos",
+    "stages",
+    "pipelines",
+    "counts",
+    "versions",
     "changed",
-)  # fmt: skip
+)
 
 
 def for_each_table(app: App, command: str) -> None:
@@ -289,7 +301,9 @@ def test_who_asks_for_the_first_in_a_queue_does_not_look_at_those_behind_it(crow
 def test_a_plan_of_one_item_or_of_a_small_pipeline_does_not_look_at_the_others(crowd, monkeypatch):
     seen: list[int] = []
     look = stale.read_pictures
-    monkeypatch.setattr(stale, "read_pictures", lambda tx, rows, stages: seen.append(len(rows)) or look(tx, rows, stages))
+    monkeypatch.setattr(
+        stale, "read_pictures", lambda tx, rows, stages: seen.append(len(rows)) or look(tx, rows, stages)
+    )
     crowd.grow(FEW)
     store = crowd.app.store
     list(stale.find(store, "p", key=crowd.key(7)))
@@ -304,7 +318,9 @@ def test_a_plan_of_one_item_or_of_a_small_pipeline_does_not_look_at_the_others(c
 def test_a_plan_looks_at_what_has_changed_and_at_nothing_else(crowd, monkeypatch):
     seen: list[int] = []
     look = stale.read_pictures
-    monkeypatch.setattr(stale, "read_pictures", lambda tx, rows, stages: seen.append(len(rows)) or look(tx, rows, stages))
+    monkeypatch.setattr(
+        stale, "read_pictures", lambda tx, rows, stages: seen.append(len(rows)) or look(tx, rows, stages)
+    )
     crowd.grow(FEW)
     app = crowd.app
     app.clear()

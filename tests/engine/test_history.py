@@ -72,9 +72,17 @@ def test_everything_that_happened_is_told_in_the_order_it_happened(app, hold, cl
     app.skip(app.claim(stage="b")[0])
     app.cancel(stage="c")
     assert told(hold) == [
-        "added", "attempt_failed a", "handed_back a", "lease_expired a", "snoozed a", "completed a",
-        "failed b", "retried b", "skipped b", "cancelled c",
-    ]  # fmt: skip
+        "added",
+        "attempt_failed a",
+        "handed_back a",
+        "lease_expired a",
+        "snoozed a",
+        "completed a",
+        "failed b",
+        "retried b",
+        "skipped b",
+        "cancelled c",
+    ]
 
 
 def test_a_stage_that_ran_again_says_so_and_whether_it_came_to_something_else(app, hold):
@@ -87,8 +95,9 @@ def test_a_stage_that_ran_again_says_so_and_whether_it_came_to_something_else(ap
     assert sorted(told(hold)[:3]) == ["added", "completed b", "completed c"]
     assert told(hold)[3:] == ["retried a", "completed a", "retried a", "completed a", "reopened b"]
     assert [one["changed"] for one in hold.history("x") if one["event"] == "completed" and "changed" in one] == [
-        False, True,
-    ]  # fmt: skip
+        False,
+        True,
+    ]
 
 
 def test_a_result_that_waits_to_be_replaced_is_told_before_what_sent_its_stage_back(app, hold):
@@ -147,9 +156,24 @@ numbers = count(1)
 SHAPES = {"chain": CHAIN, "diamond": DIAMOND}
 FINISH = ("complete", "onward", "skip", "permanent", "fail", "snooze", "release")
 ACTS = (
-    "claim", "claim", "claim", "finish", "finish", "finish", "finish", "kill", "promote", "wait", "set clock",
-    "retry", "cancel", "reprocess", "deploy", "add", "accept",
-)  # fmt: skip
+    "claim",
+    "claim",
+    "claim",
+    "finish",
+    "finish",
+    "finish",
+    "finish",
+    "kill",
+    "promote",
+    "wait",
+    "set clock",
+    "retry",
+    "cancel",
+    "reprocess",
+    "deploy",
+    "add",
+    "accept",
+)
 
 
 class Person:
@@ -362,9 +386,7 @@ def test_a_worker_that_fell_silent_is_told(app, hold, clock):
 def test_a_call_in_doubt_is_told_with_what_was_decided_and_its_key(app, hold):
     app.add(["x"])
     [lease] = app.claim()
-    app.store.write(
-        lambda tx: remember(tx, [MemoWrite(lease, "gemini", "intended", "1", "k-1", doubt="called again")])
-    )
+    app.store.write(lambda tx: remember(tx, [MemoWrite(lease, "gemini", "intended", "1", "k-1", doubt="called again")]))
     [event] = hold.events(event="in_doubt", key="x")
     assert event["stage"] == "a"
     assert event["data"] == {"memo": "gemini", "decided": "called again", "idempotency_key": "k-1"}

@@ -85,7 +85,9 @@ class Call:
         return Counter(in_doubt=self.amount, doubts=one) if self.state == "doubtful" else Counter()
 
     def day(self, zone: str) -> int:
-        return datetime.fromtimestamp(self.at / 1e6, ZoneInfo(zone)).date().toordinal() - datetime(1970, 1, 1).toordinal()
+        return (
+            datetime.fromtimestamp(self.at / 1e6, ZoneInfo(zone)).date().toordinal() - datetime(1970, 1, 1).toordinal()
+        )
 
 
 @dataclass
@@ -118,7 +120,9 @@ class Reference:
 
     def pay(self, run: Running, name: str, state: str, amount: int, resource: str | None) -> Call:
         uses = STAGES[run.place[:2]]
-        call = Call(run.place, name, resource or (uses[0] if uses else ""), self.clock.now(), state, amount, run.lease.id)
+        call = Call(
+            run.place, name, resource or (uses[0] if uses else ""), self.clock.now(), state, amount, run.lease.id
+        )
         self.calls.append(call)
         if state == "done":
             self._use(run, call)
@@ -172,7 +176,9 @@ class Reference:
                     sums["spent_today"] += call.sums["costs"] + call.sums["in_doubt"]
         sums["set_aside"] = sum(run.aside.get(resource, 0) for run in self.running.values())
         told = _told(sums)
-        return {name: told[name] for name in ("spent", "costs", "in_doubt", "set_aside")} | {"spent_today": sums["spent_today"]}
+        return {name: told[name] for name in ("spent", "costs", "in_doubt", "set_aside")} | {
+            "spent_today": sums["spent_today"]
+        }
 
 
 def _told(sums: Counter[str]) -> dict[str, int]:
@@ -193,7 +199,11 @@ class Walk:
         self.taken: Counter[str] = Counter()
         self.app.limited(None, items=0, stages={"free": []}, uses=(), name="q", max_attempts=9)
         self.app.add(KEYS)
-        uses = {stage: {"resources": used, "max_attempts": 9} for (pipeline, stage), used in STAGES.items() if pipeline == "p"}
+        uses = {
+            stage: {"resources": used, "max_attempts": 9}
+            for (pipeline, stage), used in STAGES.items()
+            if pipeline == "p"
+        }
         self.app.pipeline({stage: [] for stage in uses}, only=uses)
         self._declare(ZONES["@p"])
         self.app.add(KEYS)
@@ -202,11 +212,30 @@ class Walk:
 
     def steps(self) -> list[tuple[int, Callable[[], str | None]]]:
         return [
-            (8, self.begin), (14, self.intend), (9, self.record), (3, self.refuse), (4, self.reject), (3, self.end),
-            (3, self.fail), (2, self.give_up), (1, self.hand_back), (1, self.kill), (2, self.cancel), (1, self.be_late),
-            (3, self.forget), (3, self.undo), (3, self.resolve_one), (2, self.resolve_many), (1, self.fold), (4, self.wait),
-            (2, self.send_back), (10, self.intend_together), (10, self.record_together), (1, self.limit_anew), (1, self.repair),
-        ]  # fmt: skip
+            (8, self.begin),
+            (14, self.intend),
+            (9, self.record),
+            (3, self.refuse),
+            (4, self.reject),
+            (3, self.end),
+            (3, self.fail),
+            (2, self.give_up),
+            (1, self.hand_back),
+            (1, self.kill),
+            (2, self.cancel),
+            (1, self.be_late),
+            (3, self.forget),
+            (3, self.undo),
+            (3, self.resolve_one),
+            (2, self.resolve_many),
+            (1, self.fold),
+            (4, self.wait),
+            (2, self.send_back),
+            (10, self.intend_together),
+            (10, self.record_together),
+            (1, self.limit_anew),
+            (1, self.repair),
+        ]
 
     def step(self) -> None:
         """Do something that can be done now; now and then what was done least."""
@@ -247,8 +276,14 @@ class Walk:
         estimate, resource = self.random.choice([None, self._amount()]), self._resource()
         facts = CallFacts("large", 7, 0)
         self.app.intend(
-            run.lease, name, estimate, resource=resource, facts=facts, doubt="called again" if doubt else None, was_free=asked
-        )  # fmt: skip
+            run.lease,
+            name,
+            estimate,
+            resource=resource,
+            facts=facts,
+            doubt="called again" if doubt else None,
+            was_free=asked,
+        )
         if memo is not None and asked and memo.call.state == "doubtful":
             self.books.settle(memo.call, "not_charged", 0)
         call = self.books.pay(run, name, "intended", estimate or 0, resource)
@@ -274,9 +309,12 @@ class Walk:
         """One call is begun for several items of a stage."""
         (pipeline, stage), name = self.random.choice(list(STAGES)), self.random.choice(NAMES)
         runs = [
-            run for run in self.books.running.values() if run.place[:2] == (pipeline, stage) and name not in run.begun
+            run
+            for run in self.books.running.values()
+            if run.place[:2] == (pipeline, stage)
+            and name not in run.begun
             and ((memo := self.books.memos.get((run.place, name))) is None or memo.state == "rejected")
-        ]  # fmt: skip
+        ]
         if len(runs) < 2:
             return None
         estimate, resource = self.random.choice([None, self._amount(), 1]), self._resource()
@@ -299,9 +337,10 @@ class Walk:
         """Such a call returned. Some may have been taken away meanwhile: they have paid all the same."""
         for runs, name, calls in self.together:
             mine = [
-                (run, call) for run, call in zip(runs, calls, strict=True)
+                (run, call)
+                for run, call in zip(runs, calls, strict=True)
                 if name in run.lease.memos and run.lease.memos[name].state == "intended"
-            ]  # fmt: skip
+            ]
             here = [run for run, _ in mine if run.lease.id in self.books.running]
             if here and len(mine) > 1:
                 break
@@ -351,7 +390,9 @@ class Walk:
         return self._finish(State.FAILED, lambda one: lambda tx: complete(tx, [one]))
 
     def fail(self) -> str | None:
-        return self._finish(State.RETRY_LATER, lambda one: lambda tx: fail(tx, [one]), snooze=self.random.random() < 0.5)
+        return self._finish(
+            State.RETRY_LATER, lambda one: lambda tx: fail(tx, [one]), snooze=self.random.random() < 0.5
+        )
 
     def hand_back(self) -> str | None:
         run = self._running()
@@ -397,7 +438,9 @@ class Walk:
 
     def resolve_one(self) -> str | None:
         places = {run.place for run in self.books.running.values()}
-        found = [(*at, memo) for at, memo in self.books.memos.items() if memo.state == "intended" and at[0] not in places]
+        found = [
+            (*at, memo) for at, memo in self.books.memos.items() if memo.state == "intended" and at[0] not in places
+        ]
         if not found:
             return None
         (pipeline, stage, key), name, memo = self.random.choice(found)
@@ -418,10 +461,14 @@ class Walk:
         decision = self.random.choice(self._decisions())
         found = act(self.app.store, Resolve(Which(pipeline, stage, key=key), decision.charged, name), ME)
         calls = [
-            call for call in self.books.calls
-            if call.state == "doubtful" and call.place[:2] == (pipeline, stage) and key in (None, call.place[2])
-            and name in (None, call.name) and not self._is_under_way(call)
-        ]  # fmt: skip
+            call
+            for call in self.books.calls
+            if call.state == "doubtful"
+            and call.place[:2] == (pipeline, stage)
+            and key in (None, call.place[2])
+            and name in (None, call.name)
+            and not self._is_under_way(call)
+        ]
         whole = {id(call.whole[0]): call for call in calls}
         assert sum(found.values()) == len(whole)
         for call in whole.values():
@@ -443,7 +490,9 @@ class Walk:
     def repair(self) -> str:
         """Somebody spoils the sums, and they are rebuilt."""
         table, column = self.random.choice(["money amount", "money doubts", "spent amount", "spent in_doubt"]).split()
-        self.app.execute(f"UPDATE holdfast_{table} SET {column} = {column} + 1 WHERE day % 2 = {self.random.randrange(2)}")
+        self.app.execute(
+            f"UPDATE holdfast_{table} SET {column} = {column} + 1 WHERE day % 2 = {self.random.randrange(2)}"
+        )
         for day in self.app.store.read(reconcile.find).steps:
             self.app.store.write(lambda tx, day=day: reconcile.repair(tx, day, None, ME), exclusive=True)  # type: ignore[misc]
         return f"{column} of {table} is spoilt and put right"
@@ -488,9 +537,11 @@ class Walk:
     def _memo(self, state: str) -> tuple[Running, str, Memo] | None:
         """A memo in this state of an attempt that runs."""
         found = [
-            (run, name, memo) for run in self.books.running.values() for name in NAMES
+            (run, name, memo)
+            for run in self.books.running.values()
+            for name in NAMES
             if (memo := self.books.memos.get((run.place, name))) is not None and memo.state == state
-        ]  # fmt: skip
+        ]
         return self.random.choice(found) if found else None
 
     def _amount(self) -> int:
@@ -504,16 +555,22 @@ class Walk:
 
     def _finish(
         self, state: State, how: Callable[[Finished], Any], *, passes: bool = False, snooze: bool = False
-    ) -> str | None:  # fmt: skip
+    ) -> str | None:
         """End an attempt that may have reported money of its own."""
         run = self._running()
         if run is None:
             return None
         paid = [(self._amount(), self._resource()) for _ in range(self.random.choice([0, 0, 1, 2]))]
         one = Finished(
-            run.lease, state, "1", result="null" if passes else None, output_hash="0" if passes else None, snooze=snooze,
-            error=None if passes else "boom", costs=[Cost(*each, CallFacts("small")) for each in paid],
-        )  # fmt: skip
+            run.lease,
+            state,
+            "1",
+            result="null" if passes else None,
+            output_hash="0" if passes else None,
+            snooze=snooze,
+            error=None if passes else "boom",
+            costs=[Cost(*each, CallFacts("small")) for each in paid],
+        )
         self.app._finish(one, how(one))
         for amount, resource in paid:
             self.books.pay(run, "", "done", amount, resource)
@@ -535,11 +592,15 @@ class Walk:
         found = act(self.app.store, (Restore if undo else Forget)(Which(pipeline, stage, key=key), name), ME)
         busy = {run.place for run in self.books.running.values()}
         memos = [
-            memo for (place, called), memo in self.books.memos.items()
-            if place == (pipeline, stage, key) and place not in busy and name in (None, called) and memo.state == state
+            memo
+            for (place, called), memo in self.books.memos.items()
+            if place == (pipeline, stage, key)
+            and place not in busy
+            and name in (None, called)
+            and memo.state == state
             # An answer that nobody has any more cannot be restored.
             and (not undo or memo.call.state == "rejected")
-        ]  # fmt: skip
+        ]
         assert sum(found.values()) == len(memos)
         for memo in memos:
             self.books.settle(memo.call, "done" if undo else "rejected", memo.call.amount)
@@ -584,7 +645,11 @@ class Walk:
 def _costs(tx: Transaction, by: tuple[str, ...], since: int | None = None) -> dict[tuple[Any, ...], dict[str, int]]:
     rows = costs(tx, by, pipeline=None, since=since)
     # Tokens are another matter.
-    return {tuple(row[name] for name in by): sums for row in rows if any((sums := {name: row[name] for name in TOLD}).values())}
+    return {
+        tuple(row[name] for name in by): sums
+        for row in rows
+        if any((sums := {name: row[name] for name in TOLD}).values())
+    }
 
 
 @pytest.mark.parametrize("seed", range(effort(1, 2)))
@@ -652,7 +717,9 @@ def test_a_doubt_of_an_item_that_was_pruned_can_still_be_settled(store: Store, c
     assert act(store, Resolve(Which("p"), 0), ME) == {"p/work": 2}
     assert (app.limit()["spent"], app.limit()["in_doubt"]) == (0, 0)
     assert [event["item"] for event in app.told("resolved")] == [None, None]
-    assert app.query("SELECT COUNT(*) FROM holdfast_events WHERE item IS NOT NULL") == [(0,)], "nothing is left of the items"
+    assert app.query("SELECT COUNT(*) FROM holdfast_events WHERE item IS NOT NULL") == [(0,)], (
+        "nothing is left of the items"
+    )
 
 
 def test_a_doubt_is_settled_where_it_was_counted_though_the_zone_is_another_now(store: Store, clock: ManualClock):

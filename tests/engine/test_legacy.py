@@ -67,7 +67,9 @@ class Old:
         """Write every kind of row, under names that are made of its own."""
         for made in (True, False):
             some = {name: case for name, case in CASES.items() if case.results is made}
-            self.rows(*((key.format(name), one.stages, one.data) for key in names for name, one in some.items()), made=made)
+            self.rows(
+                *((key.format(name), one.stages, one.data) for key in names for name, one in some.items()), made=made
+            )
 
     def sql(self, text: str) -> None:
         conn = sqlite3.connect(self.path)
@@ -100,9 +102,12 @@ def assert_sound(app: App) -> None:
 def whole(app: App) -> list[list[tuple[Any, ...]]]:
     """All that an import writes."""
     tables = {
-        "items": "key, data, pipeline", "waiting": "stage, item, attempts", "delayed": "stage, item, attempts, error",
-        "outcomes": "item, stage, state, attempts, started_at, error", "events": "event, item, stage, data",
-    }  # fmt: skip
+        "items": "key, data, pipeline",
+        "waiting": "stage, item, attempts",
+        "delayed": "stage, item, attempts, error",
+        "outcomes": "item, stage, state, attempts, started_at, error",
+        "events": "event, item, stage, data",
+    }
     return [sorted(app.query(f"SELECT {columns} FROM holdfast_{name}"), key=str) for name, columns in tables.items()]
 
 
@@ -210,8 +215,12 @@ def test_keys_are_told_apart_and_the_first_row_of_a_key_stands(old: Old):
     assert (report.read, report.imported, report.repeated) == (6, 5, 1)
     assert old.app.states("x") == {"fetch": "failed"}
     assert {row[0] for row in old.app.query("SELECT key FROM holdfast_items")} == {
-        "x", "X", "7", "legacy-row-4", "legacy-row-5",
-    }  # fmt: skip
+        "x",
+        "X",
+        "7",
+        "legacy-row-4",
+        "legacy-row-5",
+    }
     assert [example.row for example in report.problems["key_repeated"].examples] == [2]
 
 

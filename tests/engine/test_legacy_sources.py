@@ -45,7 +45,8 @@ def hold(url: str, app: App) -> Iterator[Holdfast]:
 
 def spec(shape: dict[str, list[str]], name: str, **extra: dict[str, Any]) -> PipelineSpec:
     return PipelineSpec.build(
-        name, [StageSpec(stage, handler, after=tuple(before), **extra.get(stage, {})) for stage, before in shape.items()]
+        name,
+        [StageSpec(stage, handler, after=tuple(before), **extra.get(stage, {})) for stage, before in shape.items()],
     )
 
 
@@ -108,7 +109,9 @@ def test_results_come_along_so_that_half_way_items_go_on(app: App, hold: Holdfas
     sound(app)
 
 
-def test_what_is_done_without_a_result_that_is_needed_runs_again_and_is_told_with_its_price(app: App, source: OldSource):
+def test_what_is_done_without_a_result_that_is_needed_runs_again_and_is_told_with_its_price(
+    app: App, source: OldSource
+):
     app.pipeline(NEWS, name="news")
     tracker(source)
     source.add(
@@ -129,8 +132,9 @@ def test_what_is_done_without_a_result_that_is_needed_runs_again_and_is_told_wit
     assert app.states("last only") == {"fetch": "done", "extract": "done", "analyse": "done", "index": "pending"}
     assert app.states("not needed") == dict.fromkeys(NEWS, "done")
     assert {stage: (one.count, one.cost) for stage, one in report.again.items()} == {
-        "news/fetch": (1, 10_000), "news/extract": (2, None),
-    }  # fmt: skip
+        "news/fetch": (1, 10_000),
+        "news/extract": (2, None),
+    }
     assert report.problems["result_missing"].count == 3
     app.run_through()
     assert {app.status(key) for key in ("none", "first only", "last only", "not needed")} == {"done"}
@@ -143,26 +147,38 @@ def test_where_stages_say_nothing_the_status_of_the_item_does(app: App, source: 
     source.sql("ALTER TABLE work_items ADD COLUMN error TEXT")
     source.add(
         "work_items",
-        item("done", None, status="done"), item("empty", {}, status="completed"), item("skipped", None, status="skipped"),
-        item("partly", done("fetch"), status="done"), item("failed", None, status="failed", error="no route"),
-        item("later", done("fetch"), status="failed", error="no text"), item("poison", None, status="poison", attempts=7),
-        item("pending", None, status="pending"), item("running", None, status="in_progress"),
-        item("odd", None, status="on fire"), item("contrary", {**done("fetch"), "extract": "pending"}, status="done"),
-    )  # fmt: skip
+        item("done", None, status="done"),
+        item("empty", {}, status="completed"),
+        item("skipped", None, status="skipped"),
+        item("partly", done("fetch"), status="done"),
+        item("failed", None, status="failed", error="no route"),
+        item("later", done("fetch"), status="failed", error="no text"),
+        item("poison", None, status="poison", attempts=7),
+        item("pending", None, status="pending"),
+        item("running", None, status="in_progress"),
+        item("odd", None, status="on fire"),
+        item("contrary", {**done("fetch"), "extract": "pending"}, status="done"),
+    )
     source.add("results", result("contrary", "fetch", 1))
     report = run(app, source, spec(NEWS, "news"), "stages-json")
     everything = dict.fromkeys(NEWS, "done")
     assert app.states("done") == app.states("empty") == app.states("partly") == everything
     assert app.states("skipped") == dict.fromkeys(NEWS, "skipped")
     assert (app.states("failed"), app.row("failed", "fetch")["error"]) == ({"fetch": "failed"}, "no route")
-    assert (app.states("later"), app.row("later", "extract")["error"]) == ({"fetch": "done", "extract": "failed"}, "no text")
+    assert (app.states("later"), app.row("later", "extract")["error"]) == (
+        {"fetch": "done", "extract": "failed"},
+        "no text",
+    )
     assert (app.states("poison"), app.row("poison", "fetch")["attempts"]) == ({"fetch": "exhausted"}, 7)
     assert app.states("pending") == app.states("running") == app.states("odd") == {"fetch": "pending"}
     assert app.states("contrary") == {"fetch": "done", "extract": "pending"}
     told = {kind: one.count for kind, one in report.problems.items()}
     assert told == {
-        "end_missing": 3, "status_unknown": 1, "status_differs": 1, "result_missing_for_retry": 1,
-    }  # fmt: skip
+        "end_missing": 3,
+        "status_unknown": 1,
+        "status_differs": 1,
+        "result_missing_for_retry": 1,
+    }
     sound(app)
 
 
@@ -194,13 +210,20 @@ def test_the_log_of_costs_is_in_the_ledger_on_its_days_and_in_no_budget(url: str
     source.add("work_items", item("x", None, status="done"), item("y", {"fetch": "pending"}))
     today = datetime.fromtimestamp(app.clock.now() // 1_000_000, UTC).replace(tzinfo=None).isoformat()
     paid = [
-        ("2024-03-01T10:00:00", "analyse", "x", 0.4), ("2024-03-01T10:00:00", "analyse", "x", 0.4),
-        ("2024-03-02T10:00:00", "analyse", "gone", 0.25), ("2024-03-02T10:00:00", "ocr", None, 0.1), (today, "analyse", "y", 1),
-        (None, "analyse", "x", 2), ("2024-03-02T10:00:00", "analyse", "x", -3),
-    ]  # fmt: skip
+        ("2024-03-01T10:00:00", "analyse", "x", 0.4),
+        ("2024-03-01T10:00:00", "analyse", "x", 0.4),
+        ("2024-03-02T10:00:00", "analyse", "gone", 0.25),
+        ("2024-03-02T10:00:00", "ocr", None, 0.1),
+        (today, "analyse", "y", 1),
+        (None, "analyse", "x", 2),
+        ("2024-03-02T10:00:00", "analyse", "x", -3),
+    ]
     source.add(
         "job_cost_log",
-        *({"ts": ts, "job_id": "news", "stage": stage, "item_key": key, "cost_usd": usd} for ts, stage, key, usd in paid),
+        *(
+            {"ts": ts, "job_id": "news", "stage": stage, "item_key": key, "cost_usd": usd}
+            for ts, stage, key, usd in paid
+        ),
     )
     limits = {"model": {"budget_per_day": "1", "budget": "2"}}
     with Holdfast(url, [priced], resources=limits, clock=app.clock) as hold:
@@ -220,9 +243,7 @@ def test_the_log_of_costs_is_in_the_ledger_on_its_days_and_in_no_budget(url: str
         assert app.query("SELECT SUM(cost) FROM holdfast_outcomes") == [(2_800_000,)]
         again = run(app, source, priced, "stages-json")
         assert (again.costs.imported, again.costs.already_there) == (0, 6) and not again.changed
-        source.add(
-            "job_cost_log", {"ts": today, "job_id": "news", "stage": "analyse", "item_key": "y", "cost_usd": 1}
-        )
+        source.add("job_cost_log", {"ts": today, "job_id": "news", "stage": "analyse", "item_key": "y", "cost_usd": 1})
         assert run(app, source, priced, "stages-json").costs.imported == 1
         assert sum(row["costs"] for row in hold.costs(["pipeline"])) == 5_150_000
     sound(app)
@@ -248,7 +269,9 @@ def test_nothing_is_left_behind_without_a_line(app: App, source: OldSource):
     app.pipeline(NEWS, name="news")
     tracker(source)
     source.sql("ALTER TABLE work_items ADD COLUMN note TEXT", "ALTER TABLE results ADD COLUMN took REAL")
-    source.add("work_items", item("x", {"fetch": "pending"}, note="by hand"), item("y", {"fetch": "pending"}, priority=None))
+    source.add(
+        "work_items", item("x", {"fetch": "pending"}, note="by hand"), item("y", {"fetch": "pending"}, priority=None)
+    )
     source.add("results", {**result("x", "ocr", 1), "took": 1.5})
     report = run(app, source, spec(NEWS, "news"), "stages-json")
     assert report.not_taken == {"id": 2, "note": 1, "results.took": 1}
@@ -265,19 +288,23 @@ def test_stages_may_be_rows_of_a_table_of_their_own_and_costs_events(app: App, h
     )
     source.add("items", {"url": "x", "title": "T"})
     source.add(
-        "item_stages", {"url": "x", "stage": "fetch", "status": "ok", "ended_at": f"{TIME}1", "output": "plain text"},
+        "item_stages",
+        {"url": "x", "stage": "fetch", "status": "ok", "ended_at": f"{TIME}1", "output": "plain text"},
         {"url": "x", "stage": "extract", "status": "pending", "ended_at": None, "output": None},
-    )  # fmt: skip
+    )
     line = {"url": "x", "kind": "cost", "at": f"{TIME}1", "data": {"usd": "0.30", "stage": "fetch"}}
     source.add("log", line, {**line, "kind": "seen"})
     stages = {"stage": "stage", "state": "status", "ended": "ended_at", "result": "output"}
     costs = {"stage": "data.stage", "amount": "data.usd", "at": "at"}
     mapping = {
-        "table": "items", "key": "url", "data": {"title": "title"}, "states": {"ok": "done"},
+        "table": "items",
+        "key": "url",
+        "data": {"title": "title"},
+        "states": {"ok": "done"},
         "stages": {"table": "item_stages", "key": "url", **stages},
         "costs": {"table": "log", "where": {"kind": "cost"}, "key": "url", **costs},
         "events": {"table": "log", "where": {"kind": "seen"}, "key": "url", "event": "kind", "at": "at"},
-    }  # fmt: skip
+    }
     report = run(app, source, spec(NEWS, "news"), mapping)
     assert (report.problems, report.missing) == ({}, [])
     assert app.states("x") == {"fetch": "done", "extract": "pending"}
@@ -318,19 +345,52 @@ def test_jobs_go_on_from_the_stage_they_were_at_and_what_is_cached_is_not_paid_a
         {"key": "new", "status": "pending", "metadata": {}},
         {"key": "before stages", "status": "pending", "metadata": None},
         {"key": "extracting", "status": "processing", "metadata": {"processing_stage": "extracting"}, "retry_count": 2},
-        {"key": "extracted", "status": "pending",
-         "metadata": {"processing_stage": "extracted", "completed_stages": ["extracted"],
-                      "stage_timestamps": at("extracted"), **extracted}},
-        {"key": "chunking", "status": "failed", "last_error": "killed", "retry_count": 3,
-         "metadata": {"processing_stage": "chunking", "completed_stages": saved, "stage_timestamps": at(*saved), **extracted,
-                      "cached_save_markdown": {"characters": 4}}},
-        {"key": "no cache", "status": "processing",
-         "metadata": {"processing_stage": "saving_markdown", "completed_stages": ["extracted"], "cached_extract": None}},
-        {"key": "no list", "status": "processing", "metadata": {"processing_stage": "embedding", "cached_extract": "# W."}},
+        {
+            "key": "extracted",
+            "status": "pending",
+            "metadata": {
+                "processing_stage": "extracted",
+                "completed_stages": ["extracted"],
+                "stage_timestamps": at("extracted"),
+                **extracted,
+            },
+        },
+        {
+            "key": "chunking",
+            "status": "failed",
+            "last_error": "killed",
+            "retry_count": 3,
+            "metadata": {
+                "processing_stage": "chunking",
+                "completed_stages": saved,
+                "stage_timestamps": at(*saved),
+                **extracted,
+                "cached_save_markdown": {"characters": 4},
+            },
+        },
+        {
+            "key": "no cache",
+            "status": "processing",
+            "metadata": {
+                "processing_stage": "saving_markdown",
+                "completed_stages": ["extracted"],
+                "cached_extract": None,
+            },
+        },
+        {
+            "key": "no list",
+            "status": "processing",
+            "metadata": {"processing_stage": "embedding", "cached_extract": "# W."},
+        },
         {"key": "complete", "status": "completed", "metadata": {"processing_stage": "complete"}},
-        {"key": "failed", "status": "failed", "last_error": "no pages", "metadata": {"processing_stage": "failed", "tries": 3}},
+        {
+            "key": "failed",
+            "status": "failed",
+            "last_error": "no pages",
+            "metadata": {"processing_stage": "failed", "tries": 3},
+        },
         kind="TEXT" if source.address.endswith("old.db") else "JSONB",
-    )  # fmt: skip
+    )
     priced = spec(BOOKS, "documents", extract={"estimate": 400_000, "resources": ("model",)})
     report = run(app, source, priced, "job-metadata", names="process_document")
     assert app.states("new") == app.states("before stages") == app.states("extracting") == {"extract": "pending"}
@@ -342,15 +402,18 @@ def test_jobs_go_on_from_the_stage_they_were_at_and_what_is_cached_is_not_paid_a
     assert app.states("complete") == dict.fromkeys(BOOKS, "done")
     assert (app.states("failed"), app.row("failed", "extract")["error"]) == ({"extract": "failed"}, "no pages")
     assert {stage: (one.count, one.cost) for stage, one in report.again.items()} == {
-        "documents/extract": (1, 400_000), "documents/save_markdown": (1, None), "documents/chunk": (1, None),
-    }  # fmt: skip
+        "documents/extract": (1, 400_000),
+        "documents/save_markdown": (1, None),
+        "documents/chunk": (1, None),
+    }
     assert report.problems["entry_unknown"].examples[0].found == "metadata.tries: 3"
     assert "stage_missing" not in report.problems
     assert app.query("SELECT SUM(amount) FROM holdfast_calls") == [(800_000,)]
     leases = {lease.key: lease for lease in app.claim(stage="save_markdown", most=5)}
     assert {key: json.loads(next(iter(lease.results.values()))) for key, lease in leases.items()} == {
-        "extracted": {"markdown": "# V."}, "no list": "# W.",
-    }  # fmt: skip
+        "extracted": {"markdown": "# V."},
+        "no list": "# W.",
+    }
     assert {lease.key: lease.attempt for lease in app.claim(stage="extract", most=9)}["extracting"] == 3
     sound(app)
 
@@ -412,7 +475,10 @@ def test_the_trackers_own_migration_of_a_copy_ends_in_the_same_states(app: App, 
     ways = [
         {**dict.fromkeys(NEWS, "pending"), **done(*[*NEWS][:n]), **last}
         for n in range(5)
-        for last in ({}, *({[*NEWS][n]: status} for status in ("in_progress", "retry_later", "failed", "skipped") if n < 4))
+        for last in (
+            {},
+            *({[*NEWS][n]: status} for status in ("in_progress", "retry_later", "failed", "skipped") if n < 4),
+        )
     ]
     for way in ways:
         first = next((place for place, stage in enumerate(NEWS) if way[stage] == "failed"), 4)
@@ -441,7 +507,9 @@ def test_the_trackers_own_migration_of_a_copy_ends_in_the_same_states(app: App, 
         begun = {stage: status for stage, status in stages.items() if passed.issuperset(NEWS[stage])}
         assert app.states(key) == {stage: "pending" if one == "in_progress" else one for stage, one in begun.items()}
     for row in conn.execute("SELECT item_key, derived_status FROM item_status_v"):
-        assert app.status(row["item_key"]) == {"in_progress": "pending"}.get(row["derived_status"], row["derived_status"])
+        assert app.status(row["item_key"]) == {"in_progress": "pending"}.get(
+            row["derived_status"], row["derived_status"]
+        )
     conn.close()
     sound(app)
 
@@ -457,9 +525,10 @@ def test_memory_does_not_grow_with_the_number_of_rows(app: App, tmp_path: Path, 
     kind = "postgres" if app.store.where.startswith("postgresql") else "sqlite"
     stages = json.dumps({**done("fetch"), "extract": "pending"})
     numbers = (
-        "generate_series(1, {0}) AS x (n)" if kind == "postgres"
+        "generate_series(1, {0}) AS x (n)"
+        if kind == "postgres"
         else "(WITH RECURSIVE x (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x WHERE n < {0}) SELECT n FROM x) AS x"
-    ).format(ROWS)  # fmt: skip
+    ).format(ROWS)
     used: dict[int, int] = {}
 
     def look(report: Report) -> None:

@@ -96,7 +96,9 @@ verdicts = st.one_of(
     st.just(Verdict("released")),
 )
 troubles = st.one_of(st.none(), st.none(), st.builds(Trouble, st.sampled_from(Trouble.KINDS), st.integers(1, 6)))
-finished_states = st.sets(st.sampled_from(["done", "skipped", "failed", "exhausted", "cancelled", "retry_later"]), min_size=1)
+finished_states = st.sets(
+    st.sampled_from(["done", "skipped", "failed", "exhausted", "cancelled", "retry_later"]), min_size=1
+)
 open_states = st.sets(st.sampled_from(OPEN), min_size=1)
 
 
@@ -180,9 +182,13 @@ class EngineMachine(RuleBasedStateMachine):
         self._say(self.granted[-1 - pick % min(len(self.granted), 12)], verdict, onward)
 
     @rule(
-        label=labels, said=st.lists(st.tuples(picks, verdicts), max_size=3), pick=picks, most=few,
-        onward=st.booleans(), trouble=troubles,
-    )  # fmt: skip
+        label=labels,
+        said=st.lists(st.tuples(picks, verdicts), max_size=3),
+        pick=picks,
+        most=few,
+        onward=st.booleans(),
+        trouble=troubles,
+    )
     def cycle(
         self, label: str, said: list[tuple[int, Verdict]], pick: int, most: int, onward: bool, trouble: Trouble | None
     ) -> None:
@@ -251,8 +257,10 @@ class EngineMachine(RuleBasedStateMachine):
     def _record(self, called: tuple[PaidCall, str, Lease], becomes: str, cost: int, trouble: Trouble | None) -> None:
         call, name, lease = called
         facts: dict[str, dict[str, Any]] = {
-            "done": {"cost": cost, "value": "1"}, "free": {"reason": "429"}, "rejected": {"value": "1", "reason": "no good"},
-        }  # fmt: skip
+            "done": {"cost": cost, "value": "1"},
+            "free": {"reason": "429"},
+            "rejected": {"value": "1", "reason": "no good"},
+        }
         stood = self._remember(MemoWrite(lease, name, becomes, "1", f"key of {name}", **facts[becomes]), trouble)
         assert stood == self.model.recorded(call, becomes, cost)
 
@@ -314,9 +322,9 @@ class EngineMachine(RuleBasedStateMachine):
         left = self._places("SELECT i.key, s.name FROM holdfast_delayed x {join}")
         self.model.promoted(before - left, most)
         due = "SELECT i.key, s.name, x.due_at FROM holdfast_delayed " + _JOIN
-        assert {(key, stage): due_at - self.clock.now() for key, stage, due_at in self.store.read(lambda tx: ask(tx, due))} == {
-            place: row.due_at - self.model.now for place, row in self.model.delayed.items()
-        }
+        assert {
+            (key, stage): due_at - self.clock.now() for key, stage, due_at in self.store.read(lambda tx: ask(tx, due))
+        } == {place: row.due_at - self.model.now for place, row in self.model.delayed.items()}
 
     @rule(most=st.sampled_from([2, 500]), trouble=troubles)
     def fold(self, most: int, trouble: Trouble | None) -> None:
@@ -375,7 +383,9 @@ class EngineMachine(RuleBasedStateMachine):
             lease.place: (lease.attempt, lease.alone, lease.rerun, token, lease.worker)
             for token, lease in model.leases.items()
         }
-        assert {place: (state, n, token, said) for place, (n, _, _, token, _, state, said) in there["outcomes"].items()} == {
+        assert {
+            place: (state, n, token, said) for place, (n, _, _, token, _, state, said) in there["outcomes"].items()
+        } == {
             place: (row.state, row.attempts, row.token, None if row.value is None else codec.encode(row.value))
             for place, row in model.outcomes.items()
         }
@@ -388,7 +398,9 @@ class EngineMachine(RuleBasedStateMachine):
         self._compare_events(tx)
         assert reads.check(tx) == []
         told = costs(tx, ("stage",), pipeline=None, since=None)
-        assert {one["stage"]: (one["costs"], one["payments"], one["in_doubt"], one["doubts"]) for one in told} == model.money()
+        assert {
+            one["stage"]: (one["costs"], one["payments"], one["in_doubt"], one["doubts"]) for one in told
+        } == model.money()
         assert all((one["spent"], one["set_aside"]) == (one["costs"] + one["in_doubt"], 0) for one in told)
 
     def _compare_events(self, tx: Transaction) -> None:
@@ -450,9 +462,7 @@ class EngineMachine(RuleBasedStateMachine):
         tokens = {(token, lease.stage) for token, lease in self.model.leases.items()}
         return [one for one in self.granted if (one[0].id, self.name[one[0].stage]) in tokens]
 
-    def _say(
-        self, one: tuple[Lease, int], verdict: Verdict, onward: bool, trouble: Trouble | None = None
-    ) -> None:
+    def _say(self, one: tuple[Lease, int], verdict: Verdict, onward: bool, trouble: Trouble | None = None) -> None:
         lease, worker = one
         self._settle(worker, [(lease, verdict)], [], onward, trouble)
 
@@ -557,7 +567,13 @@ def _finished(lease: Lease, verdict: Verdict) -> Finished:
     if kind == "done":
         value = codec.encode(verdict.value)
         return Finished(
-            lease, State.DONE, "1", result=value, output_hash=codec.digest(verdict.value), took_us=7, costs=_paid(verdict)
+            lease,
+            State.DONE,
+            "1",
+            result=value,
+            output_hash=codec.digest(verdict.value),
+            took_us=7,
+            costs=_paid(verdict),
         )
     if kind == "skipped":
         return Finished(lease, State.SKIPPED, "1", output_hash=codec.digest(None))
@@ -566,9 +582,15 @@ def _finished(lease: Lease, verdict: Verdict) -> Finished:
     if kind == "snoozed":
         return Finished(lease, State.RETRY_LATER, "1", delay_us=verdict.delay_us, snooze=True, costs=_paid(verdict))
     return Finished(
-        lease, State.RETRY_LATER, "1", error="boom", traceback="Traceback", delay_us=verdict.delay_us, company=verdict.company,
+        lease,
+        State.RETRY_LATER,
+        "1",
+        error="boom",
+        traceback="Traceback",
+        delay_us=verdict.delay_us,
+        company=verdict.company,
         costs=_paid(verdict),
-    )  # fmt: skip
+    )
 
 
 def _paid(verdict: Verdict) -> list[Cost]:

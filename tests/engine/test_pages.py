@@ -25,9 +25,30 @@ T = TypeVar("T")
 
 KEYS = ["a", "aa", "ab", "a*b", "a?b", "b[1]", "b%", "b_", "bcd", "ä", "\U0010ffff", "\U0010ffffz", "Z"]
 PATTERNS = [
-    None, "a", "a*", "a?", "*", "*b", "?", "b*", "b%", "b_*", "b[1]", "\U0010ffff*", "nobody", "no*", "",
-    "a[*]b", "a[?]b", "*[*]*", "b[[]1]", "a[*]*", ("a", "aa"), ("a*", "ab", "*b"), ("Z", "?", "nobody"),
-]  # fmt: skip
+    None,
+    "a",
+    "a*",
+    "a?",
+    "*",
+    "*b",
+    "?",
+    "b*",
+    "b%",
+    "b_*",
+    "b[1]",
+    "\U0010ffff*",
+    "nobody",
+    "no*",
+    "",
+    "a[*]b",
+    "a[?]b",
+    "*[*]*",
+    "b[[]1]",
+    "a[*]*",
+    ("a", "aa"),
+    ("a*", "ab", "*b"),
+    ("Z", "?", "nobody"),
+]
 SHAPE = {"a": [], "b": ["a"]}
 
 
@@ -35,8 +56,9 @@ def view(name: str, until: int) -> str:
     """A view as the migrations up to a number made it."""
     found = [
         re.findall(rf"CREATE VIEW holdfast_{name} AS(.*?);\n", migration.text, re.DOTALL)
-        for migration in migrations() if migration.number <= until
-    ]  # fmt: skip
+        for migration in migrations()
+        if migration.number <= until
+    ]
     return next(texts[-1] for texts in reversed(found) if texts)
 
 
@@ -164,14 +186,19 @@ def test_a_page_of_stages_of_items_is_what_the_view_says(app, ways, seed):
     live(app, rng)
     columns = "item, key, stage, state, attempts, next_attempt_at, error, updated_at"
     known = app.layout().stages
-    rows = [dict(zip(columns.split(", "), row, strict=True)) for row in app.query(f"SELECT {columns} FROM ({STAGES}) AS x")]
+    rows = [
+        dict(zip(columns.split(", "), row, strict=True)) for row in app.query(f"SELECT {columns} FROM ({STAGES}) AS x")
+    ]
     told = [
         {
-            "id": row["item"], "cursor": f"{row.pop('item')}/{known[row['stage']].name}",
-            "pipeline": known[row["stage"]].pipeline_name, **row, "stage": known[row["stage"]].name,
+            "id": row["item"],
+            "cursor": f"{row.pop('item')}/{known[row['stage']].name}",
+            "pipeline": known[row["stage"]].pipeline_name,
+            **row,
+            "stage": known[row["stage"]].name,
         }
         for row in sorted(rows, key=lambda row: (row["item"], known[row["stage"]].position, row["stage"]))
-    ]  # fmt: skip
+    ]
     assert {row["state"] for row in told} == set(State)
     asked_for = product((None, "p", "q", "s"), (None, "a", "b", "y"), (None, *State), (None, "page", "n", "no such"))
     for pipeline, stage, state, error in part_of(asked_for, seed):
@@ -180,10 +207,13 @@ def test_a_page_of_stages_of_items_is_what_the_view_says(app, ways, seed):
         key, after, most = rng.choice(PATTERNS), rng.choice([0, 0, 4, 8, 99]), rng.choice([1, 3, 100])
         asked = {"pipeline": pipeline, "stage": stage, "state": state, "error": error, "key": key}
         wanted = [
-            row for row in told
-            if row["id"] > after and fits(key, row["key"]) and (error is None or error in (row["error"] or ""))
+            row
+            for row in told
+            if row["id"] > after
+            and fits(key, row["key"])
+            and (error is None or error in (row["error"] or ""))
             and all(asked[name] in (None, row[name]) for name in ("pipeline", "stage", "state"))
-        ]  # fmt: skip
+        ]
         if pipeline and stage and app.layout().find(pipeline, stage) is None:
             with pytest.raises(UsageError, match=f"there is no stage '{stage}' in pipeline '{pipeline}'; there are: "):
                 page(app, **asked)
@@ -202,7 +232,9 @@ def test_pages_of_every_size_together_are_the_whole_list(app, ways, state):
     # In another order than that in which they were first named.
     app.pipeline({"b": [], "d": [], "a": [], "c": []}, max_attempts=1)
     for stage in ("a", "b", "d"):
-        for lease in app.claim(stage=stage, most=8 if state in ("done", "exhausted", "retry_later", "in_progress") else 3):
+        for lease in app.claim(
+            stage=stage, most=8 if state in ("done", "exhausted", "retry_later", "in_progress") else 3
+        ):
             if state == "exhausted":
                 app.fail(lease)
             elif state == "retry_later":
@@ -211,7 +243,13 @@ def test_pages_of_every_size_together_are_the_whole_list(app, ways, state):
                 app.complete(lease)
     # Nothing is left of a stage that was removed but what it has.
     app.pipeline({"b": [], "a": []}, max_attempts=1)
-    ways_to_ask = ({}, {"key": "x*"}, {"key": ("x", "x*", "u")}, {"pipeline": "p", "stage": "a"}, {"key": ("*1", "*2", "?")})
+    ways_to_ask = (
+        {},
+        {"key": "x*"},
+        {"key": ("x", "x*", "u")},
+        {"pipeline": "p", "stage": "a"},
+        {"key": ("*1", "*2", "?")},
+    )
     for number, given in enumerate(ways_to_ask):
         asked = {"state": None if state is None else State(state), "error": "" if state is None else None, **given}
         whole = page(app, **asked, most=1000)
@@ -255,7 +293,12 @@ def test_a_page_of_items_is_what_the_view_of_their_status_says(app, ways, seed):
         wanted = [
             row for row in told if row["id"] > after and fits(key, row["key"]) and pipeline in (None, row["pipeline"])
         ]
-        assert page(app, pipeline=pipeline, key=key, after=after, most=most) == wanted[:most], (pipeline, key, after, most)
+        assert page(app, pipeline=pipeline, key=key, after=after, most=most) == wanted[:most], (
+            pipeline,
+            key,
+            after,
+            most,
+        )
 
 
 def test_where_an_item_stands_is_what_the_view_says(app):
@@ -267,8 +310,9 @@ def test_where_an_item_stands_is_what_the_view_says(app):
         for one in told["stages"]:
             seen = app.query(
                 f"SELECT {', '.join(columns)} FROM ({STAGES}) AS x WHERE x.key = :key AND x.stage = :stage",
-                key=key, stage=app.stage(one["stage"]).id,
-            )  # fmt: skip
+                key=key,
+                stage=app.stage(one["stage"]).id,
+            )
             wanted = dict(zip(columns, seen[0], strict=True)) if seen else {"state": None, "attempts": 0}
             assert {name: one.get(name) for name in wanted} == wanted
 
@@ -286,19 +330,25 @@ def test_events_are_told_by_number_though_the_clock_was_set(app, ways, seed):
     for n in range(60):
         app.execute(
             "INSERT INTO holdfast_events (at, event, pipeline, item, data) VALUES (:at, :event, :pipeline, :item, :data)",
-            at=rng.choice([n, n, n, rng.randrange(60)]), event=rng.choice(kinds),
+            at=rng.choice([n, n, n, rng.randrange(60)]),
+            event=rng.choice(kinds),
             pipeline=rng.choice([None, pipelines["q"], pipelines["p"], pipelines["p"]]),
-            item=rng.choice([None, *numbers[:4]]), data=json.dumps({"n": n}),
-        )  # fmt: skip
+            item=rng.choice([None, *numbers[:4]]),
+            data=json.dumps({"n": n}),
+        )
     rows = app.query("SELECT id, at, event, pipeline, item FROM holdfast_events ORDER BY id")
     kinds = [None, "attempt_failed", "retried", "paused", "clock_set"]
     for event, pipeline, item, since in product(kinds, (None, "p", "q"), (None, *numbers[:2]), (None, 0, 30, 58, 99)):
         after, most = rng.choice([None, None, 0, 10, 55, 60]), rng.choice([1, 3, 10, 100])
         wanted = [
-            row[0] for row in rows
-            if event in (None, row[2]) and pipeline in (None, *[name for name, n in pipelines.items() if n == row[3]])
-            and item in (None, row[4]) and (since is None or row[1] >= since) and (after is None or row[0] > after)
-        ]  # fmt: skip
+            row[0]
+            for row in rows
+            if event in (None, row[2])
+            and pipeline in (None, *[name for name, n in pipelines.items() if n == row[3]])
+            and item in (None, row[4])
+            and (since is None or row[1] >= since)
+            and (after is None or row[0] > after)
+        ]
         asked = {"event": event, "pipeline": pipeline, "item": item, "since": since, "after": after, "most": most}
         told = app.store.read(lambda tx, asked=asked: reads.events(tx, **asked))
         assert [one["id"] for one in told] == (wanted[-most:] if after is None else wanted[:most]), asked

@@ -28,8 +28,11 @@ def test_a_pause_is_four_facts(app):
     begun = app.clock.now()
     app.pause("p", seconds=60, reason="holiday")
     assert four_facts(app) == {
-        "paused": True, "reason": "holiday", "retry_after": begun + 60 * SECOND, "updated_at": begun
-    }  # fmt: skip
+        "paused": True,
+        "reason": "holiday",
+        "retry_after": begun + 60 * SECOND,
+        "updated_at": begun,
+    }
     app.clock.advance(5)
     assert app.resume("p", reason="back")
     assert four_facts(app) == {"paused": False, "reason": None, "retry_after": None, "updated_at": begun + 5 * SECOND}
@@ -130,7 +133,9 @@ def test_work_in_hand_comes_to_its_end(app):
 
 
 def test_resuming_a_resource_ends_whatever_holds_it_back(app):
-    app.limited({"rate": "1/hour", "burst": 2, "units": {"tokens": "1/hour"}, "breaker": {"failures": 1, "probe_after": "1h"}})
+    app.limited(
+        {"rate": "1/hour", "burst": 2, "units": {"tokens": "1/hour"}, "breaker": {"failures": 1, "probe_after": "1h"}}
+    )
     [lease] = app.begin(units={"tokens": 1})
     app.fail(lease)
     assert app.resume("api", resource=True, reason="repaired")
@@ -152,7 +157,13 @@ def test_what_began_before_a_breaker_was_reset_by_a_person_does_not_vote(app):
     assert app.limit()["breaker"] == "closed"
 
 
-ODD_TEXTS = {"NUL": "a\0b", "a lone surrogate": "a\ud800b", "markup": "<script>", "much": "x" * 100_000, "newlines": "a\nb"}
+ODD_TEXTS = {
+    "NUL": "a\0b",
+    "a lone surrogate": "a\ud800b",
+    "markup": "<script>",
+    "much": "x" * 100_000,
+    "newlines": "a\nb",
+}
 
 
 @pytest.mark.parametrize("resource", [False, True])

@@ -234,9 +234,7 @@ def test_a_parts_key_that_is_submitted_again_runs_again_and_has_no_former_result
         one.follow_ons = [FollowOn("parts", "part", "{}", "skip", True)]
         app.store.write(lambda tx, one=one: complete(tx, [one]))
         app.name = "parts"
-        assert hold.show("part")["stages"] == [
-            {**hold.show("part")["stages"][0], "state": "pending", "attempts": 0}
-        ]
+        assert hold.show("part")["stages"] == [{**hold.show("part")["stages"][0], "state": "pending", "attempts": 0}]
         assert "result" not in hold.show("part")["stages"][0]
         app.complete(app.claim()[0], life)
         clock.advance(DAY)
@@ -338,6 +336,7 @@ def test_whoever_comes_too_late_finds_no_half_of_an_item(app, hold, clock, who):
 
 # Killed half-way ------------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.req("D4")
 @pytest.mark.fault(73)
 @pytest.mark.parametrize("crash_at", ["store.delete_outcomes_of", "store.delete_items", "commit.before"])
@@ -387,7 +386,8 @@ def test_a_clean_up_that_was_killed_leaves_everything_and_the_next_one_nothing(u
         app.run(Settings(poll_seconds=0.05))
         assert lives == ["emma", "emma"]
         assert [one["result"] for one in app.show("emma")["stages"]] == [
-            {"life": 2}, {"seen": {"life": 2}, "parts": {"done": 1}},
-        ]  # fmt: skip
+            {"life": 2},
+            {"seen": {"life": 2}, "parts": {"done": 1}},
+        ]
         assert app.show("emma/1")["stages"][0]["result"] == {"life": 2}
         assert app.check() == []

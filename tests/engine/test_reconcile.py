@@ -63,11 +63,13 @@ class Books(Limited):
     def repair(self) -> list[str]:
         found = self.store.read(reconcile.find)
         return [
-            text for day in found.steps
+            text
+            for day in found.steps
             for text in self.store.write(
-                lambda tx, day=day: reconcile.repair(tx, day, found.old_at, ME), exclusive=True  # type: ignore[misc]
+                lambda tx, day=day: reconcile.repair(tx, day, found.old_at, ME),
+                exclusive=True,  # type: ignore[misc]
             )
-        ]  # fmt: skip
+        ]
 
     def money(self) -> Any:
         """All that is told of money."""
@@ -93,7 +95,10 @@ DAMAGE = (
         "costs of p/work, resource 'api', model 'large' on 2027-03-22: costs 4.00, the ledger says 1.00",
     ),
     ("UPDATE holdfast_money SET tokens_in = 0", "tokens in 0, the ledger says 7"),
-    ("UPDATE holdfast_money SET doubts = 0, in_doubt = 0", "doubts 0, the ledger says 1; in doubt 0.00, the ledger says 2.00"),
+    (
+        "UPDATE holdfast_money SET doubts = 0, in_doubt = 0",
+        "doubts 0, the ledger says 1; in doubt 0.00, the ledger says 2.00",
+    ),
     ("DELETE FROM holdfast_money", "costs of p/work, resource 'api'"),
     (
         "INSERT INTO holdfast_money VALUES (7, 999, '', '', 20535, 1, 5, 0, 0, 0, 0)",
@@ -107,7 +112,10 @@ DAMAGE = (
         "budget of stage 'work' until 2027-03-24",
     ),
     ("INSERT INTO holdfast_spent VALUES (999, 20900, 5, 0)", "budget of resource 999 on 2027-03-23"),
-    ("INSERT INTO holdfast_spent VALUES (999, 99999999, 5, 0)", "on day 99999999: costs 0.000005, the ledger says 0.00"),
+    (
+        "INSERT INTO holdfast_spent VALUES (999, 99999999, 5, 0)",
+        "on day 99999999: costs 0.000005, the ledger says 0.00",
+    ),
 )
 
 
@@ -208,7 +216,9 @@ def test_money_that_was_counted_before_there_was_a_ledger_is_kept(books: Books):
     books.execute("UPDATE holdfast_spent SET amount = amount + 7000000")
     assert [line.split(": ")[0] for line in books.repair()] == ["budget of resource 'api' on 2027-03-24"]
     assert books.wrong() == []
-    assert books.limit()["costs"] == 3 * 1_250_000 + 2 * 7_000_000, "of the day on which it was upgraded, and of the one before"
+    assert books.limit()["costs"] == 3 * 1_250_000 + 2 * 7_000_000, (
+        "of the day on which it was upgraded, and of the one before"
+    )
     assert books.limit("@p")["costs"] == 3 * 1_250_000 + 3 * 7_000_000
 
 
@@ -241,7 +251,9 @@ def paid(store: Store, clock: ManualClock) -> Books:
     """The same, and its pipeline and stage have no limits yet."""
     books = Books(store, clock)
     books.declare(p={})
-    books.execute("DELETE FROM holdfast_spent WHERE resource IN (SELECT id FROM holdfast_resources WHERE name <> 'api')")
+    books.execute(
+        "DELETE FROM holdfast_spent WHERE resource IN (SELECT id FROM holdfast_resources WHERE name <> 'api')"
+    )
     assert books.wrong() == []
     return books
 
@@ -286,9 +298,18 @@ def test_limits_that_get_another_zone_count_by_its_days(paid: Books):
     paid.retry(states=("done", "failed"))
     spend(paid)
     paid.clock.advance(2 * 3600)
-    for zone, today in (("Europe/London", 0), ("Pacific/Honolulu", 3_250_000), ("Pacific/Kiritimati", 3_250_000), ("UTC", 0)):
+    for zone, today in (
+        ("Europe/London", 0),
+        ("Pacific/Honolulu", 3_250_000),
+        ("Pacific/Kiritimati", 3_250_000),
+        ("UTC", 0),
+    ):
         paid.declare(p={"budget_per_day": 900, "zone": zone})
-        assert (paid.wrong(), paid.limit("@p")["spent_today"], paid.limit("@p")["spent"]) == ([], today, 4 * 3_250_000), zone
+        assert (paid.wrong(), paid.limit("@p")["spent_today"], paid.limit("@p")["spent"]) == (
+            [],
+            today,
+            4 * 3_250_000,
+        ), zone
 
 
 def test_to_give_limits_reads_no_more_of_the_ledger_than_of_a_day(paid: Books):

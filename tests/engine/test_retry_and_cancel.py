@@ -144,9 +144,24 @@ def test_another_pipelines_items_are_left_alone(app):
 
 #: Pattern, and those of KEYS that it means.
 KEYS = [
-    "a_b", "axb", "a%b", "a[b", "a]b", "[ab]", "a*b", "a?b", "a\\b", "a", "A_B", "a_bc", "é_b", "\U0001f600",
-    "a^b", "a-b", "'; DROP TABLE x; --",
-]  # fmt: skip
+    "a_b",
+    "axb",
+    "a%b",
+    "a[b",
+    "a]b",
+    "[ab]",
+    "a*b",
+    "a?b",
+    "a\\b",
+    "a",
+    "A_B",
+    "a_bc",
+    "é_b",
+    "\U0001f600",
+    "a^b",
+    "a-b",
+    "'; DROP TABLE x; --",
+]
 PATTERNS = {
     "a_b": ["a_b"],
     "a%b": ["a%b"],
@@ -182,17 +197,29 @@ def test_a_key_pattern_has_two_wild_characters_and_every_other_one_is_itself(app
 
 def test_error_text_is_looked_for_as_it_is_written(app):
     errors = {
-        "percent": "100% of it", "underscore": "a_b", "quote": "it's", "star": "a*b", "case": "TimeOut",
-        "emoji": "\U0001f600!", "none": "",
-    }  # fmt: skip
+        "percent": "100% of it",
+        "underscore": "a_b",
+        "quote": "it's",
+        "star": "a*b",
+        "case": "TimeOut",
+        "emoji": "\U0001f600!",
+        "none": "",
+    }
     app.pipeline({"a": []}, max_attempts=1)
     app.add(errors)
     for lease in app.claim(most=10):
         app.fail(lease, errors[lease.key])
     for part, meant in [
-        ("100%", {"percent"}), ("%", {"percent"}), ("_", {"underscore"}), ("it's", {"quote"}), ("*", {"star"}),
-        ("timeout", set()), ("TimeO", {"case"}), ("\U0001f600", {"emoji"}), ("nowhere", set()),
-    ]:  # fmt: skip
+        ("100%", {"percent"}),
+        ("%", {"percent"}),
+        ("_", {"underscore"}),
+        ("it's", {"quote"}),
+        ("*", {"star"}),
+        ("timeout", set()),
+        ("TimeO", {"case"}),
+        ("\U0001f600", {"emoji"}),
+        ("nowhere", set()),
+    ]:
         assert app.retry(error=part) == ({"exhausted": len(meant)} if meant else {}), part
         assert {key for key in errors if app.states(key)["a"] == "pending"} == meant, part
         for lease in app.claim(most=10):

@@ -324,8 +324,9 @@ def test_whoever_waits_for_whom_nobody_waits_for_ever(database: str, request: py
 
         @given(
             st.dictionaries(st.sampled_from(KEYS), st.lists(st.sampled_from(KEYS), unique=True, max_size=3)),
-            st.permutations(KEYS), st.lists(st.booleans(), max_size=20),
-        )  # fmt: skip
+            st.permutations(KEYS),
+            st.lists(st.booleans(), max_size=20),
+        )
         @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
         def ends(links: dict[str, list[str]], order: list[str], gathers: list[bool]) -> None:
             wipe(store)

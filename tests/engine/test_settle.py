@@ -63,8 +63,11 @@ def test_a_rate_limit_lets_everyone_wait_until_the_time_that_was_told_and_spends
     with connected(app) as other:
         for who, stage in ((app, "work"), (app, "more"), (other, "work")):
             assert who.admit(stage=stage, worker="other").blocked == (
-                "cool_down", "resource 'api' asked for a pause and is cooling down", until, "api",
-            )  # fmt: skip
+                "cool_down",
+                "resource 'api' asked for a pause and is cooling down",
+                until,
+                "api",
+            )
     app.clock.advance(45 - 0.000_001)
     assert app.begin() == []
     app.clock.advance(0.000_001)
@@ -279,7 +282,9 @@ def test_results_of_calls_from_before_it_opened_do_not_vote(app, worked):
 
 @pytest.mark.req("J19")
 @pytest.mark.fault(65)
-@pytest.mark.parametrize("lost", ["its worker dies", "it is handed back", "it is cancelled", "it is rate limited", "it snoozes"])  # noqa: E501
+@pytest.mark.parametrize(
+    "lost", ["its worker dies", "it is handed back", "it is cancelled", "it is rate limited", "it snoozes"]
+)
 def test_a_probe_that_finds_nothing_out_makes_room_for_another(app, lost):
     app.limited(BREAKER)
     for lease in app.begin(3):
@@ -358,7 +363,11 @@ def test_a_payment_counts_for_the_resource_that_it_names_or_the_first_and_for_li
     app.end(named, cost=5 * CENT, resource="gpu")
     assert {name: one["spent"] for name, one in app.limits().items()} == {"@p": 5 * CENT, "api": 0, "gpu": 5 * CENT}
     app.end(unnamed, cost=1 * CENT)
-    assert {name: one["spent"] for name, one in app.limits().items()} == {"@p": 6 * CENT, "api": 1 * CENT, "gpu": 5 * CENT}
+    assert {name: one["spent"] for name, one in app.limits().items()} == {
+        "@p": 6 * CENT,
+        "api": 1 * CENT,
+        "gpu": 5 * CENT,
+    }
 
 
 @pytest.mark.req("J10")
@@ -519,8 +528,11 @@ def test_out_of_credit_pauses_the_resource_at_once_and_spends_no_attempt(app):
     app.out_of_credit(first, "pay first")
     blocked = app.admit().blocked
     assert blocked == (
-        "paused", "resource 'api' is paused: out of credit: pay first", app.clock.now() + 3600 * SECOND, "api"
-    )  # fmt: skip
+        "paused",
+        "resource 'api' is paused: out of credit: pay first",
+        app.clock.now() + 3600 * SECOND,
+        "api",
+    )
     assert app.row("k0", "work")["attempts"] == 0
     assert not app.state_of().paused
     app.end(second)
@@ -537,8 +549,10 @@ def test_out_of_credit_without_a_resource_pauses_the_pipeline(app):
     app.out_of_credit(lease, "pay first")
     state = app.state_of()
     assert (state.paused, state.reason, state.retry_after) == (
-        True, "out of credit: pay first", app.clock.now() + 3600 * SECOND
-    )  # fmt: skip
+        True,
+        "out of credit: pay first",
+        app.clock.now() + 3600 * SECOND,
+    )
 
 
 @pytest.mark.req("J11")
@@ -558,7 +572,9 @@ def test_several_who_are_out_of_credit_at_the_same_moment_do_not_stop_each_other
     others = [app.beside() for _ in range(4)]
     try:
         leases = [other.claim(worker=f"w{n}")[0] for n, other in enumerate(others)]
-        at_once(*(lambda one=one, lease=lease: one.out_of_credit(lease) for one, lease in zip(others, leases, strict=True)))
+        at_once(
+            *(lambda one=one, lease=lease: one.out_of_credit(lease) for one, lease in zip(others, leases, strict=True))
+        )
     finally:
         for other in others:
             other.store.close()

@@ -40,13 +40,17 @@ def versions(app, extract="1", analyse="1", embed="1", compatible=()) -> None:
     app.pipeline(CHAIN, only={**only, "analyse": {"version": analyse, "compatible_from": compatible}})
 
 
-def work(app, answer=lambda stage, key: f"{stage} of {key}", cost=lambda stage, key: 0, took=lambda key: 0.0) -> list[str]:
+def work(
+    app, answer=lambda stage, key: f"{stage} of {key}", cost=lambda stage, key: 0, took=lambda key: 0.0
+) -> list[str]:
     """Run whatever is waiting, with handlers of today's versions; what ran, in order."""
     ran = []
     while leases := app.claim(most=100):
         stage = next(name for name in app.layout().of_pipeline(app.name) if name.id == leases[0].stage)
         for lease in leases:
-            one = app.finished(lease, answer(stage.name, lease.key), version=stage.version, took_seconds=took(lease.key))
+            one = app.finished(
+                lease, answer(stage.name, lease.key), version=stage.version, took_seconds=took(lease.key)
+            )
             if price := cost(stage.name, lease.key):
                 one.costs = [Cost(micros(price), None)]
             app.store.write(lambda tx, one=one: complete(tx, [one]), exclusive=bool(lease.rerun))
@@ -214,8 +218,10 @@ def test_a_stage_a_key_pattern_and_both(finished, hold):
     assert hold.reprocess("p", stage="analyse", key="y") == {"analyse": 1}
     assert work(finished) == ["analyse y", "embed y"]
     assert forecast(hold) == {
-        "extract": {"version": 2}, "analyse": {"version": 1, "upstream": 1}, "embed": {"version": 1, "upstream": 1},
-    }  # fmt: skip
+        "extract": {"version": 2},
+        "analyse": {"version": 1, "upstream": 1},
+        "embed": {"version": 1, "upstream": 1},
+    }
 
 
 def test_a_dry_run_says_what_would_be_sent_back_and_writes_nothing(finished, hold):
@@ -237,7 +243,9 @@ def forked(app, **only) -> None:
 
 
 def left_out(hold, **which) -> dict[str, tuple[dict[str, int], int]]:
-    return {one.stage: (dict(one.left_out), one.left_out_cost) for one in hold.plan("p", fast=True, **which) if one.left_out}
+    return {
+        one.stage: (dict(one.left_out), one.left_out_cost) for one in hold.plan("p", fast=True, **which) if one.left_out
+    }
 
 
 @pytest.mark.req("J7", "J13")
@@ -248,8 +256,10 @@ def test_fast_is_what_costs_nothing_and_takes_five_seconds_at_most_for_an_item(a
     work(app, cost=lambda stage, key: "0.40" if (stage, key) == ("embed", "dear") else 0, took=seconds.__getitem__)
     versions(app, extract="2")
     assert {one.stage: (one.sure, one.perhaps) for one in hold.plan("p", fast=True)} == {
-        "extract": (1, 0), "analyse": (0, 1), "embed": (0, 1),
-    }  # fmt: skip
+        "extract": (1, 0),
+        "analyse": (0, 1),
+        "embed": (0, 1),
+    }
     assert left_out(hold) == {"extract": ({"cost": 1, "time": 1}, micros("0.40"))}
     assert hold.reprocess("p", fast=True, dry_run=True) == {"extract": 1}
     assert hold.reprocess("p", fast=True) == {"extract": 1}
@@ -455,7 +465,9 @@ def test_what_an_attempt_on_a_replaced_output_remembers_is_not_taken_for_the_new
     app.add(["x"])
     app.complete(app.claim()[0], "old")
     [first] = app.claim(stage="analyse")
-    memo = MemoWrite(first, "gemini", "done", "1", idempotency_key(first, "gemini", "1"), cost=400_000, value='"of the old"')
+    memo = MemoWrite(
+        first, "gemini", "done", "1", idempotency_key(first, "gemini", "1"), cost=400_000, value='"of the old"'
+    )
     doubt = MemoWrite(first, "mistral", "intended", "1", "key")
     app.store.write(lambda tx: remember(tx, [memo, doubt]))
     app.fail(first)
@@ -536,8 +548,12 @@ def test_results_of_an_older_version_can_be_accepted_as_good(finished, hold):
     [event] = events(hold, "accepted")
     assert (event["item"], event["stage"]) == ("x", "extract")
     assert event["data"] == {
-        "version": "2", "why": "version", "action": 1, "by": "me", "reason": "a typo in a comment",
-    }  # fmt: skip
+        "version": "2",
+        "why": "version",
+        "action": 1,
+        "by": "me",
+        "reason": "a typo in a comment",
+    }
     assert finished.outcome("x", "extract")["version"] == "2"
     assert finished.outcome("x", "analyse")["version"] == finished.outcome("y", "extract")["version"] == "1"
     assert hold.accept("p") == {"extract": 1, "analyse": 2}
@@ -597,8 +613,10 @@ def test_where_all_costs_are_equal_nothing_is_uncertain(paid, hold):
 def test_a_forecast_of_all_that_is_sure_counts_every_stage(paid, hold):
     versions(paid, extract="2", analyse="2", embed="2")
     assert [(one.stage, one.sure, one.cost) for one in hold.plan("p")] == [
-        ("extract", 4, 600_001), ("analyse", 4, 4_000_000), ("embed", 4, 0),
-    ]  # fmt: skip
+        ("extract", 4, 600_001),
+        ("analyse", 4, 4_000_000),
+        ("embed", 4, 0),
+    ]
 
 
 BUDGETS = [("0.099999", 0), (0, 0), ("0.10", 1), ("0.399999", 1), (0.4, 2), ("0.6", 3), ("0.600001", 4), (1, 4)]

@@ -23,8 +23,11 @@ def told(app: App) -> list[tuple[str, str]]:
 def put_waiting(app: App, item: int, stage: int, *, attempts: int = 0, rerun: int = 0) -> None:
     app.execute(
         "INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun) VALUES (:stage, 0, :item, :n, 0, :rerun)",
-        stage=stage, item=item, n=attempts, rerun=rerun,
-    )  # fmt: skip
+        stage=stage,
+        item=item,
+        n=attempts,
+        rerun=rerun,
+    )
 
 
 def test_leases_of_no_stage_or_no_item_are_set_aside_and_the_others_are_freed(app: App) -> None:
@@ -35,8 +38,10 @@ def test_leases_of_no_stage_or_no_item_are_set_aside_and_the_others_are_freed(ap
     for item, stage in ((lease.item, NOWHERE), (NOWHERE, lease.stage)):
         app.execute(
             "INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since) "
-            "VALUES (:item, :stage, 1, 1, 0, 0, 0)", item=item, stage=stage,
-        )  # fmt: skip
+            "VALUES (:item, :stage, 1, 1, 0, 0, 0)",
+            item=item,
+            stage=stage,
+        )
     app.kill("w")
     assert app.states("x") == {"a": "pending"}
     assert sorted(told(app)) == [("leases", f"there is no item {NOWHERE}"), ("leases", f"there is no stage {NOWHERE}")]
@@ -50,8 +55,9 @@ def test_delayed_work_of_no_item_is_set_aside_when_its_time_comes(app: App) -> N
     app.fail(app.claim()[0], delay=5)
     app.execute(
         "INSERT INTO holdfast_delayed (item, stage, due_at, attempts, alone, rerun) VALUES (:item, :stage, 0, 1, 0, 0)",
-        item=NOWHERE, stage=app.stage("a").id,
-    )  # fmt: skip
+        item=NOWHERE,
+        stage=app.stage("a").id,
+    )
     app.clock.advance(10)
     app.promote()
     assert app.states("x") == {"a": "pending"}
@@ -65,8 +71,10 @@ def test_held_work_of_no_item_is_set_aside_when_it_is_let_in(app: App) -> None:
     stage = app.stage("a").id
     app.execute(
         "INSERT INTO holdfast_holds (stage, item, kind, reason, attempts, alone, rerun, since) "
-        "VALUES (:stage, :item, 'version', 'w', 0, 0, 2, 0)", stage=stage, item=NOWHERE,
-    )  # fmt: skip
+        "VALUES (:stage, :item, 'version', 'w', 0, 0, 2, 0)",
+        stage=stage,
+        item=NOWHERE,
+    )
 
     def claim(tx: Any) -> None:
         with let_in(tx, stage, 10):

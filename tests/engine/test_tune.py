@@ -31,12 +31,23 @@ def allowed(app, name="api"):
 def test_keys_of_a_pipeline_a_stage_a_resource_and_guards(app):
     app.limited({"rate": "10/s"}, stages={"work": [], "more": []})
     in_force = app.tune(
-        {"concurrency": 5, "work.rate": "2/s", "api.rate": "20/s", "api.burst": 4, "hours": "22:00-06:00", "disk_free": "1GB"}
-    )  # fmt: skip
+        {
+            "concurrency": 5,
+            "work.rate": "2/s",
+            "api.rate": "20/s",
+            "api.burst": 4,
+            "hours": "22:00-06:00",
+            "disk_free": "1GB",
+        }
+    )
     assert in_force == {
-        "concurrency": 5, "work.rate": "2/s", "api.rate": "20/s", "api.burst": 4, "hours": "22:00-06:00",
+        "concurrency": 5,
+        "work.rate": "2/s",
+        "api.rate": "20/s",
+        "api.burst": 4,
+        "hours": "22:00-06:00",
         "disk_free": "1GB",
-    }  # fmt: skip
+    }
     assert allowed(app, "@p") == {"concurrency": 5}
     assert allowed(app, "@p/work") == {"rate": "2/s"}
     assert allowed(app) == {"rate": "20/s", "burst": 4}
@@ -65,8 +76,10 @@ def test_tuning_leaves_an_event_with_who_and_why(app):
     app.tune({"api.concurrency": 3, "hours": "22:00-06:00"}, by="ann", reason="night only")
     [event] = app.told("tuned")
     assert event["data"] == {
-        "changes": {"api.concurrency": 3, "hours": "22:00-06:00"}, "by": "ann", "reason": "night only"
-    }  # fmt: skip
+        "changes": {"api.concurrency": 3, "hours": "22:00-06:00"},
+        "by": "ann",
+        "reason": "night only",
+    }
     assert event["pipeline"] == "p"
 
 
@@ -74,8 +87,10 @@ def test_what_was_set_can_be_taken_back(app):
     app.limited({"rate": "10/s"})
     app.tune({"api.rate": "1/s", "concurrency": 2, "hours": "22:00-06:00"})
     assert app.tune({"api.rate": None, "concurrency": None, "hours": None}) == {
-        "api.rate": "10/s", "concurrency": None, "hours": None
-    }  # fmt: skip
+        "api.rate": "10/s",
+        "concurrency": None,
+        "hours": None,
+    }
     assert allowed(app) == {"rate": "10/s"}
     assert app.limit()["tuned"] == []
     assert not app.state_of().guards
@@ -96,16 +111,18 @@ def test_a_key_within_a_key_is_set_and_taken_back_alone(app):
     app.limited({"breaker": {"failures": 5, "probe_after": "5s"}, "units": {"tokens": "10/s", "images": "1/s"}})
     app.tune({"api.breaker.failures": 3, "api.units.tokens": "20/s"})
     assert allowed(app) == {
-        "breaker": {"failures": 3, "probe_after": "5s"}, "units": {"tokens": "20/s", "images": "1/s"}
-    }  # fmt: skip
+        "breaker": {"failures": 3, "probe_after": "5s"},
+        "units": {"tokens": "20/s", "images": "1/s"},
+    }
     app.tune({"api.breaker.probe_after": "7s"})
     assert allowed(app)["breaker"] == {"failures": 3, "probe_after": "7s"}
     app.tune({"api.breaker.failures": None})
     assert allowed(app)["breaker"] == {"failures": 5, "probe_after": "7s"}
     app.tune({"api.breaker": None, "api.units.tokens": None})
     assert allowed(app) == {
-        "breaker": {"failures": 5, "probe_after": "5s"}, "units": {"tokens": "10/s", "images": "1/s"}
-    }  # fmt: skip
+        "breaker": {"failures": 5, "probe_after": "5s"},
+        "units": {"tokens": "10/s", "images": "1/s"},
+    }
 
 
 def test_a_zone_given_with_hours_is_the_zone_of_the_hours(app):

@@ -1,9 +1,9 @@
 """A database, the web sites, and the service: what the tests of examples.curation play on.
 
-    with scene_on(database, tmp_path, request) as scene:
-        scene.add("deep scan", 20)
-        scene.run("deep scan")
-        assert scene.words("deep scan") == ["completed"] * 20
+with scene_on(database, tmp_path, request) as scene:
+    scene.add("deep scan", 20)
+    scene.run("deep scan")
+    assert scene.words("deep scan") == ["completed"] * 20
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ class Scene:
     def judge(self) -> None:
         """All that the world has was found, and nothing else; what cannot work says why."""
         world = self.world
-        sites = sorted({world.site_of(n) for n in self._numbers() if world.place_fails(n) is None and world.has_website(n)})
+        sites = sorted(
+            {world.site_of(n) for n in self._numbers() if world.place_fails(n) is None and world.has_website(n)}
+        )
         self._judge_places()
         names = [world.domain(site) for site in sites]
         assert sorted(self.execute(sa.select(Domain.name)).scalars()) == sorted(names)
@@ -157,9 +159,7 @@ class Scene:
             assert (error is None) if wanted is None else (wanted in error), (place, error)
         extracted = self._errors("domain extraction", "place_id")
         assert sorted(extracted) == [n for n in self._numbers() if self.world.place_fails(n) is None]
-        assert {n for n, error in extracted.items() if error} == {
-            n for n in extracted if not self.world.has_website(n)
-        }
+        assert {n for n, error in extracted.items() if error} == {n for n in extracted if not self.world.has_website(n)}
 
     def _errors(self, scheduler: str, key: str) -> dict[Any, str | None]:
         """The error of every row that has failed; None of one that has not."""

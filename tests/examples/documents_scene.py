@@ -26,7 +26,13 @@ BOOKS = (BOOK_OF_61, "bees.epub", "salt.html")
 
 def settings(url: str, model_url: str, **changes: Any) -> Settings:
     """Quick: nobody waits for a pause, and no attempt is the last."""
-    chosen: dict[str, Any] = {"stale": "2s", "attempts": 1000, "first_pause": 0.01, "calls_at_once": 3, "concurrency": 3}
+    chosen: dict[str, Any] = {
+        "stale": "2s",
+        "attempts": 1000,
+        "first_pause": 0.01,
+        "calls_at_once": 3,
+        "concurrency": 3,
+    }
     return Settings(store=url, model_url=model_url, **{**chosen, **changes})
 
 
@@ -86,16 +92,16 @@ class Scene:
         stable = [column for column in documents.columns if column.name != "revision"]
         found = {}
         with store_engine(self.url).connect() as connection:
-            for name, columns in (
-                ("documents", stable), ("chunks", chunks.columns), ("connections", links.columns)
-            ):  # fmt: skip
+            for name, columns in (("documents", stable), ("chunks", chunks.columns), ("connections", links.columns)):
                 rows = connection.execute(sa.select(*columns)).all()
                 found[name] = sorted(tuple(bytes(v) if isinstance(v, memoryview) else v for v in row) for row in rows)
         return found
 
     def chunks(self, key: str) -> list[tuple[str, int]]:
         """Its chunks: id and index, in order."""
-        wanted = sa.select(chunks.c.id, chunks.c.chunk_index).where(chunks.c.document == key).order_by(chunks.c.chunk_index)
+        wanted = (
+            sa.select(chunks.c.id, chunks.c.chunk_index).where(chunks.c.document == key).order_by(chunks.c.chunk_index)
+        )
         with store_engine(self.url).connect() as connection:
             return [(id_, n) for id_, n in connection.execute(wanted)]
 

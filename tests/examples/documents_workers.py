@@ -1,11 +1,11 @@
 """Workers of examples.documents, as processes of their own.
 
-    workers = Workers(folder, model.url)
-    workers.run(url)                                       # 0: nothing is left to do
-    workers.run(url, crash_at="commit.after:3")            # -9: killed right after its third commit
-    workers.run(url, die_after=120)                        # killed when it reaches its 120th point
-    workers.run(url, kill_after=0.2)                       # killed from outside, wherever it is
-    workers.run(url, kill_when_paid=ledger)                # killed when the provider has charged it
+workers = Workers(folder, model.url)
+workers.run(url)                                       # 0: nothing is left to do
+workers.run(url, crash_at="commit.after:3")            # -9: killed right after its third commit
+workers.run(url, die_after=120)                        # killed when it reaches its 120th point
+workers.run(url, kill_after=0.2)                       # killed from outside, wherever it is
+workers.run(url, kill_when_paid=ledger)                # killed when the provider has charged it
 """
 
 from __future__ import annotations

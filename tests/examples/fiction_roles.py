@@ -81,8 +81,13 @@ def resume(order: dict[str, Any], database: Database, stop: Stop) -> dict[str, A
 
 def weave(order: dict[str, Any], database: Database, stop: Stop) -> dict[str, Any]:
     role = _Weaver(
-        order, database, _teller(order), retry=order.get("retry", 0.05), beat=order.get("beat", 0.1), stop=stop,
-    )  # fmt: skip
+        order,
+        database,
+        _teller(order),
+        retry=order.get("retry", 0.05),
+        beat=order.get("beat", 0.1),
+        stop=stop,
+    )
     _go(order, role.one_pass, stop, database)
     return role.counters.as_dict()
 
@@ -91,11 +96,17 @@ def fulfil(order: dict[str, Any], database: Database, stop: Stop) -> dict[str, A
     if "die_at" in order:
         lore.link = _Deadly(order["die_at"]["link"], lore.link)  # type: ignore[assignment]
     loop = lore.fulfiller(
-        database, _teller(order), stale=order.get("stale", 1.0), retry=0.02, poll=order.get("poll", POLL_SECONDS),
-        batch=3, guarded=order.get("guarded", True), concurrency=order.get("concurrency", 2),
+        database,
+        _teller(order),
+        stale=order.get("stale", 1.0),
+        retry=0.02,
+        poll=order.get("poll", POLL_SECONDS),
+        batch=3,
+        guarded=order.get("guarded", True),
+        concurrency=order.get("concurrency", 2),
         grace=order.get("grace", 5.0),
         name=f"fulfiller {os.getpid()}",
-    )  # fmt: skip
+    )
     if "meet" in order:
         _meet(*order["meet"])
     if not order.get("drain", True):
@@ -206,10 +217,13 @@ class Teller(FakeStoryteller):
 
 def _teller(order: dict[str, Any]) -> Teller:
     return Teller(
-        order.get("pace", 0.0), order.get("fail_one_in", 0), *(Path(order[name]) if name in order else None
-        for name in ("ledger", "gate")), is_blind=order.get("blind", False), is_late=order.get("late", False),
+        order.get("pace", 0.0),
+        order.get("fail_one_in", 0),
+        *(Path(order[name]) if name in order else None for name in ("ledger", "gate")),
+        is_blind=order.get("blind", False),
+        is_late=order.get("late", False),
         jitter=order.get("jitter", 0.0),
-    )  # fmt: skip
+    )
 
 
 def _meet(mine: str, *others: str) -> None:

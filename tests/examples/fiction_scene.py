@@ -63,10 +63,9 @@ class Scene:
             session.add(plan)
             session.flush()
             session.add_all(
-                Item(
-                    plan_id=plan.id, backlog_id=f"fragment-{n}", phase=phase, position=0, title=f"Fragment {n}"
-                ) for n in range(1, count + 1)
-            )  # fmt: skip
+                Item(plan_id=plan.id, backlog_id=f"fragment-{n}", phase=phase, position=0, title=f"Fragment {n}")
+                for n in range(1, count + 1)
+            )
 
     def add_requirements(self, *slugs: str) -> None:
         """An item for each, that names it."""
@@ -96,8 +95,10 @@ class Scene:
         """An item, its task and its checkpoint."""
         with self.sessions() as session:
             found = [session.get_one(Item, item)]
-            found += [session.scalars(sa.select(one).where(one.item_id == item).order_by(one.id)).first()
-                      for one in (Task, Checkpoint)]  # fmt: skip
+            found += [
+                session.scalars(sa.select(one).where(one.item_id == item).order_by(one.id)).first()
+                for one in (Task, Checkpoint)
+            ]
             session.expunge_all()
             return found
 
@@ -141,7 +142,10 @@ class Scene:
         then = datetime.now(UTC) - timedelta(seconds=seconds)
         with self.sessions.begin() as session:
             for model in models:
-                times = {"started_at": then, **({"last_heartbeat": then} if "heartbeat" in self.database.items.columns else {})}
+                times = {
+                    "started_at": then,
+                    **({"last_heartbeat": then} if "heartbeat" in self.database.items.columns else {}),
+                }
                 session.execute(sa.update(model).where(model.status == Status.IN_PROGRESS).values(**times))
 
     def is_free(self) -> bool:

@@ -1,9 +1,9 @@
 """A newsroom to play on: a local site, a folder with the job file, a store, commands, and real workers.
 
-    with scene_on(database, folder, request, pages=12) as scene:
-        scene.holdfast("run", scene.file, code=3)          # a command, in this process
-        pid = scene.worker()                               # a worker, as a process of its own
-        scene.edit("rate: 60/s", "rate: 30/s")             # the job file, saved as an editor would
+with scene_on(database, folder, request, pages=12) as scene:
+    scene.holdfast("run", scene.file, code=3)          # a command, in this process
+    pid = scene.worker()                               # a worker, as a process of its own
+    scene.edit("rate: 60/s", "rate: 30/s")             # the job file, saved as an editor would
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ class Scene:
         shutil.copy(EXAMPLE / "holdfast.yaml", folder)
         self.file = str(folder / "holdfast.yaml")
         self.environment = {
-            "HOLDFAST_URL": url, "NEWSROOM_SITE": server.url,
-            "NEWSROOM_EMBARGO": str(folder / "embargo"), "PGOPTIONS": os.environ.get("PGOPTIONS", ""),
-        }  # fmt: skip
+            "HOLDFAST_URL": url,
+            "NEWSROOM_SITE": server.url,
+            "NEWSROOM_EMBARGO": str(folder / "embargo"),
+            "PGOPTIONS": os.environ.get("PGOPTIONS", ""),
+        }
         self.said = folder / "said"
         self._pids: list[int] = []
         self._taken = 0
@@ -217,14 +219,17 @@ class Scene:
 
 
 @contextmanager
-def scene_on(database: str, folder: Path, request: pytest.FixtureRequest, *, pages: int, seed: int = 7) -> Iterator[Scene]:
+def scene_on(
+    database: str, folder: Path, request: pytest.FixtureRequest, *, pages: int, seed: int = 7
+) -> Iterator[Scene]:
     """A scene that ends with the block: server, workers, tables."""
     folder = folder / "newsroom"
     folder.mkdir()
     with (
-        quick_url(database, request) as url, FakeServer(FakeSite(seed, pages)) as server,
+        quick_url(database, request) as url,
+        FakeServer(FakeSite(seed, pages)) as server,
         pytest.MonkeyPatch.context() as patch,
-    ):  # fmt: skip
+    ):
         scene = Scene(own_tables_beside(url), folder, server)
         for name, value in scene.environment.items():
             patch.setenv(name, value)

@@ -1,9 +1,9 @@
 """Real processes of `holdfast` on the newsroom, from the first word of the command line to its exit code.
 
-    workers = the_workers()
-    pid = workers.start(["worker", "holdfast.yaml", "--poll", "0.2s"], environment, said, folder)
-    os.kill(pid, signal.SIGKILL)
-    workers.wait(pid)                                   # its exit code; a signal's number is negative
+workers = the_workers()
+pid = workers.start(["worker", "holdfast.yaml", "--poll", "0.2s"], environment, said, folder)
+os.kill(pid, signal.SIGKILL)
+workers.wait(pid)                                   # its exit code; a signal's number is negative
 """
 
 from __future__ import annotations

@@ -66,16 +66,23 @@ def test_every_block_of_the_guide_runs_and_does_what_it_says(
     assert (titles["a"], titles["d"], titles["g"]) == ("About http://example.org/a", "D", "About http://example.org/g")
     assert errors == {None, "no answer"}
     assert dict(links) == {
-        "http://example.org/a/next": "completed", "http://example.org/b/next": "completed",
-        "http://example.org/h": "completed", "http://example.org/g/next": "queued", "http://example.org/once": "queued",
-    }  # fmt: skip
+        "http://example.org/a/next": "completed",
+        "http://example.org/b/next": "completed",
+        "http://example.org/h": "completed",
+        "http://example.org/g/next": "queued",
+        "http://example.org/once": "queued",
+    }
     assert capsys.readouterr().out.endswith("True False\n")
     engine.dispose()
 
 
 @pytest.mark.req("F9")
 def test_the_storage_note_says_when_to_take_the_database_redis_or_hangfires_storage():
-    section = STORAGE.read_text(encoding="utf-8").partition("### Redis, Hangfire, or the database?\n")[2].partition("\n## ")[0]
+    section = (
+        STORAGE.read_text(encoding="utf-8")
+        .partition("### Redis, Hangfire, or the database?\n")[2]
+        .partition("\n## ")[0]
+    )
     rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
     assert {taken.split(",")[0] for _, taken, _ in rows} >= {"the database", "Redis", "its SQL storage"}
     answers = " ".join(section.split())
@@ -109,9 +116,7 @@ def test_the_migration_of_the_guide_fits_its_table_and_can_be_taken_back(
 
 
 @pytest.mark.req("F9")
-def test_every_block_of_the_storage_guide_runs(
-    address: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_every_block_of_the_storage_guide_runs(address: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     names = run(STORAGE, address)
     with names["engine"].connect() as connection:

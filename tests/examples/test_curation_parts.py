@@ -59,8 +59,12 @@ def test_an_index_lists_sitemaps(packed: bool):
 
 
 def test_a_sitemap_without_a_namespace_or_in_another_encoding_is_read():
-    assert parse(AT, b"<urlset><url><loc>http://a.example/</loc></url></urlset>").entries == (Entry("http://a.example/"),)
-    text = '<?xml version="1.0" encoding="ISO-8859-1"?><urlset><url><loc>http://a.example/caf\u00e9</loc></url></urlset>'
+    assert parse(AT, b"<urlset><url><loc>http://a.example/</loc></url></urlset>").entries == (
+        Entry("http://a.example/"),
+    )
+    text = (
+        '<?xml version="1.0" encoding="ISO-8859-1"?><urlset><url><loc>http://a.example/caf\u00e9</loc></url></urlset>'
+    )
     assert parse(AT, text.encode("latin-1")).entries == (Entry("http://a.example/caf\u00e9"),)
 
 
@@ -88,9 +92,15 @@ def test_what_is_no_sitemap_is_told_and_never_tried_again(body: bytes, said: str
 
 @pytest.mark.parametrize(
     "website",
-    ["http://old-mill.example", "https://www.Old-Mill.example/shop?x", "old-mill.example", " WWW.OLD-MILL.EXAMPLE:80/ ",
-     "//old-mill.example", "http://user:secret@old-mill.example./"],
-)  # fmt: skip
+    [
+        "http://old-mill.example",
+        "https://www.Old-Mill.example/shop?x",
+        "old-mill.example",
+        " WWW.OLD-MILL.EXAMPLE:80/ ",
+        "//old-mill.example",
+        "http://user:secret@old-mill.example./",
+    ],
+)
 def test_a_domain_is_found_however_it_was_typed(website: str):
     assert domain_of(website) == "old-mill.example"
 
@@ -110,12 +120,19 @@ def test_what_names_no_domain_is_told(website: str | None):
 
 def test_nobody_speaks_for_the_pages_of_others():
     assert is_of("old-mill.example", "https://www.old-mill.example/a")
-    for url in ("http://new-mill.example/", "ftp://old-mill.example/", "http://old-mill.example.evil.example/", "nowhere"):
+    for url in (
+        "http://new-mill.example/",
+        "ftp://old-mill.example/",
+        "http://old-mill.example.evil.example/",
+        "nowhere",
+    ):
         assert not is_of("old-mill.example", url)
 
 
 def test_a_page_is_worth_it_if_people_can_be_reached_there():
-    title, text = read(b"<title>A &amp; B</title><script>contact()</script><p>Visit us:\n <b>contact</b> a@b.example\0</p>")
+    title, text = read(
+        b"<title>A &amp; B</title><script>contact()</script><p>Visit us:\n <b>contact</b> a@b.example\0</p>"
+    )
     assert (title, text) == ("A & B", "Visit us: contact a@b.example")
     assert score(title, text) >= ENOUGH
     assert score("", "") == 0 < score("A title", "word " * 1000) < ENOUGH
@@ -146,9 +163,14 @@ def web() -> Iterator[Web]:
 
 @pytest.mark.parametrize(
     ("path", "error", "said"),
-    [("404", Permanent, "answered 404"), ("500", Unreachable, "answered 500"), ("302", Permanent, "answered 302"),
-     ("200", Permanent, "an object was expected"), ("403", Permanent, "403")],
-)  # fmt: skip
+    [
+        ("404", Permanent, "answered 404"),
+        ("500", Unreachable, "answered 500"),
+        ("302", Permanent, "answered 302"),
+        ("200", Permanent, "an object was expected"),
+        ("403", Permanent, "403"),
+    ],
+)
 def test_an_answer_says_whether_to_ask_again(web: Web, path: str, error: type[Exception], said: str):
     with pytest.raises(error, match=said):
         web.get_json(f"http://rude.example/{path}")
@@ -185,9 +207,7 @@ def test_robots_name_sitemaps_of_their_own_site_and_otherwise_it_is_the_usual_pl
 
 
 @pytest.fixture
-def command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Types a command, and returns what it prints."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("CURATION_")]:

@@ -76,8 +76,12 @@ def test_five_schedulers_share_the_loop_and_find_all_there_is(troubled: Scene, c
     counters = troubled.run()
     troubled.judge()
     assert stored_words(troubled) == [
-        {"COMPLETED", "ERROR"}, {"Completed", "Error"}, {"Completed", "Error"}, {"Completed", "Error"}, {"Completed", None},
-    ]  # fmt: skip
+        {"COMPLETED", "ERROR"},
+        {"Completed", "Error"},
+        {"Completed", "Error"},
+        {"Completed", "Error"},
+        {"Completed", None},
+    ]
     for name, one in counters.items():
         words = troubled.words(name)
         assert (one.completed, one.failed) == (words.count("completed"), words.count("failed")), name
@@ -112,8 +116,14 @@ def test_one_scheduler_alone_is_one_call_with_an_id_and_a_session(scene: Scene, 
         session.get_one(Page, page_id).title = "now"
         seen.append(page_id)
 
-    words = {"status": "curation_status", "queued": "Queued", "processing": "Processing", "completed": "Completed",
-             "failed": "Error", "error": "curation_error"}  # fmt: skip
+    words = {
+        "status": "curation_status",
+        "queued": "Queued",
+        "processing": "Processing",
+        "completed": "Completed",
+        "failed": "Error",
+        "error": "curation_error",
+    }
 
     async def main() -> Any:
         at, handler = (service.tasks, curate_later) if colour == "async" else (service.threads, curate)
@@ -241,13 +251,32 @@ def test_batch_order_and_filter_are_settings(scene: Scene):
 
 @pytest.mark.req("S4")
 def test_every_setting_is_a_variable_and_reaches_the_loops(tmp_path: Path):
-    given = {"BATCH": "7", "CONCURRENCY": "2", "POLL": "90s", "MAX_INSTANCES": "3", "STALE": "45s", "GRACE": "1m",
-             "REPORT": "5m", "GUARDED": "off", "ATTEMPTS": "9", "DATABASE": f"sqlite:///{tmp_path}/x.db"}  # fmt: skip
+    given = {
+        "BATCH": "7",
+        "CONCURRENCY": "2",
+        "POLL": "90s",
+        "MAX_INSTANCES": "3",
+        "STALE": "45s",
+        "GRACE": "1m",
+        "REPORT": "5m",
+        "GUARDED": "off",
+        "ATTEMPTS": "9",
+        "DATABASE": f"sqlite:///{tmp_path}/x.db",
+    }
     service = Service(Settings.read({f"CURATION_{name}": value for name, value in given.items()}))
     assert {name.removeprefix("CURATION") for name in VARIABLES.values()} == set(re.findall(r"(_[A-Z_]+)`", README))
     for loop in service.loops:
-        found = (loop.batch, loop.concurrency, loop.poll_seconds, loop.max_instances, loop.stale_seconds,
-                 loop.grace_seconds, loop.report_seconds, loop.guarded, loop.mapping.limit)  # fmt: skip
+        found = (
+            loop.batch,
+            loop.concurrency,
+            loop.poll_seconds,
+            loop.max_instances,
+            loop.stale_seconds,
+            loop.grace_seconds,
+            loop.report_seconds,
+            loop.guarded,
+            loop.mapping.limit,
+        )
         assert found == (7, 2, 90.0, 3, 45.0, 60.0, 300.0, False, 9)
 
 

@@ -71,7 +71,9 @@ def test_the_demo_of_fiction_writes_every_text_once_though_a_weaver_is_killed(tm
 def test_the_demo_of_the_newsroom_pays_for_each_article_once_though_its_run_is_killed(
     tmp_path: Path, database: str, url: str
 ):
-    said = shown("demo-newsroom", tmp_path, **({"HOLDFAST_URL": own_tables_beside(url)} if database == "postgres" else {}))
+    said = shown(
+        "demo-newsroom", tmp_path, **({"HOLDFAST_URL": own_tables_beside(url)} if database == "postgres" else {})
+    )
     assert "43 articles were analysed, and 43 payments made" in said
     assert said.count("  yes  ") == 2
 

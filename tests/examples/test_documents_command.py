@@ -20,9 +20,13 @@ def environment(**variables: str) -> dict[str, str]:
 
 def example(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "examples.documents", *arguments], cwd=folder, text=True, capture_output=True, timeout=240,
+        [sys.executable, "-m", "examples.documents", *arguments],
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        timeout=240,
         env=environment(**variables),
-    )  # fmt: skip
+    )
 
 
 def answer(folder: Path, *arguments: str, **variables: str) -> str:

@@ -24,13 +24,20 @@ KILLS = int(os.environ.get("DOCUMENTS_KILLS", effort(8, 12)))
 FULL = KILLS >= 300
 #: What is written to the store around a paid call, rows of our own and a follow-on, by its statement.
 STATEMENTS = (
-    "store.claim", "store.save_memos", "store.hold_leases", "store.insert_outcomes", "store.insert_items",
-    "store.forget_memos", "store.add_spent",
-)  # fmt: skip
+    "store.claim",
+    "store.save_memos",
+    "store.hold_leases",
+    "store.insert_outcomes",
+    "store.insert_items",
+    "store.forget_memos",
+    "store.add_spent",
+)
 
 
 @pytest.mark.req("D4", "D5", "D6", "D7")
-def test_killed_at_every_named_point_the_books_end_as_if_nothing_had_happened(scene, workers, undisturbed, tmp_path: Path):
+def test_killed_at_every_named_point_the_books_end_as_if_nothing_had_happened(
+    scene, workers, undisturbed, tmp_path: Path
+):
     seen = tmp_path / "points"
     assert workers.run(scene.url, record=str(seen)) == 0
     scene.judge(undisturbed)
@@ -64,7 +71,11 @@ def test_killed_at_random_again_and_again_the_books_end_as_if_nothing_had_happen
     chance = random.Random(seed)
     killed = 0
     while killed < KILLS:
-        how = {"die_after": chance.randint(1, 260)} if chance.random() < 0.5 else {"kill_after": chance.uniform(0.02, 0.7)}
+        how = (
+            {"die_after": chance.randint(1, 260)}
+            if chance.random() < 0.5
+            else {"kill_after": chance.uniform(0.02, 0.7)}
+        )
         if workers.run(scene.url, **how) == 0:
             scene.judge(undisturbed)
             scene.begin_anew()

@@ -133,7 +133,9 @@ def test_headings_notes_tables_and_lists_of_a_book_arrive(tmp_path):
 
 def test_a_pdf_has_the_pages_it_has(tmp_path):
     seen = []
-    rough = read(write_pdf(tmp_path / "a.pdf", "A (B)", pdf_pages("clocks", seed=1, pages=3)), lambda *now: seen.append(now))
+    rough = read(
+        write_pdf(tmp_path / "a.pdf", "A (B)", pdf_pages("clocks", seed=1, pages=3)), lambda *now: seen.append(now)
+    )
     assert (rough.title, rough.format, len(rough.pages)) == ("A (B)", "PDF", 3)
     assert seen == [(1, 3), (2, 3), (3, 3)]
     assert "- 1 -" in rough.pages[0] and "- 1 -" not in tidy(rough.pages[0])
@@ -142,11 +144,14 @@ def test_a_pdf_has_the_pages_it_has(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("a.epub", b"", "no zip archive"), ("a.epub", b"PK\x05\x06" + 18 * b"\0", "no readable EPUB"),
-        ("a.pdf", b"%PDF-1.4 and no more", "no readable PDF"), ("a.html", b"<p> </p>", "no text"),
-        ("a.doc", b"x", "none of"), ("a.html", None, "does not exist"),
+        ("a.epub", b"", "no zip archive"),
+        ("a.epub", b"PK\x05\x06" + 18 * b"\0", "no readable EPUB"),
+        ("a.pdf", b"%PDF-1.4 and no more", "no readable PDF"),
+        ("a.html", b"<p> </p>", "no text"),
+        ("a.doc", b"x", "none of"),
+        ("a.html", None, "does not exist"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_cannot_be_read_says_why(tmp_path, name, content, why):
     if content is not None:
         (tmp_path / name).write_bytes(content)

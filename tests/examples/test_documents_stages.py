@@ -84,7 +84,9 @@ def test_a_document_whose_connections_cannot_be_found_is_ready_and_says_why(scen
     run(scene, "connections/connect")
     where = where_is(scene.app, BOOK_OF_61)
     assert (where.stage, where.ready, where.finding_connections) == ("embedded", True, False)
-    assert where.message.startswith("ready, but its connections were not found: ") and "the index is gone" in where.message
+    assert (
+        where.message.startswith("ready, but its connections were not found: ") and "the index is gone" in where.message
+    )
 
 
 @pytest.mark.req("D3")
@@ -187,6 +189,7 @@ def test_a_shorter_edition_takes_its_chunks_and_their_connections_along(scene_on
 
 def test_the_database_itself_refuses_a_connection_to_a_chunk_that_is_not_there(scene):
     """In effects, too: on holdfast's own connection."""
+
     def wrong(connection: sa.Connection) -> None:
         connection.execute(links.insert().values(from_chunk="nowhere", to_chunk="never", similarity=1.0))
 

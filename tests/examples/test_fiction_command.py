@@ -29,14 +29,20 @@ README = (ROOT / "examples" / "fiction" / "README.md").read_text(encoding="utf-8
 
 
 @pytest.fixture(autouse=True)
-def quick(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+def quick(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[None]:
     with ExitStack() as stack:
         url = f"sqlite:///{tmp_path / 'fiction.db'}"
         if database == "postgres":
             url = stack.enter_context(bare_schema(request.getfixturevalue("postgres")))
         for variable, value in {
-            "FICTION_URL": url, "FICTION_PACE": "0", "FICTION_RETRY": "0", "FICTION_POLL": "0.01", "FICTION_FAIL_ONE_IN": "0",
-        }.items():  # fmt: skip
+            "FICTION_URL": url,
+            "FICTION_PACE": "0",
+            "FICTION_RETRY": "0",
+            "FICTION_POLL": "0.01",
+            "FICTION_FAIL_ONE_IN": "0",
+        }.items():
             monkeypatch.setenv(variable, value)
         yield
 
@@ -62,8 +68,13 @@ def role(*words: str, said: Path) -> Iterator[Forked]:
 def test_a_plan_is_set_up_worked_off_and_shown():
     assert json.loads(run("plan", "The Lamp Road", "--chapters", "1", "--scenes", "1", "--json")) == {"plan": 1}
     assert "4 Pending" in run("show")
-    with subprocess.Popen([sys.executable, "-m", "examples.fiction", "scheduler", "--drain", "--json"], cwd=ROOT,
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as scheduler:  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-m", "examples.fiction", "scheduler", "--drain", "--json"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as scheduler:
         woven = json.loads(run("weaver", "--drain", "--json"))
         said, _ = scheduler.communicate(timeout=60)
     assert woven["woven"] == 4
@@ -110,7 +121,11 @@ def test_what_a_killed_process_has_counted_is_still_known_and_the_next_one_adds_
     small = ("--chapters", "1", "--scenes", "1")
     run("plan", "The Lamp Road", *small)
     assert counted() == {}
-    with role("scheduler", said=tmp_path / "1"), role("weaver", said=tmp_path / "2"), role("fulfiller", said=tmp_path / "3"):
+    with (
+        role("scheduler", said=tmp_path / "1"),
+        role("weaver", said=tmp_path / "2"),
+        role("fulfiller", said=tmp_path / "3"),
+    ):
         wait_for(lambda: (found := counted()).get("weaver", {}).get("woven") == 4 and "fulfiller" in found)
         wait_for(lambda: counted()["scheduler"].get("enqueued") == 4)
     # All three were killed.

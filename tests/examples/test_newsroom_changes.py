@@ -150,18 +150,25 @@ def test_a_day_later_what_is_new_runs_and_what_has_changed_is_stale_until_somebo
 @pytest.mark.parametrize("seed", range(3))
 def test_the_order_in_which_sources_find_an_article_changes_nothing_but_the_order(seed: int):
     found = [
-        {"url": "u", "lastmod": "2026-02-01"}, {"url": "u", "title": "t", "published": "p"},
+        {"url": "u", "lastmod": "2026-02-01"},
+        {"url": "u", "title": "t", "published": "p"},
         {"url": "u", "title": "t", "queries": ["ferry"], "topics": ["harbour"], "first_seen": "2026-02-03"},
         {"url": "u", "title": "t", "queries": ["harbour"], "topics": ["harbour"], "first_seen": "2026-02-01"},
-    ]  # fmt: skip
+    ]
     random.Random(seed).shuffle(found)
     merged: dict[str, Any] = {}
     for one in [*found, found[0]]:
         merged = merge_provenance(merged, one)
     assert {**merged, "queries": sorted(merged["queries"])} == {
-        "url": "u", "title": "t", "lastmod": "2026-02-01", "published": "p", "queries": ["ferry", "harbour"],
-        "topics": ["harbour"], "first_seen": "2026-02-01", "last_seen": "2026-02-03",
-    }  # fmt: skip
+        "url": "u",
+        "title": "t",
+        "lastmod": "2026-02-01",
+        "published": "p",
+        "queries": ["ferry", "harbour"],
+        "topics": ["harbour"],
+        "first_seen": "2026-02-01",
+        "last_seen": "2026-02-03",
+    }
 
 
 # What went wrong ------------------------------------------------------------------------------------------------------
@@ -172,18 +179,28 @@ def test_what_is_mended_is_sent_back_by_stage_state_key_error_or_age_and_the_res
     broken = scene.server.url + scene.server.site.articles[BROKEN].path
     bad = ("retry", "--state", "exhausted", "--state", "failed", "--dry-run")
     for filters, expected in (
-        ([], 2), (["--stage", "fetch"], 2), (["--stage", "index"], 0), (["--error", "HTTP Error 500"], 1),
-        (["--error", "gone"], 1), (["--key", "*/markets/*"], 1), (["--older-than", "1h"], 0), (["--older-than", "0s"], 2),
-    ):  # fmt: skip
+        ([], 2),
+        (["--stage", "fetch"], 2),
+        (["--stage", "index"], 0),
+        (["--error", "HTTP Error 500"], 1),
+        (["--error", "gone"], 1),
+        (["--key", "*/markets/*"], 1),
+        (["--older-than", "1h"], 0),
+        (["--older-than", "0s"], 2),
+    ):
         assert scene.json(*bad, *filters)["total"] == expected, filters
     asked = len(scene.server.asked)
     # The other one stays as it is, in this test and in all others.
     scene.server.broken.clear()
-    scene.holdfast("retry", "--stage", "fetch", "--state", "exhausted", "--error", "HTTP Error 500", "--reason", "mended")
+    scene.holdfast(
+        "retry", "--stage", "fetch", "--state", "exhausted", "--error", "HTTP Error 500", "--reason", "mended"
+    )
     assert (scene.stage(broken, "fetch")["state"], scene.stage(broken, "fetch")["attempts"]) == ("pending", 0)
     scene.run(code=3)
     assert scene.app.show(broken)["status"] == "done" and broken in scene.articles()
-    assert [one.path for one in scene.server.asked[asked:] if one.what == "pages"] == [broken.removeprefix(scene.server.url)]
+    assert [one.path for one in scene.server.asked[asked:] if one.what == "pages"] == [
+        broken.removeprefix(scene.server.url)
+    ]
     [event] = scene.events("retried", broken)
     assert event["data"]["reason"] == "mended"
 
@@ -209,7 +226,9 @@ def test_the_database_of_an_earlier_program_comes_over_and_only_what_it_had_left
     old = tmp_path / "old.db"
     keys = write_fake_old_database(old, scene.server.site, scene.server.url)
     became = {key: BECAME[_number(key) % len(BECAME)] for key in keys}
-    again = {key for key, one in became.items() if not one.kept and one.stages == {"fetch": "done", "extract": "pending"}}
+    again = {
+        key for key, one in became.items() if not one.kept and one.stages == {"fetch": "done", "extract": "pending"}
+    }
     whole = Path(scene.file).read_text()
     scene.only("desk")
     try:
@@ -266,7 +285,9 @@ def test_every_act_of_the_command_line_is_a_library_call(scene: Scene):
         assert told == scene.discover()
         assert all(counts["new"] == 0 for counts in told.values())
         stages = {one.stage: one for one in app.plan("newsroom")}
-        assert {name: one["sure"] for name, one in plan(scene).items()} == {name: one.sure for name, one in stages.items()}
+        assert {name: one["sure"] for name, one in plan(scene).items()} == {
+            name: one.sure for name, one in stages.items()
+        }
         retry = app.retry(pipeline="newsroom", stage="fetch", states=["done"], key="*/harbour/*", dry_run=True)
         words = ("--pipeline", "newsroom", "--stage", "fetch", "--state", "done", "--key", "*/harbour/*", "--dry-run")
         assert scene.json("retry", *words)["counts"] == dict(retry)

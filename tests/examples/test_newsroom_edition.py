@@ -168,7 +168,9 @@ def test_the_status_of_an_item_follows_from_its_stages_and_is_stored_nowhere(edi
 def test_counts_and_timings_are_right_and_are_read_without_looking_at_items(edition: Edition):
     scene = edition.scene
     recount = Counter(
-        scene.rows(f"SELECT s.name, state FROM {scene.table('item_stages')} x JOIN {scene.table('stages')} s ON s.id = x.stage")
+        scene.rows(
+            f"SELECT s.name, state FROM {scene.table('item_stages')} x JOIN {scene.table('stages')} s ON s.id = x.stage"
+        )
     )
     read: list[str] = []
     old = points.listen(read.append)
@@ -186,7 +188,9 @@ def test_counts_and_timings_are_right_and_are_read_without_looking_at_items(edit
         assert times["p50_seconds"] <= times["p90_seconds"] <= times["p99_seconds"] <= times["max_seconds"]
     # One statement, over a table that grows with stages and not with items.
     assert "store.read_counts" in read
-    assert not {name for name in read if name.startswith(("store.rows_by_state", "store.walk_", "store.page_", "store.item_"))}
+    assert not {
+        name for name in read if name.startswith(("store.rows_by_state", "store.walk_", "store.page_", "store.item_"))
+    }
     assert scene.rows(f"SELECT count(*) FROM {scene.table('counts')}")[0][0] < 500
 
 
@@ -198,9 +202,17 @@ def test_one_log_tells_of_workers_failures_recoveries_discoveries_and_money(edit
     scene = edition.scene
     named = {one["event"] for one in scene.app.events(most=100_000)}
     assert named >= {
-        "worker_started", "worker_stopped", "worker_died", "lease_expired", "discovered", "attempt_failed", "exhausted",
-        "failed", "cooled_down", "pipeline_registered",
-    }  # fmt: skip
+        "worker_started",
+        "worker_stopped",
+        "worker_died",
+        "lease_expired",
+        "discovered",
+        "attempt_failed",
+        "exhausted",
+        "failed",
+        "cooled_down",
+        "pipeline_registered",
+    }
     stopped = [one["data"]["done"] for one in scene.events("worker_stopped")]
     assert sum(done.get("done", 0) for done in stopped) > 0
     failures = scene.events("attempt_failed")
@@ -240,9 +252,12 @@ def test_every_kind_of_source_finds_what_the_site_and_the_desk_have(edition: Edi
     site = edition.scene.server.site
     found = {name: counts["found"] for name, counts in edition.discovered.items()}
     assert found == {
-        "sitemap": len(site.up()), "feed": 20, "standing": 2, "desk": 3,
+        "sitemap": len(site.up()),
+        "feed": 20,
+        "standing": 2,
+        "desk": 3,
         **{word: len(site.search(word)) for word in SEARCHES},
-    }  # fmt: skip
+    }
     assert sum(counts["new"] for counts in edition.discovered.values()) == len(site.up()) + 2 + 3
     keys = {one["key"] for one in edition.scene.app.items(most=10_000)}
     standing = {edition.scene.server.url + path for path in STANDING}
@@ -368,7 +383,9 @@ def test_what_the_command_line_answers_is_what_a_library_call_returns(edition: E
     key = edition.key(MISSING)
     status: dict[str, Any] = scene.json("status")
     assert status["pipelines"] == app.status()
-    assert [one["key"] for one in scene.json("items", "--limit", "1000")] == [one["key"] for one in app.items(most=1000)]
+    assert [one["key"] for one in scene.json("items", "--limit", "1000")] == [
+        one["key"] for one in app.items(most=1000)
+    ]
     failed = scene.json("items", "--state", "failed", "--stage", "fetch")
     assert [one["key"] for one in failed] == [one["key"] for one in app.items(state="failed", stage="fetch")] == [key]
     assert scene.json("show", key)["stages"][0]["error"] == app.show(key)["stages"][0]["error"]

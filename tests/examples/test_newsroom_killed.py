@@ -49,8 +49,9 @@ def expected(scene: Scene) -> set[tuple[str, str, int]]:
     """Every word of every sound article of the site and of the desk, with how often it occurs."""
     texts = {
         scene.server.url + one.path: " ".join([one.title, *one.paragraphs(0)])
-        for one in scene.server.site.up() if one.number not in (MISSING, EMPTY)
-    }  # fmt: skip
+        for one in scene.server.site.up()
+        if one.number not in (MISSING, EMPTY)
+    }
     for file in (scene.folder / "desk").iterdir():
         article = read_article(file.read_text())
         assert article is not None

@@ -172,7 +172,7 @@ pipelines:
 @pytest.mark.req("J20", "V5")
 def test_the_press_page_of_every_company_is_looked_up_once_also_by_the_worker_after_a_killed_one(
     desk: Desk, app: Holdfast
-) -> None:  # fmt: skip
+) -> None:
     with serving() as site:
         for name in "abc":
             links = "".join(f"<h2><a href='/{name}/{number}'>{number}</a></h2>" for number in (1, 2))
@@ -276,7 +276,9 @@ def test_discover_tells_as_json_when_a_source_is_due_and_that_one_without_a_sche
 
 
 def test_discover_names_what_it_does_not_know_and_says_what_failed(desk: Desk):
-    assert "has no source 'nothing'; there are: fixed, inbox" in desk.holdfast("discover", "job.yaml", "nothing", code=2)
+    assert "has no source 'nothing'; there are: fixed, inbox" in desk.holdfast(
+        "discover", "job.yaml", "nothing", code=2
+    )
     text = JOB.format(url=desk.url, rate="5/s", chunk="chunk")
     wrong = text.replace('files: "inbox/*.txt"', 'csv: "not-there.csv", key: id').replace(", settle: 0s", "")
     desk.write(text=wrong)

@@ -73,13 +73,27 @@ def in_python(shelf: Any) -> Pipeline:
     """The pipeline `books` of the file above."""
     books = Pipeline("books", store="sqlite:///books.db", tuning=TUNING, resources=RESOURCES)
     books.stage(
-        after="extract", batch=16, isolate="process", backoff=Backoff(1, 3, 3600), compatible_from=["0"],
-        normalise=shelf.clean, after_children="pieces", resource=["gemini", "disk"], estimate=shelf.estimate,
-    )(shelf.chunk)  # fmt: skip
+        after="extract",
+        batch=16,
+        isolate="process",
+        backoff=Backoff(1, 3, 3600),
+        compatible_from=["0"],
+        normalise=shelf.clean,
+        after_children="pieces",
+        resource=["gemini", "disk"],
+        estimate=shelf.estimate,
+    )(shelf.chunk)
     books.stage(
-        version="2", max_attempts=3, timeout="30m", resource="gemini", estimate=0.40,
-        units={"tokens": shelf.count_tokens}, max_cost="2.00", renamed_from="read_pages", max_reruns_per_hour=50,
-    )(shelf.extract)  # fmt: skip
+        version="2",
+        max_attempts=3,
+        timeout="30m",
+        resource="gemini",
+        estimate=0.40,
+        units={"tokens": shelf.count_tokens},
+        max_cost="2.00",
+        renamed_from="read_pages",
+        max_reruns_per_hour=50,
+    )(shelf.extract)
     books.stage(name="plain", after=["extract", "chunk"], compatible_from="0")(shelf.shelf.put)
     return books
 
@@ -96,9 +110,26 @@ def test_a_pipeline_in_python_and_a_job_file_that_say_the_same_are_equal(folder:
 
 
 @pytest.mark.req("J15")
-@pytest.mark.parametrize("setting", ["version", "max_attempts", "timeout", "batch", "isolate", "backoff", "compatible_from",
-                                     "normalise", "after_children", "resource", "estimate", "units", "max_cost",
-                                     "renamed_from", "max_reruns_per_hour"])  # fmt: skip
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "version",
+        "max_attempts",
+        "timeout",
+        "batch",
+        "isolate",
+        "backoff",
+        "compatible_from",
+        "normalise",
+        "after_children",
+        "resource",
+        "estimate",
+        "units",
+        "max_cost",
+        "renamed_from",
+        "max_reruns_per_hour",
+    ],
+)
 def test_a_setting_that_is_left_out_makes_a_difference(setting: str, folder: Folder) -> None:
     """So that the comparison above compares something."""
     lines = FULL.splitlines(keepends=True)

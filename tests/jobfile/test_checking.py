@@ -76,11 +76,26 @@ def test_an_error_carries_its_parts(folder: Folder) -> None:
 
 
 WRONG_STAGE = {
-    "a handler that is no path": ("handler: extract", "4:26: @.handler: 'extract' is no full dotted path, expected package."),
-    "a handler with a relative path": ("handler: .shelf.extract", "4:26: @.handler: '.shelf.extract' is no full dotted path"),
-    "a handler that is a call": ("handler: 'shelf.extract()'", "4:26: @.handler: 'shelf.extract()' is no full dotted path"),
-    "a handler that is a list": ("handler: [shelf.extract]", "4:26: @.handler: a list is given, expected the full dotted"),
-    "no attempt at all": ("handler: shelf.extract, max_attempts: 0", "4:55: @.max_attempts: 0 is too small, expected 1"),
+    "a handler that is no path": (
+        "handler: extract",
+        "4:26: @.handler: 'extract' is no full dotted path, expected package.",
+    ),
+    "a handler with a relative path": (
+        "handler: .shelf.extract",
+        "4:26: @.handler: '.shelf.extract' is no full dotted path",
+    ),
+    "a handler that is a call": (
+        "handler: 'shelf.extract()'",
+        "4:26: @.handler: 'shelf.extract()' is no full dotted path",
+    ),
+    "a handler that is a list": (
+        "handler: [shelf.extract]",
+        "4:26: @.handler: a list is given, expected the full dotted",
+    ),
+    "no attempt at all": (
+        "handler: shelf.extract, max_attempts: 0",
+        "4:55: @.max_attempts: 0 is too small, expected 1",
+    ),
     "attempts that are a truth value": (
         "handler: shelf.extract, max_attempts: true",
         "4:55: @.max_attempts: true is given, expected a whole number of 1 or more",
@@ -91,7 +106,10 @@ WRONG_STAGE = {
     ),
     "no time at all": ("handler: shelf.extract, timeout: 0s", "4:50: @.timeout: '0s' is no time at all, expected more"),
     "a negative time": ("handler: shelf.extract, timeout: -5", "4:50: @.timeout: -5 must be zero or more"),
-    "nothing after a key": ("handler: shelf.extract, timeout: ", "4:49: @.timeout: nothing is given, expected a length of"),
+    "nothing after a key": (
+        "handler: shelf.extract, timeout: ",
+        "4:49: @.timeout: nothing is given, expected a length of",
+    ),
     "an unknown way to isolate": ("handler: shelf.extract, isolate: thread", "4:50: @.isolate: 'thread' is unknown"),
     "a backoff that shrinks": (
         "handler: shelf.extract, backoff: {factor: 0.5}",
@@ -135,7 +153,7 @@ WRONG_STAGE = {
         "4:57: @.units.tokens: 5 is given, expected the full dotted path of a function",
     ),
     "a stage that is a path": (None, "4:16: @: 'shelf.extract' is given, expected a mapping with 'handler', 'after', "),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", WRONG_STAGE)
@@ -150,8 +168,14 @@ def test_a_wrong_stage_is_told_with_its_place(what: str, folder: Folder) -> None
 WRONG = {
     "no pipelines": ("store: sqlite:///x.db", "1:1: 'pipelines' is missing, expected the pipelines, by name"),
     "an empty list of pipelines": ("pipelines: {}", "1:1: pipelines: it is empty, expected at least one pipeline"),
-    "a pipeline without stages": ("pipelines: {books: {}}", "1:13: pipelines.books: 'stages' is missing, expected the stages"),
-    "an empty list of stages": ("pipelines: {books: {stages: {}}}", "1:21: pipelines.books.stages: it is empty, expected at"),
+    "a pipeline without stages": (
+        "pipelines: {books: {}}",
+        "1:13: pipelines.books: 'stages' is missing, expected the stages",
+    ),
+    "an empty list of stages": (
+        "pipelines: {books: {stages: {}}}",
+        "1:21: pipelines.books.stages: it is empty, expected at",
+    ),
     "stages in a list": (
         "pipelines: {books: {stages: [shelf.extract]}}",
         "1:29: pipelines.books.stages: a list is given, expected a mapping of names to stages",
@@ -168,17 +192,29 @@ WRONG = {
         "store: mysql://me:letmein@db/books",
         "1:8: store: an address of no known kind, expected sqlite:///PATH or postgresql://…",
     ),
-    "a store that is a number": ("store: 3", '1:8: store: 3 is given, expected sqlite:///PATH or postgresql://…; in quotes'),
+    "a store that is a number": (
+        "store: 3",
+        "1:8: store: 3 is given, expected sqlite:///PATH or postgresql://…; in quotes",
+    ),
     "limits that do not go together": ("resources: {a: {burst: 2}}", "1:13: resources.a: burst needs a rate"),
-    "a rate that is a number": ("resources: {a: {rate: 60}}", "1:23: resources.a.rate: 60 is given, expected a rate, as in"),
-    "units that are no rates": ("resources: {a: {units: {t: many}}}", "1:28: resources.a.units.t: 'many' is not a rate"),
+    "a rate that is a number": (
+        "resources: {a: {rate: 60}}",
+        "1:23: resources.a.rate: 60 is given, expected a rate, as in",
+    ),
+    "units that are no rates": (
+        "resources: {a: {units: {t: many}}}",
+        "1:28: resources.a.units.t: 'many' is not a rate",
+    ),
     "a share over all": ("resources: {a: {breaker: {share: 2}}}", "1:34: resources.a.breaker.share: 2 is no share"),
     "a breaker that is a number": (
         "resources: {a: {breaker: 5}}",
         "1:26: resources.a.breaker: 5 is given, expected true, false, or a mapping with 'failures', 'share', …",
     ),
-    "yes for true": ("resources: {a: {adaptive: yes}}", "1:27: resources.a.adaptive: 'yes' is given, expected true or false"),
-}  # fmt: skip
+    "yes for true": (
+        "resources: {a: {adaptive: yes}}",
+        "1:27: resources.a.adaptive: 'yes' is given, expected true or false",
+    ),
+}
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -190,8 +226,14 @@ def test_a_wrong_file_is_told_with_its_place(what: str, folder: Folder) -> None:
 
 
 WRONG_TUNING = {
-    "a guard with a zone alone": ("guards: {zone: Europe/Berlin}", "6:5: pipelines.books.tuning: guards: zone needs hours"),
-    "a wrong size": ("guards: {disk_free: plenty}", "6:34: pipelines.books.tuning.guards.disk_free: 'plenty' is no size"),
+    "a guard with a zone alone": (
+        "guards: {zone: Europe/Berlin}",
+        "6:5: pipelines.books.tuning: guards: zone needs hours",
+    ),
+    "a wrong size": (
+        "guards: {disk_free: plenty}",
+        "6:34: pipelines.books.tuning.guards.disk_free: 'plenty' is no size",
+    ),
     "a guard that is nowhere": (
         "guards: {handler: [shelf.quiet, nowhere.quiet]}",
         "6:46: pipelines.books.tuning.guards.handler[1]: there is no module 'nowhere'",
@@ -201,7 +243,7 @@ WRONG_TUNING = {
         "6:23: pipelines.books.tuning.stages.extract: burst needs a rate",
     ),
     "a burst without a rate": ("burst: 2", "6:5: pipelines.books.tuning: burst needs a rate"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", WRONG_TUNING)

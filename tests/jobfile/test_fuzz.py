@@ -49,12 +49,57 @@ def check(file: Path, content: bytes) -> None:
 
 
 #: Pieces of which YAML, and what it is abused with, is made.
-PIECES = st.sampled_from([
-    *"[]{},:?-&*!|>'\"%@`#~<=\t \n\r", "\n  ", "\n    ", "- ", ": ", "? ", "&a ", "*a", "<<: *a", "!!python/name:os.system",
-    "!!int ", "!!map ", "!!binary ", "---\n", "...\n", "%YAML 1.1\n", "%TAG ! x\n", "\\", '"\\x', '"\\u00', "${", "${HOME}",
-    "${NOT_SET}", "${A:-b}", "$$", "null", "true", "1", "1e400", "0x1f", "\ufeff", "\u2028", "\x85", "\x00", "é", "😀",
-    "store", "pipelines", "books", "stages", "extract", "handler", "shelf.extract", "tuning", "guards", "resources", "after",
-])  # fmt: skip
+PIECES = st.sampled_from(
+    [
+        *"[]{},:?-&*!|>'\"%@`#~<=\t \n\r",
+        "\n  ",
+        "\n    ",
+        "- ",
+        ": ",
+        "? ",
+        "&a ",
+        "*a",
+        "<<: *a",
+        "!!python/name:os.system",
+        "!!int ",
+        "!!map ",
+        "!!binary ",
+        "---\n",
+        "...\n",
+        "%YAML 1.1\n",
+        "%TAG ! x\n",
+        "\\",
+        '"\\x',
+        '"\\u00',
+        "${",
+        "${HOME}",
+        "${NOT_SET}",
+        "${A:-b}",
+        "$$",
+        "null",
+        "true",
+        "1",
+        "1e400",
+        "0x1f",
+        "\ufeff",
+        "\u2028",
+        "\x85",
+        "\x00",
+        "é",
+        "😀",
+        "store",
+        "pipelines",
+        "books",
+        "stages",
+        "extract",
+        "handler",
+        "shelf.extract",
+        "tuning",
+        "guards",
+        "resources",
+        "after",
+    ]
+)
 
 
 @at_leisure
@@ -100,25 +145,93 @@ def test_a_file_in_order_with_something_changed_is_a_job_or_an_error(file: Path,
     check(file, "\n".join(lines).encode())
 
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10) | st.sampled_from(
-    ["shelf.extract", "60/min", "30m", "0.40", "gemini", "Europe/Berlin", "22:00-06:00", "5GB", "nowhere.x", "os.path.join"]
-)  # fmt: skip
-KEYS = st.sampled_from([
-    "handler", "after", "version", "timeout", "backoff", "first", "resource", "estimate", "units", "rate", "burst", "zone",
-    "hours", "breaker", "share", "guards", "stages", "extract", "files",
-])  # fmt: skip
-SETTINGS = ("after", "version", "timeout", "batch", "isolate", "backoff", "compatible_from", "resource", "estimate", "units",
-            "normalise", "after_children", "max_reruns_per_hour")  # fmt: skip
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=10)
+    | st.sampled_from(
+        [
+            "shelf.extract",
+            "60/min",
+            "30m",
+            "0.40",
+            "gemini",
+            "Europe/Berlin",
+            "22:00-06:00",
+            "5GB",
+            "nowhere.x",
+            "os.path.join",
+        ]
+    )
+)
+KEYS = st.sampled_from(
+    [
+        "handler",
+        "after",
+        "version",
+        "timeout",
+        "backoff",
+        "first",
+        "resource",
+        "estimate",
+        "units",
+        "rate",
+        "burst",
+        "zone",
+        "hours",
+        "breaker",
+        "share",
+        "guards",
+        "stages",
+        "extract",
+        "files",
+    ]
+)
+SETTINGS = (
+    "after",
+    "version",
+    "timeout",
+    "batch",
+    "isolate",
+    "backoff",
+    "compatible_from",
+    "resource",
+    "estimate",
+    "units",
+    "normalise",
+    "after_children",
+    "max_reruns_per_hour",
+)
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4))
 
 
 @settings(at_leisure, max_examples=50)
-@given(st.fixed_dictionaries({"pipelines": st.fixed_dictionaries({"books": st.fixed_dictionaries(
-    {"stages": st.dictionaries(KEYS, st.fixed_dictionaries(
-        {"handler": st.just("shelf.extract") | SCALARS},
-        optional=dict.fromkeys(SETTINGS, VALUES)), max_size=3)},
-    optional={"tuning": VALUES, "merge": VALUES, "sources": VALUES})})},
-    optional={"resources": VALUES, "alerts": VALUES, "store": VALUES}))  # fmt: skip
+@given(
+    st.fixed_dictionaries(
+        {
+            "pipelines": st.fixed_dictionaries(
+                {
+                    "books": st.fixed_dictionaries(
+                        {
+                            "stages": st.dictionaries(
+                                KEYS,
+                                st.fixed_dictionaries(
+                                    {"handler": st.just("shelf.extract") | SCALARS},
+                                    optional=dict.fromkeys(SETTINGS, VALUES),
+                                ),
+                                max_size=3,
+                            )
+                        },
+                        optional={"tuning": VALUES, "merge": VALUES, "sources": VALUES},
+                    )
+                }
+            )
+        },
+        optional={"resources": VALUES, "alerts": VALUES, "store": VALUES},
+    )
+)
 def test_any_value_in_any_place_is_a_job_or_an_error(file: Path, document: object) -> None:
     import yaml
 

@@ -54,7 +54,10 @@ HOSTILE: dict[str, tuple[str | bytes, str]] = {
     "an escape sequence": (GOOD + "# \x1b[2J\n", "5:3: the character '\\x1b' does not belong into a text file"),
     "an escaped zero": (GOOD + 'store: "a\\0b"\n', "5:8: store: a text with a character that cannot be stored"),
     "half a character": (GOOD + 'store: "\\ud800"\n', "5:8: store: a text with a character that cannot be stored"),
-    "no character at all": (GOOD + 'store: "\\UFFFFFFFF"\n', "5:11: this is not YAML: an escape or a number is out of range"),
+    "no character at all": (
+        GOOD + 'store: "\\UFFFFFFFF"\n',
+        "5:11: this is not YAML: an escape or a number is out of range",
+    ),
     "a version of a thousand digits": ("%YAML " + "1" * 5000 + ".1\n---\n" + GOOD, "1:7: this is not YAML: an escape"),
     "an alias of nothing": (GOOD + "store: *x\n", "5:8: this is not YAML: found undefined alias 'x'"),
     "an alias of itself": ("pipelines: &a\n  books: *a\n", "1:12: pipelines.books: it contains itself"),
@@ -73,9 +76,15 @@ HOSTILE: dict[str, tuple[str | bytes, str]] = {
     "a text": ("hello", "1:1: 'hello' is given, expected a mapping"),
     "all brackets": ("[" * 1_000_000, "1:32: too many levels, expected at most 30"),
     "all dashes": ("- " * 400_000, "1:63: too many levels, expected at most 30"),
-    "too many keys": ("".join(f"k{n}: 1\n" for n in range(50_000)), "10000:8: too many values, expected at most 20,000"),
-    "too large by one": (GOOD + "#" * (1_000_001 - len(GOOD)), "1:1: the file is too large, expected at most 1,000,000 bytes"),
-}  # fmt: skip
+    "too many keys": (
+        "".join(f"k{n}: 1\n" for n in range(50_000)),
+        "10000:8: too many values, expected at most 20,000",
+    ),
+    "too large by one": (
+        GOOD + "#" * (1_000_001 - len(GOOD)),
+        "1:1: the file is too large, expected at most 1,000,000 bytes",
+    ),
+}
 
 
 @pytest.mark.fault(61)
@@ -167,12 +176,34 @@ def tree(text: str) -> object:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("no", "no"), ("on", "on"), ("yes", "yes"), ("22:00", "22:00"), ("2024-01-31", "2024-01-31"), ("010", "010"),
-        ("1_000", "1_000"), ("0x10", "0x10"), (".inf", ".inf"), ("true", True), ("FALSE", False), ("~", None), ("", None),
-        ("null", None), ("12", 12), ("-3", -3), ("+4", 4), ("1.50", 1.5), (".5", 0.5), ("2.", 2.0), ("1e3", 1000.0),
-        ('"12"', "12"), ("'true'", "true"), ("!!str 12", "12"), ("!!float 3", 3.0), ("60/min", "60/min"),
+        ("no", "no"),
+        ("on", "on"),
+        ("yes", "yes"),
+        ("22:00", "22:00"),
+        ("2024-01-31", "2024-01-31"),
+        ("010", "010"),
+        ("1_000", "1_000"),
+        ("0x10", "0x10"),
+        (".inf", ".inf"),
+        ("true", True),
+        ("FALSE", False),
+        ("~", None),
+        ("", None),
+        ("null", None),
+        ("12", 12),
+        ("-3", -3),
+        ("+4", 4),
+        ("1.50", 1.5),
+        (".5", 0.5),
+        ("2.", 2.0),
+        ("1e3", 1000.0),
+        ('"12"', "12"),
+        ("'true'", "true"),
+        ("!!str 12", "12"),
+        ("!!float 3", 3.0),
+        ("60/min", "60/min"),
     ],
-)  # fmt: skip
+)
 def test_words_mean_what_they_mean_in_yaml_12(text: str, value: object) -> None:
     found = tree(f"a: {text}")
     assert found == {"a": value}

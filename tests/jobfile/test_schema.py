@@ -21,15 +21,36 @@ from tests.jobfile.test_building import FULL
 from tests.jobfile.test_checking import WRONG, WRONG_STAGE
 
 TYPES: dict[str, tuple[type, ...]] = {
-    "object": (dict,), "array": (list,), "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
     "null": (type(None),),
-}  # fmt: skip
+}
 #: Every word of JSON Schema that is understood here.
 WORDS = {
-    "$schema", "title", "description", "examples", "type", "properties", "additionalProperties", "required", "items",
-    "minProperties", "propertyNames", "minLength", "maxLength", "pattern", "minimum", "maximum", "exclusiveMinimum", "enum",
+    "$schema",
+    "title",
+    "description",
+    "examples",
+    "type",
+    "properties",
+    "additionalProperties",
+    "required",
+    "items",
+    "minProperties",
+    "propertyNames",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "enum",
     "anyOf",
-}  # fmt: skip
+}
 
 
 def fits(value: Any, wanted: dict[str, Any]) -> bool:
@@ -129,11 +150,23 @@ def test_the_examples_of_the_model_are_in_order(folder: Folder) -> None:
 
 #: What needs the rest of the file, the code, or a calendar to be seen.
 BEYOND = {
-    "a handler that is a call", "a handler with a relative path", "a resource that nothing defines", "an estimate of nothing",
-    "an estimate that is neither", "a stage after itself", "a stage after one twice", "children of nobody", "no time at all",
-    "a pipeline with a wrong name", "a stage with a wrong name", "a store of no known kind", "limits that do not go together",
-    "a number that is too large", "a number that is no number any more", "reruns of a later stage",
-}  # fmt: skip
+    "a handler that is a call",
+    "a handler with a relative path",
+    "a resource that nothing defines",
+    "an estimate of nothing",
+    "an estimate that is neither",
+    "a stage after itself",
+    "a stage after one twice",
+    "children of nobody",
+    "no time at all",
+    "a pipeline with a wrong name",
+    "a stage with a wrong name",
+    "a store of no known kind",
+    "limits that do not go together",
+    "a number that is too large",
+    "a number that is no number any more",
+    "reruns of a later stage",
+}
 
 
 @pytest.mark.parametrize("what", [*WRONG, *WRONG_STAGE])

@@ -75,10 +75,14 @@ def test_a_file_that_changed_before_the_first_look_is_seen(saved: Saved) -> None
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("60/min", "90/min"), ("{rate: 60/min}", "{rate: 60/min}\n  disk: {concurrency: 1}"),
-     ("concurrency: 4", "concurrency: 8"), ("tuning: {concurrency: 4}", "tuning: {guards: {exists: /mnt/books}}"),
-     ("    tuning: {concurrency: 4}\n", "")],
-)  # fmt: skip
+    [
+        ("60/min", "90/min"),
+        ("{rate: 60/min}", "{rate: 60/min}\n  disk: {concurrency: 1}"),
+        ("concurrency: 4", "concurrency: 8"),
+        ("tuning: {concurrency: 4}", "tuning: {guards: {exists: /mnt/books}}"),
+        ("    tuning: {concurrency: 4}\n", ""),
+    ],
+)
 def test_another_tuning_is_taken_over_once(old: str, new: str, saved: Saved) -> None:
     before = saved.watch.job
     saved.watch.one_pass()

@@ -23,15 +23,33 @@ def test_a_rule_is_read_with_every_key():
     rule = AlertRule.read(
         "too many failures",
         {
-            "event": "attempt_failed", "pipeline": "books", "stage": "extract", "error": "timed out", "count": 10,
-            "within": "5m", "every": "15m", "webhook": "https://example.com/hook", "headers": {"X-Key": "x"},
-            "command": ["notify", "books"], "log": True,
+            "event": "attempt_failed",
+            "pipeline": "books",
+            "stage": "extract",
+            "error": "timed out",
+            "count": 10,
+            "within": "5m",
+            "every": "15m",
+            "webhook": "https://example.com/hook",
+            "headers": {"X-Key": "x"},
+            "command": ["notify", "books"],
+            "log": True,
         },
-    )  # fmt: skip
+    )
     assert rule == AlertRule(
-        "too many failures", ("attempt_failed",), "books", "extract", "timed out", 10, 300_000_000, 900_000_000,
-        "https://example.com/hook", {"X-Key": "x"}, ("notify", "books"), True,
-    )  # fmt: skip
+        "too many failures",
+        ("attempt_failed",),
+        "books",
+        "extract",
+        "timed out",
+        10,
+        300_000_000,
+        900_000_000,
+        "https://example.com/hook",
+        {"X-Key": "x"},
+        ("notify", "books"),
+        True,
+    )
     assert rule.ways == ("webhook", "command", "log")
 
 
@@ -68,7 +86,10 @@ WRONG = {
     "no event": ({"event": None}, "give an event like 'worker_died', or a state"),
     "an event that is no text": ({"event": 3}, "event: 3 is not a text; write it like 'attempt_failed'"),
     "an event that is no name": ({"event": "Worker died!"}, "event: 'Worker died!' is unknown; there are: accepted, "),
-    "an event that does not exist": ({"event": "no_such_event"}, "event: 'no_such_event' is unknown; there are: accepted, "),
+    "an event that does not exist": (
+        {"event": "no_such_event"},
+        "event: 'no_such_event' is unknown; there are: accepted, ",
+    ),
     "an event by an old name": ({"event": "pipeline_paused"}, "(did you mean 'paused'?)"),
     "an event that is nearly one": ({"event": "attempts_failed"}, "(did you mean 'attempt_failed'?)"),
     "an event of nobody": ({"event": "user."}, "event: 'user.' is unknown"),
@@ -125,9 +146,19 @@ def test_a_name_is_a_text(name: object):
 
 @pytest.mark.parametrize(
     "webhook",
-    [f"ftp://example.com/{SECRET}", f"/{SECRET}", SECRET, f"https://exa mple.com/{SECRET}", f"https://h:x/{SECRET}",
-     f"https:///{SECRET}", [SECRET], f"https://h/{SECRET}\n", f"https://h/{SECRET}ü", f"http://[/{SECRET}"],
-)  # fmt: skip
+    [
+        f"ftp://example.com/{SECRET}",
+        f"/{SECRET}",
+        SECRET,
+        f"https://exa mple.com/{SECRET}",
+        f"https://h:x/{SECRET}",
+        f"https:///{SECRET}",
+        [SECRET],
+        f"https://h/{SECRET}\n",
+        f"https://h/{SECRET}ü",
+        f"http://[/{SECRET}",
+    ],
+)
 def test_an_address_that_is_none_is_refused_without_being_shown(webhook: object):
     with pytest.raises(UsageError, match="webhook: it is no address") as error:
         read(webhook=webhook)

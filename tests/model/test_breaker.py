@@ -24,9 +24,7 @@ def ended(standing: Breaker, *results: bool, spec: BreakerSpec = SPEC, now: int 
 
 
 def test_the_default_is_in_one_place():
-    assert BreakerSpec() == BreakerSpec(
-        breaker.FAILURES, breaker.SHARE, breaker.MINIMUM, breaker.PROBE_AFTER_SECONDS
-    )  # fmt: skip
+    assert BreakerSpec() == BreakerSpec(breaker.FAILURES, breaker.SHARE, breaker.MINIMUM, breaker.PROBE_AFTER_SECONDS)
     assert not ended(Breaker(), *[False] * (breaker.FAILURES - 1), spec=BreakerSpec()).is_open
     assert ended(Breaker(), *[False] * breaker.FAILURES, spec=BreakerSpec()).is_open
 

@@ -49,10 +49,12 @@ def test_what_is_accepted_comes_back_identical(value):
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.decimals() | st.datetimes(),
-    lambda inner: st.lists(inner)
-    | st.tuples(inner, inner)
-    | st.dictionaries(st.text() | st.integers() | st.none(), inner)
-    | st.frozensets(st.integers()),
+    lambda inner: (
+        st.lists(inner)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text() | st.integers() | st.none(), inner)
+        | st.frozensets(st.integers())
+    ),
     max_leaves=20,
 )
 
@@ -109,9 +111,17 @@ REFUSED = {
 }
 #: These equal what they come back as.
 DRESSED = [
-    Colour.RED, Size.BIG, Name("x"), Bag([1]), Box(a=1), OrderedDict(a=1), defaultdict(int, a=1), UserDict(a=1),
-    {Colour.RED: 1}, {Name("x"): 1},
-]  # fmt: skip
+    Colour.RED,
+    Size.BIG,
+    Name("x"),
+    Bag([1]),
+    Box(a=1),
+    OrderedDict(a=1),
+    defaultdict(int, a=1),
+    UserDict(a=1),
+    {Colour.RED: 1},
+    {Name("x"): 1},
+]
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -170,7 +180,9 @@ def nested(depth, shape):
 
 
 @pytest.mark.parametrize("shape", ["list", "object"])
-@pytest.mark.parametrize(("depth", "fits"), [(1, True), (99, True), (100, True), (101, False), (5000, False), (200_000, False)])
+@pytest.mark.parametrize(
+    ("depth", "fits"), [(1, True), (99, True), (100, True), (101, False), (5000, False), (200_000, False)]
+)
 def test_a_hundred_levels_are_deep_enough(shape, depth, fits):
     value = nested(depth, shape)
     if fits:

@@ -18,9 +18,20 @@ SECOND = 1_000_000
 HOUR = 3600 * SECOND
 
 ZONES = (
-    "UTC", "America/New_York", "Australia/Lord_Howe", "Europe/Berlin", "Asia/Kathmandu", "Pacific/Apia", "America/Sao_Paulo",
-    "Africa/Cairo", "Asia/Beirut", "America/Havana", "Pacific/Chatham", "Etc/GMT-14", "Etc/GMT+12",
-)  # fmt: skip
+    "UTC",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "Europe/Berlin",
+    "Asia/Kathmandu",
+    "Pacific/Apia",
+    "America/Sao_Paulo",
+    "Africa/Cairo",
+    "Asia/Beirut",
+    "America/Havana",
+    "Pacific/Chatham",
+    "Etc/GMT-14",
+    "Etc/GMT+12",
+)
 
 
 def us(zone: str, *moment: int, fold: int = 0) -> int:
@@ -32,7 +43,9 @@ def day(*parts: int) -> int:
 
 
 @at_leisure
-@given(st.sampled_from(ZONES), st.integers(int(datetime(2012, 1, 2).timestamp()), int(datetime(2037, 1, 1).timestamp())))
+@given(
+    st.sampled_from(ZONES), st.integers(int(datetime(2012, 1, 2).timestamp()), int(datetime(2037, 1, 1).timestamp()))
+)
 def test_the_next_day_begins_after_now_and_nothing_lies_between(zone, second):
     at = second * SECOND
     begins = next_day_at(at, zone)
@@ -94,7 +107,10 @@ def test_the_hour_that_comes_twice_is_in_one_day_both_times():
 
 
 @at_leisure
-@given(st.sampled_from(["America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Beirut"]), st.integers(2012, 2036))  # noqa: E501
+@given(
+    st.sampled_from(["America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Beirut"]),
+    st.integers(2012, 2036),
+)
 def test_a_year_has_every_day_once(zone, year):
     at, days = us(zone, year, 1, 1, 12), []
     while datetime.fromtimestamp(at / SECOND, ZoneInfo(zone)).year == year:

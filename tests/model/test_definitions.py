@@ -43,9 +43,18 @@ def starred(*args): ...
 
 
 @pytest.mark.parametrize(
-    "good", [handler, async_handler, with_more, starred, Callable(), AsyncCallable(), functools.partial(with_more, extra=2),
-             lambda item, ctx: None],
-)  # fmt: skip
+    "good",
+    [
+        handler,
+        async_handler,
+        with_more,
+        starred,
+        Callable(),
+        AsyncCallable(),
+        functools.partial(with_more, extra=2),
+        lambda item, ctx: None,
+    ],
+)
 def test_a_handler_is_anything_that_takes_item_and_context(good):
     StageSpec("a", good)
 
@@ -104,7 +113,7 @@ def test_a_handler_is_a_function(bad):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"version": 2}, "version 2 is not a text; write version=\"2\""),
+        ({"version": 2}, 'version 2 is not a text; write version="2"'),
         ({"version": ""}, "version '' is not a text"),
         ({"version": None}, "version None"),
         ({"max_attempts": 0}, "max_attempts 0 is not a whole number of 1 or more"),
@@ -132,7 +141,9 @@ def test_a_name_starts_with_a_letter_and_goes_on_plainly(name):
     assert build({name: []}, name=name).name == name
 
 
-@pytest.mark.parametrize("name", ["", "1a", "a b", "a/b", "a\0", "a\n", "-a", "a" * 101, "a'", 'a"', None, 7, b"a", ".a"])
+@pytest.mark.parametrize(
+    "name", ["", "1a", "a b", "a/b", "a\0", "a\n", "-a", "a" * 101, "a'", 'a"', None, 7, b"a", ".a"]
+)
 def test_any_other_name_is_refused(name):
     with pytest.raises(DefinitionError, match="stage name"):
         StageSpec(name, handler)
@@ -163,7 +174,9 @@ def test_two_stages_of_one_name_are_refused():
 
 
 def test_a_stage_after_one_that_does_not_exist_is_refused_with_those_that_do():
-    with pytest.raises(DefinitionError, match="stage 'b' comes after 'fetsch', which does not exist; there are: b, fetch"):
+    with pytest.raises(
+        DefinitionError, match="stage 'b' comes after 'fetsch', which does not exist; there are: b, fetch"
+    ):
         build({"fetch": [], "b": ["fetsch"]})
 
 

@@ -70,7 +70,10 @@ def test_the_place_is_in_the_code_of_the_user_not_in_a_library() -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ("OSError: [Errno 2] No such file or directory: '/books/v-17.epub'", "[Errno <n>] No such file or directory: '…'"),
+        (
+            "OSError: [Errno 2] No such file or directory: '/books/v-17.epub'",
+            "[Errno <n>] No such file or directory: '…'",
+        ),
         ("ValueError: job 4b7c2c5e-8a60-4b0d-9a4e-52d1f7c0e9aa is gone", "job <id> is gone"),
         ("ValueError: object at 0x7f3a2b10 broke", "object at <id> broke"),
         ("HTTPError: 503 after 1.25 s at 10:31:07", "<n> after <n> s at <n>"),

@@ -45,8 +45,22 @@ def test_hours_are_a_part_of_every_day_and_their_end_is_not_in_them(text, inside
 
 @pytest.mark.parametrize(
     "wrong",
-    ["", "22-06", "22:00", "22:00-22:00", "00:00-24:00", "25:00-06:00", "24:30-06:00", "12:60-13:00", "-1:00-02:00", "22:00–06:00", 22, None, ("22:00", "06:00")],  # noqa: E501
-)  # fmt: skip
+    [
+        "",
+        "22-06",
+        "22:00",
+        "22:00-22:00",
+        "00:00-24:00",
+        "25:00-06:00",
+        "24:30-06:00",
+        "12:60-13:00",
+        "-1:00-02:00",
+        "22:00–06:00",
+        22,
+        None,
+        ("22:00", "06:00"),
+    ],
+)
 def test_what_is_no_part_of_a_day_is_refused(wrong):
     with pytest.raises(UsageError, match=r"^guards: hours: .* is no part of a day; write it like '22:00-06:00'"):
         Hours.read(wrong, what="guards: hours")
@@ -67,8 +81,18 @@ def test_hours_are_those_of_their_zone():
 
 CLOCK = st.builds(time, st.integers(0, 23), st.integers(0, 59))
 ZONES = st.sampled_from(
-    ["UTC", NEW_YORK, LORD_HOWE, SAO_PAULO, "Asia/Beirut", "Europe/Berlin", "Pacific/Apia", "America/Havana", "Pacific/Chatham"]
-)  # fmt: skip
+    [
+        "UTC",
+        NEW_YORK,
+        LORD_HOWE,
+        SAO_PAULO,
+        "Asia/Beirut",
+        "Europe/Berlin",
+        "Pacific/Apia",
+        "America/Havana",
+        "Pacific/Chatham",
+    ]
+)
 #: Every minute of these years, which have every change of these zones.
 MINUTES = st.integers(int(datetime(2016, 1, 1).timestamp()) // 60, int(datetime(2019, 12, 1).timestamp()) // 60)
 
@@ -141,15 +165,27 @@ def test_when_they_begin_is_told_right_across_a_change_of_the_clocks(zone, text,
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        ("5GB", 5 * 10**9), ("5 gb", 5 * 10**9), ("5G", 5 * 10**9), ("500MB", 5 * 10**8), ("1.5TB", 1_500 * 10**9), ("1KB", 1000),  # noqa: E501
-        ("5GiB", 5 * 2**30), ("1.5KiB", 1536), ("1024", 1024), ("7B", 7), (0, 0), (2**40, 2**40),
+        ("5GB", 5 * 10**9),
+        ("5 gb", 5 * 10**9),
+        ("5G", 5 * 10**9),
+        ("500MB", 5 * 10**8),
+        ("1.5TB", 1_500 * 10**9),
+        ("1KB", 1000),
+        ("5GiB", 5 * 2**30),
+        ("1.5KiB", 1536),
+        ("1024", 1024),
+        ("7B", 7),
+        (0, 0),
+        (2**40, 2**40),
     ],
-)  # fmt: skip
+)
 def test_a_size_is_read_as_it_is_written(text, size):
     assert read_size(text) == size
 
 
-@pytest.mark.parametrize("wrong", ["", "GB", "five GB", "-5GB", "5PB", "5GBB", "5,0GB", "1e9", -1, 1.5, True, None, [5]])
+@pytest.mark.parametrize(
+    "wrong", ["", "GB", "five GB", "-5GB", "5PB", "5GBB", "5,0GB", "1e9", -1, 1.5, True, None, [5]]
+)
 def test_what_is_no_size_is_refused(wrong):
     with pytest.raises(UsageError, match=r"^guards: disk_free: .* is no size; write it like '5GB' or '500MB'"):
         read_size(wrong, what="guards: disk_free")

@@ -78,7 +78,11 @@ def test_what_a_model_makes_of_its_own_fields_is_its_own_affair():
         numbered: dict[int, str] = {1: "a"}
 
     assert codec.decode(codec.encode(Blob())) == {"raw": "ab", "numbered": {"1": "a"}}
-    assert codec.decode(codec.encode(Page(1, {2: b"ab"}))) == {"type": "page", "pageNumber": 1, "content": {"2": "YWI="}}
+    assert codec.decode(codec.encode(Page(1, {2: b"ab"}))) == {
+        "type": "page",
+        "pageNumber": 1,
+        "content": {"2": "YWI="},
+    }
 
 
 class Number(pydantic.BaseModel):
@@ -157,22 +161,31 @@ REFUSED = {
     "an attrs class with a set": (lambda: Edge("a", [{1}]), r"type set at a\[0\]\.weight\[0\]: give a list"),
     "a struct with an object": (lambda: Page(1, object()), r"type object at a\[0\]"),
     "a model with NaN": (lambda: Number(n=math.nan), r"the number nan at a\[0\]\.n"),
-    "a model that fails": (Failing, r"type Failing at a\[0\], whose JSON form cannot be had: SystemError: no form today"),
+    "a model that fails": (
+        Failing,
+        r"type Failing at a\[0\], whose JSON form cannot be had: SystemError: no form today",
+    ),
     "a model that answers with itself": (Itself, r"type Itself at a\[0\], whose JSON form is never plain"),
     "a model without an end": (More, "nested deeper than 100 levels"),
     "a model that answers with bytes": (Raw, r"type bytes at a\[0\]\.raw"),
     "an object that says nothing": (Silent, r"type Silent at a\[0\]"),
     "a class that says nothing": (Shut, r"type Shut at a\[0\], whose JSON form cannot be had: RuntimeError: not yours"),
     "a mapping that fails": (Unreadable, r"an object that cannot be read: KeyError: 'gone' at a\[0\]"),
-    "a field that is missing": (without_its_field, r"type Slotted at a\[0\], whose JSON form cannot be had: AttributeError"),
+    "a field that is missing": (
+        without_its_field,
+        r"type Slotted at a\[0\], whose JSON form cannot be had: AttributeError",
+    ),
     "a mock": (mock.Mock, r"type Mock at a\[0\]"),
     "a mock of a text": (functools.partial(mock.Mock, spec=str), r"type Mock at a\[0\]"),
     "a class": (lambda: Chunk, r"type type at a\[0\]"),
     "a tag": (lambda: bs4.BeautifulSoup("<b>x</b>", "html.parser").b, r"type Tag at a\[0\]"),
-    "an enum of numbers as key": (lambda: {Numbered.ONE: 1}, r"an object key of type Numbered at a\[0\]: keys are text"),
+    "an enum of numbers as key": (
+        lambda: {Numbered.ONE: 1},
+        r"an object key of type Numbered at a\[0\]: keys are text",
+    ),
     "one key twice": (lambda: {"red": Decimal(1), Colour.RED: 2}, r"the key 'red' twice at a\[0\]"),
     "a generator": (lambda: (n for n in ()), r"type generator at a\[0\]"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

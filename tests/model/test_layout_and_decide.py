@@ -18,7 +18,19 @@ at_leisure = settings(deadline=None)
 
 def row(number, name, after=(), *, created=1, changed=1, active=True, pipeline="p"):
     return StageRow(
-        number, 1 if pipeline == "p" else 2, pipeline, name, number, tuple(after), "1", 5, active, created, changed, None, None
+        number,
+        1 if pipeline == "p" else 2,
+        pipeline,
+        name,
+        number,
+        tuple(after),
+        "1",
+        5,
+        active,
+        created,
+        changed,
+        None,
+        None,
     )
 
 
@@ -83,7 +95,9 @@ def test_a_removed_stage_follows_nothing_and_can_still_be_found():
 
 
 def test_pipelines_do_not_mix_though_their_stages_are_named_alike():
-    layout = Layout.of(1, [row(1, "a"), row(2, "b", ["a"]), row(3, "a", pipeline="q"), row(4, "b", ["a"], pipeline="q")])
+    layout = Layout.of(
+        1, [row(1, "a"), row(2, "b", ["a"]), row(3, "a", pipeline="q"), row(4, "b", ["a"], pipeline="q")]
+    )
     assert layout.successors(1).simple == (2,)
     assert layout.successors(3).simple == (4,)
     assert layout.stages[4].label == "q/b"

@@ -37,7 +37,11 @@ def read_stages(text: bytes | None, after: Any, *, made: bool = True, **columns:
         said = json.loads(text or b"null")
     except (ValueError, RecursionError):
         said = None
-    rows = [{"stage": stage.encode(), "result": value.encode()} for _, _, stage, value, _ in results("", said)] if made else []
+    rows = (
+        [{"stage": stage.encode(), "result": value.encode()} for _, _, stage, value, _ in results("", said)]
+        if made
+        else []
+    )
     cells = Cells({"stages": text, **{name: value.encode() for name, value in columns.items()}}, [])
     beside = {"results": [Cells(row, []) for row in rows if row["stage"].decode() in after]}
     record = JSON.for_stages(after).to_record(cells, beside)
@@ -61,8 +65,10 @@ def kinds(value: Any, after: Any = None) -> list[str]:
 def test_a_row_becomes_what_it_says_and_what_it_cannot_say_is_told(name: str):
     case = CASES[name]
     read = read_stages(bytes_of(case.stages), AFTER, made=case.results)
-    assert {stage: "pending" if entry.state is State.IN_PROGRESS else str(entry.state)
-            for stage, entry in read.begun.items()} == case.states  # fmt: skip
+    assert {
+        stage: "pending" if entry.state is State.IN_PROGRESS else str(entry.state)
+        for stage, entry in read.begun.items()
+    } == case.states
     told = [problem.kind for problem in (*read.problems, *read_data(bytes_of(case.data)).problems)]
     assert told == list(case.problems)
 
@@ -95,9 +101,10 @@ def test_a_time_is_read_in_every_usual_form(written: object):
 
 
 @pytest.mark.parametrize(
-    "written", ["soon", "2024-13-01", "1969-01-01", -5, True, [1], {}, 1e300, "9" * 25, "NaN", "10:00", "2024-05-01T25:00"],
+    "written",
+    ["soon", "2024-13-01", "1969-01-01", -5, True, [1], {}, 1e300, "9" * 25, "NaN", "10:00", "2024-05-01T25:00"],
     ids=str,
-)  # fmt: skip
+)
 def test_a_time_that_is_none_is_told_and_left_out(written: object):
     read = read_stages(bytes_of({"a": "done", "a_started": written, "a_ended": "2024-05-01"}), {"a": []})
     assert [problem.kind for problem in read.problems] == ["time_unreadable"]
@@ -216,11 +223,16 @@ def test_a_key_that_could_not_be_kept_as_one_is_kept_beside_the_data():
 states = st.sampled_from([*State, "finished", "DONE", "", None, 3, []])
 times = st.sampled_from(["2024-05-01", "2024-05-02", "never", 5, -1, None, "", {}])
 stage_entries = st.fixed_dictionaries(
-    {}, optional={
+    {},
+    optional={
         **dict.fromkeys((*DIAMOND, "ocr"), states),
-        **{f"{name}_{suffix}": times for name in (*DIAMOND, "ocr") for suffix in ("started", "ended", "elapsed_s", "error")},
-    }
-)  # fmt: skip
+        **{
+            f"{name}_{suffix}": times
+            for name in (*DIAMOND, "ocr")
+            for suffix in ("started", "ended", "elapsed_s", "error")
+        },
+    },
+)
 
 
 @given(stage_entries)

@@ -20,7 +20,11 @@ from holdfast.model.states import State
 pytestmark = pytest.mark.req("J8")
 
 AFTER = {"fetch": [], "extract": ["fetch"]}
-DEEP = {"table": "t", "key": "id", "stages": {"state": "meta.steps.{stage}.state", "result": "meta.steps.{stage}.output"}}
+DEEP = {
+    "table": "t",
+    "key": "id",
+    "stages": {"state": "meta.steps.{stage}.state", "result": "meta.steps.{stage}.output"},
+}
 
 
 def record(given: dict[str, Any], **columns: Any) -> Record:
@@ -52,17 +56,17 @@ def test_the_shapes_are_mappings_like_any_other():
     [
         ({}, "table is missing"),
         ({"table": "t"}, "key is missing"),
-        ({"shape": "stages-jsn"}, "shape \"stages-jsn\" is unknown; there are: stages-json, job-metadata"),
+        ({"shape": "stages-jsn"}, 'shape "stages-jsn" is unknown; there are: stages-json, job-metadata'),
         ({"shape": "stages-json", "kye": "x"}, "'kye' is unknown"),
         ({"shape": "stages-json", "key": 7}, "key: 7 is not a text"),
         ({"shape": "stages-json", "key": "a..b"}, "is no path"),
         ({"shape": "stages-json", "stages": {"stat": "x"}}, "stages: 'stat' is unknown"),
-        ({"shape": "stages-json", "stages": "stages"}, "stages: \"stages\" is not a mapping"),
-        ({"shape": "stages-json", "states": {"ok": "finished"}}, "ok: \"finished\" is no state"),
+        ({"shape": "stages-json", "stages": "stages"}, 'stages: "stages" is not a mapping'),
+        ({"shape": "stages-json", "states": {"ok": "finished"}}, 'ok: "finished" is no state'),
         ({"shape": "stages-json", "costs": {"amount": "usd"}}, "costs: say in which table"),
         ({"shape": "job-metadata", "stages": {"words": {"extract": "extracting"}}}, "write two words"),
     ],
-)  # fmt: skip
+)
 def test_a_mapping_that_cannot_be_meant_is_refused_with_the_key_that_is_wrong(given: dict[str, Any], said: str):
     with pytest.raises(UsageError, match=re.escape(said)):
         Mapped.read(given)
@@ -75,16 +79,20 @@ def test_paths_lead_as_deep_as_they_like_and_what_they_pass_by_is_told():
     assert found.begun["fetch"].result == "1"
     told = {(problem.kind, problem.found) for problem in found.problems}
     assert told >= {
-        ("stage_unknown", '{"state": "done"}'), ("entry_unknown", 'meta.lang: "en"'),
+        ("stage_unknown", '{"state": "done"}'),
+        ("entry_unknown", 'meta.lang: "en"'),
         ("entry_unknown", 'meta.steps.fetch.host: "a"'),
-    }  # fmt: skip
+    }
 
 
 def test_data_may_be_a_column_a_part_of_one_or_several():
     row = {"id": "x", "meta": {"title": "T", "n": 1}, "words": "12"}
     assert record({**DEEP, "data": "meta"}, **row).data == json.dumps(row["meta"]).encode()
     assert record({**DEEP, "data": "meta.title"}, **row).data == "T"
-    assert record({**DEEP, "data": {"t": "meta.title", "w": "words", "none": "gone"}}, **row).data == {"t": "T", "w": 12}
+    assert record({**DEEP, "data": {"t": "meta.title", "w": "words", "none": "gone"}}, **row).data == {
+        "t": "T",
+        "w": 12,
+    }
     assert record(DEEP, **row).data is UNSET
 
 
@@ -93,7 +101,9 @@ def test_a_result_that_is_null_is_none_where_it_is_cached_and_one_where_it_is_a_
     assert read(DEEP, id="x", meta=steps).again == ["fetch"]
     mapped = Mapped.read({**DEEP, "results": {"table": "r", "key": "id", "stage": "stage", "result": "value"}})
     row = Cells({"stage": b"fetch", "value": b"null"}, [])
-    said = mapped.for_stages(AFTER).to_record(Cells({"id": b"x", "meta": json.dumps(steps).encode()}, []), {"results": [row]})
+    said = mapped.for_stages(AFTER).to_record(
+        Cells({"id": b"x", "meta": json.dumps(steps).encode()}, []), {"results": [row]}
+    )
     assert Reader(AFTER).read(said).again == []
 
 

@@ -95,8 +95,11 @@ def test_what_is_no_amount_is_refused_and_the_error_names_it(name: str):
 def test_the_context_of_the_users_own_decimals_changes_nothing(context: decimal.Context):
     with decimal.localcontext(context):
         assert [micros(one) for one in (0.4, "123.456789", Decimal("0.123456"), 7)] == [
-            400_000, 123_456_789, 123_456, 7_000_000,
-        ]  # fmt: skip
+            400_000,
+            123_456_789,
+            123_456,
+            7_000_000,
+        ]
         assert str(money.decimal(123_456_789)) == "123.456789"
         assert spoken(1_234_567_890_000) == "1,234,567.89"
         with pytest.raises(UsageError, match="not an amount"):

@@ -105,9 +105,12 @@ def test_fields_of_ones_own_are_united_instead_and_the_new_value_of_the_others_s
     old = {"desks": ["city"], "topics": ["a"], "meta": {"queries": "ferry", "html": "old"}, "first_seen": 1}
     new = {"desks": "coast", "topics": ["b"], "meta": {"queries": ["tide"], "html": "new"}, "first_seen": 2}
     assert by_desk(old, new) == {
-        "desks": ["city", "coast"], "topics": ["b"], "meta": {"queries": ["ferry", "tide"], "html": "new"},
-        "first_seen": 1, "last_seen": 2,
-    }  # fmt: skip
+        "desks": ["city", "coast"],
+        "topics": ["b"],
+        "meta": {"queries": ["ferry", "tide"], "html": "new"},
+        "first_seen": 1,
+        "last_seen": 2,
+    }
     assert (old["meta"]["queries"], new["meta"]["queries"]) == ("ferry", ["tide"])
 
 

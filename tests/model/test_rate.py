@@ -42,8 +42,26 @@ def test_a_rate_remembers_how_it_was_written():
 
 @pytest.mark.parametrize(
     "wrong",
-    ["", "10", "10/", "/s", "ten/s", "10/fortnight", "-1/s", "10/s/s", "1e3/s", "1,000/s", "inf/s", "nan/s", 10, 10.0, None, True, ["10/s"]],  # noqa: E501
-)  # fmt: skip
+    [
+        "",
+        "10",
+        "10/",
+        "/s",
+        "ten/s",
+        "10/fortnight",
+        "-1/s",
+        "10/s/s",
+        "1e3/s",
+        "1,000/s",
+        "inf/s",
+        "nan/s",
+        10,
+        10.0,
+        None,
+        True,
+        ["10/s"],
+    ],
+)
 def test_what_is_no_rate_is_refused_with_an_example(wrong):
     with pytest.raises(UsageError, match=r"^gemini: rate: .* is not a rate; write it like '10/s', '60/min'"):
         Rate.read(wrong, what="gemini: rate")

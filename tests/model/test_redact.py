@@ -185,10 +185,33 @@ def test_the_pages_of_the_documentation_stay_as_they_are():
 
 
 WORDS = [
-    "the", "a", "book", "page", "key", "token", "tokens", "password", "secret", "basic", "bearer", "cookie", "signature",
-    "credentials", "access", "session", "api", "authorization", "item", "stage", "failed", "it's",
-    "re-run", "HTTP", "Paris", "x",
-]  # fmt: skip
+    "the",
+    "a",
+    "book",
+    "page",
+    "key",
+    "token",
+    "tokens",
+    "password",
+    "secret",
+    "basic",
+    "bearer",
+    "cookie",
+    "signature",
+    "credentials",
+    "access",
+    "session",
+    "api",
+    "authorization",
+    "item",
+    "stage",
+    "failed",
+    "it's",
+    "re-run",
+    "HTTP",
+    "Paris",
+    "x",
+]
 prose = st.lists(
     st.tuples(st.sampled_from(WORDS), st.sampled_from(["", "", "", ",", ".", ";", "!", "?", ":", ")"])), max_size=40
 ).map(lambda parts: " ".join(f"{word}{mark}" for word, mark in parts))
@@ -207,9 +230,18 @@ around = st.text(max_size=60)
 before = st.tuples(around, st.sampled_from([" ", "\n", "(", "\t"])).map("".join)
 after = st.tuples(st.sampled_from([" ", "\n", ""]), around).map(lambda parts: parts[0] + parts[1] if parts[0] else "")
 FORMS = [
-    "postgresql://user:{}@host/db", "redis://:{}@host", "password={}", "PASSWORD: {}", "'password': '{}'", "api_key={}",
-    'apiKey="{}"', "Authorization: Bearer {}", '"token": "{}"', "access_token={}", "client_secret = '{}'",
-]  # fmt: skip
+    "postgresql://user:{}@host/db",
+    "redis://:{}@host",
+    "password={}",
+    "PASSWORD: {}",
+    "'password': '{}'",
+    "api_key={}",
+    'apiKey="{}"',
+    "Authorization: Bearer {}",
+    '"token": "{}"',
+    "access_token={}",
+    "client_secret = '{}'",
+]
 
 
 @given(before, st.sampled_from(FORMS), passwords, after)
@@ -239,11 +271,52 @@ def test_whatever_the_text_is_masking_it_twice_changes_nothing_more(text: str):
 
 
 NASTY = [
-    *FORMS, "password", "token", "key", "=", ": ", '"', "'", "\\", "://", "@", ":", "#", "/", "?", "\n", "***", "**", "&", ",",
-    ";", "[", "]", "{", "}", "(", ")", "http", "https", "basic ", "bearer ", "curl ", "-u ", "--token ", "--password", "auth=",
-    "cookie: ", "eyJ", "sk-", "bot12345:", "none", "${A}", "next_page_",
-    "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----",
-]  # fmt: skip
+    *FORMS,
+    "password",
+    "token",
+    "key",
+    "=",
+    ": ",
+    '"',
+    "'",
+    "\\",
+    "://",
+    "@",
+    ":",
+    "#",
+    "/",
+    "?",
+    "\n",
+    "***",
+    "**",
+    "&",
+    ",",
+    ";",
+    "[",
+    "]",
+    "{",
+    "}",
+    "(",
+    ")",
+    "http",
+    "https",
+    "basic ",
+    "bearer ",
+    "curl ",
+    "-u ",
+    "--token ",
+    "--password",
+    "auth=",
+    "cookie: ",
+    "eyJ",
+    "sk-",
+    "bot12345:",
+    "none",
+    "${A}",
+    "next_page_",
+    "-----BEGIN PRIVATE KEY-----",
+    "-----END PRIVATE KEY-----",
+]
 pieces = st.lists(
     st.one_of(
         st.sampled_from(NASTY),
@@ -262,10 +335,29 @@ def test_texts_made_of_parts_of_secrets_are_stable_too(text: str):
 
 
 HOSTILE = [
-    "password=", "://a:", "://", "://:@", "token:", "eyJaaaaaa.", "eyJaaaaa-", "-----BEGIN PRIVATE KEY-----", "-----BEGIN ",
-    "basic a", "cookie:", "sk-", "'\\", "auth=({", "auth=['", "--a", "--token ", "curl -u a:", "password=,a",
-    "/api/webhooks/1/", "bot12345:a-", "a" * 50 + "@",
-]  # fmt: skip
+    "password=",
+    "://a:",
+    "://",
+    "://:@",
+    "token:",
+    "eyJaaaaaa.",
+    "eyJaaaaa-",
+    "-----BEGIN PRIVATE KEY-----",
+    "-----BEGIN ",
+    "basic a",
+    "cookie:",
+    "sk-",
+    "'\\",
+    "auth=({",
+    "auth=['",
+    "--a",
+    "--token ",
+    "curl -u a:",
+    "password=,a",
+    "/api/webhooks/1/",
+    "bot12345:a-",
+    "a" * 50 + "@",
+]
 
 
 def cpu_seconds(text: str) -> float:
@@ -368,17 +460,35 @@ def test_the_password_of_an_address_is_remembered():
 
 def test_in_a_value_texts_are_redacted_and_what_bears_the_name_of_a_secret_is_masked():
     value = {
-        "path": "v.epub", "token": "abc", "tokens": 12, "key": "v.epub", "idempotency_key": "0f3a",
+        "path": "v.epub",
+        "token": "abc",
+        "tokens": 12,
+        "key": "v.epub",
+        "idempotency_key": "0f3a",
         "headers": {"Authorization": "Bearer x", "Accept": "text/html", "X-Api-Key": "y"},
-        "errors": ["password=hunter22", None, 1.5, True], "db_password": "z", "empty": {"secret": ""},
-        "passwords": ["a", {"b": "c"}], "secret": {"id": 7, "value": "d"}, "pass": "e", "next_page_token": "CAEQAA",
-    }  # fmt: skip
+        "errors": ["password=hunter22", None, 1.5, True],
+        "db_password": "z",
+        "empty": {"secret": ""},
+        "passwords": ["a", {"b": "c"}],
+        "secret": {"id": 7, "value": "d"},
+        "pass": "e",
+        "next_page_token": "CAEQAA",
+    }
     assert redact_value(value) == {
-        "path": "v.epub", "token": MASK, "tokens": 12, "key": "v.epub", "idempotency_key": "0f3a",
+        "path": "v.epub",
+        "token": MASK,
+        "tokens": 12,
+        "key": "v.epub",
+        "idempotency_key": "0f3a",
         "headers": {"Authorization": MASK, "Accept": "text/html", "X-Api-Key": MASK},
-        "errors": [f"password={MASK}", None, 1.5, True], "db_password": MASK, "empty": {"secret": ""},
-        "passwords": [MASK, {"b": MASK}], "secret": {"id": MASK, "value": MASK}, "pass": MASK, "next_page_token": "CAEQAA",
-    }  # fmt: skip
+        "errors": [f"password={MASK}", None, 1.5, True],
+        "db_password": MASK,
+        "empty": {"secret": ""},
+        "passwords": [MASK, {"b": MASK}],
+        "secret": {"id": MASK, "value": MASK},
+        "pass": MASK,
+        "next_page_token": "CAEQAA",
+    }
     assert value["token"] == "abc"
 
 

@@ -114,10 +114,17 @@ class Odd(Exception):
 @pytest.mark.parametrize(
     "error",
     [
-        ValueError("429"), Odd(code="429"), Odd(status=True), Odd(status_code=None, code=429.0), Odd(response=429), Odd(response={}),  # noqa: E501
-        SystemExit(429), KeyboardInterrupt(402), Odd(code=lambda: 429),
+        ValueError("429"),
+        Odd(code="429"),
+        Odd(status=True),
+        Odd(status_code=None, code=429.0),
+        Odd(response=429),
+        Odd(response={}),
+        SystemExit(429),
+        KeyboardInterrupt(402),
+        Odd(code=lambda: 429),
     ],
-)  # fmt: skip
+)
 def test_what_only_looks_like_a_status_is_none(error):
     assert heard(error) is None
 
@@ -165,9 +172,26 @@ def test_a_time_that_is_over_is_now(text):
 
 @pytest.mark.parametrize(
     "text",
-    [None, "", "soon", "nan", "inf", "-inf", "12 seconds", "120, 60", "0x10", "2025-11-02", "Mon, 99 Foo 2025 12:00:00 GMT",
-     "Mon, 01 Jan 99999 00:00:00 GMT", "Wed, 21 Oct 2015 07:28:00 +999999999999", b"120", [120], "\0", "9" * 5000 + "x"],
-)  # fmt: skip
+    [
+        None,
+        "",
+        "soon",
+        "nan",
+        "inf",
+        "-inf",
+        "12 seconds",
+        "120, 60",
+        "0x10",
+        "2025-11-02",
+        "Mon, 99 Foo 2025 12:00:00 GMT",
+        "Mon, 01 Jan 99999 00:00:00 GMT",
+        "Wed, 21 Oct 2015 07:28:00 +999999999999",
+        b"120",
+        [120],
+        "\0",
+        "9" * 5000 + "x",
+    ],
+)
 def test_nonsense_is_no_time(text):
     assert retry_after(text, NOW) is None
 
@@ -180,7 +204,9 @@ def test_a_time_in_the_far_future_is_a_rate_limit_like_any_other(text):
 
 
 @at_leisure
-@given(st.one_of(st.text(), st.text(alphabet="0123456789.-+eE, :GMTSunNov_"), st.floats().map(str), st.integers().map(str)))
+@given(
+    st.one_of(st.text(), st.text(alphabet="0123456789.-+eE, :GMTSunNov_"), st.floats().map(str), st.integers().map(str))
+)
 @example("1e400")
 @example("Sun, 02 Nov 2025 24:00:00 GMT")
 @example("Sun, 02 Nov 2025 12:00:00 -9999")
@@ -325,11 +351,23 @@ def test_a_stream_that_breaks_off_or_carries_an_error_leaves_a_doubt(client, moo
 @pytest.mark.parametrize(
     "error",
     [
-        KeyError("choices"), ValueError(), TimeoutError(), OSError("broken"), ConnectionResetError(), ExceptionGroup("", [ValueError()]),  # noqa: E501
-        KeyboardInterrupt(), SystemExit(429), Odd(code=1011), Odd(code=7), Odd(status=0), Odd(response=Bites()),
-        Odd(status_code=200), Odd(code=429, body={"code": 429}), Odd(status=599),
+        KeyError("choices"),
+        ValueError(),
+        TimeoutError(),
+        OSError("broken"),
+        ConnectionResetError(),
+        ExceptionGroup("", [ValueError()]),
+        KeyboardInterrupt(),
+        SystemExit(429),
+        Odd(code=1011),
+        Odd(code=7),
+        Odd(status=0),
+        Odd(response=Bites()),
+        Odd(status_code=200),
+        Odd(code=429, body={"code": 429}),
+        Odd(status=599),
     ],
-)  # fmt: skip
+)
 def test_what_nobody_knows_leaves_a_doubt(error):
     assert not_charged(error) is None
 
@@ -456,7 +494,10 @@ def test_a_body_that_nobody_has_read_is_left_unread(server):
 @pytest.mark.req("P2")
 @clients
 def test_a_wrong_request_is_told_from_a_provider_in_trouble(client, server):
-    told = {status: is_wrong_request(raised(CLIENTS[client], f"{server.url}/{status}")) for status in (400, 404, 422, 429, 500)}
+    told = {
+        status: is_wrong_request(raised(CLIENTS[client], f"{server.url}/{status}"))
+        for status in (400, 404, 422, 429, 500)
+    }
     assert told == {400: True, 404: True, 422: True, 429: False, 500: False}
 
 

@@ -37,7 +37,9 @@ def test_nothing_said_is_no_limit():
 
 @pytest.mark.parametrize("key", [key for key in KEYS if key != "burst"])
 def test_each_key_alone_is_a_limit(key):
-    assert ResourceSpec.read("api", {key: KEYS[key] if key != "cool" else "5s" if key == "cool" else ""}).limits_anything or (
+    assert ResourceSpec.read(
+        "api", {key: KEYS[key] if key != "cool" else "5s" if key == "cool" else ""}
+    ).limits_anything or (
         key == "cool_most"  # the example is the default
     )
 
@@ -71,7 +73,10 @@ WRONG = {
     "a time without end": ({"cool": float("inf")}, "cool: inf must be"),
     "neither yes nor no": ({"adaptive": 1}, "adaptive: 1 is neither true nor false"),
     "a breaker that is a word": ({"breaker": "on"}, "breaker: 'on' is not a mapping"),
-    "an unknown key of a breaker": ({"breaker": {"tries": 3}}, "breaker: 'tries' is unknown; there are: failures, share"),
+    "an unknown key of a breaker": (
+        {"breaker": {"tries": 3}},
+        "breaker: 'tries' is unknown; there are: failures, share",
+    ),
     "a breaker that opens after none": ({"breaker": {"failures": 0}}, "breaker: failures: 0 is not"),
     "a share over one": ({"breaker": {"share": 2}}, "breaker: share: 2 is no share"),
     "a share of none": ({"breaker": {"share": 0}}, "breaker: share: 0 is no share"),
@@ -83,14 +88,22 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_cannot_be_read_is_refused_with_its_key(name):
     given, complaint = WRONG[name]
-    with pytest.raises(UsageError, match=f"^resource 'api': .*{complaint}" if "mapping" not in complaint else complaint):
+    with pytest.raises(
+        UsageError, match=f"^resource 'api': .*{complaint}" if "mapping" not in complaint else complaint
+    ):
         ResourceSpec.read("api", given)
 
 
 VALUES = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.lists(st.integers(), max_size=2),
-    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2), st.binary(max_size=3),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+    st.binary(max_size=3),
+)
 
 
 @at_leisure
@@ -108,7 +121,11 @@ def test_yes_and_no_may_be_words():
 
 
 def test_a_breaker_may_be_switched_on_with_the_defaults_and_off():
-    assert ResourceSpec.read("api", {"breaker": True}).breaker == BreakerSpec() == ResourceSpec.read("a", {"breaker": {}}).breaker  # noqa: E501
+    assert (
+        ResourceSpec.read("api", {"breaker": True}).breaker
+        == BreakerSpec()
+        == ResourceSpec.read("a", {"breaker": {}}).breaker
+    )
     assert ResourceSpec.read("api", {"breaker": False}).breaker is None
 
 
@@ -127,7 +144,9 @@ def test_fewer_are_granted_at_once_than_may_be_begun_but_one_always_is(rate, bur
 
 
 def test_limits_of_a_pipeline_and_of_its_stages_are_resources_of_their_own():
-    tuning = Tuning.read("p", ["a", "b"], {"rate": "1/s", "stages": {"b": {"concurrency": 2}}, "guards": {"disk_free": "1GB"}})
+    tuning = Tuning.read(
+        "p", ["a", "b"], {"rate": "1/s", "stages": {"b": {"concurrency": 2}}, "guards": {"disk_free": "1GB"}}
+    )
     assert tuning.limits == {"@p": {"rate": "1/s"}, "@p/b": {"concurrency": 2}}
     assert tuning.guards == {"disk_free": "1GB"}
     assert own_resource("p") == "@p" and own_resource("p", "b") == "@p/b"
@@ -162,8 +181,11 @@ def test_a_tuning_that_cannot_be_read_is_refused_with_its_place(name):
 def test_a_key_within_a_key_takes_the_place_of_that_one_alone():
     declared = {"rate": "1/s", "breaker": {"failures": 5, "probe_after": "5s"}, "units": {"tokens": "1/s"}}
     assert merged(declared, {"breaker": {"failures": 3}, "rate": "2/s", "burst": 4}) == {
-        "rate": "2/s", "burst": 4, "breaker": {"failures": 3, "probe_after": "5s"}, "units": {"tokens": "1/s"},
-    }  # fmt: skip
+        "rate": "2/s",
+        "burst": 4,
+        "breaker": {"failures": 3, "probe_after": "5s"},
+        "units": {"tokens": "1/s"},
+    }
     assert merged({"breaker": True}, {"breaker": {"failures": 3}}) == {"breaker": {"failures": 3}}
     assert merged({"breaker": {"failures": 3}}, {"breaker": False}) == {"breaker": False}
 

@@ -57,11 +57,23 @@ def test_a_key_is_text(key):
 @pytest.mark.parametrize(
     ("written", "length"),
     [
-        (0, 0), (30, 30), (1.5, 1.5), ("45", 45), ("1.5", 1.5), ("45s", 45), ("30m", 1800), ("1h30m", 5400),
-        ("2d", 172800), ("250ms", 0.25), ("5us", 5e-6), (" 10s ", 10), ("1.5h", 5400), (timedelta(minutes=2), 120),
+        (0, 0),
+        (30, 30),
+        (1.5, 1.5),
+        ("45", 45),
+        ("1.5", 1.5),
+        ("45s", 45),
+        ("30m", 1800),
+        ("1h30m", 5400),
+        ("2d", 172800),
+        ("250ms", 0.25),
+        ("5us", 5e-6),
+        (" 10s ", 10),
+        ("1.5h", 5400),
+        (timedelta(minutes=2), 120),
         ("1d2h3m4s", 93784),
     ],
-)  # fmt: skip
+)
 def test_a_length_of_time_is_seconds_or_a_text_with_its_unit(written, length):
     assert seconds(written) == pytest.approx(length)
 
@@ -69,10 +81,32 @@ def test_a_length_of_time_is_seconds_or_a_text_with_its_unit(written, length):
 @pytest.mark.parametrize(
     "written",
     [
-        "", "  ", "m", "30 minutes", "1h and 30m", "-5s", "-5", -1, "5x", "5 5", "s5", None, True, [], {}, b"5s",
-        float("nan"), float("inf"), "nan", "inf", "1e999", timedelta(-1), 10**400, "9" * 400 + "s",
+        "",
+        "  ",
+        "m",
+        "30 minutes",
+        "1h and 30m",
+        "-5s",
+        "-5",
+        -1,
+        "5x",
+        "5 5",
+        "s5",
+        None,
+        True,
+        [],
+        {},
+        b"5s",
+        float("nan"),
+        float("inf"),
+        "nan",
+        "inf",
+        "1e999",
+        timedelta(-1),
+        10**400,
+        "9" * 400 + "s",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_length_of_time_is_refused_by_its_name(written):
     with pytest.raises(UsageError, match="lease: "):
         seconds(written, what="lease")
@@ -81,10 +115,19 @@ def test_what_is_no_length_of_time_is_refused_by_its_name(written):
 @pytest.mark.parametrize(
     ("length", "text"),
     [
-        (0, "0.0 s"), (0.42, "0.4 s"), (12, "12 s"), (59.6, "1 m"), (60, "1 m"), (200, "3 m 20 s"), (3600, "1 h"),
-        (7500, "2 h 5 m"), (86400, "1 d"), (90000, "1 d 1 h"), (10**7, "115 d 17 h"),
+        (0, "0.0 s"),
+        (0.42, "0.4 s"),
+        (12, "12 s"),
+        (59.6, "1 m"),
+        (60, "1 m"),
+        (200, "3 m 20 s"),
+        (3600, "1 h"),
+        (7500, "2 h 5 m"),
+        (86400, "1 d"),
+        (90000, "1 d 1 h"),
+        (10**7, "115 d 17 h"),
     ],
-)  # fmt: skip
+)
 def test_a_length_of_time_is_told_in_two_units(length, text):
     assert spoken(length) == text
 
@@ -128,10 +171,14 @@ def test_the_whole_length_of_a_delay_is_drawn_at_random():
 @pytest.mark.parametrize(
     "settings",
     [
-        {"first_seconds": -1}, {"factor": 0.5}, {"most_seconds": -1}, {"first_seconds": float("nan")},
-        {"factor": float("nan")}, {"most_seconds": float("nan")},
+        {"first_seconds": -1},
+        {"factor": 0.5},
+        {"most_seconds": -1},
+        {"first_seconds": float("nan")},
+        {"factor": float("nan")},
+        {"most_seconds": float("nan")},
     ],
-)  # fmt: skip
+)
 def test_a_backoff_that_cannot_be_is_refused(settings):
     with pytest.raises(DefinitionError, match="backoff"):
         Backoff(**settings)

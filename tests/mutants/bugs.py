@@ -103,8 +103,9 @@ def claim_in_two_steps() -> None:
             tx,
             "SELECT w.item, w.attempts, w.alone, w.rerun, i.key, i.data FROM holdfast_waiting w "
             "JOIN holdfast_items i ON i.id = w.item WHERE w.stage = :stage ORDER BY w.priority, w.item LIMIT :most",
-            stage=stage, most=most + 3,
-        )  # fmt: skip
+            stage=stage,
+            most=most + 3,
+        )
         if tx.store.driver.dialect.name == "sqlite":
             old = remembered.pop((worker, stage), None)
             if seen[most:]:
@@ -118,8 +119,14 @@ def claim_in_two_steps() -> None:
                 tx,
                 "INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since) "
                 "VALUES (:item, :stage, :worker, :attempt, :alone, :rerun, :now) RETURNING id",
-                item=item, stage=stage, worker=worker, attempt=attempts + 1, alone=alone, rerun=rerun, now=tx.now,
-            )  # fmt: skip
+                item=item,
+                stage=stage,
+                worker=worker,
+                attempt=attempts + 1,
+                alone=alone,
+                rerun=rerun,
+                now=tx.now,
+            )
             taken.append((lease, item, attempts + 1, alone, rerun, key, data))
         return taken
 
@@ -201,9 +208,12 @@ OF_WORK = _by_name(
     finish_without_asking, count_attempts_at_the_end, reap_by_age, claim_in_two_steps, count_outside_the_transaction
 )
 OF_MONEY = _by_name(
-    leave_refusals_in_doubt, settle_doubts_today, leave_money_set_aside, forget_what_rejected_answers_cost,
+    leave_refusals_in_doubt,
+    settle_doubts_today,
+    leave_money_set_aside,
+    forget_what_rejected_answers_cost,
     forget_what_an_attempt_left_open,
-)  # fmt: skip
+)
 OF_QUESTIONS = _by_name(ask_as_a_writer)
 MUTANTS = {**OF_WORK, **OF_MONEY, **OF_QUESTIONS}
 

@@ -22,9 +22,18 @@ SEEDS = {"sqlite": "20", "postgres": "6"}
 def run_part(database: str, mutant: str, part: tuple[str, ...] = PART) -> tuple[int, dict[str, int], str]:
     """Run a part on one database; the exit code, how many tests ended how, and what was printed."""
     arguments = [
-        "-q", "-p", "tests.mutants.plugin", "-p", "no:cacheprovider", "-p", "no:xdist",
-        *(["-k", database] if database else []), "--tb=line", *(["-x"] if mutant else []), *part,
-    ]  # fmt: skip
+        "-q",
+        "-p",
+        "tests.mutants.plugin",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        *(["-k", database] if database else []),
+        "--tb=line",
+        *(["-x"] if mutant else []),
+        *part,
+    ]
     environment = {**os.environ, VARIABLE: mutant, "HOLDFAST_SEEDS": SEEDS.get(database, "1")}
     process = Piped("tests.mutants.part", arguments, environment)
     said, errors = process.communicate(timeout=120)

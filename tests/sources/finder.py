@@ -26,9 +26,13 @@ class Finder:
         specs = [read_source(name, given, where="test", folder=self.folder) for name, given in sources.items()]
         store = self.app.store
         return Discoverer(
-            write or store.write, read or store.read, self.app.worker(self.worker).id, {self.app.name: specs},
-            stop=self.stop, **self.more,
-        )  # fmt: skip
+            write or store.write,
+            read or store.read,
+            self.app.worker(self.worker).id,
+            {self.app.name: specs},
+            stop=self.stop,
+            **self.more,
+        )
 
     def again(self, seconds=3600):
         """The next pass, after a while."""

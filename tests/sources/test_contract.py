@@ -294,9 +294,15 @@ def test_an_unknown_kind_is_answered_with_those_there_are_and_the_nearest(tmp_pa
 
 def test_a_kind_that_cannot_be_used_is_said_with_where_it_comes_from(tmp_path, monkeypatch):
     package(
-        tmp_path, monkeypatch, "bad_shelves", gone="no_such_module:X", misnamed="bad_shelves:Misnamed",
-        function="bad_shelves:nothing", greedy="bad_shelves:Greedy", csv="bad_shelves:Shelf",
-    )  # fmt: skip
+        tmp_path,
+        monkeypatch,
+        "bad_shelves",
+        gone="no_such_module:X",
+        misnamed="bad_shelves:Misnamed",
+        function="bad_shelves:nothing",
+        greedy="bad_shelves:Greedy",
+        csv="bad_shelves:Shelf",
+    )
     assert refused({"gone": 1}).startswith(
         "gone: importing no_such_module:X raised ModuleNotFoundError: No module named"
     )

@@ -48,12 +48,16 @@ def test_an_address_is_one_item_whichever_source_found_it_and_however_that_wrote
     (tmp_path / "urls.csv").write_text("url\nhttps://example.org/%61\n")
     (tmp_path / "urls.jsonl").write_text('"https://example.org/./a"\n{"key": "https://example.org/b#end"}\n')
     find(
-        lines={"lines": "urls.txt"}, csv={"csv": "urls.csv", "key": "url"}, jsonl={"jsonl": "urls.jsonl"},
+        lines={"lines": "urls.txt"},
+        csv={"csv": "urls.csv", "key": "url"},
+        jsonl={"jsonl": "urls.jsonl"},
         list={"list": ["HTTPS://example.org/a", {"key": "https://example.org/b", "n": 1}]},
-    )  # fmt: skip
+    )
     assert {key for (key,) in app.query("SELECT key FROM holdfast_items")} == {
-        "https://example.org/a", "https://example.org/b", "https://example.org/b#end",
-    }  # fmt: skip
+        "https://example.org/a",
+        "https://example.org/b",
+        "https://example.org/b#end",
+    }
 
 
 @pytest.mark.req("V13")
@@ -99,9 +103,11 @@ def test_a_document_that_has_not_changed_counts_as_found_and_nothing_in_it_has_v
     find.again()
     find.again()
     assert [counts for _, counts in events(app)] == [
-        {"found": 3, "new": 3}, {"found": 3, "unchanged": 3}, {"found": 1, "unchanged": 1, "vanished": 2},
+        {"found": 3, "new": 3},
+        {"found": 3, "unchanged": 3},
+        {"found": 1, "unchanged": 1, "vanished": 2},
         {"found": 1, "unchanged": 1},
-    ]  # fmt: skip
+    ]
 
 
 def test_a_source_that_tells_only_what_is_new_lets_nothing_vanish(app, find):
@@ -120,7 +126,11 @@ def test_what_a_source_says_of_its_items_is_united_with_what_others_said(app, fi
     by = "holdfast.merge_provenance"
     shelf = {"jsonl": "a.jsonl", "key": "key", "merge": by, "data": {"sources": ["shelf"]}}
     find(shelf=shelf, names={"list": ["x"], "merge": by, "data": {"sources": ["names"], "topics": ["sea"]}})
-    assert (sorted(app.data("x")["sources"]), app.data("x")["topics"], app.data("x")["n"]) == (["names", "shelf"], ["sea"], 1)
+    assert (sorted(app.data("x")["sources"]), app.data("x")["topics"], app.data("x")["n"]) == (
+        ["names", "shelf"],
+        ["sea"],
+        1,
+    )
     assert app.data("y")["sources"] == ["itself"]
     find(shelf={**shelf, "data": {"sources": ["attic"]}})
     assert sorted(app.data("x")["sources"]) == ["attic", "names", "shelf"]
@@ -155,11 +165,15 @@ def test_the_pages_of_an_index_that_was_partly_read_have_not_vanished(app, find,
 
 def test_a_source_that_fails_is_written_down_and_the_others_are_looked_at_all_the_same(app, find, site, caplog):
     sources = {
-        "breaks": function("breaking"), "raises": function("raising"), "leaves": function("leaving"),
-        "gone": {"csv": "gone.csv"}, "nowhere": function("nowhere"),
+        "breaks": function("breaking"),
+        "raises": function("raising"),
+        "leaves": function("leaving"),
+        "gone": {"csv": "gone.csv"},
+        "nowhere": function("nowhere"),
         "nonsense": {"feed": site.put("/x", "%"), "allow_private": True},
-        "private": {"feed": "http://169.254.169.254/latest"}, "good": function("listed"),
-    }  # fmt: skip
+        "private": {"feed": "http://169.254.169.254/latest"},
+        "good": function("listed"),
+    }
     assert find(**sources) == 8
     failed = {one["source"]: one["error"] for one in app.events("discovery_failed")}
     assert failed == {

@@ -264,10 +264,30 @@ def certificate(tmp_path_factory):
         pytest.skip("a certificate for the test is made with the program openssl")
     folder = tmp_path_factory.mktemp("tls")
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "key", "-out",
-         "certificate", "-days", "2", "-subj", "/CN=named.test", "-addext", "subjectAltName=DNS:named.test"],
-        cwd=folder, check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-keyout",
+            "key",
+            "-out",
+            "certificate",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=named.test",
+            "-addext",
+            "subjectAltName=DNS:named.test",
+        ],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
     return folder
 
 

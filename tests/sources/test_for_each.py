@@ -64,9 +64,12 @@ def profiled(app, **results):
 
 def papers(site, each=None, **more):
     return {
-        "http_json": f"{site.url}/authors/{{value}}/papers", "allow_private": True, "every": "1h",
-        "for_each": each or {"pipeline": "authors", "stage": "profile", "value": "id"}, **more,
-    }  # fmt: skip
+        "http_json": f"{site.url}/authors/{{value}}/papers",
+        "allow_private": True,
+        "every": "1h",
+        "for_each": each or {"pipeline": "authors", "stage": "profile", "value": "id"},
+        **more,
+    }
 
 
 def keys(app, pipeline="papers"):
@@ -163,10 +166,15 @@ def test_a_value_goes_into_a_body_an_argument_and_a_search(app, find, library, t
     asked = library.put("/search", "[]")
     type(library.pages).get = dict.get
     find(
-        posted={"http_json": asked, "allow_private": True, "body": {"q": "by {value}", "id": "{value}"}, "for_each": each},
+        posted={
+            "http_json": asked,
+            "allow_private": True,
+            "body": {"q": "by {value}", "id": "{value}"},
+            "for_each": each,
+        },
         function={"python": "tests.sources.finding.listed", "args": {"name": "{value}", "n": 1}, "for_each": each},
         search={"media": "ytsearch5:{value} talks", "program": str(program), "for_each": each},
-    )  # fmt: skip
+    )
     assert [json.loads(body) for body in library.bodies] == [{"q": "by 7", "id": 7}]
     assert keys(app) == ["7 1"]
     assert (tmp_path / "said").read_text() == "ytsearch5:7 talks\n"
@@ -244,9 +252,10 @@ def test_what_was_looked_up_is_not_looked_up_again_after_a_stop(app, find, libra
 def test_what_is_not_there_is_one_clear_line(app, find, library):
     profiled(app, ann={"id": 1})
     find(
-        stage=papers(library, {"pipeline": "authors", "stage": "profil"}), pipeline=papers(library, {"pipeline": "author"}),
+        stage=papers(library, {"pipeline": "authors", "stage": "profil"}),
+        pipeline=papers(library, {"pipeline": "author"}),
         source=papers(library, {"csv": "gone.csv"}),
-    )  # fmt: skip
+    )
     said = sorted(one["error"] for one in app.events("discovery_failed"))
     assert "gone.csv cannot be read" in said[0]
     assert said[1:] == [
@@ -345,7 +354,7 @@ def test_settings_are_checked_with_an_example(tmp_path):
     with pytest.raises(UsageError, match=r"^jobs.yaml: source 's': pages: 0 is not a whole number"):
         read_source(
             "s", {"sitemap": "https://a.org/{value}", "pages": 0, "for_each": EACH}, where="jobs.yaml", folder=tmp_path
-        )  # fmt: skip
+        )
     spec = read_source("s", {"feed": "{value}", "for_each": EACH}, where="jobs.yaml", folder=tmp_path)
     other = read_source("s", {"feed": "{value}", "for_each": {"list": ["a"]}}, where="jobs.yaml", folder=tmp_path)
     assert spec.definition != other.definition

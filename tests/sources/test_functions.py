@@ -170,9 +170,16 @@ def test_the_program_gets_the_address_as_an_address_whatever_it_looks_like(look,
     given = media(tmp_path, f'printf "%s\\n" "$@" > {tmp_path}/args', newest=5)
     looked = look(given)
     assert (tmp_path / "args").read_text().split() == [
-        "--ignore-config", "--no-cache-dir", "--no-warnings", "--flat-playlist", "--dump-json", "--playlist-end", "5", "--",
+        "--ignore-config",
+        "--no-cache-dir",
+        "--no-warnings",
+        "--flat-playlist",
+        "--dump-json",
+        "--playlist-end",
+        "5",
+        "--",
         "http://127.0.0.1/@channel",
-    ]  # fmt: skip
+    ]
     assert looked.source.missed
 
 

@@ -30,7 +30,7 @@ def test_a_selector_chooses_the_links_of_a_page(look, site):
         (one, {"url": f"{site.url}/Ferry%7Eone?b=1#comments", "text": "The ferry is late"}),
         ("https://example.org/two", {"url": "HTTPS://Example.org:443/two", "text": "Two"}),
         (one, {"url": one, "text": "again"}),
-    ]  # fmt: skip
+    ]
     assert (looked.bad, looked.source.bad_example) == (2, f"{site.url}/news: <a> without an address: ''")
 
 
@@ -41,8 +41,9 @@ def test_without_a_selector_every_link_is_one(look, site):
 def test_a_page_may_say_where_its_links_begin(look, site):
     page = '<head><base href="/archive/2026/"></head><a href="one">1</a><area href="../two">'
     assert list(look(html(site.put("/news", page), links="[href]:not(base)")).items) == [
-        f"{site.url}/archive/2026/one", f"{site.url}/archive/two",
-    ]  # fmt: skip
+        f"{site.url}/archive/2026/one",
+        f"{site.url}/archive/two",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -220,9 +220,11 @@ GRAPHQL = {
     "body": {"query": "query($q: String, $after: String) { search }", "variables": {"q": "ferry"}},
     "items": "data.search.nodes",
     "cursor": {
-        "param": "variables.after", "at": "data.search.pageInfo.endCursor", "more": "data.search.pageInfo.hasNextPage",
+        "param": "variables.after",
+        "at": "data.search.pageInfo.endCursor",
+        "more": "data.search.pageInfo.hasNextPage",
     },
-}  # fmt: skip
+}
 
 
 def test_a_graphql_api_is_asked_by_post_page_by_page(look, site):
@@ -230,8 +232,10 @@ def test_a_graphql_api_is_asked_by_post_page_by_page(look, site):
     assert list(looked.items) == ["1", "2", "3", "4", "5"]
     sent = [json.loads(body) for body in site.bodies]
     assert [one["variables"] for one in sent] == [
-        {"q": "ferry"}, {"q": "ferry", "after": "2"}, {"q": "ferry", "after": "4"},
-    ]  # fmt: skip
+        {"q": "ferry"},
+        {"q": "ferry", "after": "2"},
+        {"q": "ferry", "after": "4"},
+    ]
     assert {one["query"] for one in sent} == {GRAPHQL["body"]["query"]}
     assert {one["content-type"] for one in site.headers} == {"application/json"}
 

@@ -53,9 +53,17 @@ def test_values_of_a_database_become_values_of_json(look, postgres):
     )
     [row] = look(source(query, postgres)).items.values()
     assert {**row, "at": row["at"][:10]} == {
-        "id": 1, "price": "1.50", "day": "2026-03-02", "at": "2026-03-02", "j": {"a": [1]}, "long": 300.0,
-        "many": [1, 2], "nothing": None, "odd": "100%", "colon": ":x",
-    }  # fmt: skip
+        "id": 1,
+        "price": "1.50",
+        "day": "2026-03-02",
+        "at": "2026-03-02",
+        "j": {"a": [1]},
+        "long": 300.0,
+        "many": [1, 2],
+        "nothing": None,
+        "odd": "100%",
+        "colon": ":x",
+    }
 
 
 def test_a_large_result_comes_in_pieces_and_in_order(look, postgres):
@@ -116,7 +124,9 @@ def test_what_cannot_be_asked_is_one_clear_line_without_a_secret(look, books, gi
 @pytest.mark.fault(82)
 @pytest.mark.parametrize("password", ["hun@ter22", "hun#ter22", "hun/ter22", "12/ter22", "hun?ter22"])
 def test_an_address_whose_password_ends_too_early_is_refused_before_a_driver_shows_the_rest_as_a_host(look, password):
-    with pytest.raises(UsageError, match=r"url: the address cannot be read: .* write these as %40, %2F, %3F and %23") as raised:
+    with pytest.raises(
+        UsageError, match=r"url: the address cannot be read: .* write these as %40, %2F, %3F and %23"
+    ) as raised:
         look.open(source(url=f"postgresql://me:{password}@127.0.0.1:1/books"))
     assert "hun" not in str(raised.value)
     assert "ter22" not in str(raised.value)

@@ -47,8 +47,9 @@ def test_a_list_that_is_wrong_is_refused_when_it_is_read(look, given, said):
 def test_csv_rows_become_items_by_the_key_column(look, tmp_path):
     (tmp_path / "books.csv").write_text('isbn,title\n1,"Emma, a novel"\n2,"two\nlines"\n\n', encoding="utf-8-sig")
     assert look({"csv": "books.csv", "key": "isbn"}).items == {
-        "1": {"isbn": "1", "title": "Emma, a novel"}, "2": {"isbn": "2", "title": "two\nlines"},
-    }  # fmt: skip
+        "1": {"isbn": "1", "title": "Emma, a novel"},
+        "2": {"isbn": "2", "title": "two\nlines"},
+    }
 
 
 def test_a_column_named_key_is_the_key_where_none_is_named(look, tmp_path):
@@ -68,11 +69,19 @@ def test_bad_csv_rows_are_skipped_and_counted(look, tmp_path):
 @pytest.mark.parametrize(
     ("encoding", "bad"),
     [
-        ("utf-8", b"\xff"), ("utf-16-le", b"\x00\xd8"), ("utf-16-be", b"\xd8\x00"), ("utf-32-le", b"\xff\xff\xff\xff"),
-        ("shift_jis", b"\xff"), ("iso2022_jp", b"\x1b$B\xff\x1b(B"), ("iso2022_kr", b"\x1b$B"), ("hz", b"~{\xff~}"),
-        ("utf-7", b"+AAA-"), ("gb18030", b"\xff"), ("cp1252", b"\x81"),
+        ("utf-8", b"\xff"),
+        ("utf-16-le", b"\x00\xd8"),
+        ("utf-16-be", b"\xd8\x00"),
+        ("utf-32-le", b"\xff\xff\xff\xff"),
+        ("shift_jis", b"\xff"),
+        ("iso2022_jp", b"\x1b$B\xff\x1b(B"),
+        ("iso2022_kr", b"\x1b$B"),
+        ("hz", b"~{\xff~}"),
+        ("utf-7", b"+AAA-"),
+        ("gb18030", b"\xff"),
+        ("cp1252", b"\x81"),
     ],
-)  # fmt: skip
+)
 def test_bytes_that_are_not_of_the_encoding_cost_their_row_and_no_other(look, tmp_path, encoding, bad):
     rows = ["id,t\n", "1,good\n", "2,", "\n", "3,good\n"]
     head, good, begun, end, last = (row.encode(encoding) for row in rows)
@@ -138,9 +147,18 @@ def test_the_key_of_a_json_line_may_lie_deeper(look, tmp_path):
 
 def test_bad_json_lines_are_skipped_and_counted(look, tmp_path):
     rows = [
-        b'{"key": "a"}', b"{", b"null", b"[1]", b'{"id": 1}', b'{"key": null}', b'{"key": true}', b'{"key": 1.5}', b'"\xff"',
-        b"[" * 100_000, b'{"key": "z"}',
-    ]  # fmt: skip
+        b'{"key": "a"}',
+        b"{",
+        b"null",
+        b"[1]",
+        b'{"id": 1}',
+        b'{"key": null}',
+        b'{"key": true}',
+        b'{"key": 1.5}',
+        b'"\xff"',
+        b"[" * 100_000,
+        b'{"key": "z"}',
+    ]
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(rows))
     looked = look({"jsonl": "a.jsonl"})
     assert (list(looked.items), looked.bad) == (["a", "z"], 9)

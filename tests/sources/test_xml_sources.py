@@ -128,7 +128,9 @@ def test_an_index_is_not_read_beyond_the_sitemaps_that_are_allowed(look, site):
 @pytest.mark.parametrize("begin", ["<rss><item a='", "<rss><!--", "<rss><?x ", "<a"])
 def test_a_tag_without_an_end_is_given_up_before_it_takes_long(begin):
     file = io.BytesIO(begin.encode() + b"y" * 20_000_000)
-    with pytest.raises(SourceFailed, match="the feed has a tag or a comment of more than 1,000,000 bytes, which is not read"):
+    with pytest.raises(
+        SourceFailed, match="the feed has a tag or a comment of more than 1,000,000 bytes, which is not read"
+    ):
         list(records(file, ("item",), "the feed"))
     assert file.tell() < 1_200_000
 
@@ -170,29 +172,39 @@ def test_entries_of_an_rss_feed(look, site):
     looked = look(feed(site.put("/feed", RSS.encode("latin-1"))))
     assert looked.items == {
         "id-1": {
-            "url": f"{site.url}/one", "id": "id-1", "title": "Café", "summary": "<p>text</p>",
+            "url": f"{site.url}/one",
+            "id": "id-1",
+            "title": "Café",
+            "summary": "<p>text</p>",
             "published": "Mon, 02 Mar 2026 10:00:00 GMT",
         },
         "https://example.org/two#part": {"url": "https://Example.org/two#part", "title": "No id"},
-    }  # fmt: skip
+    }
     assert (looked.bad, looked.source.bad_example) == (1, "an entry without an id or an address: 'Neither'")
 
 
 def test_entries_of_an_atom_feed(look, site):
     assert look(feed(site.put("/feed", ATOM))).items == {
         "urn:1": {
-            "url": f"{site.url}/one", "id": "urn:1", "title": "One", "summary": "a bold word",
-            "published": "2026-03-01T10:00:00Z", "updated": "2026-03-02T10:00:00Z",
+            "url": f"{site.url}/one",
+            "id": "urn:1",
+            "title": "One",
+            "summary": "a bold word",
+            "published": "2026-03-01T10:00:00Z",
+            "updated": "2026-03-02T10:00:00Z",
         }
-    }  # fmt: skip
+    }
 
 
 def test_entries_of_an_rss_1_feed(look, site):
     assert look(feed(site.put("/feed", RDF))).items == {
         "https://example.org/1": {
-            "url": "https://example.org/1", "id": "https://example.org/1", "title": "One", "published": "2026-03-02",
+            "url": "https://example.org/1",
+            "id": "https://example.org/1",
+            "title": "One",
+            "published": "2026-03-02",
         }
-    }  # fmt: skip
+    }
 
 
 def test_an_episode_comes_with_its_file_its_length_and_its_categories(look, site):
@@ -206,12 +218,15 @@ def test_an_episode_comes_with_its_file_its_length_and_its_categories(look, site
     body = f'<rss xmlns:itunes="{itunes}"><channel>{items}</channel></rss>'
     assert look(feed(site.put("/podcast", body))).items == {
         "e1": {
-            "id": "e1", "url": f"{site.url}/e1", "duration": 3723, "categories": ["Sea", "Ferries"],
+            "id": "e1",
+            "url": f"{site.url}/e1",
+            "duration": 3723,
+            "categories": ["Sea", "Ferries"],
             "enclosures": [{"url": f"{site.url}/e1.mp3", "type": "audio/mpeg", "length": 12345678}],
         },
         "e2": {"id": "e2", "duration": 125, "enclosures": [{"url": "https://cdn.example.org/e2.m4a"}]},
         "e3": {"id": "e3"},
-    }  # fmt: skip
+    }
 
 
 def test_an_atom_entry_has_its_files_among_its_links_and_its_categories_in_attributes(look, site):
@@ -221,11 +236,13 @@ def test_an_atom_entry_has_its_files_among_its_links_and_its_categories_in_attri
       <entry><id>urn:2</id><link rel="enclosure" href="/two.ogg"/></entry></feed>"""
     assert look(feed(site.put("/feed", body))).items == {
         "urn:1": {
-            "id": "urn:1", "url": f"{site.url}/one", "categories": ["The sea", "ferry"],
+            "id": "urn:1",
+            "url": f"{site.url}/one",
+            "categories": ["The sea", "ferry"],
             "enclosures": [{"url": f"{site.url}/one.ogg", "type": "audio/ogg", "length": 9}],
         },
         "urn:2": {"id": "urn:2", "url": f"{site.url}/two.ogg", "enclosures": [{"url": f"{site.url}/two.ogg"}]},
-    }  # fmt: skip
+    }
 
 
 def test_a_feed_that_has_not_changed_is_not_read_and_an_entry_that_has_gets_another_mark(look, site):

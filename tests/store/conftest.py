@@ -13,6 +13,7 @@ from tests.support.harness import App
 def app(store: Store, clock: ManualClock) -> App:
     return App(store, clock)
 
+
 @pytest.fixture
 def url(bare_url: str) -> str:
     """Tables are what these tests are about: each begins without any."""

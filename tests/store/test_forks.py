@@ -180,20 +180,27 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "handlers.md"
 def test_processes_that_a_handler_starts_may_use_the_store_as_the_guide_says(bare_url, database, tmp_path, how):
     [block] = [one for one in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL) if "mp_context" in one]
     head = "import os\nfrom holdfast import Holdfast, Pipeline\nbooks = Pipeline('books')\n"
-    (tmp_path / "drawn_books.py").write_text(head + block.replace("spawn", how).replace("stage()", "stage(max_attempts=1)"))
+    (tmp_path / "drawn_books.py").write_text(
+        head + block.replace("spawn", how).replace("stage()", "stage(max_attempts=1)")
+    )
     (tmp_path / "items.jsonl").write_text('{"key": "one", "pages": [1, 2, 3]}\n')
 
     def command(*words):
         return subprocess.run(
-            [sys.executable, "-m", "holdfast", *words], cwd=tmp_path, capture_output=True, text=True,
+            [sys.executable, "-m", "holdfast", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
             env={**os.environ, "HOLDFAST_URL": bare_url, "PYTHONPATH": f"{GUIDE.parents[2]}:{tmp_path}"},
-        )  # fmt: skip
+        )
 
     assert command("add", "drawn_books.py", "--from", "items.jsonl").returncode == 0
     done = command("run", "drawn_books.py")
     drawn = json.loads(command("events", "--event", "user.page_drawn", "--json").stdout)
     if (how, database) == ("fork", "sqlite"):
-        assert "was open in the process this one was forked from: start a process of its own" in done.stdout + done.stderr
+        assert (
+            "was open in the process this one was forked from: start a process of its own" in done.stdout + done.stderr
+        )
         assert drawn == []
     else:
         assert done.returncode == 0, done.stderr

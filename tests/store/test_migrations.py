@@ -53,7 +53,9 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
         (EXTRACT, 1, "extract", 0, "[]", "1", 5, 1, 1, 1, None, None),
         (CHUNK, 1, "chunk", 1, '["extract"]', "1", 5, 1, 1, 1, None, None),
     ],
-    "items": [(number, 1, key, f'{{"path":"{key}.epub"}}', 0, 1_000_000, 1_000_000) for number, key in enumerate(KEYS, 1)],
+    "items": [
+        (number, 1, key, f'{{"path":"{key}.epub"}}', 0, 1_000_000, 1_000_000) for number, key in enumerate(KEYS, 1)
+    ],
     "waiting": [(CHUNK, 0, HALF, 0, 0, 0), (EXTRACT, 0, FRESH, 0, 0, 0)],
     "delayed": [(LATE, EXTRACT, 4_000_000, 2, 0, 0, "ValueError: torn page")],
     "leases": [(99, HELD, EXTRACT, 12345, 1, 0, 0, 2_000_000)],
@@ -67,15 +69,21 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
     "counts": [
         (0, stage, state, -1, n, 0, 0)
         for stage, state, n in (
-            (EXTRACT, "pending", 1), (EXTRACT, "retry_later", 1), (EXTRACT, "in_progress", 1), (EXTRACT, "done", 2),
-            (EXTRACT, "failed", 1), (EXTRACT, "cancelled", 1), (CHUNK, "pending", 1), (CHUNK, "done", 1),
+            (EXTRACT, "pending", 1),
+            (EXTRACT, "retry_later", 1),
+            (EXTRACT, "in_progress", 1),
+            (EXTRACT, "done", 2),
+            (EXTRACT, "failed", 1),
+            (EXTRACT, "cancelled", 1),
+            (CHUNK, "pending", 1),
+            (CHUNK, "done", 1),
         )
     ],
     "events": [
         (1, 3_000_000, "failed", 1, FAILED, EXTRACT, '{"attempt":1,"error":"Permanent: no such book"}'),
         (2, 3_000_000, "attempt_failed", 1, LATE, EXTRACT, '{"attempt":1,"error":"ValueError: torn page"}'),
     ],
-}  # fmt: skip
+}
 
 
 def execute(store: Store, text: str, **params: Any) -> list[tuple[Any, ...]]:
@@ -95,7 +103,9 @@ def insert(store: Store, table: str, rows: list[tuple[Any, ...]]) -> None:
     names = COLUMNS[table].split(", ")
     numbered = "id" in names and store.connect().dialect.name == "postgres"
     override = "OVERRIDING SYSTEM VALUE " if numbered else ""
-    text = f"INSERT INTO holdfast_{table} ({COLUMNS[table]}) {override}VALUES ({', '.join(f':{name}' for name in names)})"
+    text = (
+        f"INSERT INTO holdfast_{table} ({COLUMNS[table]}) {override}VALUES ({', '.join(f':{name}' for name in names)})"
+    )
     for row in rows:
         execute(store, text, **dict(zip(names, row, strict=True)))
     if numbered:
@@ -105,7 +115,10 @@ def insert(store: Store, table: str, rows: list[tuple[Any, ...]]) -> None:
 
 def content(store: Store) -> dict[str, list[tuple[Any, ...]]]:
     """What the columns of the first schema hold."""
-    return {table: sorted(execute(store, f"SELECT {names} FROM holdfast_{table}"), key=str) for table, names in COLUMNS.items()}
+    return {
+        table: sorted(execute(store, f"SELECT {names} FROM holdfast_{table}"), key=str)
+        for table, names in COLUMNS.items()
+    }
 
 
 @pytest.fixture

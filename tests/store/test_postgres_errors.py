@@ -97,7 +97,9 @@ def test_a_role_without_the_right_to_write_is_for_a_person_to_look_at(app, url, 
     with psycopg.connect(postgres, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
         try:
-            admin.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(schema), sql.Identifier(role)))
+            admin.execute(
+                sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(schema), sql.Identifier(role))
+            )
             admin.execute(
                 sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA {} TO {}").format(
                     sql.Identifier(schema), sql.Identifier(role)

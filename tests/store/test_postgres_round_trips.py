@@ -205,7 +205,7 @@ def test_a_write_at_once_that_arrives_after_it_was_done_again_does_nothing(app, 
     params = {
         "add_at_once": {"pipeline": 1, "key": "y", "data": "{}", "priority": 0, "slot": 5, "stages": f"{{{stage}}}"},
         "claim_at_once": {"stage": stage, "worker": app.worker("w").id, "most": 5},
-    }[name]  # fmt: skip
+    }[name]
     with pytest.raises(StoreConflict, match="done again"):
         late.at_once(mark, app.store.statements[name], {**params, "generation": generation}, ())
     late.rollback()
@@ -245,11 +245,21 @@ class Word(enum.StrEnum):
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        ("bigint", 2**63 - 1), ("bigint", -1), ("smallint", 7), ("bigint", Number.ONE), ("text", "% %% %(a)s $1 é 🐟"),
-        ("text", ""), ("text", Word.YES), ("text", None), ("bigint", None), ("float8", 0.1), ("float8", float("inf")),
-        ("bool", True), ("bool", False),
+        ("bigint", 2**63 - 1),
+        ("bigint", -1),
+        ("smallint", 7),
+        ("bigint", Number.ONE),
+        ("text", "% %% %(a)s $1 é 🐟"),
+        ("text", ""),
+        ("text", Word.YES),
+        ("text", None),
+        ("bigint", None),
+        ("float8", 0.1),
+        ("float8", float("inf")),
+        ("bool", True),
+        ("bool", False),
     ],
-)  # fmt: skip
+)
 def test_a_value_comes_back_as_it_went_out(wire, kind, value):
     text = f"SELECT CAST(%(a)s AS {kind}), '100%%', CAST(%(a)s AS {kind})"
     for _ in range(KEEP_FROM + 2):

@@ -254,7 +254,9 @@ def test_on_postgresql_promotion_walks_the_index_of_due_times(queue):
 
 @postgres_only
 def test_on_postgresql_a_read_is_planned_for_its_indexes_until_it_reads_all(queue):
-    asked = "SELECT current_setting('enable_seqscan'), current_setting('enable_material'), current_setting('enable_sort')"
+    asked = (
+        "SELECT current_setting('enable_seqscan'), current_setting('enable_material'), current_setting('enable_sort')"
+    )
 
     def look(tx):
         before = tx.store.driver.run_text(asked)

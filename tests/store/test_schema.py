@@ -47,7 +47,9 @@ def newer(bare):
     def work(tx):
         dialect = tx.store.driver.dialect
         tx.store.driver.run(
-            dialect.render("newer", "INSERT INTO holdfast_schema_version (version, name, migrated_at) VALUES (999, 'x', 0)"),
+            dialect.render(
+                "newer", "INSERT INTO holdfast_schema_version (version, name, migrated_at) VALUES (999, 'x', 0)"
+            ),
             {},
         )
 
@@ -67,7 +69,9 @@ def test_tables_of_an_older_holdfast_are_refused_with_what_to_do(bare, monkeypat
     bare.upgrade()
     there = schema.newest()
     monkeypatch.setattr(schema, "newest", lambda: there + 1)
-    with pytest.raises(StoreBroken, match=f"has schema {there}, this holdfast needs {there + 1}: run `holdfast db upgrade`"):
+    with pytest.raises(
+        StoreBroken, match=f"has schema {there}, this holdfast needs {there + 1}: run `holdfast db upgrade`"
+    ):
         bare.require_schema()
 
 
@@ -99,7 +103,9 @@ UPGRADE = "import sys; from holdfast.store import open_store; print(open_store(s
 
 def test_several_processes_that_upgrade_at_once_do_it_once(url):
     running = [
-        subprocess.Popen([sys.executable, "-c", UPGRADE, url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", UPGRADE, url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         for _ in range(3)
     ]
     answers = [process.communicate(timeout=30) for process in running]

@@ -215,7 +215,9 @@ def shared(tmp_path):
 @pytest.mark.fault(49)
 @pytest.mark.req("P10")
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "9p", "ceph", "lustre", "fuse.sshfs"])
-def test_a_shared_file_system_is_refused_before_anything_is_made_unless_somebody_insists(shared, mounts, monkeypatch, kind):
+def test_a_shared_file_system_is_refused_before_anything_is_made_unless_somebody_insists(
+    shared, mounts, monkeypatch, kind
+):
     (shared / "below").mkdir()
     mounts(kind, str(shared).replace(" ", "\\040"))
     for place in (shared, shared / "below"):
@@ -260,7 +262,9 @@ def bind():
             pytest.skip("NOT PROVED HERE: there is no mount program")
         found = subprocess.run([program, "--bind", old, new], capture_output=True, text=True, check=False)
         if found.returncode:
-            pytest.skip(f"NOT PROVED HERE: a second place for a folder needs the right to mount: {found.stderr.strip()}")
+            pytest.skip(
+                f"NOT PROVED HERE: a second place for a folder needs the right to mount: {found.stderr.strip()}"
+            )
         done.append(new)
 
     yield bind
@@ -268,7 +272,9 @@ def bind():
         subprocess.run(["umount", "--lazy", one], check=True)
 
 
-@pytest.fixture(params=["a link to the file", "a link to the folder", "a path from here", "a folder that is mounted twice"])
+@pytest.fixture(
+    params=["a link to the file", "a link to the folder", "a path from here", "a folder that is mounted twice"]
+)
 def second(request, app, path, tmp_path, monkeypatch):
     """Another name of the store's file."""
     app.pipeline({"a": []})
@@ -298,7 +304,7 @@ def test_processes_that_know_a_store_by_different_names_see_and_wait_for_each_ot
         (other if key == "y" else app).add([key])
     with subprocess.Popen(
         [sys.executable, "-c", _HOLD, second], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:  # fmt: skip
+    ) as holder:
         assert holder.stdout.readline() == "held\n"
         assert not app.store.connect()._try_queue(0)
         holder.communicate("\n", timeout=20)
@@ -353,7 +359,9 @@ def test_a_file_that_is_mounted_by_itself_is_refused_and_gets_no_second_log(app,
     alone.parent.mkdir()
     alone.touch()
     bind(path, alone)
-    with pytest.raises(StoreBroken, match="is mounted by itself, without the log that belongs beside it: mount the folder"):
+    with pytest.raises(
+        StoreBroken, match="is mounted by itself, without the log that belongs beside it: mount the folder"
+    ):
         _use(alone, use)
     assert [file.name for file in alone.parent.iterdir()] == ["store.db"]
 
@@ -390,7 +398,9 @@ def test_the_file_says_when_another_process_has_written(app):
 @pytest.mark.parametrize("kernel", ["tells", "has too many to tell", "does not tell"])
 def test_who_waits_for_news_hears_of_a_commit_whatever_the_kernel_tells(app, monkeypatch, kernel):
     if kernel != "tells":
-        monkeypatch.setattr(sqlite_news.ctypes, "CDLL", lambda _: Libc() if kernel == "has too many to tell" else object())
+        monkeypatch.setattr(
+            sqlite_news.ctypes, "CDLL", lambda _: Libc() if kernel == "has too many to tell" else object()
+        )
     app.pipeline({"a": []})
     listener = app.store.listener()
     assert (listener._touches is not None) is (kernel == "tells")
@@ -446,9 +456,12 @@ def test_who_waits_to_write_names_the_process_that_holds_the_lock_now_and_calls_
         driver.look(time.monotonic() + 1)
         return caplog.messages[-1] if caplog.messages else ""
 
-    with subprocess.Popen(
-        [sys.executable, "-c", _HOLD, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder, ThreadPoolExecutor(1) as pool:  # fmt: skip
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", _HOLD, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as holder,
+        ThreadPoolExecutor(1) as pool,
+    ):
         try:
             assert holder.stdout.readline() == "held\n"
             waits = pool.submit(app.store.write, lambda tx: tx.record("written"))
@@ -581,7 +594,9 @@ def _place(found):
 
 @pytest.mark.req("V7")
 @pytest.mark.parametrize("given_away", [False, True])
-def test_a_lock_file_that_somebody_has_closed_is_a_broken_store_and_no_other_file_is_written_to(app, tmp_path, given_away):
+def test_a_lock_file_that_somebody_has_closed_is_a_broken_store_and_no_other_file_is_written_to(
+    app, tmp_path, given_away
+):
     """The number of a descriptor that was closed is given to the next file that is opened."""
     driver = app.store.connect()
     queue = driver.descriptors()[0]

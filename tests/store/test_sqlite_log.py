@@ -68,7 +68,10 @@ def test_a_reader_that_does_not_end_is_named_and_the_log_is_emptied_when_it_is_g
         assert watched.look() == ""  # once may be chance
         watched.write()
         said = watched.look()
-        assert f"log of {path} has grown to 1 MB and cannot be cut: process {pid} has a transaction open that reads" in said
+        assert (
+            f"log of {path} has grown to 1 MB and cannot be cut: process {pid} has a transaction open that reads"
+            in said
+        )
         # Not at every look.
         watched.write()
         assert watched.look() == ""

@@ -192,9 +192,14 @@ def _modes_in_use(path, umask=0o022):
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o777], ids=oct)
 @pytest.mark.parametrize(
     ("given", "mode", "lock"),
-    [(None, "0o600", "0o600"), ("0640", "0o640", "0o600"), ("660", "0o660", "0o660"), ("0644", "0o644", "0o600"),
-     ("0664", "0o664", "0o660")],
-)  # fmt: skip
+    [
+        (None, "0o600", "0o600"),
+        ("0640", "0o640", "0o600"),
+        ("660", "0o660", "0o660"),
+        ("0644", "0o644", "0o600"),
+        ("0664", "0o664", "0o660"),
+    ],
+)
 def test_files_have_the_mode_that_was_asked_for_and_the_lock_file_is_for_those_who_write(
     folder, monkeypatch, umask, given, mode, lock
 ):

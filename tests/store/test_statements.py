@@ -127,9 +127,10 @@ def test_whatever_texts_hold_they_come_back_as_they_went_in(store, count):
 
     def work(tx):
         statement = tx.store.driver.dialect.render(
-            "insert", "INSERT INTO holdfast_events (at, event, item, resource, data) "
+            "insert",
+            "INSERT INTO holdfast_events (at, event, item, resource, data) "
             "{values at bigint, event text, item bigint, resource text, data text}",
-        )  # fmt: skip
+        )
         tx.store.driver.run_rows(statement, [(*row, "{}") for row in rows], {})
         table = tx.store.driver.dialect.table("events")
         return tx.store.driver.run_text(f"SELECT at, event, item, resource FROM {table} WHERE at = 7 ORDER BY item")
@@ -176,7 +177,9 @@ def test_the_columns_of_rows_are_known_to_whoever_packs_them():
 
 
 def test_an_index_is_named_where_the_database_takes_it():
-    sqlite, postgres = (dialect.render("x", "SELECT 1 FROM holdfast_items i {by ix_items}").text for dialect in DIALECTS)
+    sqlite, postgres = (
+        dialect.render("x", "SELECT 1 FROM holdfast_items i {by ix_items}").text for dialect in DIALECTS
+    )
     assert sqlite == "SELECT 1 FROM holdfast_items i INDEXED BY ix_items"
     assert postgres == 'SELECT 1 FROM "holdfast".items i '
 

@@ -63,9 +63,13 @@ def run(url: str, ledger: Ledger) -> Callable[[str, Path], subprocess.CompletedP
 
     def run(what: str, code: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            old_version.command(what, url, ledger.path, code), env=old_version.environment(code), capture_output=True,
-            text=True, timeout=60, check=False,
-        )  # fmt: skip
+            old_version.command(what, url, ledger.path, code),
+            env=old_version.environment(code),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
 
     return run
 
@@ -78,8 +82,16 @@ def before(run: Any, old_code: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(filled.stdout)
     states = {state for item in found["items"].values() for _, state, _, _ in item["stages"]}
     assert states == {
-        None, "pending", "retry_later", "in_progress", "done", "skipped", "failed", "exhausted", "cancelled",
-    }  # fmt: skip
+        None,
+        "pending",
+        "retry_later",
+        "in_progress",
+        "done",
+        "skipped",
+        "failed",
+        "exhausted",
+        "cancelled",
+    }
     assert found["items"].keys() >= {*ENDED, *HELD, *UNTOUCHED, "parent/first", "parent/slow", "shelf-1"}
     assert found["items"]["die"]["memos"] == [["extract", "answer", "intended"]]
     assert found["items"]["later"]["memos"] == [["extract", "answer", "done"]]
@@ -143,12 +155,17 @@ def shape(store: Store) -> list[tuple[Any, ...]]:
     if dialect.name == "sqlite":
         return ask(store, "SELECT type, name, sql FROM sqlite_master")
     name = dialect.schema_name
-    found = ask(store, "SELECT table_name, column_name, data_type, is_nullable, column_default "
-                       f"FROM information_schema.columns WHERE table_schema = '{name}'")  # fmt: skip
+    found = ask(
+        store,
+        "SELECT table_name, column_name, data_type, is_nullable, column_default "
+        f"FROM information_schema.columns WHERE table_schema = '{name}'",
+    )
     found += ask(store, f"SELECT indexdef FROM pg_indexes WHERE schemaname = '{name}'")
     found += ask(store, f"SELECT viewname, definition FROM pg_views WHERE schemaname = '{name}'")
-    found += ask(store, "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint "
-                        f"WHERE connamespace = to_regnamespace('{name}')")  # fmt: skip
+    found += ask(
+        store,
+        f"SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = to_regnamespace('{name}')",
+    )
     return [tuple(str(part).replace(name, "schema") for part in row) for row in found]
 
 
@@ -173,8 +190,9 @@ def rows(store: Store, tables: dict[str, list[str]]) -> dict[str, list[tuple[Any
     """What is in these columns."""
     return {
         table: ask(store, f"SELECT {', '.join(names)} FROM {table}")
-        for table, names in tables.items() if table != "holdfast_schema_version"
-    }  # fmt: skip
+        for table, names in tables.items()
+        if table != "holdfast_schema_version"
+    }
 
 
 def paid(store: Store) -> int:

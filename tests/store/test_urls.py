@@ -72,7 +72,8 @@ def test_an_address_whose_password_ends_too_early_is_refused_and_no_part_of_it_i
 
 
 @pytest.mark.parametrize(
-    "address", ["postgresql:///db?user=me@there", "postgresql://me:a%40b@h1:1,h2:2/db?host=/tmp/a@b", "postgresql://h/db"]
+    "address",
+    ["postgresql:///db?user=me@there", "postgresql://me:a%40b@h1:1,h2:2/db?host=/tmp/a@b", "postgresql://h/db"],
 )
 def test_an_at_sign_that_ends_nothing_is_read_as_ever(address):
     assert read_url(address)[0] == address
@@ -105,11 +106,14 @@ def test_a_blank_in_a_setting_of_a_postgresql_address_stays_a_blank():
         ("postgresql+asyncpg://host/db?schema=x", "postgresql://host/db", "postgresql://host/db"),
         ("postgresql:///db", "postgresql:///db", "postgresql:///db"),
         ("postgresql:///db?host=/run/pg", "postgresql:///db?host=/run/pg", "postgresql:///run/pg/db"),
-        ("postgresql:///db?password=a+b&host=%2Frun%2Fpg", "postgresql:///db?password=a+b&host=%2Frun%2Fpg",
-         "postgresql:///run/pg/db"),
+        (
+            "postgresql:///db?password=a+b&host=%2Frun%2Fpg",
+            "postgresql:///db?password=a+b&host=%2Frun%2Fpg",
+            "postgresql:///run/pg/db",
+        ),
         ("postgresql:///?service=books", "postgresql:///?service=books", "postgresql:///"),
     ],
-)  # fmt: skip
+)
 def test_an_address_may_name_a_driver_and_need_not_name_a_server(url, libpq, shown):
     conninfo, _, where = read_url(url)
     assert (conninfo, where) == (libpq, shown)

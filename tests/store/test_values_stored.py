@@ -15,10 +15,43 @@ from tests.support.harness import connected
 pytestmark = pytest.mark.fault(55, 57)
 
 VALUES = [
-    None, True, False, 0, -1, 2**53 + 1, 2**63, -(2**63), 10**400, 0.1, -0.0, 1e308, 5e-324, 1e16, "", " ", "null",
-    "a'b\"c\\d", "\\u0000", "\\", "%s %(x)s :y {z} $1 ?", "\x01\x1f\x7f", "\u2028\u2029", "\ufeff", "\U0001f600", "e\u0301",
-    "\ufffe\uffff", [], {}, [[]], [None], {"": 1}, {" ": {"%": "\\"}}, {"b": 1, "a": 2}, ["x" * 100_000], [[[1]] * 50] * 20,
-]  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    -1,
+    2**53 + 1,
+    2**63,
+    -(2**63),
+    10**400,
+    0.1,
+    -0.0,
+    1e308,
+    5e-324,
+    1e16,
+    "",
+    " ",
+    "null",
+    "a'b\"c\\d",
+    "\\u0000",
+    "\\",
+    "%s %(x)s :y {z} $1 ?",
+    "\x01\x1f\x7f",
+    "\u2028\u2029",
+    "\ufeff",
+    "\U0001f600",
+    "e\u0301",
+    "\ufffe\uffff",
+    [],
+    {},
+    [[]],
+    [None],
+    {"": 1},
+    {" ": {"%": "\\"}},
+    {"b": 1, "a": 2},
+    ["x" * 100_000],
+    [[[1]] * 50] * 20,
+]
 
 
 def test_every_result_and_every_payload_is_read_back_as_it_was_written(app):
@@ -60,7 +93,17 @@ def test_any_mix_of_types_is_read_back_as_its_json_form(app, values_and_forms):
 @pytest.mark.fault(58)
 def test_error_text_made_plain_can_be_stored_whatever_it_was(app):
     app.pipeline({"a": []}, max_attempts=1)
-    texts = ["a\0b", "\ud800", "\udfff\ud800", "x" * 100_000, "\x00" * 50, "\U0001f600\ud83d", "%", "\\u0000", "\r\n\x1b[31m"]
+    texts = [
+        "a\0b",
+        "\ud800",
+        "\udfff\ud800",
+        "x" * 100_000,
+        "\x00" * 50,
+        "\U0001f600\ud83d",
+        "%",
+        "\\u0000",
+        "\r\n\x1b[31m",
+    ]
     app.add(f"k{place}" for place in range(len(texts)))
     for lease, text in zip(app.claim(most=20), texts, strict=True):
         plain = codec.plain_text(text, 1000)
@@ -71,5 +114,5 @@ def test_error_text_made_plain_can_be_stored_whatever_it_was(app):
 def test_events_keep_what_was_said(app):
     app.pipeline({"a": []})
     app.add(["x"])
-    app.cancel(reason="it's \"done\" \\ 100% \U0001f600\n")
-    assert app.events("cancelled")[0]["reason"] == "it's \"done\" \\ 100% \U0001f600\n"
+    app.cancel(reason='it\'s "done" \\ 100% \U0001f600\n')
+    assert app.events("cancelled")[0]["reason"] == 'it\'s "done" \\ 100% \U0001f600\n'

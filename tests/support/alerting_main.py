@@ -23,6 +23,8 @@ def main() -> None:
     who = Identity(new_identity(), name, machine.this_host(), machine.this_process(), 60_000_000)
     store.write(lambda tx: workers.join(tx, who, {}, {}))
     rules = [AlertRule.read("a", given)]
-    Company((alerting(rules, 0.05),), lambda stopped: Around(store.another(), lambda: who.id, stopped, lambda: None)).start()
+    Company(
+        (alerting(rules, 0.05),), lambda stopped: Around(store.another(), lambda: who.id, stopped, lambda: None)
+    ).start()
     print("ready", os.getpid(), flush=True)
     time.sleep(60)

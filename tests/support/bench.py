@@ -1,8 +1,8 @@
 """A worker in the test's own process.
 
-    run = Bench(url)                                  # or the fixture of that name
-    ran = run(pipeline, ["page-1"])                   # works until nothing is left to do
-    with run.serving(pipeline) as (worker, ran): ...  # works beside the test
+run = Bench(url)                                  # or the fixture of that name
+ran = run(pipeline, ["page-1"])                   # works until nothing is left to do
+with run.serving(pipeline) as (worker, ran): ...  # works beside the test
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Bench:
             app.add(pipeline.name, items)
         return app
 
-    def __call__(self, pipeline: Pipeline, items: Items = (), *, timeout: float = STUCK_SECONDS, **settings: Any) -> Ran:
+    def __call__(
+        self, pipeline: Pipeline, items: Items = (), *, timeout: float = STUCK_SECONDS, **settings: Any
+    ) -> Ran:
         """Add the items and work until nothing is left to do."""
         app = self.app(pipeline, items)
         give_up_at = time.monotonic() + timeout

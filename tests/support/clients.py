@@ -78,9 +78,13 @@ def _text(reply: Iterable[Any], stream: bool, text: Callable[[], Any]) -> Any:
 
 
 CLIENTS: dict[str, Callable[[str], Any]] = {
-    "httpx": by_httpx, "requests": by_requests, "urllib": by_urllib, "aiohttp": by_aiohttp, "openai": by_openai,
+    "httpx": by_httpx,
+    "requests": by_requests,
+    "urllib": by_urllib,
+    "aiohttp": by_aiohttp,
+    "openai": by_openai,
     "anthropic": by_anthropic,
-}  # fmt: skip
+}
 #: The clients of providers, reading a stream.
 STREAMING: dict[str, Callable[[str], Any]] = {
     "openai": lambda url: by_openai(url, stream=True),

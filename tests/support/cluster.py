@@ -54,7 +54,9 @@ class Cluster:
         if self._user is not None:
             entry = pwd.getpwnam(self._user)
             os.chown(self.folder, entry.pw_uid, entry.pw_gid)
-        self._run("initdb", "--no-sync", "--auth=trust", "--encoding=utf8", "--locale=C", "-U", USER, "-D", str(self._data))
+        self._run(
+            "initdb", "--no-sync", "--auth=trust", "--encoding=utf8", "--locale=C", "-U", USER, "-D", str(self._data)
+        )
         with (self._data / "postgresql.conf").open("a") as conf:
             conf.write(f"listen_addresses = ''\nunix_socket_directories = '{self.folder}'\nmax_connections = 100\n")
             conf.write("shared_buffers = 16MB\nlog_line_prefix = '%p '\n")
@@ -174,9 +176,14 @@ class Cluster:
         with tempfile.TemporaryFile("w+") as said:
             done = subprocess.run(
                 [str(self.programs / program), *arguments],
-                stdout=said, stderr=said, stdin=subprocess.DEVNULL, cwd=self.folder,
-                user=self._user, timeout=STUCK_SECONDS, check=False,
-            )  # fmt: skip
+                stdout=said,
+                stderr=said,
+                stdin=subprocess.DEVNULL,
+                cwd=self.folder,
+                user=self._user,
+                timeout=STUCK_SECONDS,
+                check=False,
+            )
             said.seek(0)
             if done.returncode:
                 log = self._log.read_text()[-2000:] if self._log.exists() else ""
@@ -224,8 +231,12 @@ def _may_run(programs: Path) -> bool:
     try:
         done = subprocess.run(
             [programs / "postgres", "--version"],
-            user="pgserver", cwd="/", capture_output=True, timeout=STUCK_SECONDS, check=False,
-        )  # fmt: skip
+            user="pgserver",
+            cwd="/",
+            capture_output=True,
+            timeout=STUCK_SECONDS,
+            check=False,
+        )
     except PermissionError:
         return False
     return done.returncode == 0

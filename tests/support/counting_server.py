@@ -152,7 +152,9 @@ def _answer(line: Any, came: float, file: Any, status: Path) -> None:
         code, *headers = status.read_text().splitlines()
         fields = [f"{came:.6f}", asked["sent"][0], asked["key"][0], asked["pid"][0], code]
         file.write(("\t".join(fields) + "\n").encode())
-        line.sendall("\r\n".join([f"HTTP/1.1 {code} x", "Content-Length: 0", "Connection: close", *headers, "", ""]).encode())
+        line.sendall(
+            "\r\n".join([f"HTTP/1.1 {code} x", "Content-Length: 0", "Connection: close", *headers, "", ""]).encode()
+        )
 
 
 if __name__ == "__main__":

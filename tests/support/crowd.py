@@ -14,10 +14,19 @@ from tests.support.harness import App
 
 #: Twenty items in a row: their states at a and at b. `again`: done, and sent back.
 TWENTY: tuple[tuple[str, str | None], ...] = (
-    *[("done", "done")] * 9, ("done", "skipped"), ("done", "pending"), ("done", "pending"), ("done", "retry_later"),
-    ("failed", None), ("exhausted", None), ("cancelled", None), ("pending", None), ("done", "failed"), ("again", None),
+    *[("done", "done")] * 9,
+    ("done", "skipped"),
+    ("done", "pending"),
+    ("done", "pending"),
+    ("done", "retry_later"),
+    ("failed", None),
+    ("exhausted", None),
+    ("cancelled", None),
+    ("pending", None),
+    ("done", "failed"),
+    ("again", None),
     ("done", "exhausted"),
-)  # fmt: skip
+)
 WAITS_AT_B = TWENTY.index(("done", "pending"))
 #: Of these, the first twenties have one in progress that waits at b, and one in which a is being run again.
 LEASED = 20
@@ -53,8 +62,9 @@ class Crowd:
         digits = f"CAST(x - {FIRST} AS TEXT)"
         self._insert(
             "items (id, pipeline, key, data, priority, created_at, updated_at)",
-            f"x, {self.pipeline}, 'key-' || substr('0000000', length({digits})) || {digits}, '{{\"n\":1}}', 0, x, x", numbers,
-        )  # fmt: skip
+            f"x, {self.pipeline}, 'key-' || substr('0000000', length({digits})) || {digits}, '{{\"n\":1}}', 0, x, x",
+            numbers,
+        )
         for place, (at_a, at_b) in enumerate(TWENTY):
             chosen = f"{numbers} WHERE (x - {FIRST}) % 20 = {place}"
             self._put(self.a, at_a, chosen)
@@ -77,7 +87,9 @@ class Crowd:
     def _put(self, stage: int, state: str, chosen: str) -> None:
         if state in ("pending", "again"):
             rerun = int(state == "again")
-            self._insert("waiting (stage, priority, item, attempts, alone, rerun)", f"{stage}, 0, x, 0, 0, {rerun}", chosen)
+            self._insert(
+                "waiting (stage, priority, item, attempts, alone, rerun)", f"{stage}, 0, x, 0, 0, {rerun}", chosen
+            )
         if state == "retry_later":
             due = self.app.clock.now() + 10**12
             columns = "delayed (item, stage, due_at, attempts, alone, rerun, error, error_group)"
@@ -110,12 +122,14 @@ class Crowd:
         """One paid call for each item, and the sums of them all."""
         self._insert(
             "calls (stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at)",
-            f"{self.a}, x, 'call', 'done', x, 1, 1000, '', 'm', 1, 1, '{{}}', 1, {self.app.clock.now()} + x", numbers,
-        )  # fmt: skip
+            f"{self.a}, x, 'call', 'done', x, 1, 1000, '', 'm', 1, 1, '{{}}', 1, {self.app.clock.now()} + x",
+            numbers,
+        )
         self.app.execute("DELETE FROM holdfast_money")
         self._insert(
             "money (slot, stage, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out)",
-            f"0, {self.a}, '', 'm', 1, COUNT(*), SUM(amount), 0, 0, SUM(tokens_in), SUM(tokens_out)", "holdfast_calls",
+            f"0, {self.a}, '', 'm', 1, COUNT(*), SUM(amount), 0, 0, SUM(tokens_in), SUM(tokens_out)",
+            "holdfast_calls",
         )
 
     def _group(self, numbers: str) -> None:
@@ -124,7 +138,8 @@ class Crowd:
         for group, n in (("missing", "COUNT(*) / 5"), ("torn", "COUNT(*) / 20")):
             self._insert(
                 "error_groups (slot, stage, id, kind, place, message, n, amount, first_seen, last_seen, item)",
-                f"0, {self.a}, '{group}', 'ValueError', 'p.py: a', 'no', {n}, 0, 1, 2, {FIRST}", numbers,
+                f"0, {self.a}, '{group}', 'ValueError', 'p.py: a', 'no', {n}, 0, 1, 2, {FIRST}",
+                numbers,
             )
 
     def _lease(self) -> None:
@@ -166,6 +181,4 @@ class Crowd:
     def _numbers(self, low: int, high: int) -> str:
         if self.app.store.connect().dialect.name == "postgres":
             return f"generate_series({low}::bigint, {high}::bigint) AS n(x)"
-        return (
-            f"(WITH RECURSIVE n(x) AS (SELECT {low} UNION ALL SELECT x + 1 FROM n WHERE x < {high}) SELECT x FROM n) AS n"
-        )
+        return f"(WITH RECURSIVE n(x) AS (SELECT {low} UNION ALL SELECT x + 1 FROM n WHERE x < {high}) SELECT x FROM n) AS n"

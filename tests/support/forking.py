@@ -1,10 +1,10 @@
 """What a forked child of a test does first and last: it ends with its parent, has files of its own, leaves an exit code.
 
-    pid = os.fork()
-    if pid == 0:
-        become(work, files=[nothing, said, said])
+pid = os.fork()
+if pid == 0:
+    become(work, files=[nothing, said, said])
 
-    assert in_a_child(lambda: 1 + 1) == "2"
+assert in_a_child(lambda: 1 + 1) == "2"
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ FORMS: dict[str, tuple[Callable[[], Any], Any]] = {
             "red": ["1", "2026-03-02"],
         },
     ),
-}  # fmt: skip
+}
 
 
 # Any mix of them ------------------------------------------------------------------------------------------------------
@@ -149,16 +149,27 @@ def pair(strategy: st.SearchStrategy[Any], make: Any = None, form: Any = None) -
 
 leaves = st.one_of(
     pair(st.none() | st.booleans() | st.integers() | finite | text),
-    pair(text, Text), pair(text, bs4.NavigableString), pair(text, numpy.str_, lambda one: str(numpy.str_(one))),
-    pair(st.integers(), Whole), pair(finite, Part), pair(finite, numpy.float64),
-    pair(st.integers(-(2**63), 2**63 - 1), numpy.int64), pair(st.booleans(), numpy.bool_), pair(finite, numpy.array),
+    pair(text, Text),
+    pair(text, bs4.NavigableString),
+    pair(text, numpy.str_, lambda one: str(numpy.str_(one))),
+    pair(st.integers(), Whole),
+    pair(finite, Part),
+    pair(finite, numpy.float64),
+    pair(st.integers(-(2**63), 2**63 - 1), numpy.int64),
+    pair(st.booleans(), numpy.bool_),
+    pair(finite, numpy.array),
     pair(st.decimals(allow_nan=False, allow_infinity=False), form=str),
     pair(st.datetimes(timezones=st.none() | st.just(datetime.UTC)), form=datetime.datetime.isoformat),
-    pair(st.dates(), form=datetime.date.isoformat), pair(st.times(), form=datetime.time.isoformat),
-    pair(st.timedeltas(-datetime.timedelta(days=36500), datetime.timedelta(days=36500)), form=datetime.timedelta.total_seconds),
-    pair(st.uuids(), form=str), pair(st.just(Colour.RED), form=lambda one: "red"),
+    pair(st.dates(), form=datetime.date.isoformat),
+    pair(st.times(), form=datetime.time.isoformat),
+    pair(
+        st.timedeltas(-datetime.timedelta(days=36500), datetime.timedelta(days=36500)),
+        form=datetime.timedelta.total_seconds,
+    ),
+    pair(st.uuids(), form=str),
+    pair(st.just(Colour.RED), form=lambda one: "red"),
     pair(st.just(pathlib.PurePosixPath("a/b")), form=str),
-)  # fmt: skip
+)
 
 
 def with_parts(inner: st.SearchStrategy[tuple[Any, Any]]) -> st.SearchStrategy[tuple[Any, Any]]:
@@ -167,7 +178,9 @@ def with_parts(inner: st.SearchStrategy[tuple[Any, Any]]) -> st.SearchStrategy[t
     return st.one_of(
         many.map(lambda pairs: ([one for one, _ in pairs], [form for _, form in pairs])),
         many.map(lambda pairs: (tuple(one for one, _ in pairs), [form for _, form in pairs])),
-        named.map(lambda pairs: ({Text(k): one for k, (one, _) in pairs.items()}, {k: f for k, (_, f) in pairs.items()})),
+        named.map(
+            lambda pairs: ({Text(k): one for k, (one, _) in pairs.items()}, {k: f for k, (_, f) in pairs.items()})
+        ),
         inner.map(lambda pair: (Chunk("t", pair[0]), {"text": "t", "weight": pair[1]})),
         inner.map(lambda pair: (Edge("t", pair[0]), {"source": "t", "weight": pair[1]})),
         inner.map(lambda pair: (Slotted(pair[0]), {"a": pair[1]})),

@@ -115,9 +115,10 @@ class App:
         ready = adding.read_items(items)
         slot = new_identity()
         return self.store.write(
-            lambda tx: adding.upsert(tx, self.name, ready, partial(adding.merged, merge), priority), slot=slot,
+            lambda tx: adding.upsert(tx, self.name, ready, partial(adding.merged, merge), priority),
+            slot=slot,
             at_once=adding.at_once(self.store.cache.get("layout"), self.name, ready, priority, slot),
-        ).added  # fmt: skip
+        ).added
 
     def backfill(self, most: int = 1000) -> int:
         """Back-fill until nothing is left to look at; how many items were looked at."""
@@ -149,8 +150,9 @@ class App:
         versions = {str(row.id): row.version for row in self.layout().of_pipeline(self.name)}
         self.execute(
             "UPDATE holdfast_workers SET versions = :versions WHERE id = :id",
-            versions=json.dumps(versions), id=self._workers[worker].id,
-        )  # fmt: skip
+            versions=json.dumps(versions),
+            id=self._workers[worker].id,
+        )
 
     def worker(self, label: str) -> Identity:
         """Who the label means now."""
@@ -200,9 +202,7 @@ class App:
         return self._finish(one, lambda tx: complete(tx, [one]))
 
     def permanent(self, lease: Lease, error: str = "never works", *, took_seconds: float = 0.0) -> None:
-        one = Finished(
-            lease, State.FAILED, "1", error=error, traceback="Traceback", took_us=microseconds(took_seconds)
-        )
+        one = Finished(lease, State.FAILED, "1", error=error, traceback="Traceback", took_us=microseconds(took_seconds))
         self._finish(one, lambda tx: complete(tx, [one]))
 
     def fail(
@@ -216,10 +216,15 @@ class App:
     ) -> None:
         """The handler raised; the next attempt is due after `delay` seconds."""
         one = Finished(
-            lease, State.RETRY_LATER, "1",
-            error=error, traceback="Traceback", delay_us=microseconds(delay), company=company,
+            lease,
+            State.RETRY_LATER,
+            "1",
+            error=error,
+            traceback="Traceback",
+            delay_us=microseconds(delay),
+            company=company,
             took_us=microseconds(took_seconds),
-        )  # fmt: skip
+        )
         self._finish(one, lambda tx: fail(tx, [one]))
 
     def snooze(self, lease: Lease, seconds: float, reason: str | None = None) -> None:
@@ -243,14 +248,16 @@ class App:
             done += len(leases)
         return done
 
-    def finished(
-        self, lease: Lease, value: Any = None, *, took_seconds: float = 0.0, version: str = "1"
-    ) -> Finished:
+    def finished(self, lease: Lease, value: Any = None, *, took_seconds: float = 0.0, version: str = "1") -> Finished:
         """What a worker says of a handler that returned."""
         return Finished(
-            lease, State.DONE, version,
-            result=codec.encode(value), output_hash=codec.digest(value), took_us=microseconds(took_seconds),
-        )  # fmt: skip
+            lease,
+            State.DONE,
+            version,
+            result=codec.encode(value),
+            output_hash=codec.digest(value),
+            took_us=microseconds(took_seconds),
+        )
 
     # Services -----------------------------------------------------------------------------------------------
 
@@ -326,8 +333,9 @@ class App:
         for stage, state in self.query(
             "SELECT s.name, x.state FROM holdfast_item_stages x JOIN holdfast_stages s ON s.id = x.stage "
             "JOIN holdfast_pipelines p ON p.id = x.pipeline WHERE x.key = :key AND p.name = :pipeline",
-            key=key, pipeline=self.name,
-        ):  # fmt: skip
+            key=key,
+            pipeline=self.name,
+        ):
             if stage in states:
                 raise AssertionError(f"{key!r} is both {states[stage]} and {state} at stage {stage!r}")
             states[stage] = state
@@ -337,8 +345,9 @@ class App:
         [(status,)] = self.query(
             "SELECT x.status FROM holdfast_item_status x JOIN holdfast_pipelines p ON p.id = x.pipeline "
             "WHERE x.key = :key AND p.name = :pipeline",
-            key=key, pipeline=self.name,
-        )  # fmt: skip
+            key=key,
+            pipeline=self.name,
+        )
         return str(status)
 
     def row(self, key: str, stage: str) -> dict[str, Any]:
@@ -346,8 +355,9 @@ class App:
         columns = "state, attempts, started_at, ended_at, elapsed_us, next_attempt_at, error, updated_at"
         [found] = self.query(
             f"SELECT {columns} FROM holdfast_item_stages WHERE key = :key AND stage = :stage",
-            key=key, stage=self.stage(stage).id,
-        )  # fmt: skip
+            key=key,
+            stage=self.stage(stage).id,
+        )
         return dict(zip(columns.split(", "), found, strict=True))
 
     def outcome(self, key: str, stage: str) -> dict[str, Any] | None:
@@ -356,8 +366,9 @@ class App:
         for found in self.query(
             f"SELECT {', '.join(f'o.{column}' for column in columns.split(', '))} FROM holdfast_outcomes o "
             "JOIN holdfast_items i ON i.id = o.item WHERE i.key = :key AND o.stage = :stage",
-            key=key, stage=self.stage(stage).id,
-        ):  # fmt: skip
+            key=key,
+            stage=self.stage(stage).id,
+        ):
             outcome = dict(zip(columns.split(", "), found, strict=True))
             outcome["result"] = None if outcome["result"] is None else codec.decode(outcome["result"])
             return outcome
@@ -367,8 +378,9 @@ class App:
         [(text,)] = self.query(
             "SELECT i.data FROM holdfast_items i JOIN holdfast_pipelines p ON p.id = i.pipeline "
             "WHERE i.key = :key AND p.name = :pipeline",
-            key=key, pipeline=self.name,
-        )  # fmt: skip
+            key=key,
+            pipeline=self.name,
+        )
         return codec.decode(text)
 
     def history(self, key: str) -> list[str]:
@@ -458,8 +470,9 @@ class App:
             claim_at_once(
                 known, who.id, stage, most, self._holders.__contains__, self.store.read, lambda leases, _: leases
             )
-            if known is not None and not known.parents(stage) else None
-        )  # fmt: skip
+            if known is not None and not known.parents(stage)
+            else None
+        )
         leases = self.store.write(lambda tx: claim(tx, who.id, stage, most), slot=who.id, at_once=at_once)
         self._holders.update((lease.id, who.id) for lease in leases)
         return leases

@@ -1,6 +1,6 @@
 """Stages of every kind: the same function in a thread, on the event loop, and in a process of its own.
 
-    every_kind(pipeline, "work", lambda kind: lambda item, ctx: ctx.attempt)     # work.thread, work.loop, …
+every_kind(pipeline, "work", lambda kind: lambda item, ctx: ctx.attempt)     # work.thread, work.loop, …
 """
 
 from __future__ import annotations

@@ -34,9 +34,7 @@ class Ledger:
         self._read_to = 0
         self._known: list[Line] = []
 
-    def append(
-        self, what: str, key: str, stage: str = "", attempt: int = 0, *, mark: str = "", seen: str = ""
-    ) -> None:
+    def append(self, what: str, key: str, stage: str = "", attempt: int = 0, *, mark: str = "", seen: str = "") -> None:
         line = [what, key, stage, attempt, os.getpid(), time.monotonic(), mark, seen]
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:

@@ -1,8 +1,8 @@
 """A bench for pipelines with resources and tuning, and for several pipelines at once.
 
-    pipeline = Pipeline("p", resources={"api": {"rate": "10/s"}})
-    with run.serving(pipeline, keys(5)) as (worker, ran): ...
-    with run.crowd(pipeline, 3) as ran: ...               # three workers, each with its own connections
+pipeline = Pipeline("p", resources={"api": {"rate": "10/s"}})
+with run.serving(pipeline, keys(5)) as (worker, ran): ...
+with run.crowd(pipeline, 3) as ran: ...               # three workers, each with its own connections
 """
 
 from __future__ import annotations

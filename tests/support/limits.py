@@ -47,8 +47,10 @@ CENT = UNIT // 100
 _LIMITS = Path(statements_of_store.__file__).parent / "sql" / "limits.sql"
 #: Statements that only limits need: not those that read the layout, and not the look for pauses that are over.
 STATEMENTS = frozenset(re.findall(r"^-- name: (\w+)", _LIMITS.read_text(), re.MULTILINE)) - {
-    "read_resources", "read_pipeline_states", "pauses_to_end",
-}  # fmt: skip
+    "read_resources",
+    "read_pipeline_states",
+    "pauses_to_end",
+}
 
 
 class Limited(App):
@@ -80,7 +82,7 @@ class Limited(App):
 
     def declare(
         self, resources: Mapping[str, Mapping[str, Any]] | None = None, **tunings: Mapping[str, Any]
-    ) -> list[str]:  # fmt: skip
+    ) -> list[str]:
         """What authors say: limits of resources by name, and tunings by name of pipeline."""
         stages = {row.name for row in self.layout().stages.values()}
         read = {name: Tuning.read(name, stages, given) for name, given in tunings.items()}
@@ -126,12 +128,13 @@ class Limited(App):
         who, number = self.worker(worker), self.stage(stage).id
         peeked = None
         if weighed is not None:
-            found = {key: item for item, key, *_ in self.store.read(lambda tx: tx.run("peek_waiting", stage=number, most=1000))}
+            found = {
+                key: item
+                for item, key, *_ in self.store.read(lambda tx: tx.run("peek_waiting", stage=number, most=1000))
+            }
             peeked = [(found[key], weight) for key, weight in weighed.items()]
         weight = Weight(money, units or {})
-        admitted = self.store.write(
-            lambda tx: admitting.admit(tx, who.id, number, most, weight, peeked), slot=who.id
-        )
+        admitted = self.store.write(lambda tx: admitting.admit(tx, who.id, number, most, weight, peeked), slot=who.id)
         self._holders.update((lease.id, who.id) for lease in admitted.leases)
         return admitted
 
@@ -144,12 +147,17 @@ class Limited(App):
 
     def end(
         self, lease: Lease, *, used: Mapping[str, float] | None = None, cost: int = 0, resource: str | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The handler returned, after it had used and paid this."""
         one = Finished(
-            lease, State.DONE, "1", result="null", output_hash=codec.digest(None), used=dict(used or {}),
+            lease,
+            State.DONE,
+            "1",
+            result="null",
+            output_hash=codec.digest(None),
+            used=dict(used or {}),
             costs=[Cost(cost, resource)] if cost else [],
-        )  # fmt: skip
+        )
         self._finish(one, lambda tx: complete(tx, [one]))
 
     def end_all(self, *, cost: int = 0) -> int:
@@ -180,9 +188,7 @@ class Limited(App):
 
     def paid(self, lease: Lease, name: str = "call", cost: int = 0, resource: str | None = None) -> None:
         """A paid call was made, and is recorded."""
-        self._remember(
-            MemoWrite(lease, name, "done", "1", f"key of {name}", None, cost, "null", resource)
-        )  # fmt: skip
+        self._remember(MemoWrite(lease, name, "done", "1", f"key of {name}", None, cost, "null", resource))
 
     def refused(self, lease: Lease, name: str = "call") -> None:
         """The provider refused a paid call: it is free."""

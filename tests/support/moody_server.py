@@ -21,11 +21,23 @@ from typing import Any
 
 #: What clients of language models make of a good reply; the first chunk of a stream; an error inside of a stream.
 _ANSWERS = {
-    "openai": {"id": "c", "object": "chat.completion", "created": 1, "model": "m",
-               "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}]},
-    "anthropic": {"id": "m", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn",
-                  "content": [{"type": "text", "text": "yes"}], "usage": {"input_tokens": 1, "output_tokens": 1}},
-}  # fmt: skip
+    "openai": {
+        "id": "c",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}],
+    },
+    "anthropic": {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "stop_reason": "end_turn",
+        "content": [{"type": "text", "text": "yes"}],
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    },
+}
 _CHUNKS = {
     "openai": b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[]}\n\n',
     "anthropic": b'event: ping\ndata: {"type":"ping"}\n\n',
@@ -36,7 +48,9 @@ _BREAKS_OFF = {
 }
 #: What providers say about a key, as their clients read it.
 KEY_ERRORS = {
-    "openai": {"error": {"message": "Incorrect API key provided", "type": "invalid_request_error", "code": "invalid_api_key"}},
+    "openai": {
+        "error": {"message": "Incorrect API key provided", "type": "invalid_request_error", "code": "invalid_api_key"}
+    },
     "anthropic": {"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}},
 }
 PAGE = b"<html><body><h1>Forbidden</h1>Unauthenticated visitors get permission_denied here.</body></html>"
@@ -150,9 +164,13 @@ class MoodyServer:
             def log_message(self, *args: Any) -> None: ...
 
         MOODS: dict[str, Callable[[Handler, str], None]] = {
-            "hang": Handler.hang, "reset": Handler.reset, "hang-up": Handler.hang_up, "half": Handler.half,
-            "half-stream": Handler.half_stream, "error-in-stream": Handler.error_in_stream,
-        }  # fmt: skip
+            "hang": Handler.hang,
+            "reset": Handler.reset,
+            "hang-up": Handler.hang_up,
+            "half": Handler.half,
+            "half-stream": Handler.half_stream,
+            "error-in-stream": Handler.error_in_stream,
+        }
         return Handler
 
 

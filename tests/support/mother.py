@@ -153,9 +153,13 @@ class _Mother:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PG"))}
         with its:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(its.fileno())], cwd=ROOT, env={**clean, "PYTHONPATH": str(ROOT)},
-                pass_fds=[its.fileno()], stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-m", __name__, str(its.fileno())],
+                cwd=ROOT,
+                env={**clean, "PYTHONPATH": str(ROOT)},
+                pass_fds=[its.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
 
     def fork(self, order: dict[str, Any], files: list[int]) -> int:
         with self._lock:

@@ -39,9 +39,12 @@ class Case:
 
 def timed(stage: str, status: str, **more: Any) -> dict[str, Any]:
     return {
-        stage: status, f"{stage}_started": "2024-05-01T10:00:00", f"{stage}_ended": "2024-05-01T10:00:02",
-        f"{stage}_elapsed_s": 2.0, **{f"{stage}_{name}": value for name, value in more.items()},
-    }  # fmt: skip
+        stage: status,
+        f"{stage}_started": "2024-05-01T10:00:00",
+        f"{stage}_ended": "2024-05-01T10:00:02",
+        f"{stage}_elapsed_s": 2.0,
+        **{f"{stage}_{name}": value for name, value in more.items()},
+    }
 
 
 FETCHED = timed("fetch", "done")
@@ -52,16 +55,26 @@ NEW = {"fetch": "pending"}
 CASES: dict[str, Case] = {
     "all done": Case(ALL, {"fetch": "done", "extract": "done", "embed": "done"}, share=40),
     "not begun": Case({"fetch": "pending", "extract": "pending", "embed": "pending"}, NEW, share=8),
-    "skipped at the end": Case({**EXTRACTED, **timed("embed", "skipped", error="no text")},
-                               {"fetch": "done", "extract": "done", "embed": "skipped"}, share=3),
-    "failed": Case({**FETCHED, **timed("extract", "failed", error="no pages")},
-                   {"fetch": "done", "extract": "failed"}, share=6),
+    "skipped at the end": Case(
+        {**EXTRACTED, **timed("embed", "skipped", error="no text")},
+        {"fetch": "done", "extract": "done", "embed": "skipped"},
+        share=3,
+    ),
+    "failed": Case(
+        {**FETCHED, **timed("extract", "failed", error="no pages")}, {"fetch": "done", "extract": "failed"}, share=6
+    ),
     "exhausted": Case(timed("fetch", "exhausted", error="timed out"), {"fetch": "exhausted"}, share=3),
     "cancelled": Case(timed("fetch", "cancelled"), {"fetch": "cancelled"}),
-    "in progress": Case({**FETCHED, "extract": "in_progress", "extract_started": "2024-05-01T10:00:03"},
-                        {"fetch": "done", "extract": "pending"}, share=5),
-    "to be tried again": Case({**FETCHED, "extract": "retry_later", "extract_error": "503"},
-                              {"fetch": "done", "extract": "retry_later"}, share=5),
+    "in progress": Case(
+        {**FETCHED, "extract": "in_progress", "extract_started": "2024-05-01T10:00:03"},
+        {"fetch": "done", "extract": "pending"},
+        share=5,
+    ),
+    "to be tried again": Case(
+        {**FETCHED, "extract": "retry_later", "extract_error": "503"},
+        {"fetch": "done", "extract": "retry_later"},
+        share=5,
+    ),
     "next is pending": Case({**FETCHED, "extract": "pending"}, {"fetch": "done", "extract": "pending"}, share=4),
     # What is missing.
     "no stages": Case(None, NEW, ["stages_missing"]),
@@ -70,8 +83,9 @@ CASES: dict[str, Case] = {
     "an empty object": Case({}, NEW, ["stages_missing"]),
     "the next stage is missing": Case(FETCHED, {"fetch": "done", "extract": "pending"}, ["stage_missing"]),
     "times without a status": Case({"fetch_started": "2024-05-01T10:00:00"}, NEW, ["status_missing"]),
-    "done, nobody knows when": Case({"fetch": "done", "extract": "pending"}, {"fetch": "done", "extract": "pending"},
-                                    ["end_missing"]),
+    "done, nobody knows when": Case(
+        {"fetch": "done", "extract": "pending"}, {"fetch": "done", "extract": "pending"}, ["end_missing"]
+    ),
     # What is malformed.
     "no JSON": Case("{'fetch': 'done'", NEW, ["column_unreadable"]),
     "bytes that are no text": Case(b"\xff\xfe{}", NEW, ["column_unreadable"]),
@@ -79,31 +93,53 @@ CASES: dict[str, Case] = {
     "a number": Case(17, NEW, ["column_no_object"]),
     "a status that is a number": Case({"fetch": 3}, NEW, ["status_unreadable"]),
     "a status that nobody knows": Case({"fetch": "finished"}, NEW, ["status_unknown"]),
-    "a time that is none": Case({**timed("fetch", "done"), "fetch_started": "yesterday", "extract": "pending"},
-                                {"fetch": "done", "extract": "pending"}, ["time_unreadable"]),
-    "a length that is none": Case({**timed("fetch", "failed"), "fetch_elapsed_s": "long"}, {"fetch": "failed"},
-                                  ["elapsed_unreadable"]),
+    "a time that is none": Case(
+        {**timed("fetch", "done"), "fetch_started": "yesterday", "extract": "pending"},
+        {"fetch": "done", "extract": "pending"},
+        ["time_unreadable"],
+    ),
+    "a length that is none": Case(
+        {**timed("fetch", "failed"), "fetch_elapsed_s": "long"}, {"fetch": "failed"}, ["elapsed_unreadable"]
+    ),
     # What contradicts itself.
-    "ended before it started": Case({**timed("fetch", "done"), "fetch_ended": "2023-01-01T00:00:00", "extract": "pending"},
-                                    {"fetch": "done", "extract": "pending"}, ["ended_before_started"]),
-    "done with an error": Case({**timed("fetch", "done", error="but how"), "extract": "pending"},
-                               {"fetch": "done", "extract": "pending"}, ["error_of_passed_stage"]),
-    "done after one that failed": Case({**timed("fetch", "failed"), **timed("extract", "done"), "embed": "pending"},
-                                       {"fetch": "failed"}, ["out_of_order"]),
-    "done after one that is not": Case({"fetch": "pending", **timed("extract", "done"), **timed("embed", "failed")},
-                                       NEW, ["out_of_order", "out_of_order"]),
+    "ended before it started": Case(
+        {**timed("fetch", "done"), "fetch_ended": "2023-01-01T00:00:00", "extract": "pending"},
+        {"fetch": "done", "extract": "pending"},
+        ["ended_before_started"],
+    ),
+    "done with an error": Case(
+        {**timed("fetch", "done", error="but how"), "extract": "pending"},
+        {"fetch": "done", "extract": "pending"},
+        ["error_of_passed_stage"],
+    ),
+    "done after one that failed": Case(
+        {**timed("fetch", "failed"), **timed("extract", "done"), "embed": "pending"},
+        {"fetch": "failed"},
+        ["out_of_order"],
+    ),
+    "done after one that is not": Case(
+        {"fetch": "pending", **timed("extract", "done"), **timed("embed", "failed")},
+        NEW,
+        ["out_of_order", "out_of_order"],
+    ),
     "a stage that is no more": Case({**NEW, **timed("ocr", "done")}, NEW, ["stage_unknown"]),
     "an entry that comes twice": Case('{"fetch": "done", "fetch": "pending"}', NEW, ["entry_repeated"]),
     # What was done, and whose result is not there.
-    "no result, and the next is pending": Case({**FETCHED, "extract": "pending"}, NEW, ["result_missing"], results=False),
+    "no result, and the next is pending": Case(
+        {**FETCHED, "extract": "pending"}, NEW, ["result_missing"], results=False
+    ),
     "no results of two": Case({**EXTRACTED, "embed": "pending"}, NEW, ["result_missing"] * 2, results=False),
     "no result, and nobody needs it": Case(ALL, {"fetch": "done", "extract": "done", "embed": "done"}, results=False),
-    "no result before one that failed": Case({**FETCHED, **timed("extract", "failed")}, {"fetch": "done", "extract": "failed"},
-                                             ["result_missing_for_retry"], results=False),
+    "no result before one that failed": Case(
+        {**FETCHED, **timed("extract", "failed")},
+        {"fetch": "done", "extract": "failed"},
+        ["result_missing_for_retry"],
+        results=False,
+    ),
     # What is wrong beside the stages.
     "data that are no JSON": Case(NEW, NEW, ["data_unreadable"], data="{n: 1}"),
     "data that are a list": Case(NEW, NEW, ["data_no_object"], data="[1, 2]"),
-}  # fmt: skip
+}
 
 
 @dataclass

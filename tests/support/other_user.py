@@ -1,8 +1,8 @@
 """What another user does, who is not the owner of a store. Needs root, to become that user.
 
-    said, errors = Piped("tests.support.other_user", ["status"], environment).communicate()     # the command line
+said, errors = Piped("tests.support.other_user", ["status"], environment).communicate()     # the command line
 
-    assert as_user(lambda: os.geteuid()) == "65534"
+assert as_user(lambda: os.geteuid()) == "65534"
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ USER = 65534
 #: How much the other user copies aside at most, if it is not what everybody does.
 COPIED_VARIABLE = "OTHER_USER_COPIES_BYTES"
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT PROVED HERE: only root can become another user; run as root")
+as_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="NOT PROVED HERE: only root can become another user; run as root"
+)
 
 
 def prepare() -> None:

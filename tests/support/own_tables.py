@@ -45,14 +45,19 @@ class OwnTables:
         self.note = Table("notes", metadata, *_columns("key", "text"))
         self.document = Table("documents", metadata, Column("key", Text, primary_key=True))
         self.chunk = Table(
-            "chunks", metadata, Column("id", Integer, primary_key=True), Column("document", ForeignKey(document)),
+            "chunks",
+            metadata,
+            Column("id", Integer, primary_key=True),
+            Column("document", ForeignKey(document)),
             Column("text", Text),
-        )  # fmt: skip
+        )
         #: Whose foreign key is looked at only when the transaction ends.
         self.late_chunk = Table(
-            "late_chunks", metadata, Column("id", Integer, primary_key=True),
+            "late_chunks",
+            metadata,
+            Column("id", Integer, primary_key=True),
             Column("document", ForeignKey(document, deferrable=True, initially="DEFERRED")),
-        )  # fmt: skip
+        )
         #: Numbers that effects count up.
         self.tally = Table("tallies", metadata, Column("name", Text, primary_key=True), Column("n", Integer))
         self.metadata = metadata

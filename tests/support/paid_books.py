@@ -85,9 +85,13 @@ class Tables:
             return sa.ForeignKeyConstraint(["document", n], [f"{prefix}chunks.document", f"{prefix}chunks.n"])
 
         self.chunk = sa.Table(
-            "chunks", self.metadata, key("document"), number("n"), sa.Column("text", sa.Text),
+            "chunks",
+            self.metadata,
+            key("document"),
+            number("n"),
+            sa.Column("text", sa.Text),
             sa.ForeignKeyConstraint(["document"], [f"{prefix}documents.key"]),
-        )  # fmt: skip
+        )
         self.vector = sa.Table(
             "vectors", self.metadata, key("document"), number("n"), sa.Column("value", sa.Text), chunk()
         )

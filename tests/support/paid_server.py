@@ -106,9 +106,7 @@ class PaidServer:
         paid = not self.fails(key, name)
         with self._lock:
             nth = self._known[idempotency] = self._known.get(idempotency, 0) + paid
-            call = Call(
-                time.monotonic(), key, name, idempotency, int(asked["pid"]), int(asked["worker"]), nth, paid
-            )  # fmt: skip
+            call = Call(time.monotonic(), key, name, idempotency, int(asked["pid"]), int(asked["worker"]), nth, paid)
             descriptor = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             os.write(descriptor, json.dumps(asdict(call)).encode() + b"\n")
             os.close(descriptor)

@@ -43,9 +43,11 @@ class Herd:
         self.ledger = folder / "ledger"
         self._said = folder / "said"
         self._environment = {
-            **os.environ, paid_books.LEDGER: str(self.ledger),
-            paid_books.SCHEMA: "" if url.startswith("sqlite:") else read_url(url)[1], **environment,
-        }  # fmt: skip
+            **os.environ,
+            paid_books.LEDGER: str(self.ledger),
+            paid_books.SCHEMA: "" if url.startswith("sqlite:") else read_url(url)[1],
+            **environment,
+        }
         self._arguments = [url, pipelines]
         self._started: dict[int, Forked] = {}
         self._lines: dict[str, list[dict[str, Any]]] = {}
@@ -73,7 +75,10 @@ class Herd:
         order = {"die_after": die_after, "die_at": die_at, "concurrency": concurrency}
         with self._said.open("ab") as said:
             process = Forked(
-                self.home, [*self._arguments, json.dumps(order)], {**self._environment, **(environment or {})}, stdout=said
+                self.home,
+                [*self._arguments, json.dumps(order)],
+                {**self._environment, **(environment or {})},
+                stdout=said,
             )
         self._started[process.pid] = process
         return process.pid
@@ -124,10 +129,13 @@ def main() -> None:
     app = paid_books.app_for(url, pipelines)
     worker = app.worker(
         Settings(
-            concurrency=order["concurrency"], lease_seconds=LEASE_SECONDS, grace_seconds=0.5, poll_seconds=0.1,
+            concurrency=order["concurrency"],
+            lease_seconds=LEASE_SECONDS,
+            grace_seconds=0.5,
+            poll_seconds=0.1,
             name=f"w{os.getpid()}",
         )
-    )  # fmt: skip
+    )
     if order["die_after"]:
         points.listen(_dies_after(order["die_after"]))
     if order["die_at"]:

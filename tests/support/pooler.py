@@ -95,9 +95,14 @@ class Pooler:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [str(PROGRAM), str(self.folder / "ini")], user=server_user(), preexec_fn=die_with_parent, cwd=self.folder,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [str(PROGRAM), str(self.folder / "ini")],
+            user=server_user(),
+            preexec_fn=die_with_parent,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         wait_for(lambda: self._socket.exists() or self._process.poll() is not None)
         assert self._process.poll() is None, self.said
 
@@ -114,11 +119,18 @@ class Pooler:
         server = self._server
         place = " ".join(f"{name}={server[name]}" for name in ("host", "port", "password") if name in server)
         settings = {
-            "pool_mode": "transaction", "default_pool_size": self._sessions, "max_client_conn": 1000, "query_wait_timeout": 20,
-            "listen_addr": "", "listen_port": PORT, "unix_socket_dir": self.folder,
-            "auth_type": "trust", "auth_file": self.folder / "users", "admin_users": server["user"],
+            "pool_mode": "transaction",
+            "default_pool_size": self._sessions,
+            "max_client_conn": 1000,
+            "query_wait_timeout": 20,
+            "listen_addr": "",
+            "listen_port": PORT,
+            "unix_socket_dir": self.folder,
+            "auth_type": "trust",
+            "auth_file": self.folder / "users",
+            "admin_users": server["user"],
             "logfile": self.folder / "log",
-        }  # fmt: skip
+        }
         if _version() >= (1, 21):
             settings["max_prepared_statements"] = 0  # before, it could not keep any in order either
         lines = [f"{name} = {value}" for name, value in settings.items()]

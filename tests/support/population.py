@@ -232,12 +232,13 @@ def seen(app: Holdfast) -> dict[str, Any]:
     return {
         "counts": {
             f"{one['name']}/{stage['name']}": stage["states"]
-            for one in pipelines for stage in [*one["stages"], *one["removed"]]
+            for one in pipelines
+            for stage in [*one["stages"], *one["removed"]]
         },
         "paused": [one["name"] for one in pipelines if one["paused"]],
         "items": {item["key"]: item for item in _items(app, after)},
         "wrong": app.check(),
-    }  # fmt: skip
+    }
 
 
 def _items(app: Holdfast, after: dict[tuple[str, str], list[str]]) -> Iterator[dict[str, Any]]:

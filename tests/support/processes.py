@@ -64,9 +64,14 @@ class WorkerProcess:
         """Begun from nothing, as on a command line."""
         with said.open("wb") as file:
             process = Popen(
-                command, env={**environment, PARENT_VARIABLE: str(os.getpid())}, cwd=ROOT, stdin=subprocess.DEVNULL,
-                stdout=file, stderr=file, start_new_session=True,
-            )  # fmt: skip
+                command,
+                env={**environment, PARENT_VARIABLE: str(os.getpid())},
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
         return cls(process, said, url)
 
     @property
@@ -99,7 +104,9 @@ class WorkerProcess:
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"process {self.pid} has not ended within {timeout:.1f} s; it said:\n{self.said}") from None
+            raise AssertionError(
+                f"process {self.pid} has not ended within {timeout:.1f} s; it said:\n{self.said}"
+            ) from None
 
     def freeze(self) -> None:
         """Stop it between two transactions: one frozen inside keeps the database's locks, which is another fault."""
@@ -203,14 +210,34 @@ class Crew:
         the second follows the first for the second time. With `ready` the call returns when the worker is among the living.
         """
         arguments = [
-            "--url", self.url, "--pipeline", self._name, "--name", name,
-            "--lease", str(lease), "--grace", str(grace), "--poll", str(poll), "--concurrency", str(concurrency),
-            "--stages", stages, "--freeze-at", freeze_at, *["--drain"] * drain, *["--far"] * far,
-        ]  # fmt: skip
+            "--url",
+            self.url,
+            "--pipeline",
+            self._name,
+            "--name",
+            name,
+            "--lease",
+            str(lease),
+            "--grace",
+            str(grace),
+            "--poll",
+            str(poll),
+            "--concurrency",
+            str(concurrency),
+            "--stages",
+            stages,
+            "--freeze-at",
+            freeze_at,
+            *["--drain"] * drain,
+            *["--far"] * far,
+        ]
         whole = {
-            **os.environ, "PYTHONPATH": str(ROOT), "HOLDFAST_TEST_LEDGER": str(self.ledger.path),
-            CRASH_VARIABLE: crash_at, **(environment or {}),
-        }  # fmt: skip
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "HOLDFAST_TEST_LEDGER": str(self.ledger.path),
+            CRASH_VARIABLE: crash_at,
+            **(environment or {}),
+        }
         said = self._folder / f"said-{len(self.workers)}"
         if not self.forks or {"HOLDFAST_TEST_MEMORY", "LD_PRELOAD"} & whole.keys():
             # What the mother has loaded would count, and what a process is begun with cannot be had by a fork.

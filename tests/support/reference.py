@@ -304,7 +304,9 @@ class Reference:
             entry = sums.setdefault(call.place[1], [0, 0, 0, 0])
             entry[at] += call.amount
             entry[at + 1] += 1
-        return {stage: (costs, payments, in_doubt, doubts) for stage, (costs, payments, in_doubt, doubts) in sums.items()}
+        return {
+            stage: (costs, payments, in_doubt, doubts) for stage, (costs, payments, in_doubt, doubts) in sums.items()
+        }
 
     def _may_record(self, call: PaidCall) -> bool:
         lease = self.leases.get(call.token)
@@ -459,7 +461,9 @@ class Reference:
     def _inputs(self, key: str, name: str) -> tuple[tuple[str, object], ...]:
         """What the stages before it have put out, as far as they have passed."""
         outcomes = {before: self.outcomes.get((key, before)) for before in self.stages[name].after}
-        return tuple(sorted((name, had.value) for name, had in outcomes.items() if had is not None and had.state in PASSED))
+        return tuple(
+            sorted((name, had.value) for name, had in outcomes.items() if had is not None and had.state in PASSED)
+        )
 
     def _go_on(self, key: str, name: str, changed: bool) -> None:
         """A stage ran again. What runs on an old output loses its lease; of what is behind it, the next that was made from

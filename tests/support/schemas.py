@@ -137,7 +137,9 @@ class Schemas:
 
     def _drop_what_is_not_ours(self, name: str) -> bool:
         """Whether there were tables that a test has added."""
-        added = [sql.Identifier(name, table) for (table,) in self._conn.execute(_TABLES, [name]) if table not in self._tables]
+        added = [
+            sql.Identifier(name, table) for (table,) in self._conn.execute(_TABLES, [name]) if table not in self._tables
+        ]
         if added:
             every = sql.SQL(", ").join(added)
             self._conn.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE NOWAIT").format(every))

@@ -106,9 +106,13 @@ def build_shim(folder: Path) -> Path | str:
     wrong = Skew(shim, folder / "probe-shift", hours=-2)
     try:
         said = subprocess.run(
-            [sys.executable, "-c", _PROBE, probe], env={**os.environ, **wrong.environment},
-            capture_output=True, text=True, timeout=5, check=True,
-        ).stdout  # fmt: skip
+            [sys.executable, "-c", _PROBE, probe],
+            env={**os.environ, **wrong.environment},
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        ).stdout
     except subprocess.SubprocessError as error:
         return f"Python does not run under the shim: {error}"
     shifted, waited = map(float, said.split())

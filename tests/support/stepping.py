@@ -162,10 +162,12 @@ class Actor:
                 (token, stage)
                 for one in ended
                 for token, stage in ask(
-                    tx, "SELECT lease, stage FROM holdfast_outcomes WHERE item = :item AND stage = :stage",
-                    item=one.lease.item, stage=one.lease.stage,
+                    tx,
+                    "SELECT lease, stage FROM holdfast_outcomes WHERE item = :item AND stage = :stage",
+                    item=one.lease.item,
+                    stage=one.lease.stage,
                 )
-            }  # fmt: skip
+            }
             fail(tx, again)
             release(tx, back, "stop")
             chosen = {stages[int(share * len(stages))] for share in wanted}
@@ -198,8 +200,14 @@ class Actor:
         if fate < 0.70:
             text = codec.encode(value)
             one = Finished(
-                lease, State.DONE, "1", text, codec.digest(value), took_us=3, routine=rng.random() < 0.8 and lease.is_first
-            )  # fmt: skip
+                lease,
+                State.DONE,
+                "1",
+                text,
+                codec.digest(value),
+                took_us=3,
+                routine=rng.random() < 0.8 and lease.is_first,
+            )
         elif fate < 0.74:
             one = Finished(lease, State.SKIPPED, "1", output_hash=codec.digest(None))
         elif fate < 0.77:
@@ -419,7 +427,9 @@ class Story:
                 else:
                     assert not ready, f"{key}, {name}: all before it has passed, and it was lost"
 
-    def _judge_stage(self, key: str, stage: str, after: tuple[str, ...], outcomes: dict[tuple[str, str], list[Any]]) -> None:
+    def _judge_stage(
+        self, key: str, stage: str, after: tuple[str, ...], outcomes: dict[tuple[str, str], list[Any]]
+    ) -> None:
         state, attempts, token, result = outcomes[key, stage]
         where = f"{key}, {stage} ({state}, attempt {attempts}, token {token})"
         own = [line for line in self.ledger if (line.key, line.stage) == (key, stage)]

@@ -134,9 +134,14 @@ class Trouble:
 
 
 def write(
-    store: Store, work: Callable[[Transaction], T], *, slot: int = 0, trouble: Trouble | None = None, exclusive: bool = False,
+    store: Store,
+    work: Callable[[Transaction], T],
+    *,
+    slot: int = 0,
+    trouble: Trouble | None = None,
+    exclusive: bool = False,
     at_once: AtOnce[T] | None = None,
-) -> T:  # fmt: skip
+) -> T:
     """Commit as a worker does: the same write is run again until it is known to have taken place."""
     writing = store.writing(work, slot=slot, exclusive=exclusive, at_once=at_once)
     old = points.listen(trouble)

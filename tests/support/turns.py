@@ -19,21 +19,36 @@ from tests.support.effort import effort
 
 #: Tests with processes of their own.
 SLOW = (
-    "tests/crash/", "tests/crashtest/", "tests/examples/", "tests/mutants/", "tests/jobfile/test_at_work.py",
-    "tests/adopt/test_processes.py", "tests/docs/test_benchmarks.py",
-)  # fmt: skip
+    "tests/crash/",
+    "tests/crashtest/",
+    "tests/examples/",
+    "tests/mutants/",
+    "tests/jobfile/test_at_work.py",
+    "tests/adopt/test_processes.py",
+    "tests/docs/test_benchmarks.py",
+)
 #: Tests of commands and of handlers: all that those ask of a database is tested on both in tests/engine.
 ABOVE = (
-    "tests/cli/", "tests/worker/test_alerting.py", "tests/worker/test_context.py", "tests/worker/test_guarding.py",
-    "tests/worker/test_handlers.py", "tests/worker/test_hostile_handlers.py", "tests/worker/test_interpreter.py",
+    "tests/cli/",
+    "tests/worker/test_alerting.py",
+    "tests/worker/test_context.py",
+    "tests/worker/test_guarding.py",
+    "tests/worker/test_handlers.py",
+    "tests/worker/test_hostile_handlers.py",
+    "tests/worker/test_interpreter.py",
     "tests/worker/test_secrets.py",
-)  # fmt: skip
+)
 ONE_BY_ONE = SLOW + ABOVE
 #: Tests with workers, or loops, in threads, and tests of many cases.
 WHOLE = (
-    "tests/worker/", "tests/adopt/", "tests/engine/test_admit.py", "tests/engine/test_legacy.py",
-    "tests/engine/test_pages.py", "tests/engine/test_settle.py", "tests/engine/test_tune.py",
-)  # fmt: skip
+    "tests/worker/",
+    "tests/adopt/",
+    "tests/engine/test_admit.py",
+    "tests/engine/test_legacy.py",
+    "tests/engine/test_pages.py",
+    "tests/engine/test_settle.py",
+    "tests/engine/test_tune.py",
+)
 DATABASES = ("sqlite", "postgres")
 VARIABLE = "HOLDFAST_TURN"
 

@@ -62,7 +62,9 @@ class Page:
 
     def __init__(self, path: Path) -> None:
         self.commands: list[Command] = []
-        blocks = [list(_commands(language, text)) for language, text in _BLOCK.findall(path.read_text(encoding="utf-8"))]
+        blocks = [
+            list(_commands(language, text)) for language, text in _BLOCK.findall(path.read_text(encoding="utf-8"))
+        ]
         codes: dict[str, int] = {}
         for block in blocks:
             for (text, _), (following, shown) in pairwise(block):
@@ -99,9 +101,14 @@ class Typist:
         script = "\n".join(["set -m", *(self._around(number, one) for number, one in enumerate(commands))])
         with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
             shell = subprocess.Popen(
-                ["bash", "-c", script], cwd=self._folder, env=self._environment, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                ["bash", "-c", script],
+                cwd=self._folder,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
             is_stuck, left = _end(shell, timeout)
             output.seek(0)
             said = output.read()

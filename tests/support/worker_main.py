@@ -36,9 +36,13 @@ def main() -> None:
         _slow_the_heart(given.lease)
     app = Holdfast(given.url, [find_pipeline(given.pipeline).spec])
     settings = Settings(
-        concurrency=given.concurrency, lease_seconds=given.lease, grace_seconds=given.grace, poll_seconds=given.poll,
-        name=given.name, stages=tuple(given.stages.split()),
-    )  # fmt: skip
+        concurrency=given.concurrency,
+        lease_seconds=given.lease,
+        grace_seconds=given.grace,
+        poll_seconds=given.poll,
+        name=given.name,
+        stages=tuple(given.stages.split()),
+    )
     worker = app.worker(settings)
     testing.crash_from_environment()
     if given.freeze_at:
@@ -105,9 +109,16 @@ def _late_killer(worker: Worker, point: str) -> points.Listener:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name, kind in {
-        "url": str, "pipeline": str, "name": str, "stages": str, "freeze-at": str,
-        "lease": float, "grace": float, "poll": float, "concurrency": int,
-    }.items():  # fmt: skip
+        "url": str,
+        "pipeline": str,
+        "name": str,
+        "stages": str,
+        "freeze-at": str,
+        "lease": float,
+        "grace": float,
+        "poll": float,
+        "concurrency": int,
+    }.items():
         parser.add_argument(f"--{name}", type=kind, required=True)
     parser.add_argument("--drain", action="store_true")
     parser.add_argument("--far", action="store_true")

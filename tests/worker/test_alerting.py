@@ -80,7 +80,8 @@ class Desk:
         self.store.write(lambda tx: alerts.watch_events(tx, rules))
         number = (who or self.who).id
         found = Company(
-            (companions.alerting(rules, 0.02),), lambda stopped: Around(self.store.another(), lambda: number, stopped, _nothing)
+            (companions.alerting(rules, 0.02),),
+            lambda stopped: Around(self.store.another(), lambda: number, stopped, _nothing),
         )
         found.start()
         self._started.append(found)
@@ -457,5 +458,6 @@ def test_what_a_killed_worker_was_telling_is_told_by_another(desk: Desk, hook: H
     desk.start(mine)
     wait_for(told(desk))
     assert [(call.answer, call.body["delivery"]) for call in hook.calls] == [
-        ("hang", hook.calls[0].body["delivery"]), (200, hook.calls[0].body["delivery"]),
-    ]  # fmt: skip
+        ("hang", hook.calls[0].body["delivery"]),
+        (200, hook.calls[0].body["delivery"]),
+    ]

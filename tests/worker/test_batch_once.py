@@ -64,10 +64,14 @@ def embedding(provider: Any, *, kind: str = "thread", then: Callable[..., Any] |
     pipeline = Pipeline("p", resources={"api": {}})
     pipeline.stage(
         **{
-            "name": "embed", "batch": 5, "max_attempts": 5, "backoff": QUICK,
-            "isolate": "process" if kind == "process" else None, **settings,
+            "name": "embed",
+            "batch": 5,
+            "max_attempts": 5,
+            "backoff": QUICK,
+            "isolate": "process" if kind == "process" else None,
+            **settings,
         }
-    )(embed_async if kind == "loop" else embed)  # fmt: skip
+    )(embed_async if kind == "loop" else embed)
     return pipeline
 
 
@@ -158,8 +162,9 @@ def test_answers_may_come_by_key_and_one_that_is_missing_is_rejected_for_its_ite
     assert [ran.stage(key, "embed")["attempts"] for key in KEYS] == [1, 2, 1, 1, 1]
     assert charged(ran.app) == [{"pipeline": "p", "stage": "embed", "amount": 2 * PRICE, "payments": 2}]
     assert [(call["state"], call["amount"], call["reason"]) for call in ran.app.calls("page-1")] == [
-        ("rejected", 200_000, "the call returned no answer for this item"), ("done", PRICE, None),
-    ]  # fmt: skip
+        ("rejected", 200_000, "the call returned no answer for this item"),
+        ("done", PRICE, None),
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -182,9 +187,11 @@ def test_rejections_are_bounded_also_if_the_handler_cannot_cope_with_an_exceptio
     """Alone in its batch the item gets the exception itself."""
     provider.answers = lambda keys: [{"torn": key == "page-3"} for key in keys]
     pipeline = embedding(
-        provider, validate=lambda answer: not answer["torn"], max_attempts=20,
+        provider,
+        validate=lambda answer: not answer["torn"],
+        max_attempts=20,
         then=lambda items, ctx, answers: [answer["torn"] for answer in answers],
-    )  # fmt: skip
+    )
     ran = run(pipeline, KEYS)
     assert ran.states("embed") == {"done": 4, "failed": 1}
     assert "its answer was rejected 3 times" in ran.stage("page-3", "embed")["error"]
@@ -208,7 +215,9 @@ def test_a_wrong_number_of_answers_is_paid_kept_as_text_and_stops_the_stage(run:
 
     assert provider.calls == [KEYS]
     assert ran.states("embed") == {"failed": 5}
-    assert f"once('vector'): Provider returned {said}; what it" in _plain(ran.stage("page-2", "embed")["error"], provider)
+    assert f"once('vector'): Provider returned {said}; what it" in _plain(
+        ran.stage("page-2", "embed")["error"], provider
+    )
     assert [(event["stage"], event["data"]["by"]) for event in ran.events("paused")] == [("embed", "holdfast")]
     assert shares(ran, "rejected") == dict.fromkeys(KEYS, 200_000)
     assert charged(ran.app) == [{"pipeline": "p", "stage": "embed", "amount": PRICE, "payments": 1}]
@@ -225,7 +234,9 @@ def _plain(error: str, provider: Provider) -> str:
     return error.replace(repr(provider), "Provider")
 
 
-def test_an_unpaid_call_with_a_wrong_number_of_answers_fails_its_items_and_records_nothing(run: Bench, provider: Provider):
+def test_an_unpaid_call_with_a_wrong_number_of_answers_fails_its_items_and_records_nothing(
+    run: Bench, provider: Provider
+):
     provider.answers = lambda keys: keys[1:]
     ran = run(embedding(provider, cost=None), KEYS)
     assert ran.states("embed") == {"failed": 5}
@@ -325,8 +336,12 @@ def test_an_answer_that_a_person_gives_is_that_of_one_item(run: Bench, provider:
     assert charged(ran.app) == [{"pipeline": "p", "stage": "embed", "amount": PRICE, "payments": 1}]
     ran.app.resolve("page-4", "vector", charged=0)
     assert {key: [memo["state"] for memo in ran.app.memos(key)] for key in KEYS} == {
-        "page-0": [], "page-1": [], "page-2": ["done"], "page-3": ["done"], "page-4": [],
-    }  # fmt: skip
+        "page-0": [],
+        "page-1": [],
+        "page-2": ["done"],
+        "page-3": ["done"],
+        "page-4": [],
+    }
     ran.app.retry()
     ran = run(pipeline)
     assert (ran.result("page-2", "embed"), ran.result("page-3", "embed")) == ("from the log", "from the log, too")
@@ -454,7 +469,10 @@ def test_the_idempotency_key_belongs_to_these_items_in_this_order(run: Bench):
     def embed(items: list[Item], ctx: BatchContext) -> Any:
         before = ctx.idempotency_key("vector", items)
         others = [items[:2], items[1:2], items[::-1]]
-        assert len({before, ctx.idempotency_key("other", items), *(ctx.idempotency_key("vector", one) for one in others)}) == 5
+        assert (
+            len({before, ctx.idempotency_key("other", items), *(ctx.idempotency_key("vector", one) for one in others)})
+            == 5
+        )
 
         def call(some: list[Item]) -> Any:
             seen.append(ctx.idempotency_key("vector", some))
@@ -476,10 +494,16 @@ def test_the_idempotency_key_belongs_to_these_items_in_this_order(run: Bench):
 
 
 BAD: dict[str, tuple[Callable[[list[Item], BatchContext], Any], str]] = {
-    "an item that is not here": (lambda items, ctx: ctx.once("a", list, [Item("p", "x", {})]), "item 'x' is not in this batch"),
+    "an item that is not here": (
+        lambda items, ctx: ctx.once("a", list, [Item("p", "x", {})]),
+        "item 'x' is not in this batch",
+    ),
     "a key": (lambda items, ctx: ctx.once("a", list, ["page-0"]), "give a list of items of this batch"),
     "one item": (lambda items, ctx: ctx.once("a", list, items[0]), "give a list of items of this batch"),
-    "an item twice": (lambda items, ctx: ctx.once("a", list, [*items, items[0]]), "this name was used before in this attempt"),
+    "an item twice": (
+        lambda items, ctx: ctx.once("a", list, [*items, items[0]]),
+        "this name was used before in this attempt",
+    ),
     "no name": (lambda items, ctx: ctx.once("", list, items), "a name is a text of 1 to 200 characters"),
     "no items for a key": (lambda items, ctx: ctx.idempotency_key("a", []), "give at least one item"),
     "an async function": (lambda items, ctx: ctx.once("a", asyncio.sleep, items), "call it from an async handler"),

@@ -295,7 +295,10 @@ def test_two_stages_with_results_of_the_same_items_stay_two(run: Bench, shop):
     ("stages", "match"),
     [
         ({**SUMMARY, "digest": {"renamed_from": "summary"}}, "which is a stage of it still"),
-        ({"digest": {"renamed_from": "summary"}, "essay": {"renamed_from": "summary"}}, "are both renamed_from='summary'"),
+        (
+            {"digest": {"renamed_from": "summary"}, "essay": {"renamed_from": "summary"}},
+            "are both renamed_from='summary'",
+        ),
         ({"digest": {"renamed_from": "digest"}}, "is its own name"),
         ({"digest": {"renamed_from": "no name"}}, "start with a letter"),
     ],

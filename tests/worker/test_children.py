@@ -198,8 +198,9 @@ def test_a_child_that_waits_for_children_of_its_own_has_not_ended(app: App):
 def test_a_parent_that_waits_for_a_stage_and_for_children_needs_both(app: App):
     app.pipeline(
         {"make": [], "check": ["make"], "gather": ["make", "check"]},
-        name="books", only={"gather": {"after_children": "chunks"}},
-    )  # fmt: skip
+        name="books",
+        only={"gather": {"after_children": "chunks"}},
+    )
     for order in (("child", "check"), ("check", "child")):
         book = f"book {order[0]}"
         make(app, book, f"c {order[0]}")

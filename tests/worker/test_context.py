@@ -55,9 +55,17 @@ def test_a_handler_that_asks_for_a_result_there_cannot_be_hears_why(run: Bench):
 def test_the_next_stage_sees_the_same_value_at_once_and_after_a_resume(run: Bench):
     """Straight on in the same worker, or in another worker that read it from the database: the same value and types."""
     value = {
-        "int": 2**63, "big": 10**400, "negative": -(2**64), "float": 1.0, "small": 5e-324, "list": [[], {}, [None]],
-        "text": "a\u0301\u2028\U0001f600", "": "an empty key", "numbers": {"1": 1}, "bool": [True, False, 1, 0],
-    }  # fmt: skip
+        "int": 2**63,
+        "big": 10**400,
+        "negative": -(2**64),
+        "float": 1.0,
+        "small": 5e-324,
+        "list": [[], {}, [None]],
+        "text": "a\u0301\u2028\U0001f600",
+        "": "an empty key",
+        "numbers": {"1": 1},
+        "bool": [True, False, 1, 0],
+    }
     pipeline = Pipeline("p")
     every_kind(pipeline, "first", lambda kind: lambda item, ctx: value)
     every_kind(pipeline, "second", lambda kind: lambda item, ctx: repr(ctx.result(f"first.{kind}")), after="first")

@@ -124,9 +124,7 @@ def own_server() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def meter(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Meter:  # fmt: skip
+def meter(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Meter:
     if database == "sqlite":
         return SqliteMeter(tmp_path / "store.db", monkeypatch)
     return PostgresMeter(request.getfixturevalue("own_server"))

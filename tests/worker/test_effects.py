@@ -283,9 +283,10 @@ def test_an_effect_that_raises_retry_later_snoozes_and_spends_no_attempt(run: Be
 
 
 @pytest.mark.parametrize(
-    "error", [SystemExit(0), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), BaseException("bare")],
+    "error",
+    [SystemExit(0), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), BaseException("bare")],
     ids=lambda error: type(error).__name__,
-)  # fmt: skip
+)
 @pytest.mark.req("V7")
 def test_no_kind_of_exception_in_an_effect_ends_the_worker(run: Bench, own: OwnTables, error: BaseException):
     def work(item: Item, ctx: Context) -> None:
@@ -310,8 +311,10 @@ def test_others_in_the_same_commit_are_not_touched_by_an_effect_that_raises(app:
 
     assert own.keys() == ["one", "three"]
     assert [app.states(key) for key in ("one", "two", "three")] == [
-        {"a": "done", "b": "pending"}, {"a": "retry_later"}, {"a": "done", "b": "pending"},
-    ]  # fmt: skip
+        {"a": "done", "b": "pending"},
+        {"a": "retry_later"},
+        {"a": "done", "b": "pending"},
+    ]
     assert app.counts() == app.recount()
 
 
@@ -383,7 +386,9 @@ def test_rows_are_written_once_though_the_transaction_ran_twice(app: App, own: O
 
 @pytest.mark.req("V2", "V8")
 @pytest.mark.parametrize("kind", Trouble.KINDS)
-def test_effects_for_which_there_is_no_time_are_left_whole_for_the_next_transaction(app: App, own: OwnTables, kind: str):
+def test_effects_for_which_there_is_no_time_are_left_whole_for_the_next_transaction(
+    app: App, own: OwnTables, kind: str
+):
     """Also if the transaction ran twice: what it left is what the one that took place has left."""
     app.pipeline({"a": [], "b": ["a"]})
     app.add(["one", "two", "three", "plain"])

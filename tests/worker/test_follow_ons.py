@@ -257,9 +257,7 @@ def test_merge_unites_the_data_of_all_who_submit(links: Several):
 
 
 @pytest.mark.req("V10")
-@pytest.mark.parametrize(
-    ("when", "data"), [("skip", {"a": 1}), ("merge", {"a": 1, "b": 2}), ("rerun", {"b": 2})]
-)  # fmt: skip
+@pytest.mark.parametrize(("when", "data"), [("skip", {"a": 1}), ("merge", {"a": 1, "b": 2}), ("rerun", {"b": 2})])
 def test_two_in_one_commit_come_to_the_same_as_one_after_the_other(app: App, when: str, data: Any):
     """How many attempts share a commit depends on the load, and must not be seen."""
     two_pipelines(app)

@@ -43,9 +43,9 @@ def test_a_handler_that_raises_is_tried_again_until_its_attempts_are_spent(run: 
     for kind in KINDS:
         spoilt = ran.stage("page-0", f"work.{kind}")
         assert (spoilt["state"], spoilt["attempts"], spoilt["error"]) == ("exhausted", 3, "ValueError: attempt 3")
-        assert {(ran.stage(key, f"work.{kind}")["attempts"], ran.result(key, f"work.{kind}")) for key in keys(4)[1:]} == {
-            (3, "at last")
-        }
+        assert {
+            (ran.stage(key, f"work.{kind}")["attempts"], ran.result(key, f"work.{kind}")) for key in keys(4)[1:]
+        } == {(3, "at last")}
     assert all("in work" in event["data"]["traceback"] for event in ran.events("exhausted", "page-0"))
 
 
@@ -141,19 +141,28 @@ def test_a_batch_gets_a_list_and_answers_with_one_verdict_each(run: Bench, isola
     @pipeline.stage(batch=8, max_attempts=2, backoff=QUICK, isolate=isolate)
     def work(items: list[Item], ctx: BatchContext) -> list[Any]:
         verdicts: dict[str, Any] = {
-            "skipped": Skip("known"), "failed": Permanent("never"), "raised": ValueError("not today"),
-            "refused": {1, 2}, "done": {"size": len(items)},
-        }  # fmt: skip
+            "skipped": Skip("known"),
+            "failed": Permanent("never"),
+            "raised": ValueError("not today"),
+            "refused": {1, 2},
+            "done": {"size": len(items)},
+        }
         return [
-            RetryLater(after=0.01) if item.key == "later" and ctx.of(item).attempt == 1 and len(items) > 1
+            RetryLater(after=0.01)
+            if item.key == "later" and ctx.of(item).attempt == 1 and len(items) > 1
             else verdicts.get(item.key, "again")
             for item in items
-        ]  # fmt: skip
+        ]
 
     ran = run(pipeline, ["skipped", "failed", "raised", "refused", "later", "done"], concurrency=1)
     assert {key: ran.state(key, "work") for key in ("skipped", "failed", "raised", "refused", "later", "done")} == {
-        "skipped": "skipped", "failed": "failed", "raised": "exhausted", "refused": "failed", "later": "done", "done": "done",
-    }  # fmt: skip
+        "skipped": "skipped",
+        "failed": "failed",
+        "raised": "exhausted",
+        "refused": "failed",
+        "later": "done",
+        "done": "done",
+    }
     assert ran.result("done", "work") == {"size": 6}
     assert ran.stage("later", "work")["attempts"] == 1
     assert ran.stage("raised", "work")["error"] == "ValueError: not today"
@@ -163,10 +172,12 @@ def test_a_batch_gets_a_list_and_answers_with_one_verdict_each(run: Bench, isola
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (lambda items: items[1:], "3 verdicts"), (lambda items: [*items, *items], "8 verdicts"),
-        (lambda items: None, "a NoneType"), (lambda items: dict.fromkeys(item.key for item in items), "a dict"),
+        (lambda items: items[1:], "3 verdicts"),
+        (lambda items: [*items, *items], "8 verdicts"),
+        (lambda items: None, "a NoneType"),
+        (lambda items: dict.fromkeys(item.key for item in items), "a dict"),
     ],
-)  # fmt: skip
+)
 def test_a_batch_that_answers_with_another_number_of_verdicts_has_failed(
     run: Bench, answer: Callable[[list[Item]], Any], said: str
 ):

@@ -130,23 +130,35 @@ def columns(tx: Transaction, table: str) -> dict[str, str]:
     """The columns of a table, and whether each holds a text or a number."""
     texts = ("TEXT", "text")
     if tx.store.driver.dialect.name == "sqlite":
-        return {row[1]: "text" if row[2] in texts else "number" for row in ask(tx, f"PRAGMA table_info(holdfast_{table})")}
+        return {
+            row[1]: "text" if row[2] in texts else "number" for row in ask(tx, f"PRAGMA table_info(holdfast_{table})")
+        }
     rows = ask(
-        tx, "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped "
+        tx,
+        "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped "
         f"AND attrelid = CAST('{tx.store.driver.dialect.table(table)}' AS regclass)",
-    )  # fmt: skip
+    )
     return {column: "text" if kind in texts else "number" for column, kind in rows}
 
 
 QUESTIONS: dict[str, Callable[[Holdfast], Any]] = {
-    "status": Holdfast.status, "workers": Holdfast.workers, "items": Holdfast.items, "events": Holdfast.events,
-    "costs": Holdfast.costs, "limits": Holdfast.limits, "errors": Holdfast.errors, "doctor": Holdfast.doctor,
-    "check": Holdfast.check, "actions": Holdfast.actions, "plan": lambda app: app.plan("spoilt"),
+    "status": Holdfast.status,
+    "workers": Holdfast.workers,
+    "items": Holdfast.items,
+    "events": Holdfast.events,
+    "costs": Holdfast.costs,
+    "limits": Holdfast.limits,
+    "errors": Holdfast.errors,
+    "doctor": Holdfast.doctor,
+    "check": Holdfast.check,
+    "actions": Holdfast.actions,
+    "plan": lambda app: app.plan("spoilt"),
     "in every state": lambda app: app.items(state=[state.value for state in State], most=1000),
     "show": lambda app: [app.show(key, "spoilt") for key in ("one", "later", "bad", "waits")],
     "why": lambda app: [app.why(key, "spoilt") for key in ("one", "later", "bad", "waits")],
-    "memos": lambda app: app.memos("one", "spoilt"), "calls": lambda app: app.calls("one", "spoilt"),
-}  # fmt: skip
+    "memos": lambda app: app.memos("one", "spoilt"),
+    "calls": lambda app: app.calls("one", "spoilt"),
+}
 
 
 @pytest.mark.parametrize("seed", range(effort(5, 200)))

@@ -213,8 +213,11 @@ def test_many_changes_of_the_tuning_under_load_lose_nothing_and_the_last_is_in_f
     with run.serving(pipeline, concurrency=64) as (_, ran):
         for number in range(changes):
             key, value = [
-                ("concurrency", 20 + number % 30), ("api.rate", f"{20_000 + number}/s"), ("work.concurrency", 50), ("disk_free", number),  # noqa: E501
-            ][number % 4]  # fmt: skip
+                ("concurrency", 20 + number % 30),
+                ("api.rate", f"{20_000 + number}/s"),
+                ("work.concurrency", 50),
+                ("disk_free", number),
+            ][number % 4]
             app.tune("p", {key: value})
             if number % 10 == 0:
                 app.add("p", [f"more-{number}"])
@@ -262,7 +265,9 @@ def test_three_rate_limits_never_open_the_breaker_spend_no_attempt_and_every_wor
     # By the clock of the database: when the pause was asked for, and when work was claimed.
     told = min(event["at"] for event in ran.events("snoozed"))
     claimed = [(ran.stage(key, "work")["started_at"] - told) / 1e6 for key in keys(60)]
-    assert [after for after in claimed if 0.5 < after < 1.5] == [], "somebody began though the provider had asked for a pause"
+    assert [after for after in claimed if 0.5 < after < 1.5] == [], (
+        "somebody began though the provider had asked for a pause"
+    )
     assert sum(after >= 1.5 for after in claimed) > 20
     for key in {starts.keys[n] for n in range(3)}:
         first, second = [moment for moment, one in zip(starts.moments, starts.keys, strict=True) if one == key]
@@ -271,9 +276,12 @@ def test_three_rate_limits_never_open_the_breaker_spend_no_attempt_and_every_wor
 
 @pytest.mark.fault(63)
 @pytest.mark.parametrize(
-    ("kind", "client"), [*((kind, "httpx") for kind in KINDS), ("loop", "aiohttp"), ("thread", "urllib"), ("process", "urllib")]
+    ("kind", "client"),
+    [*((kind, "httpx") for kind in KINDS), ("loop", "aiohttp"), ("thread", "urllib"), ("process", "urllib")],
 )
-def test_what_a_client_raises_for_429_cools_the_resource_down_wherever_the_handler_runs(run: LimitedBench, kind, client):
+def test_what_a_client_raises_for_429_cools_the_resource_down_wherever_the_handler_runs(
+    run: LimitedBench, kind, client
+):
     pipeline = Pipeline("p", resources={"api": {}})
 
     def work(item: Item, ctx: Context) -> None:
@@ -336,7 +344,9 @@ def test_a_503_without_a_time_is_a_failure_that_counts(run: LimitedBench):
         assert ran.stage("page", "work")["attempts"] == 2
 
 
-@pytest.mark.parametrize(("kind", "told"), [("thread", "raised"), ("loop", "402"), ("process", "raised"), ("process", "402")])
+@pytest.mark.parametrize(
+    ("kind", "told"), [("thread", "raised"), ("loop", "402"), ("process", "raised"), ("process", "402")]
+)
 def test_out_of_credit_pauses_at_once_and_goes_on_when_a_person_says_so(run: LimitedBench, kind, told):
     pipeline = Pipeline("p", resources={"api": {}})
 
@@ -500,13 +510,17 @@ BAD_FUNCTIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("what", "name"), [*(("units", name) for name in BAD_FUNCTIONS), ("estimate", "raises"), ("estimate", "says nonsense")]
+    ("what", "name"),
+    [*(("units", name) for name in BAD_FUNCTIONS), ("estimate", "raises"), ("estimate", "says nonsense")],
 )
 def test_a_function_that_cannot_weigh_an_item_fails_that_item_and_stops_nothing_else(
     run: LimitedBench, name: str, what: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("holdfast.worker.orders.WEIGH_SECONDS", 0.2)
-    pipeline, beside = Pipeline("p", resources={"api": {"units": {"tokens": "1000000/s"}, "budget": "1000"}}), Pipeline("q")
+    pipeline, beside = (
+        Pipeline("p", resources={"api": {"units": {"tokens": "1000000/s"}, "budget": "1000"}}),
+        Pipeline("q"),
+    )
     stage(beside, "thread", lambda item, ctx: None, name="free")
 
     def weigh(item: Item) -> Any:
@@ -568,7 +582,9 @@ def test_a_worker_runs_no_statement_of_limits_for_a_stage_without_a_resource(run
 
 @pytest.mark.req("J14")
 @pytest.mark.parametrize("kind", ["thread", "loop", "process"])
-def test_a_payment_that_names_an_unknown_resource_counts_for_what_its_stage_uses_and_an_event_says_so(run: LimitedBench, kind):
+def test_a_payment_that_names_an_unknown_resource_counts_for_what_its_stage_uses_and_an_event_says_so(
+    run: LimitedBench, kind
+):
     """The money is spent: it must not slip past the budget because of a typo."""
     pipeline = Pipeline("p", resources={"api": {"budget": "10.00"}})
 
@@ -646,9 +662,9 @@ def test_a_stage_with_a_resource_and_one_without_start_alike(run: LimitedBench, 
         return on_the_loop if kind == "loop" else in_a_thread
 
     for name in ("first", "second"):
-        pipeline.stage(
-            name=name, after=after if name == "second" else (), resource="api" if name == limited else ()
-        )(work(name))  # fmt: skip
+        pipeline.stage(name=name, after=after if name == "second" else (), resource="api" if name == limited else ())(
+            work(name)
+        )
     ran = run(pipeline, keys(count), concurrency=8)
     assert is_done(ran, count, "first") and is_done(ran, count, "second")
     assert min(started_before_one_ran_out(starts, count).values()) > 0.2 * count

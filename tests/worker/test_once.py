@@ -258,7 +258,7 @@ def test_sub_steps_may_be_called_from_many_threads(run: Bench, how: str):
     assert ran.result("page-1", "work") == ran.result("page-2", "work") == list(range(24))
     assert charged(ran.app, ["item"]) == [
         {"item": key, "amount": 240_000, "payments": 24} for key in ("page-1", "page-2")
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("how", ["after each other", "from two threads"])
@@ -374,11 +374,16 @@ def test_a_paid_call_leaves_its_intent_before_it_is_made(run: Bench):
     ran = run(one_stage(work, max_attempts=1), ["page-1"])
 
     assert [one for one in seen if one[1] == "intended"] == [
-        ("fixed", "intended", None), ("metered", "intended", None), ("guessed", "intended", None),
-    ]  # fmt: skip
+        ("fixed", "intended", None),
+        ("metered", "intended", None),
+        ("guessed", "intended", None),
+    ]
     assert {memo["name"]: memo["cost"] for memo in ran.app.memos("page-1")} == {
-        "free": None, "fixed": 400_000, "metered": 400_000, "guessed": None,
-    }  # fmt: skip
+        "free": None,
+        "fixed": 400_000,
+        "metered": 400_000,
+        "guessed": None,
+    }
     assert charged(ran.app) == [{"pipeline": "p", "stage": "work", "amount": 800_000, "payments": 2}]
 
 
@@ -782,7 +787,10 @@ BAD_CALLS: dict[str, tuple[Callable[[Context], Any], str]] = {
     "a fact JSON has not": (lambda ctx: ctx.cost(1, facts={"n": {1, 2}}), "cost: facts: a value of type set at n"),
     "facts that are none": (lambda ctx: ctx.cost(1, facts=["x"]), "cost: facts ['x'] are not a mapping"),
     "a model that is no text": (lambda ctx: ctx.cost(1, facts={"model": 4}), "facts: model '4' is not a text"),
-    "half a token": (lambda ctx: ctx.once("call", dict, facts={"tokens_in": 0.5}), "tokens_in 0.5 is not a whole number"),
+    "half a token": (
+        lambda ctx: ctx.once("call", dict, facts={"tokens_in": 0.5}),
+        "tokens_in 0.5 is not a whole number",
+    ),
     "no rejections": (lambda ctx: ctx.once("call", dict, rejections=0), "rejections=0 is not a whole number of 1"),
     "validate is no function": (lambda ctx: ctx.once("call", dict, validate="yes"), "validate='yes' is not a function"),
 }

@@ -33,14 +33,18 @@ def test_a_worker_that_finds_nothing_looks_after_others_at_once(run: Bench, monk
     assert reached.index("store.any_open") > max(reached.index("store.neighbours"), reached.index("store.take_due"))
 
 
-def test_a_program_logs_that_it_made_a_store_and_warns_if_it_has_no_items(bare_url: str, caplog: pytest.LogCaptureFixture):
+def test_a_program_logs_that_it_made_a_store_and_warns_if_it_has_no_items(
+    bare_url: str, caplog: pytest.LogCaptureFixture
+):
     caplog.set_level(logging.INFO, logger="holdfast.app")
     pipeline = Pipeline("p", store=bare_url)
     pipeline.stage(name="work")(lambda item, ctx: None)
     pipeline.run()
     said = [(one.levelname, one.getMessage()) for one in caplog.records if one.name.startswith("holdfast.app")]
     [where] = {text.removeprefix("made a new store: ") for level, text in said if level == "INFO"}
-    assert [text.partition(";")[0] for level, text in said if level == "WARNING"] == [f"{where} is a new store without items"]
+    assert [text.partition(";")[0] for level, text in said if level == "WARNING"] == [
+        f"{where} is a new store without items"
+    ]
     caplog.clear()
     pipeline.run()
     assert not [one for one in caplog.records if one.name.startswith("holdfast.app")]

@@ -46,9 +46,14 @@ Ask = Callable[[str], Any]
 
 
 def paying(
-    ask: Ask, address: str | Callable[[Item], str], *, kind: str = "thread", uses: bool = True,
-    limits: dict[str, Any] | None = None, **settings: Any,
-) -> Pipeline:  # fmt: skip
+    ask: Ask,
+    address: str | Callable[[Item], str],
+    *,
+    kind: str = "thread",
+    uses: bool = True,
+    limits: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Pipeline:
     """One stage that asks the provider for 0.40 per item."""
 
     def where(item: Item) -> str:
@@ -72,10 +77,14 @@ def paying(
     pipeline = Pipeline("p", resources={"api": limits or {}} if uses else {})
     pipeline.stage(
         **{
-            "name": "work", "backoff": QUICK, "resource": "api" if uses else (), "estimate": 0.40 if uses else None,
-            "isolate": "process" if kind == "process" else None, **settings,
+            "name": "work",
+            "backoff": QUICK,
+            "resource": "api" if uses else (),
+            "estimate": 0.40 if uses else None,
+            "isolate": "process" if kind == "process" else None,
+            **settings,
         }
-    )(on_the_loop if kind == "loop" else work)  # fmt: skip
+    )(on_the_loop if kind == "loop" else work)
     return pipeline
 
 
@@ -123,7 +132,9 @@ def test_five_429s_and_one_answer_cost_what_the_answer_costs(run: LimitedBench, 
 
 @pytest.mark.req("P2")
 @pytest.mark.parametrize(("kind", "trouble"), [("thread", "500"), ("loop", "nobody"), ("process", "500")])
-def test_ten_failures_of_the_provider_leave_the_budget_untouched(run: LimitedBench, provider: MoodyServer, kind, trouble):
+def test_ten_failures_of_the_provider_leave_the_budget_untouched(
+    run: LimitedBench, provider: MoodyServer, kind, trouble
+):
     bad = nobody_listens() if trouble == "nobody" else f"{provider.url}/{trouble}"
 
     def address(item: Item) -> str:
@@ -144,10 +155,13 @@ def test_ten_failures_of_the_provider_leave_the_budget_untouched(run: LimitedBen
 @pytest.mark.parametrize(
     ("kind", "ask", "mood"),
     [
-        ("thread", CLIENTS["openai"], "hang"), ("loop", CLIENTS["httpx"], "hang"), ("process", CLIENTS["requests"], "hang-up"),
-        ("thread", CLIENTS["anthropic"], "502"), ("thread", STREAMING["openai"], "error-in-stream"),
+        ("thread", CLIENTS["openai"], "hang"),
+        ("loop", CLIENTS["httpx"], "hang"),
+        ("process", CLIENTS["requests"], "hang-up"),
+        ("thread", CLIENTS["anthropic"], "502"),
+        ("thread", STREAMING["openai"], "error-in-stream"),
     ],
-)  # fmt: skip
+)
 def test_a_lost_reply_is_in_doubt_until_somebody_says_that_it_was_free(run: LimitedBench, provider, kind, ask, mood):
     pipeline = paying(ask, f"{provider.url}/{mood}", kind=kind, max_attempts=1, limits={"budget": "4.00"})
     with run.serving(pipeline, ["page-1"]) as (_, ran):
@@ -198,7 +212,10 @@ def test_a_call_that_follows_a_lost_reply_is_judged_by_itself(run: LimitedBench,
     handler: Any = on_the_loop if kind == "loop" else work
     pipeline.stage(name="work", resource="api", max_attempts=1)(handler)
     ran = run(pipeline, ["page-1"])
-    assert {call["name"]: call["state"] for call in ran.app.calls("page-1")} == {"first": "doubtful", "second": "not_charged"}
+    assert {call["name"]: call["state"] for call in ran.app.calls("page-1")} == {
+        "first": "doubtful",
+        "second": "not_charged",
+    }
     assert money(ran.app) == {"spent": PRICE, "costs": 0, "in_doubt": PRICE}
 
 
@@ -209,10 +226,13 @@ def test_a_call_that_follows_a_lost_reply_is_judged_by_itself(run: LimitedBench,
 @pytest.mark.parametrize(
     ("kind", "client", "mood"),
     [
-        ("thread", "openai", "401-key"), ("loop", "httpx", "401-key"), ("process", "anthropic", "401-key"),
-        ("thread", "openai", "403"), ("thread", "httpx", "403-key"),
+        ("thread", "openai", "401-key"),
+        ("loop", "httpx", "401-key"),
+        ("process", "anthropic", "401-key"),
+        ("thread", "openai", "403"),
+        ("thread", "httpx", "403-key"),
     ],
-)  # fmt: skip
+)
 def test_a_key_that_is_refused_pauses_the_resource_and_spends_no_attempt(run, provider, kind, client, mood):
     provider.next = [mood]
     pipeline = paying(CLIENTS[client], f"{provider.url}/next", kind=kind, max_attempts=1)
@@ -221,7 +241,11 @@ def test_a_key_that_is_refused_pauses_the_resource_and_spends_no_attempt(run, pr
         wait_for(lambda: is_honest(ran.app) and limit(ran.app)["paused"])
         wait_for(lambda: ran.states("work").get("in_progress", 0) == 0)
         told = limit(ran.app)
-        assert "Incorrect API key" in told["reason"] or "invalid x-api-key" in told["reason"] or "moody 403" in told["reason"]
+        assert (
+            "Incorrect API key" in told["reason"]
+            or "invalid x-api-key" in told["reason"]
+            or "moody 403" in told["reason"]
+        )
         assert told["retry_after"] is None
         assert money(ran.app) == NOTHING
         assert len(provider.calls) - asked <= 4

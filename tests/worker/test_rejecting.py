@@ -151,8 +151,9 @@ def test_a_handler_forgets_an_answer_and_calls_again(run: Bench):
     ran = run(one_stage(work), ["page-1"])
     assert (ran.result("page-1", "work"), seen, provider.calls) == ("good", ["bad"], 2)
     assert [(call["state"], call["reason"]) for call in ran.app.calls("page-1")] == [
-        ("rejected", "not a word of it"), ("done", None),
-    ]  # fmt: skip
+        ("rejected", "not a word of it"),
+        ("done", None),
+    ]
 
 
 def test_an_async_handler_forgets_too(run: Bench):
@@ -302,9 +303,15 @@ def test_facts_of_calls_are_summed_by_model(run: Bench):
     def work(item: Item, ctx: Context) -> Any:
         usage = {"text": "…", "tokens": [800, 12]}
         ctx.once(
-            "call", lambda: usage, cost=0.40,
-            facts=lambda answer: {"model": "large", "tokens_in": answer["tokens"][0], "tokens_out": answer["tokens"][1]},
-        )  # fmt: skip
+            "call",
+            lambda: usage,
+            cost=0.40,
+            facts=lambda answer: {
+                "model": "large",
+                "tokens_in": answer["tokens"][0],
+                "tokens_out": answer["tokens"][1],
+            },
+        )
         ctx.cost(0.1, facts={"model": "small", "tokens_in": 5, "region": "eu"})
 
     ran = run(one_stage(work), ["page-1", "page-2"])
@@ -322,7 +329,9 @@ def test_a_stage_caps_what_one_item_may_cost(run: Bench):
     ran = run(one_stage(work, max_cost=1), ["book"])
     assert made == ["book 0", "book 1"]
     assert ran.state("book", "work") == "failed"
-    assert "may cost 1.00 per item: 0.80 are spent, and 0.40 more would be too much" in ran.stage("book", "work")["error"]
+    assert (
+        "may cost 1.00 per item: 0.80 are spent, and 0.40 more would be too much" in ran.stage("book", "work")["error"]
+    )
     assert charged(ran.app, ["item"]) == [{"item": "book", "amount": 800_000, "payments": 2}]
 
 

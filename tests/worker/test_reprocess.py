@@ -374,6 +374,8 @@ def test_items_from_before_a_stage_existed_simply_work(run: Bench):
         assert ran.result(key, "embed") == ["extract", "chunk", "embed"]
         assert ran.app.show(key)["status"] == "done"
     assert (ran.state("torn", "extract"), ran.state("torn", "chunk"), ran.state("torn", "scan")) == (
-        "exhausted", None, "done",
-    )  # fmt: skip
+        "exhausted",
+        None,
+        "done",
+    )
     assert ran.app.plan("books") == []

@@ -39,7 +39,9 @@ def nothing_is_in(url: str) -> bool:
 def test_a_misspelt_resource_is_refused_with_the_nearest_name_and_nothing_is_written(url: str):
     typo = books("gemni", store=url, resources={"gemini": {"budget": 1}})
     for act in (lambda: typo.add(["moby-dick"]), typo.run):
-        with pytest.raises(DefinitionError, match=r"resource 'gemni' is not defined, did you mean 'gemini'\? To define it"):
+        with pytest.raises(
+            DefinitionError, match=r"resource 'gemni' is not defined, did you mean 'gemini'\? To define it"
+        ):
             act()
     assert nothing_is_in(url)
 

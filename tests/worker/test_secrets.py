@@ -293,7 +293,7 @@ def test_the_password_of_the_store_is_a_secret_wherever_it_turns_up(url: str, da
 
 
 FORGED = "x\n2026-01-01T00:00:00Z ERROR holdfast.worker: forged"
-NOISY = '''
+NOISY = """
 import logging
 from holdfast import Pipeline
 
@@ -309,7 +309,7 @@ def work(item, ctx):
     except ValueError:
         ctx.log.exception("it failed")
     raise ValueError(item.key)
-'''
+"""
 
 
 def test_a_line_feed_in_a_key_a_name_or_a_message_forges_no_line_of_the_log(url: str, tmp_path: Path):

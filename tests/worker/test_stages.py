@@ -42,8 +42,10 @@ def note(connection: Any, text: str) -> None:
 def test_a_stage_may_be_named_by_its_function(url: str) -> None:
     library.store = url
     assert [(stage.name, stage.after) for stage in library.spec.stages] == [
-        ("extract", ()), ("cut", ("extract",)), ("weigh", ("extract", "cut")),
-    ]  # fmt: skip
+        ("extract", ()),
+        ("cut", ("extract",)),
+        ("weigh", ("extract", "cut")),
+    ]
     library.add(["abcd"])
     summary = library.run()
     assert [stage["states"] for stage in summary.pipelines[0]["stages"]] == [{"done": 1}] * 3
@@ -127,11 +129,21 @@ def test_a_function_that_is_no_stage_here_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("given", "meant"),
-    [("retries", "max_attempts"), ("max_attempt", "max_attempts"), ("depends_on", "after"), ("needs", "after"),
-     ("rate_limit", "resource"), ("time_limit", "timeout"), ("batch_size", "batch"), ("normalize", "normalise")],
-)  # fmt: skip
+    [
+        ("retries", "max_attempts"),
+        ("max_attempt", "max_attempts"),
+        ("depends_on", "after"),
+        ("needs", "after"),
+        ("rate_limit", "resource"),
+        ("time_limit", "timeout"),
+        ("batch_size", "batch"),
+        ("normalize", "normalise"),
+    ],
+)
 def test_an_unknown_setting_suggests_the_right_one(given: str, meant: str) -> None:
-    with pytest.raises(DefinitionError, match=rf"'{given}' is unknown; there are: name, after.*\(did you mean '{meant}'\?\)"):
+    with pytest.raises(
+        DefinitionError, match=rf"'{given}' is unknown; there are: name, after.*\(did you mean '{meant}'\?\)"
+    ):
         Pipeline("p").stage(**{given: 3})  # type: ignore[call-overload]
 
 

@@ -145,7 +145,9 @@ def test_a_call_that_was_slow_has_others_begin_behind_it(blocked: Blocked, monke
     [([3] * 100, True), ([3] * 98 + [9000] * 2, True), ([3] * 70 + [4000] * 30, False), ([3] * 40 + [200] * 60, False)],
     ids=["all", "but for two", "but for a third", "but for most"],
 )
-def test_a_stage_is_quick_if_most_of_its_calls_are_and_the_others_are_few(blocked: Blocked, took_us: list[int], quick: bool):
+def test_a_stage_is_quick_if_most_of_its_calls_are_and_the_others_are_few(
+    blocked: Blocked, took_us: list[int], quick: bool
+):
     lease = blocked.calls(1)[0].leases[0]
     blocked.hand.learn_from([Finished(lease, State.DONE, took_us=one) for one in took_us])
     assert blocked.hand.is_quick(lease.stage) == blocked.hand.may_be_quick(lease.stage) == quick

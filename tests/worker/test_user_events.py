@@ -50,11 +50,16 @@ def test_a_fact_stands_in_the_log_with_its_item_stage_and_attempt(run: Bench):
     told = ran.events("user.price_changed")
     assert [(one["pipeline"], one["stage"], one["item"]) for one in told] == [("books", "work", "page-1")] * 2
     assert [one["data"] for one in told] == [
-        {"attempt": 1, "old": 3, "new": 4.5, "where": {"shops": ["a", None]}}, {"attempt": 1},
-    ]  # fmt: skip
+        {"attempt": 1, "old": 3, "new": 4.5, "where": {"shops": ["a", None]}},
+        {"attempt": 1},
+    ]
     assert len(ran.events("user.seen", "page-1")) == 1
     history = [one["event"] for one in ran.app.show("page-1")["history"]]
-    assert [one for one in history if one.startswith("user.")] == ["user.price_changed", "user.price_changed", "user.seen"]
+    assert [one for one in history if one.startswith("user.")] == [
+        "user.price_changed",
+        "user.price_changed",
+        "user.seen",
+    ]
     assert ran.events("user.never") == []
 
 
@@ -71,8 +76,9 @@ def test_every_kind_of_handler_records_events(run: Bench, how: str):
     books = one_stage(handler, isolate="process" if how == "process" else None, batch=4 if how == "batch" else None)
     ran = run(books, ["page-1", "page-2"])
     assert sorted((one["item"], one["data"]["key"]) for one in ran.events("user.seen")) == [
-        ("page-1", "page-1"), ("page-2", "page-2"),
-    ]  # fmt: skip
+        ("page-1", "page-1"),
+        ("page-2", "page-2"),
+    ]
 
 
 @pytest.mark.parametrize(

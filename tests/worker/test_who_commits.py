@@ -42,7 +42,9 @@ def committers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The threads that have committed ended attempts or claims of a worker, one after another."""
     names: list[str] = []
     monkeypatch.setattr(
-        points, "listener", lambda point: names.append(threading.current_thread().name) if point == "claim.after" else None
+        points,
+        "listener",
+        lambda point: names.append(threading.current_thread().name) if point == "claim.after" else None,
     )
     return names
 

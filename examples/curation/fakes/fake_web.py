@@ -1,8 +1,8 @@
 """The fake world on a loopback server: a proxy that answers for every host itself, and counts what it was asked.
 
-    with serving_fake_web(FakeWorld()) as web:
-        Settings(via=web.place)
-        web.asked["http://maps.example/places/1.json"]       # how often a listing was paid for
+with serving_fake_web(FakeWorld()) as web:
+    Settings(via=web.place)
+    web.asked["http://maps.example/places/1.json"]       # how often a listing was paid for
 """
 
 from __future__ import annotations

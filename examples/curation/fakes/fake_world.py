@@ -40,9 +40,11 @@ class FakeWorld:
         """The places to begin with."""
         for place in range(1, self.places + 1):
             yield {
-                "name": f"Place {place}", "city": CITIES[place % len(CITIES)], "priority": place % 2,
+                "name": f"Place {place}",
+                "city": CITIES[place % len(CITIES)],
+                "priority": place % 2,
                 "listing": self.listing(place),
-            }  # fmt: skip
+            }
 
     def listing(self, place: int) -> str:
         return f"http://{MAPS}/places/{place}.json"
@@ -64,7 +66,9 @@ class FakeWorld:
     def website(self, place: int) -> str:
         """However people type it."""
         domain = self.domain(self.site_of(place))
-        return (f"http://{domain}", f"https://www.{domain}/", f"WWW.{domain.upper()}:80/shop?x=1", f" {domain}. ")[place % 4]
+        return (f"http://{domain}", f"https://www.{domain}/", f"WWW.{domain.upper()}:80/shop?x=1", f" {domain}. ")[
+            place % 4
+        ]
 
     # Sites ------------------------------------------------------------------------------------------------------------
 
@@ -140,10 +144,14 @@ class FakeWorld:
             files["/sitemaps/a.xml"] = _xml("urlset", pages[:half])
             files["/sitemaps/b.xml.gz"] = FakeAnswer(200, gzip.compress(_xml("urlset", pages[half:]).body, mtime=0))
         elif kind != 4:
-            whole = _xml("urlset", [*pages, pages[0], "http://elsewhere.example/page", "mailto:nobody@elsewhere.example"])
+            whole = _xml(
+                "urlset", [*pages, pages[0], "http://elsewhere.example/page", "mailto:nobody@elsewhere.example"]
+            )
             files["/sitemap.xml"] = FakeAnswer(200, whole.body[: len(whole.body) // 2]) if kind == 2 else whole
         if kind == 5:
-            files["/bomb.xml"] = FakeAnswer(200, b'<!DOCTYPE urlset [<!ENTITY a "aaaa">]><urlset><url>&a;</url></urlset>')
+            files["/bomb.xml"] = FakeAnswer(
+                200, b'<!DOCTYPE urlset [<!ENTITY a "aaaa">]><urlset><url>&a;</url></urlset>'
+            )
         if path in files:
             return files[path]
         return self._page(site, pages.index(url) + 1, nth) if url in pages else FakeAnswer(404)
@@ -173,4 +181,6 @@ class FakeWorld:
 def _xml(root: str, urls: list[str]) -> FakeAnswer:
     each = "url" if root == "urlset" else "sitemap"
     entries = "".join(f"<{each}><loc>{escape(url)}</loc><lastmod>2024-05-01</lastmod></{each}>" for url in urls)
-    return FakeAnswer(200, f'<?xml version="1.0" encoding="UTF-8"?><{root} xmlns="{SCHEMA}">{entries}</{root}>'.encode())
+    return FakeAnswer(
+        200, f'<?xml version="1.0" encoding="UTF-8"?><{root} xmlns="{SCHEMA}">{entries}</{root}>'.encode()
+    )

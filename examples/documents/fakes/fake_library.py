@@ -75,7 +75,9 @@ def chapter(writer: FakeWriter, number: int, characters: int) -> str:
         if what < 0.06:
             parts.append(f"<h2>{escape(writer.heading())}</h2>")
         elif what < 0.10:
-            rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in writer.row()) + "</tr>" for _ in range(4))
+            rows = "".join(
+                "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in writer.row()) + "</tr>" for _ in range(4)
+            )
             head = f"<caption>{escape(writer.heading())}</caption><tr><th>what</th><th>how</th><th>number</th></tr>"
             parts.append(f"<table>{head}{rows}</table>")
         elif what < 0.13:
@@ -144,9 +146,11 @@ def write_epub(path: Path, title: str, bodies: list[str], encoding: str = "utf-8
     )
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         files: dict[str, bytes] = {
-            "mimetype": b"application/epub+zip", "META-INF/container.xml": _CONTAINER.encode(), "book.opf": package.encode(),
+            "mimetype": b"application/epub+zip",
+            "META-INF/container.xml": _CONTAINER.encode(),
+            "book.opf": package.encode(),
             "nav.xhtml": page_of(title, f'<nav epub:type="toc"><ol>{links}</ol></nav>').encode(),
-        }  # fmt: skip
+        }
         for name, body in zip(names, bodies, strict=True):
             files[name] = page_of(title, body, encoding).encode(encoding, errors="xmlcharrefreplace")
         for name, content in files.items():

@@ -34,10 +34,19 @@ class FakeModel(ThreadingHTTPServer):
     request_queue_size = 64
 
     def __init__(
-        self, ledger: Path, *, port: int = 0, price: str = PRICE, key: str = "local", first_seconds: float = 0.0,
-        page_seconds: float = 0.0, fail_every: int = 0, limit_every: int = 0, retry_after: float = 1.0,
+        self,
+        ledger: Path,
+        *,
+        port: int = 0,
+        price: str = PRICE,
+        key: str = "local",
+        first_seconds: float = 0.0,
+        page_seconds: float = 0.0,
+        fail_every: int = 0,
+        limit_every: int = 0,
+        retry_after: float = 1.0,
         honours_keys: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.ledger = ledger
         self.price, self.key = price, key
@@ -66,9 +75,14 @@ class FakeModel(ThreadingHTTPServer):
             if status == 200:
                 self._paid.add(idempotency)
             line = {
-                "at": time.time(), "n": n, "document": document, "idempotency": idempotency, "pages": pages,
-                "status": status, "charged": charged,
-            }  # fmt: skip
+                "at": time.time(),
+                "n": n,
+                "document": document,
+                "idempotency": idempotency,
+                "pages": pages,
+                "status": status,
+                "charged": charged,
+            }
             descriptor = os.open(self.ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             try:
                 os.write(descriptor, json.dumps(line).encode() + b"\n")
@@ -121,7 +135,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         body = json.dumps({"error": {"message": message}}).encode()
         self.send_response(status)
-        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **(headers or {})}.items():
+        for name, value in {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            **(headers or {}),
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
@@ -150,7 +168,9 @@ def paid(calls: Iterable[dict[str, Any]]) -> Counter[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m examples.documents.fakes.fake_model", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.documents.fakes.fake_model", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--ledger", type=Path, default=Path("calls.jsonl"))
     # Where the pipeline looks for it.
     parser.add_argument("--port", type=int, default=urlsplit(os.environ.get("DOCUMENTS_MODEL_URL", "")).port or 8040)

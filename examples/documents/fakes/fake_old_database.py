@@ -69,9 +69,11 @@ def _metadata(file: Path, one: Became) -> dict[str, Any] | None:
         return None
     kept = {"cached_extract": _extracted(file), "cached_extract_cost": PRICE} if one.kept else {}
     return {
-        "processing_stage": one.stage, "completed_stages": list(one.completed), "stage_timestamps": _times(one.completed),
+        "processing_stage": one.stage,
+        "completed_stages": list(one.completed),
+        "stage_timestamps": _times(one.completed),
         **kept,
-    }  # fmt: skip
+    }
 
 
 def _times(words: Sequence[str]) -> dict[str, str]:

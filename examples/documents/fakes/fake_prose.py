@@ -25,8 +25,7 @@ def _trade(title: str, things: str, doings: str, qualities: str, places: str) ->
 TRADES: Mapping[str, Trade] = {
     "bees": _trade(
         "The Keeping of Bees",
-        "the hive, the queen, the comb, the swarm, the honey, the smoker, the brood, the wax, the drone, the "
-        "frame",
+        "the hive, the queen, the comb, the swarm, the honey, the smoker, the brood, the wax, the drone, the frame",
         "gather pollen, seal the cells, guard the entrance, follow the scent, cluster for warmth, ripen the "
         "nectar, leave with the old queen",
         "golden, restless, heavy with nectar, sweet, orderly, drowsy",
@@ -125,7 +124,14 @@ _FRAMES = (
     "On {number} days of the year they {doing}; on the others they mend {thing}.",
     "A visitor to {place} would notice {thing} first, and {thing2} only on leaving.",
 )
-_HEADS = ("Of {thing}", "In {place}", "What is {quality}", "{Thing} and {thing2}", "The year {number}", "Before they {doing}")
+_HEADS = (
+    "Of {thing}",
+    "In {place}",
+    "What is {quality}",
+    "{Thing} and {thing2}",
+    "The year {number}",
+    "Before they {doing}",
+)
 
 
 class FakeWriter:
@@ -146,14 +152,29 @@ class FakeWriter:
 
     def row(self) -> tuple[str, str, str]:
         trade, chance = self.trade, self.chance
-        return chance.choice(trade.things).removeprefix("the "), chance.choice(trade.qualities), str(chance.randint(2, 900))
+        return (
+            chance.choice(trade.things).removeprefix("the "),
+            chance.choice(trade.qualities),
+            str(chance.randint(2, 900)),
+        )
 
     def _fill(self, frame: str) -> str:
         trade, chance = self.trade, self.chance
-        things, doings, places = chance.sample(trade.things, 3), chance.sample(trade.doings, 2), chance.sample(trade.places, 2)
+        things, doings, places = (
+            chance.sample(trade.things, 3),
+            chance.sample(trade.doings, 2),
+            chance.sample(trade.places, 2),
+        )
         text = frame.format(
-            Thing=things[0].capitalize(), thing=things[0], thing2=things[1], thing3=things[2],
-            doing=doings[0], doing2=doings[1], place=places[0], place2=places[1],
-            quality=chance.choice(trade.qualities), number=chance.randint(3, 90),
-        )  # fmt: skip
+            Thing=things[0].capitalize(),
+            thing=things[0],
+            thing2=things[1],
+            thing3=things[2],
+            doing=doings[0],
+            doing2=doings[1],
+            place=places[0],
+            place2=places[1],
+            quality=chance.choice(trade.qualities),
+            number=chance.randint(3, 90),
+        )
         return text[0].upper() + text[1:]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_LIGATURES = str.maketrans({"ﬁ": "fi", "ﬂ": "fl", "ﬀ": "ff", "ﬃ": "ffi", "ﬄ": "ffl", "\u00ad": "", "\u200b": "", "\u00a0": " "})
+_LIGATURES = str.maketrans(
+    {"ﬁ": "fi", "ﬂ": "fl", "ﬀ": "ff", "ﬃ": "ffi", "ﬄ": "ffl", "\u00ad": "", "\u200b": "", "\u00a0": " "}
+)
 #: A line that is nothing but a page number, with or without dashes.
 _NUMBER = re.compile(r"^[\s–—-]*(?:page\s+)?\d{1,4}[\s–—-]*$", re.IGNORECASE)
 _HYPHEN = re.compile(r"(?<=[a-zà-ÿ])-\n(?=[a-zà-ÿ])")

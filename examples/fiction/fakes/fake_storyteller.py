@@ -16,14 +16,47 @@ from holdfast import Permanent
 #: Paragraphs of a text, by its phase.
 LENGTHS = {Phase.VISION: 2, Phase.OUTLINE: 3, Phase.SCROLL: 4, Phase.SCENE: 6}
 
-_WHO = ("the ferryman", "the surveyor's daughter", "an old pilot", "the archivist", "a stranger", "the keeper",
-        "the twins")  # fmt: skip
-_DOES = ("counts the lamps along", "refuses to speak of", "has drawn a map of", "was promised", "walks back to",
-         "hears a bell under", "keeps a key to", "remembers nothing of")  # fmt: skip
-_THINGS = ("salt-stair", "drowned-library", "lamp-road", "tide-court", "glass-orchard", "ninth-bell", "ash-ferry",
-           "moth-archive", "hollow-dyke", "paper-king", "winter-lock", "third-moon")  # fmt: skip
-_WHEN = ("before the fog lifts", "in the year of two winters", "while the river is low", "on the last day of the fair",
-         "after everyone has gone", "as the story demands")  # fmt: skip
+_WHO = (
+    "the ferryman",
+    "the surveyor's daughter",
+    "an old pilot",
+    "the archivist",
+    "a stranger",
+    "the keeper",
+    "the twins",
+)
+_DOES = (
+    "counts the lamps along",
+    "refuses to speak of",
+    "has drawn a map of",
+    "was promised",
+    "walks back to",
+    "hears a bell under",
+    "keeps a key to",
+    "remembers nothing of",
+)
+_THINGS = (
+    "salt-stair",
+    "drowned-library",
+    "lamp-road",
+    "tide-court",
+    "glass-orchard",
+    "ninth-bell",
+    "ash-ferry",
+    "moth-archive",
+    "hollow-dyke",
+    "paper-king",
+    "winter-lock",
+    "third-moon",
+)
+_WHEN = (
+    "before the fog lifts",
+    "in the year of two winters",
+    "while the river is low",
+    "on the last day of the fair",
+    "after everyone has gone",
+    "as the story demands",
+)
 
 
 class NotInTheMood(RuntimeError):

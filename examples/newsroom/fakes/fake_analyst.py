@@ -15,7 +15,9 @@ KEYWORDS = 5
 _GOOD = frozenset(
     ["approved", "best", "celebrated", "free", "opened", "raised", "record", "repaired", "restored", "welcomed", "won"]
 )
-_BAD = frozenset(["rejected", "lost", "flooded", "delayed", "postponed", "storm", "hurt", "disappointed", "lowered", "costs"])
+_BAD = frozenset(
+    ["rejected", "lost", "flooded", "delayed", "postponed", "storm", "hurt", "disappointed", "lowered", "costs"]
+)
 
 
 def price(text: str) -> Decimal:

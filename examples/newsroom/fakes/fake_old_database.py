@@ -71,7 +71,9 @@ def write_fake_old_database(path: Path, site: FakeSite, base: str) -> list[str]:
             key, one = base + article.path + PRINT, became(article)
             stages = json.dumps(_timed(one.stages)) if isinstance(one.stages, dict) else one.stages
             data = json.dumps({"url": base + article.path, "title": article.title})
-            connection.execute("INSERT INTO work_items VALUES (?, ?, ?, ?, ?)", (key, PIPELINE, one.status, stages, data))
+            connection.execute(
+                "INSERT INTO work_items VALUES (?, ?, ?, ?, ?)", (key, PIPELINE, one.status, stages, data)
+            )
             made, price = _results(article, site.day)
             connection.executemany(
                 "INSERT INTO results VALUES (?, ?, ?, ?, ?)",
@@ -92,9 +94,11 @@ def _results(article: FakeArticle, day: int) -> tuple[dict[str, Any], float]:
     assert read is not None
     text = "\n".join(read["paragraphs"])
     made = {
-        "fetch": {"html": html, "etag": None}, "extract": read, "analyse": fake_analyst.analyse(read["title"], text),
+        "fetch": {"html": html, "etag": None},
+        "extract": read,
+        "analyse": fake_analyst.analyse(read["title"], text),
         "index": {"words": 0},
-    }  # fmt: skip
+    }
     return made, float(fake_analyst.price(text))
 
 
@@ -103,7 +107,8 @@ def _timed(stages: dict[str, str]) -> dict[str, Any]:
     times: dict[str, Any] = {}
     for number, stage in enumerate(one for one in STAGES if stages.get(one) in ("done", "skipped", "failed")):
         times |= {
-            f"{stage}_started": f"2026-01-31T12:00:0{number}", f"{stage}_ended": f"2026-01-31T12:00:0{number + 1}",
+            f"{stage}_started": f"2026-01-31T12:00:0{number}",
+            f"{stage}_ended": f"2026-01-31T12:00:0{number + 1}",
             f"{stage}_elapsed_s": 1.0,
-        }  # fmt: skip
+        }
     return {**stages, **times}

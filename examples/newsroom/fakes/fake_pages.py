@@ -64,7 +64,8 @@ def sitemap_index(base: str) -> str:
 
 def sitemap(site: FakeSite, section: str, base: str) -> str:
     places = "\n".join(
-        f"<url><loc>{base}{one.path}</loc><lastmod>{one.changed_on(site.day)}</lastmod></url>" for one in site.up(section)
+        f"<url><loc>{base}{one.path}</loc><lastmod>{one.changed_on(site.day)}</lastmod></url>"
+        for one in site.up(section)
     )
     return f"{_XML}<urlset {_SITEMAP}>\n{places}\n</urlset>"
 
@@ -91,10 +92,13 @@ def search_results(site: FakeSite, word: str, page: int, base: str) -> dict[str,
     return {
         "items": [
             {
-                "url": base + one.path, "title": one.title, "topics": [one.section], "queries": [word],
+                "url": base + one.path,
+                "title": one.title,
+                "topics": [one.section],
+                "queries": [word],
                 "first_seen": as_date(one.first_day).isoformat(),
             }
             for one in hits
         ],
         "next": more,
-    }  # fmt: skip
+    }

@@ -15,8 +15,20 @@ VOCABULARY: dict[str, tuple[tuple[str, ...], ...]] = {
     "council": (
         ("the council", "the finance committee", "the planning office", "the town clerk", "the residents' meeting"),
         ("approved", "rejected", "discussed", "delayed", "published"),
-        ("the budget for schools", "a new bus lane", "the library roof", "the market square plan", "the housing report"),
-        ("after a long debate", "by a narrow majority", "without objections", "for the second time", "in an open session"),
+        (
+            "the budget for schools",
+            "a new bus lane",
+            "the library roof",
+            "the market square plan",
+            "the housing report",
+        ),
+        (
+            "after a long debate",
+            "by a narrow majority",
+            "without objections",
+            "for the second time",
+            "in an open session",
+        ),
     ),
     "weather": (
         ("a cold front", "the storm", "the river gauge", "the weather station", "a warm wind"),
@@ -45,9 +57,14 @@ VOCABULARY: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 SECTIONS = tuple(VOCABULARY)
 _CLOSING = (
-    "Nobody was hurt.", "Work goes on next week.", "The reasons are not known yet.", "A report is expected in spring.",
-    "The town hall answers questions.", "It was the best result in years.", "Some were disappointed.",
-)  # fmt: skip
+    "Nobody was hurt.",
+    "Work goes on next week.",
+    "The reasons are not known yet.",
+    "A report is expected in spring.",
+    "The town hall answers questions.",
+    "It was the best result in years.",
+    "Some were disappointed.",
+)
 
 
 def _sentence(section: str, chance: random.Random) -> str:

@@ -121,7 +121,11 @@ class FakeServer:
         """Charge a call, and write it down; return its price. One with the key of an earlier one is not charged again."""
         with self._lock:
             again = bool(idempotency) and idempotency in self._prices
-            price = self._prices.setdefault(idempotency, fake_analyst.price(text)) if idempotency else fake_analyst.price(text)
+            price = (
+                self._prices.setdefault(idempotency, fake_analyst.price(text))
+                if idempotency
+                else fake_analyst.price(text)
+            )
             charged = Decimal(0) if again else price
             self.asked.append(Asked(time.monotonic(), "analyst", path, 200, idempotency, charged))
         return price

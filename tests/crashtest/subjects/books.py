@@ -1,8 +1,8 @@
 """A pipeline as it should be: a paid call, rows of its own, items that follow, an isolated stage and a batch.
 
-    books:   extract (a paid call) → chunk (in a process of its own; rows; children) → ready (waits for its pieces)
-    pieces:  embed (in batches; rows)
-    held:    ask (a paid call that a person decides about if it is in doubt)
+books:   extract (a paid call) → chunk (in a process of its own; rows; children) → ready (waits for its pieces)
+pieces:  embed (in batches; rows)
+held:    ask (a paid call that a person decides about if it is in doubt)
 """
 
 from __future__ import annotations

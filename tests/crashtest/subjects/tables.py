@@ -13,14 +13,17 @@ from tests.support.own_tables import engine_of
 metadata = sa.MetaData()
 documents = sa.Table("documents", metadata, sa.Column("key", sa.Text, primary_key=True), sa.Column("parts", sa.Integer))
 chunks = sa.Table(
-    "chunks", metadata,
+    "chunks",
+    metadata,
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("document", sa.ForeignKey("documents.key"), nullable=False),
     sa.Column("text", sa.Text),
     sa.Column("vector", sa.Text),
-)  # fmt: skip
+)
 #: Rows that anybody may write.
-notes = sa.Table("notes", metadata, sa.Column("document", sa.Text), sa.Column("n", sa.Integer), sa.Column("text", sa.Text))
+notes = sa.Table(
+    "notes", metadata, sa.Column("document", sa.Text), sa.Column("n", sa.Integer), sa.Column("text", sa.Text)
+)
 
 
 def create(url: str) -> None:

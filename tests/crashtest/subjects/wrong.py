@@ -30,7 +30,9 @@ def deletes_then_inserts(item: Item, ctx: Context) -> int:
     with engine.begin() as connection:
         connection.execute(notes.delete().where(notes.c.document == item.key))
     with engine.begin() as connection:
-        connection.execute(notes.insert(), [{"document": item.key, "n": n, "text": text} for n, text in enumerate(TEXTS)])
+        connection.execute(
+            notes.insert(), [{"document": item.key, "n": n, "text": text} for n, text in enumerate(TEXTS)]
+        )
     engine.dispose()
     return len(TEXTS)
 

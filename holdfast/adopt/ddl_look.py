@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from holdfast.adopt.ddl import DIALECTS, Wish
 from holdfast.adopt.ddl_sqlite import Present
 from holdfast.adopt.ddl_sqlite import look as look_at_sqlite
+from holdfast.adopt.trouble import passes
 from holdfast.errors import DefinitionError, StoreBroken, StoreUnavailable, UsageError
 from holdfast.model.redact import ESCAPE, is_ambiguous
 
@@ -33,7 +34,8 @@ def look(url: str, wish: Wish) -> tuple[str, Present | None, Wish]:
         with engine.connect() as connection:
             return name, *_look(connection, wish)
     except sa.exc.OperationalError as error:
-        raise StoreUnavailable(f"{engine.url.render_as_string()}: {error.orig}") from error
+        unusable = StoreUnavailable if passes(error) else StoreBroken
+        raise unusable(f"{engine.url.render_as_string()}: {error.orig}") from error
     finally:
         engine.dispose()
 

@@ -14,6 +14,7 @@ from holdfast.adopt.pooler import unprepared
 from holdfast.adopt.steps import Effect
 from holdfast.adopt.trouble import MOST_AGAIN, kind_of
 from holdfast.model import functions
+from holdfast.store.database_errors import ErrorKind
 
 if TYPE_CHECKING:
     from holdfast.adopt.places import Place
@@ -109,7 +110,7 @@ def with_session(handler: Callable[..., Any], sessions: Callable[[], Any] | None
                         await session.commit()
                         return answer
                 except Exception as error:
-                    if left == 0 or kind_of(error) != "conflict":
+                    if left == 0 or kind_of(error) is not ErrorKind.CONFLICT:
                         raise
             raise AssertionError
 
@@ -125,7 +126,7 @@ def with_session(handler: Callable[..., Any], sessions: Callable[[], Any] | None
                     session.commit()
                     return answer
             except Exception as error:
-                if left == 0 or kind_of(error) != "conflict":
+                if left == 0 or kind_of(error) is not ErrorKind.CONFLICT:
                     raise
         raise AssertionError
 

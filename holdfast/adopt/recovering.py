@@ -25,6 +25,7 @@ from holdfast.adopt.steps import Steps, Transact, patiently
 from holdfast.adopt.trouble import kind_of, passes
 from holdfast.adopt.waiting import waiting
 from holdfast.model.logs import logger
+from holdfast.store.database_errors import ErrorKind
 
 if TYPE_CHECKING:
     from holdfast.adopt.loop import Loop
@@ -58,9 +59,9 @@ def _bring_back(loop: Loop, back: Back) -> Steps[int]:
             step = Transact(lambda place: back(place, [*loop.where, *loop.not_aside()]))
             found: Requeued = yield from patiently(step, loop.may_wait_to_begin)
         except sa.exc.DBAPIError as error:
-            if kind_of(error) == "conflict":
+            if kind_of(error) is ErrorKind.CONFLICT:
                 return total
-            if kind_of(error) != "refused":
+            if kind_of(error) is not ErrorKind.REFUSED:
                 raise
             return total + (yield from _bring_back_one_by_one(loop, back))
         loop.counters.add(exhausted=len(found.failed))
@@ -87,7 +88,7 @@ def _bring_back_one_by_one(loop: Loop, back: Back) -> Steps[int]:
         try:
             found: Requeued = yield from patiently(Transact(partial(_at, back, own)), loop.may_wait_to_begin)
         except sa.exc.DBAPIError as error:
-            if kind_of(error) not in ("refused", "conflict"):
+            if kind_of(error) not in (ErrorKind.REFUSED, ErrorKind.CONFLICT):
                 raise
             loop.set_aside(key)
             loop.counters.add(refused=1)

@@ -21,6 +21,7 @@ from holdfast.adopt.direct import UNUSUAL, Direct, Line
 from holdfast.adopt.places import Open, SyncPlace, is_async, opened, opened_async
 from holdfast.adopt.trouble import MOST_AGAIN, kind_of
 from holdfast.errors import UsageError
+from holdfast.store.database_errors import ErrorKind
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -73,12 +74,12 @@ def patiently(step: Transact, may_wait: Callable[[BaseException], bool]) -> Step
             return (yield step)
         except Exception as error:
             kind = kind_of(error)
-            if kind == "conflict":
+            if kind is ErrorKind.CONFLICT:
                 lost_races += 1
                 if lost_races > MOST_AGAIN:
                     raise
                 yield Wait(random.uniform(0.0, 0.05))
-            elif kind == "passing" and may_wait(error):
+            elif kind is ErrorKind.PASSING and may_wait(error):
                 yield Wait(random.uniform(delay / 2, delay))
                 delay = min(2 * delay, 2.0)
             else:

@@ -24,6 +24,7 @@ from holdfast.adopt.steps import Steps, Transact, patiently
 from holdfast.adopt.trouble import kind_of
 from holdfast.adopt.unguarded import look, take_anyway
 from holdfast.model.logs import logger
+from holdfast.store.database_errors import ErrorKind
 
 if TYPE_CHECKING:
     from holdfast.adopt.loop import Loop
@@ -41,9 +42,9 @@ def claiming(loop: Loop, kind: str) -> Steps[list[Held]]:
     except Crowded:
         return []
     except sa.exc.DBAPIError as error:
-        if kind_of(error) == "conflict":
+        if kind_of(error) is ErrorKind.CONFLICT:
             return []
-        if kind_of(error) != "refused":
+        if kind_of(error) is not ErrorKind.REFUSED:
             raise
         log.warning("%s: a claim was refused, rows are claimed one by one: %s", loop.name, error_text(error))
         rows = yield from _claim_one_by_one(loop, n, loop.choices[kind])
@@ -111,7 +112,7 @@ def _claim_one_by_one(loop: Loop, n: int, chosen: Conditions) -> Steps[list[Held
         try:
             rows += yield from _claim(loop, 1, [*chosen, own])
         except sa.exc.DBAPIError as error:
-            if kind_of(error) != "refused":
+            if kind_of(error) is not ErrorKind.REFUSED:
                 raise
             yield from _refused(
                 loop, key, error, lambda place, key=key, error=error: fail_queued(place, mapping, key, error)
@@ -128,7 +129,7 @@ def _refused(loop: Loop, key: tuple[Any, ...], error: sa.exc.DBAPIError, saying:
             loop.counters.add_error(error_text(error))
             log.warning("%s: row %r failed, the database refused it: %s", loop.name, shown, error_text(error))
     except sa.exc.DBAPIError as worse:
-        if kind_of(worse) not in ("refused", "conflict"):
+        if kind_of(worse) not in (ErrorKind.REFUSED, ErrorKind.CONFLICT):
             raise
         loop.set_aside(key)
         loop.counters.add(refused=1)

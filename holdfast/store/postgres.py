@@ -19,6 +19,7 @@ from psycopg import sql
 from holdfast.clock import Clock
 from holdfast.errors import StoreConflict, StoreError, StoreUnavailable, UsageError
 from holdfast.model.logs import logger
+from holdfast.store.database_errors import is_innocent
 from holdfast.store.driver import MARKING, Begun, Forkable, Limits, Mark, Row, quietly
 from holdfast.store.postgres_address import lock_key, read_url
 from holdfast.store.postgres_dialect import NOW, PostgresDialect
@@ -33,9 +34,6 @@ log = logger("holdfast.store")
 
 #: So many rows travel faster by COPY, which takes one more round trip.
 COPY_FROM = 16
-
-#: What user code cannot have brought about by a statement alone: a lost race, a full disk, a server that goes away.
-_TROUBLE = ("40001", "40P01", "53100", "53300", "57P")
 
 
 class Postgres(Forkable):
@@ -223,9 +221,7 @@ class Postgres(Forkable):
         if self._status is psycopg.pq.TransactionStatus.IDLE:
             return StoreConflict(f"{self._where}: user code ended the transaction it was part of: {error}")
         raw = error.__cause__ if isinstance(error, StoreError) else getattr(error, "orig", error)
-        if not isinstance(raw, psycopg.Error) or not (raw.sqlstate or "").startswith(_TROUBLE):
-            return None
-        return translated(raw, self._where)
+        return translated(raw, self._where) if isinstance(raw, psycopg.Error) and is_innocent(raw) else None
 
     @property
     def _status(self) -> psycopg.pq.TransactionStatus:

@@ -22,6 +22,7 @@ import msgspec
 from holdfast.clock import Clock, HostClock
 from holdfast.errors import StoreBroken, StoreConflict, StoreError, UsageError
 from holdfast.model.logs import logger
+from holdfast.store.database_errors import is_innocent
 from holdfast.store.driver import MARKING, Begun, Driver, Forkable, Mark, Row, quietly
 from holdfast.store.sqlite_dialect import SQLiteDialect
 from holdfast.store.sqlite_files import (
@@ -233,10 +234,7 @@ class SQLite(Forkable):
         if self._conn is None or not self._conn.in_transaction:
             return StoreConflict(f"{self.path}: user code ended the transaction it was part of: {error}")
         raw = error.__cause__ if isinstance(error, StoreError) else getattr(error, "orig", error)
-        if not isinstance(raw, sqlite3.Error):
-            return None
-        code = getattr(raw, "sqlite_errorcode", 0) & 0xFF
-        return translated(raw, self.path) if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL) else None
+        return translated(raw, self.path) if isinstance(raw, sqlite3.Error) and is_innocent(raw) else None
 
     def rollback(self) -> None:
         if self.pid == os.getpid():

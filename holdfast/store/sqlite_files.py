@@ -1,4 +1,4 @@
-"""The files of a SQLite store: where they may lie, how they are opened, and what their errors mean."""
+"""The files of a SQLite store: where they may lie, how they are opened, and their errors in holdfast's words."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from holdfast.errors import StoreBroken, StoreError, StoreUnavailable, UsageError
+from holdfast.store.database_errors import AS_OURS, kind_of, sqlite_code_of
 from holdfast.store.driver import quietly
 from holdfast.store.sqlite_locks import in_the_way
 from holdfast.store.sqlite_permissions import check_files, check_kind, check_owner, check_planted, file_mode, lock_mode
@@ -193,25 +194,21 @@ def _mount_of(path: Path) -> tuple[str, str]:
     return best, kind
 
 
-_Explain = Callable[[Path, sqlite3.Error], StoreError]
-
-_BY_CODE: dict[int, _Explain] = {
-    sqlite3.SQLITE_BUSY: lambda path, error: StoreUnavailable(f"{path} is locked by another program{in_the_way(path)}"),
-    sqlite3.SQLITE_LOCKED: lambda path, error: StoreUnavailable(f"{path} is locked"),
-    sqlite3.SQLITE_PROTOCOL: lambda path, error: StoreUnavailable(f"{path}: {error}"),
-    sqlite3.SQLITE_NOMEM: lambda path, error: StoreUnavailable(f"{path}: out of memory"),
-    sqlite3.SQLITE_FULL: lambda path, error: StoreUnavailable(f"{path}: the disk is full"),
-    sqlite3.SQLITE_IOERR: lambda path, error: StoreBroken(
+#: What is said of the commonest errors instead of SQLite's own words.
+_WORDS: dict[int, Callable[[Path, sqlite3.Error], str]] = {
+    sqlite3.SQLITE_BUSY: lambda path, error: f"{path} is locked by another program{in_the_way(path)}",
+    sqlite3.SQLITE_LOCKED: lambda path, error: f"{path} is locked",
+    sqlite3.SQLITE_NOMEM: lambda path, error: f"{path}: out of memory",
+    sqlite3.SQLITE_FULL: lambda path, error: f"{path}: the disk is full",
+    sqlite3.SQLITE_IOERR: lambda path, error: (
         f"{path}: the disk does not read or write ({getattr(error, 'sqlite_errorname', error)})"
     ),
-    sqlite3.SQLITE_READONLY: lambda path, error: StoreBroken(f"{path} cannot be written to: it is read-only"),
-    sqlite3.SQLITE_PERM: lambda path, error: StoreBroken(f"{path}: {error}"),
-    sqlite3.SQLITE_AUTH: lambda path, error: StoreBroken(f"{path}: {error}"),
-    sqlite3.SQLITE_CORRUPT: lambda path, error: StoreBroken(
+    sqlite3.SQLITE_READONLY: lambda path, error: f"{path} cannot be written to: it is read-only",
+    sqlite3.SQLITE_CORRUPT: lambda path, error: (
         f"{path} is damaged: stop the workers, copy it aside, restore a backup or try sqlite3's .recover"
     ),
-    sqlite3.SQLITE_NOTADB: lambda path, error: StoreBroken(f"{path} is not a SQLite database"),
-    sqlite3.SQLITE_CANTOPEN: lambda path, error: StoreBroken(
+    sqlite3.SQLITE_NOTADB: lambda path, error: f"{path} is not a SQLite database",
+    sqlite3.SQLITE_CANTOPEN: lambda path, error: (
         f"{path} cannot be opened ({error}): holdfast needs to read and write it, and to write in its folder"
         if path.exists() or path not in opened
         else f"{path} was removed or replaced while it was in use"
@@ -221,6 +218,6 @@ _BY_CODE: dict[int, _Explain] = {
 
 def translated(error: sqlite3.Error, path: Path) -> StoreError | None:
     """The same in holdfast's words; None for an error that is not the database's condition."""
-    code = getattr(error, "sqlite_errorcode", None)
-    explain = _BY_CODE.get(code & 0xFF) if code is not None else None
-    return explain(path, error) if explain else None
+    ours = AS_OURS.get(kind_of(error))
+    words = _WORDS.get(sqlite_code_of(error) or 0)
+    return ours(words(path, error) if words else f"{path}: {error}") if ours else None

@@ -10,6 +10,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session, sessionmaker
 
 from holdfast.adopt.holding import Held, lost
+from holdfast.adopt.places import check_user_code
 from holdfast.adopt.pooler import unprepared
 from holdfast.adopt.steps import Effect
 from holdfast.adopt.trouble import MOST_AGAIN, kind_of
@@ -103,11 +104,11 @@ def with_session(handler: Callable[..., Any], sessions: Callable[[], Any] | None
                     if not hasattr(place, "__aenter__"):
                         with place as session:
                             answer = await handler(job.key, session)
-                            session.commit()
+                            _commit(session)
                             return answer
                     async with place as session:
                         answer = await handler(job.key, session)
-                        await session.commit()
+                        await session.run_sync(_commit)
                         return answer
                 except Exception as error:
                     if left == 0 or kind_of(error) is not ErrorKind.CONFLICT:
@@ -123,7 +124,7 @@ def with_session(handler: Callable[..., Any], sessions: Callable[[], Any] | None
             try:
                 with opened(job) as session:
                     answer = handler(job.key, session)
-                    session.commit()
+                    _commit(session)
                     return answer
             except Exception as error:
                 if left == 0 or kind_of(error) is not ErrorKind.CONFLICT:
@@ -132,3 +133,9 @@ def with_session(handler: Callable[..., Any], sessions: Callable[[], Any] | None
 
     call.gets_session = call.wants_sync_session = True  # type: ignore[attr-defined]
     return call
+
+
+def _commit(session: Session) -> None:
+    if session.in_transaction():
+        check_user_code(session)
+    session.commit()

@@ -14,10 +14,12 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from holdfast.adopt.pooler import unprepared
 from holdfast.errors import UsageError
+from holdfast.store.database_errors import sqlstate_of
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import (
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 Open: TypeAlias = Connection | Session
 SyncPlace: TypeAlias = "Engine | Connection | Session | sessionmaker[Any] | scoped_session[Any]"
 Place: TypeAlias = "SyncPlace | AsyncPlace"
+
+#: As libpq counts them.
+FAILED_TRANSACTION = 3
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -138,6 +143,30 @@ def connection_of(place: Open, mapping: TableMapping | None = None) -> Connectio
         return unprepared(place.connection())
     bound = {"mapper": mapping.mapper} if mapping.mapper is not None else {"clause": mapping.table}
     return unprepared(place.connection(bind_arguments=cast(Any, bound)))
+
+
+def check_user_code(place: Open) -> None:
+    """Raise UsageError if user code left this transaction so that nothing of it can be committed: PostgreSQL answers COMMIT
+    with a rollback then, and no error."""
+    try:
+        connection = place if isinstance(place, Connection) else place.connection()
+    except UnboundExecutionError:
+        return  # a session with an engine for each table, which does not say where it was used
+    if connection.dialect.name != "postgresql":
+        return
+    info = getattr(connection.connection.driver_connection, "info", None)
+    try:
+        if info is None:
+            connection.exec_driver_sql("SELECT 1")  # asyncpg does not say
+            return
+        failed = info.transaction_status == FAILED_TRANSACTION
+    except DBAPIError as error:
+        failed = sqlstate_of(error.orig or error) == "25P02"
+    if failed:
+        raise UsageError(
+            "a statement failed and the function went on, but PostgreSQL does nothing more in that transaction: let the "
+            "error out, or put what may fail into `with connection.begin_nested():`"
+        )
 
 
 def sync_engine_of(at: Place, mapping: TableMapping) -> Engine:

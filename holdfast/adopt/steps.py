@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from sqlalchemy import Engine
 
 from holdfast.adopt.direct import UNUSUAL, Direct, Line
-from holdfast.adopt.places import Open, SyncPlace, is_async, opened, opened_async
+from holdfast.adopt.places import Open, SyncPlace, check_user_code, is_async, opened, opened_async
 from holdfast.adopt.trouble import MOST_AGAIN, kind_of
 from holdfast.errors import UsageError
 from holdfast.store.database_errors import ErrorKind
@@ -154,6 +154,8 @@ def _transact(step: Transact, at: SyncPlace, line: Line | None = None) -> Any:
                 if inspect.iscoroutine(waiting):
                     waiting.close()
                 raise UsageError(f"{effect.function!r} is async, and the engine is not; give it an async engine")
+        if step.effects:
+            check_user_code(place)
         return answer
 
 
@@ -168,4 +170,6 @@ async def _transact_async(step: Transact, at: AsyncPlace) -> Any:
             waiting = effect(place)
             if inspect.isawaitable(waiting):
                 await waiting
+        if step.effects:
+            await place.run_sync(check_user_code)
         return answer

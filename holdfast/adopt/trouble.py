@@ -17,7 +17,7 @@ def kind_of(error: BaseException) -> ErrorKind | None:
         return ErrorKind.PASSING  # no connection was free
     if not isinstance(error, exc.DBAPIError):
         return None
-    kind = database_errors.kind_of(error.orig or error)
+    kind = database_errors.kind_of(error)
     # A connection that was lost is made anew, whatever the driver called it.
     return ErrorKind.PASSING if kind is ErrorKind.WRONG and error.connection_invalidated else kind
 

@@ -104,7 +104,8 @@ _REFUSED_FOR_GOOD = re.compile(
 
 
 def kind_of(error: BaseException) -> ErrorKind:
-    """What this error of a driver means, whichever driver it is."""
+    """What this error means, whichever driver raised it; SQLAlchemy may have wrapped it."""
+    wrapper, error = error, getattr(error, "orig", None) or error
     state = sqlstate_of(error)
     if state is not None:
         longest = max((known for known in SQLSTATES if state.startswith(known)), key=len, default="")
@@ -115,7 +116,7 @@ def kind_of(error: BaseException) -> ErrorKind:
     number = error.args[0] if error.args and isinstance(error.args[0], int) else None
     if number is not None and number in MYSQL_NUMBERS:
         return MYSQL_NUMBERS[number]
-    families = {family.__name__ for family in type(error).__mro__}
+    families = {family.__name__ for family in (*type(wrapper).__mro__, *type(error).__mro__)}
     if families & {"IntegrityError", "DataError"}:
         return ErrorKind.REFUSED
     if number is not None or not families & {"OperationalError", "InterfaceError"}:

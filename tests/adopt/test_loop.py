@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -189,6 +190,44 @@ def test_an_effect_commits_with_the_completion_or_not_at_all(jobs: Jobs):
     assert [row.status for row in jobs.rows()] == ["completed", "failed", "failed", "processing"]
     assert jobs.row(2).error.startswith("ZeroDivisionError")
     assert counters.lost == 1
+
+
+@pytest.mark.req("S3")
+def test_a_row_is_not_called_completed_when_its_effect_went_on_after_a_statement_that_failed(jobs: Jobs):
+    """PostgreSQL answers COMMIT with a rollback then, and no error."""
+    jobs.add(2)
+
+    def save_twice(connection: sa.Connection) -> None:
+        jobs.save_mark(connection, 1)
+        with contextlib.suppress(sa.exc.DBAPIError):
+            connection.exec_driver_sql("SELECT * FROM there_is_no_such_table")
+
+    def handler(job: Job) -> None:
+        if job.key == 1:
+            job.effect(save_twice)
+
+    counters = Loop(jobs.engine, jobs.mapping, handler, retry=None).run(drain=True)
+    if jobs.engine.dialect.name == "sqlite":  # where a statement that failed has undone only itself
+        assert jobs.statuses() == {"completed": 2} and jobs.marks() == {"1": 1}
+        return
+    assert (counters.completed, counters.failed) == (1, 1)
+    assert jobs.statuses() == {"completed": 1, "failed": 1} and jobs.marks() == {}
+    assert "begin_nested" in jobs.row(1).error
+
+
+@pytest.mark.req("S3")
+def test_a_row_is_not_called_completed_when_its_session_went_on_after_a_statement_that_failed(jobs: Jobs):
+    jobs.add(1)
+
+    def handler(key: int, session: Session) -> None:
+        session.execute(jobs.mark.insert().values(job=str(key)))
+        with contextlib.suppress(sa.exc.DBAPIError):
+            session.execute(sa.text("SELECT * FROM there_is_no_such_table"))
+
+    Loop(jobs.engine, jobs.mapping, with_session(handler), retry=None).run(drain=True)
+    kept = jobs.engine.dialect.name == "sqlite"
+    assert jobs.statuses() == ({"completed": 1} if kept else {"failed": 1})
+    assert jobs.marks() == ({"1": 1} if kept else {})
 
 
 @pytest.mark.req("F7")

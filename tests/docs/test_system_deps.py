@@ -21,6 +21,7 @@ DEBIAN = """
 case "$word" in
   update) touch {folder}/updated ;;
   chromium) exit 100 ;;
+  postgresql-15) [ -e {folder}/updated ] && cp "$0" {folder}/bin/15/bin/initdb ;;
   *) [ -e {folder}/updated ] && cp "$0" {folder}/bin/"$(echo "$word" | sed s/mariadb-server/mariadbd/)" ;;
 esac
 """
@@ -31,7 +32,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "bin").mkdir()
+        (folder / "bin" / "15" / "bin").mkdir(parents=True)
 
     def have(self, program: str, does: str = "") -> None:
         file = self.folder / "bin" / program
@@ -48,12 +49,13 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(system_deps, "POLICY", tmp_path / "policy")
+    monkeypatch.setattr(system_deps, "POSTGRES", tmp_path / "bin")
     monkeypatch.setattr(system_deps.os, "geteuid", lambda: 0)
     return machine
 
 
 def test_what_is_there_is_not_installed_again(machine: Machine, capfd: pytest.CaptureFixture[str]):
-    for program in ("chromium", "pgbouncer", "prometheus", "mariadbd", "apt-get"):
+    for program in ("chromium", "pgbouncer", "prometheus", "mariadbd", "15/bin/initdb", "apt-get"):
         machine.have(program)
     system_deps.main()
     assert capfd.readouterr() == ("system packages: all there\n", "")
@@ -66,7 +68,7 @@ def test_what_can_be_had_is_installed_and_not_started_and_the_rest_is_named(
     machine.have("apt-get", DEBIAN)
     machine.have("prometheus")
     system_deps.main()
-    tried = ["chromium", "pgbouncer", "mariadb-server"]
+    tried = ["chromium", "pgbouncer", "mariadb-server", "postgresql-15"]
     assert machine.asked() == [f"{word}, starts services: no" for word in (*tried, "update", *tried)]
     assert [one.package for one in system_deps.missing()] == ["chromium"]
     assert not (machine.folder / "policy").exists(), "others may start services again"
@@ -79,8 +81,8 @@ def test_what_can_be_had_is_installed_and_not_started_and_the_rest_is_named(
 def test_without_a_network_it_says_so_and_goes_on(machine: Machine, capfd: pytest.CaptureFixture[str]):
     machine.have("apt-get", "exit 100")
     system_deps.main()
-    assert len(machine.asked()) == 5, "each package once, and one update"
-    assert capfd.readouterr().err.count("skipped without it") == 4
+    assert len(machine.asked()) == 6, "each package once, and one update"
+    assert capfd.readouterr().err.count("skipped without it") == 5
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_who_may_not_install_is_told_what_is_missing(
     system_deps.main()
     said = capfd.readouterr().err
     assert f"WARNING: not everything is installed: {why}." in said
-    assert said.count("skipped without it") == 4
+    assert said.count("skipped without it") == 5
 
 
 def test_a_policy_that_the_machine_has_is_left_as_it_is(machine: Machine):

@@ -289,12 +289,20 @@ def _to_run_again(begun: Mapping[str, Entry], after: After, problems: list[Probl
         elif entry.state in BAD:
             for parent in lacking.intersection(before):
                 problems.append(Problem("result_missing_for_retry", parent, f"{stage} is {entry.state}"))
+    made_from: dict[str, list[str]] = {}
+    for stage, entry in begun.items():
+        if entry.state in PASSED:
+            for parent in after[stage]:
+                made_from.setdefault(parent, []).append(stage)
     again: set[str] = set()
-    size = -1
-    while size < len(again):
-        size = len(again)
-        again |= {parent for stage in to_run | again for parent in after[stage] if parent in lacking}
-        again |= {stage for stage, entry in begun.items() if entry.state in PASSED and again.intersection(after[stage])}
+    to_look_at = [*to_run]
+    while to_look_at:
+        stage = to_look_at.pop()
+        needed = [parent for parent in after[stage] if parent in lacking]
+        outdated = made_from.get(stage, ()) if stage in again else ()
+        new = {*needed, *outdated} - again
+        again |= new
+        to_look_at += new
     found = [stage for stage in begun if stage in again]
     for stage in found:
         problems.append(
@@ -307,9 +315,10 @@ def _without(begun: Mapping[str, Entry], again: Sequence[str], after: After) -> 
     """Where the stages are if some of them are to be run again: what comes after these has not begun."""
     left: dict[str, Entry] = {}
     passed: set[str] = set()
+    anew = {*again}
     for stage, entry in begun.items():
         if passed.issuperset(after[stage]):
-            left[stage] = _PENDING if stage in again else entry
+            left[stage] = _PENDING if stage in anew else entry
             if left[stage].state in PASSED:
                 passed.add(stage)
     return left

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -160,8 +161,7 @@ def _repeated(raw: bytes, value: Mapping[str, Any]) -> list[str]:
     if raw.count(b'":') == len(value) and not _BLANK_BEFORE_COLON.search(raw):
         return []
     pairs: list[tuple[str, Any]] = json.loads(raw, object_pairs_hook=list)
-    names = [name for name, _ in pairs]
-    return sorted({name for name in names if names.count(name) > 1}) if len(names) > len(value) else []
+    return sorted(name for name, n in Counter(name for name, _ in pairs).items() if n > 1)
 
 
 def read_time(stage: str | None, what: str, value: object, problems: list[Problem]) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -256,3 +257,42 @@ def test_whatever_the_bytes_are_something_can_be_stored(text: bytes):
     assert codec.decode(read_data(text).text) == read_data(text).value
     assert check_key(read_key(text, 1)[0])
     assert all(problem.kind in KINDS for problem in read.problems)
+
+
+def with_entries_twice(n: int) -> tuple[bytes, dict[str, list[str]]]:
+    pairs = ", ".join(f'"s{i}": "done", "s{i}": "failed"' for i in range(n))
+    return f"{{{pairs}}}".encode(), {"a": []}
+
+
+def with_unknown_entries(n: int) -> tuple[bytes, dict[str, list[str]]]:
+    return json.dumps({f"s{i}": {"was": "done"} for i in range(n)}).encode(), {"a": []}
+
+
+def with_stages_that_run_again(n: int) -> tuple[bytes, dict[str, list[str]]]:
+    """All but the last are done without a result: each needs that of the one before it."""
+    after = {f"s{i}": [f"s{i - 1}"] if i else [] for i in range(n)}
+    return json.dumps(dict.fromkeys([*after][:-1], "done")).encode(), after
+
+
+def cpu_seconds(of_size: Any, n: int) -> float:
+    text, after = of_size(n)
+    best = float("inf")
+    for _ in range(3):
+        began = time.process_time()
+        read_stages(text, after, made=False)
+        best = min(best, time.process_time() - began)
+    return best
+
+
+@pytest.mark.parametrize("of_size", [with_entries_twice, with_unknown_entries, with_stages_that_run_again])
+def test_the_time_that_one_row_takes_grows_with_its_length_and_no_faster(of_size: Any):
+    once, often = (cpu_seconds(of_size, n) for n in (500, 4_000))
+    # Eight times the row: sixty-four times the time would be quadratic.
+    assert often < 24 * once + 0.01, (once, often)
+
+
+def test_every_stage_that_lacks_a_result_runs_again_from_the_first_one_on():
+    text, after = with_stages_that_run_again(50)
+    read = read_stages(text, after, made=False)
+    assert read.again == [*after][:-1]
+    assert {stage: entry.state for stage, entry in read.begun.items()} == {"s0": State.PENDING}

@@ -89,7 +89,7 @@ class _Kind:
 # A backslash goes with what it escapes. A quote may itself be escaped: JSON within a text.
 _QUOTE = r"(?:\\?[\"'])"
 _QUOTED = (
-    r"(?:(b?\"{scheme})(?:[^\"\\\r\n]|\\.){{{least},8192}}|(b?'{scheme})(?:[^'\\\r\n]|\\.){{{least},8192}}"
+    r"(?:([bBrRuU]{{0,2}}\"{scheme})(?:[^\"\\\r\n]|\\.){{{least},8192}}|([bBrRuU]{{0,2}}'{scheme})(?:[^'\\\r\n]|\\.){{{least},8192}}"
     r"|(\\[\"']{scheme})(?:\\{{3}}.|(?!\\[\"']).){{{least},8192}})"
 )
 #: Up to a space, or to the next pair.
@@ -226,7 +226,7 @@ def _masked_basic(found: re.Match[str]) -> str:
 
 
 def _masked_within(text: str) -> str:
-    """A text without the lists and objects that stand under the name of a secret. One without a quote in it is
+    """A text without the lists, objects and calls that stand under the name of a secret. One without a quote in it is
     part of a sentence: `token: [see below]`."""
     shown, at, end = [], 0, 0
     for found in _WITHIN.pattern.finditer(text):
@@ -281,6 +281,8 @@ _SHAPES = (
 )
 
 _SECRET_FLAG = r"(?:pass(?:word|wd|phrase)?|pwd?|token|secret|otp|(?:api|access|secret|private)-?key)"
+#: Between an option and its value: in a command line, or in a list of arguments.
+_NEXT = rf"(?:\s{{1,3}}|=|{_QUOTE},\s{{0,3}})"
 #: Words that go on with a sentence about an option.
 _PROSE = r"(?:is|was|are|and|or|has|must|may|can(?:not)?|needs?|requires?|expects?|takes?|to|in|for|not|with|from|if)\b"
 
@@ -293,7 +295,7 @@ _KINDS = (
     ),
     _Kind(("://",), r"://[^\s\"'<>]+", _masked_addresses),
     _Kind(("slack.com/",), r"(hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/)[\w/%-]+"),
-    _Kind(("/api/webhooks/",), r"(/api/webhooks/\d{1,30}/)[\w%-]+"),
+    _Kind(("/webhooks/",), r"(/api/(?:v\d{1,3}/)?webhooks/\d{1,30}/)[\w%-]+"),
     _Kind(("webhook.office.com/",), r"(webhook\.office\.com/webhookb2/)[\w@/%-]+"),
     _Kind(("bot",), r"([bB]ot)\d{5,20}:[\w-]{20,}"),
     _Kind(("passw",), _pairs("passw", rf"((?i:or)?[dD]){_SURELY}")),
@@ -319,11 +321,17 @@ _KINDS = (
     ),
     _Kind(
         ("--pass", "--pw", "-token", "-secret", "--otp", "key"),
-        rf"((?<![\w-])--(?!{'|'.join(_OPEN_TOKENS)})[a-z0-9-]{{0,40}}?{_SECRET_FLAG}(?:\s{{1,3}}|=)[\"']?)(?!{_PROSE})"
-        r"[^\s\"'-][^\s\"']{0,8192}",
+        rf"((?<![\w-])--(?!{'|'.join(_OPEN_TOKENS)})[a-z0-9-]{{0,40}}?{_SECRET_FLAG})"
+        rf"(?:({_NEXT}\")(?!-)[^\"\r\n]{{1,8192}}|({_NEXT}')(?!-)[^'\r\n]{{1,8192}}"
+        rf"|({_NEXT}\\[\"'])(?!-)[^\\\r\n]{{1,8192}}|(\s{{1,3}}|=)(?!{_PROSE})[^\s\"'\\-][^\s\"']{{0,8192}})",
         _masked_unless_count,
     ),
-    _Kind(("curl",), r"((?<![\w-])(?:-u|-U|--user|--proxy-user)[\s=\"',]{1,6}[^\s:\"']{1,256}:)[^\s\"']{1,8192}"),
+    _Kind(
+        ("curl",),
+        r"((?<![\w-])(?:-[A-Za-z]{0,8}[uU]|--(?:proxy-)?user(?=[\s=\"',])))"
+        r"(?:([\s=\"',]{0,6}\"[^\s:\"']{1,256}:)[^\"\r\n]{1,8192}|([\s=\"',]{0,6}'[^\s:\"']{1,256}:)[^'\r\n]{1,8192}"
+        r"|([\s=]{0,6}[^\s:\"']{1,256}:)[^\s\"']{1,8192})",
+    ),
     _Kind(
         ("cookie",),
         _pairs("cookie", rf"({_QUOTE}?\s{{0,3}}:\s{{0,3}}{_QUOTE}?)(?=[\w.%-]{{1,100}}=)[^\r\n\"'\\]{{1,8192}}"),
@@ -372,7 +380,7 @@ _BRACKETS = re.compile(r"[\[\](){}]|\\.|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'",
 _WITHIN = _Kind(
     ("passw", "passphrase", "secret", "token", "credential", "key", "auth"),
     rf"(?i:passw(?:or)?ds?|passphrases?|secrets?|tokens?|credentials?|auth|(?:{'|'.join(_KEYS)})[_-]?keys?)"
-    rf"{_QUOTE}?\]?\s{{0,3}}(?:=>?|:)\s{{0,3}}(?=[\[{{(])",
+    rf"{_QUOTE}?\]?\s{{0,3}}(?:=>?|:)\s{{0,3}}(?=[\[{{(]|[A-Za-z_][\w.]{{0,60}}\()",
 )
 _HINTS = {hint for kind in (*_KINDS, _WITHIN) for hint in kind.hints}
 #: The fewest hints without which there is nothing to be found: of two of which one is part of the other, the shorter.
@@ -496,11 +504,12 @@ def _masked_once(text: str) -> str:
     small = text.lower()
     if not _ANYTHING.may_be_in(small):
         return text
+    # First: what masks a single value would take the beginning of a list for one, and leave the rest.
+    if ("[" in small or "{" in small or "(" in small) and _WITHIN.may_be_in(small):
+        text = _masked_within(text)
     for kind in _KINDS:
         if kind.may_be_in(small):
             text = kind.pattern.sub(kind.replace, text)
-    if ("[" in small or "{" in small or "(" in small) and _WITHIN.may_be_in(small):
-        text = _masked_within(text)
     return text
 
 

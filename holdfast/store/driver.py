@@ -72,7 +72,7 @@ class Driver(Protocol):
         ...
 
     def ready(self) -> None:
-        """Make sure that there is a connection, for a statement outside of any transaction."""
+        """Make sure that there is a connection. A statement that comes next, without a transaction, only reads."""
         ...
 
     def begin_read(self) -> Begun: ...
@@ -87,6 +87,10 @@ class Driver(Protocol):
 
     def begin_within(self) -> Begun:
         """What is known inside a transaction that the caller has begun."""
+        ...
+
+    def end_within(self) -> None:
+        """Leave that transaction as it was found."""
         ...
 
     def begin_bare(self) -> int:
@@ -106,6 +110,10 @@ class Driver(Protocol):
         ...
 
     def commit(self) -> None: ...
+
+    def before_whole_tables(self) -> None:
+        """Called before whole tables are read: that is planned as the owner of the database set it up."""
+        ...
 
     def before_user_code(self) -> None:
         """Called before user code runs in the transaction: it gets the database as its owner set it up."""

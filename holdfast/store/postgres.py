@@ -56,6 +56,10 @@ class Postgres(Forkable):
         self._line: Line | None = None
         #: Whether it speaks over a connection of the caller's, who commits.
         self._is_guest = False
+        #: Where the caller's transaction looked for functions and tables before ours took part in it.
+        self._callers_path = ""
+        #: Whether the next statement is a transaction by itself.
+        self._is_alone = False
         #: Where it speaks to, once somebody's connection was compared with it.
         self._place: tuple[Any, ...] | None = None
         #: What goes out with the next statement: nobody waits for its answer.
@@ -76,7 +80,7 @@ class Postgres(Forkable):
     def begin(self, mark: Mark, *, exclusive: bool, in_doubt: bool) -> Begun:
         # Each statement sees what was committed before it: the generation is read after the lock is had.
         lock = "pg_advisory_xact_lock" if exclusive else "pg_advisory_xact_lock_shared"
-        asked = self._begin_text(_PINNED, f"{lock}({self._lock_key})")
+        asked = self._begin_text(_PINNED, f"pg_catalog.{lock}({self._lock_key})")
         if in_doubt:
             asked.append((self._marking, self._to_mark(mark)))
         self._mark = None if in_doubt else mark
@@ -93,7 +97,7 @@ class Postgres(Forkable):
         params |= self._to_mark(mark)
         news: list[Asked] = [(telling(self.dialect.schema, stages), None)] if stages else []
         asked = [
-            *self._begin_text(_PINNED, f"pg_advisory_xact_lock_shared({self._lock_key})", NOW),
+            *self._begin_text(_PINNED, f"pg_catalog.pg_advisory_xact_lock_shared({self._lock_key})", NOW),
             (statement.text, params),
             *news,
             ("COMMIT", None),
@@ -104,10 +108,11 @@ class Postgres(Forkable):
 
     def ready(self) -> None:
         self._ready_line()
+        self._is_alone = True
 
     def begin_read(self) -> Begun:
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-        [_, [(now, *_)]] = self._together([(begin, None), (f"SELECT {NOW}, {_PINNED_READS}", {})])
+        [_, [(now, *_)]] = self._together([(begin, None), (f"SELECT {NOW}, {_OWN_PATH}, {_PINNED_READS}", {})])
         return self._begun(now, -1, True)
 
     def check_read(self) -> None:
@@ -139,22 +144,27 @@ class Postgres(Forkable):
         """What tells this store from every other, in whatever database: where its tables are, and since when."""
         schema = self.dialect.schema
         table = sql.Literal(f"{schema}.schema_version").as_string(None)
-        [found] = self.run_text(f"SELECT current_database(), to_regclass({table})::oid::bigint")
-        since = self.run_text(f"SELECT MIN(migrated_at) FROM {schema}.schema_version") if found[1] is not None else []
+        [found] = self.run_text(f"SELECT pg_catalog.current_database(), pg_catalog.to_regclass({table})::oid::bigint")
+        oldest = f"SELECT pg_catalog.min(migrated_at) FROM {schema}.schema_version"
+        since = self.run_text(oldest) if found[1] is not None else []
         return (*found, *since)
 
     def begin_within(self) -> Begun:
-        lock = f"SELECT pg_advisory_xact_lock_shared({self._lock_key})"
-        self._execute(lock, None)
+        lock = f"pg_catalog.pg_advisory_xact_lock_shared({self._lock_key})"
+        [(self._callers_path, *_)] = self._execute(f"SELECT {_PATH}, {lock}, {_OWN_PATH}", None)
         [(now, generation)] = self._execute(f"SELECT {NOW}, {self._generation}", {})
         return self._begun(now, generation, True)
+
+    def end_within(self) -> None:
+        path = sql.Literal(self._callers_path).as_string(None)
+        self._execute(f"SELECT pg_catalog.set_config('search_path', {path}, true)", None)
 
     def begin_bare(self) -> int:
         # The schema itself is not made here if it exists: a role may use it without the right to create one.
         named = sql.Literal(self.dialect.schema_name).as_string(None)
         [*_, exists, [(now,)]] = self._together(
             [
-                *self._begin_text(f"pg_advisory_xact_lock({self._lock_key})"),
+                *self._begin_text(f"pg_catalog.pg_advisory_xact_lock({self._lock_key})"),
                 (f"SELECT 1 FROM pg_namespace WHERE nspname = {named}", None),
                 (f"SELECT {NOW}", None),
             ]
@@ -200,11 +210,14 @@ class Postgres(Forkable):
         with self._marked_once():
             self._together([*asked, ("COMMIT", None)])
 
+    def before_whole_tables(self) -> None:
+        self._execute(_reset(_PLANNER), None)
+
     def before_user_code(self) -> None:
-        self._execute(f"SELECT {_UNPINNED}", None)
+        self._execute(_reset((*_PLANNER, "search_path")), None)
 
     def after_user_code(self) -> None:
-        self._execute(f"SELECT {_PINNED}", None)
+        self._execute(f"SELECT {_OWN_PATH}, {_PINNED}", None)
 
     def check_user_code(self) -> None:
         if self._status is psycopg.pq.TransactionStatus.INERROR:
@@ -229,6 +242,7 @@ class Postgres(Forkable):
 
     def rollback(self) -> None:
         self._mark = self._news = None
+        self._is_alone = False
         self._later.clear()
         if self._conn is None or self.pid != os.getpid():
             return
@@ -343,8 +357,8 @@ class Postgres(Forkable):
 
     def _begin_text(self, *more: str) -> list[Asked]:
         """Begin, and see to these expressions."""
-        idle = f"set_config('idle_in_transaction_session_timeout', '{round(self._limits.idle_seconds * 1000)}', true)"
-        return [("BEGIN ISOLATION LEVEL READ COMMITTED", None), (f"SELECT {', '.join([idle, *more])}", {})]
+        idle = f"pg_catalog.set_config({_IDLE}, '{round(self._limits.idle_seconds * 1000)}', true)"
+        return [("BEGIN ISOLATION LEVEL READ COMMITTED", None), (f"SELECT {', '.join([idle, _OWN_PATH, *more])}", {})]
 
     def _to_mark(self, mark: Mark) -> dict[str, Any]:
         return {**mark._asdict(), "now": None if self._clock is None else self._clock.now()}
@@ -365,6 +379,7 @@ class Postgres(Forkable):
         """Run several statements in one round trip; the first of them may begin a transaction."""
         try:
             self._busy_since = time.monotonic()
+            self._is_alone = False
             later, self._later = self._later, []
             return self._ready_line().ask_all([*later, *asked])[len(later) :]
         except psycopg.Error as error:
@@ -378,6 +393,9 @@ class Postgres(Forkable):
             raise StoreUnavailable(f"{self._where}: the connection was lost")
         if self._later:
             return self._together([(text, params)])[0]
+        if self._is_alone:
+            begin: list[Asked] = [("BEGIN READ ONLY", None), (f"SELECT {_OWN_PATH}", {})]
+            return self._together([*begin, (text, params), ("COMMIT", None)])[2]
         try:
             self._busy_since = time.monotonic()
             return line.ask(text, params)
@@ -415,16 +433,33 @@ class Postgres(Forkable):
         self._later.clear()
 
 
+_IDLE = "'idle_in_transaction_session_timeout'"
+
+#: Names of functions, operators and types are looked up here alone, whatever the role's search path is: what somebody else has
+#: put into a schema of that path under the name of one of them must not run in its place. Our tables are named with their
+#: schema. What is said before this holds names the schema of each function.
+_PATH = "pg_catalog.current_setting('search_path')"
+_OWN_PATH = "pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
+
 #: Our statements are written for their indexes. Statistics taken at a bad moment must not turn their plans.
-_PLANNER = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin")
-_UNPINNED = (
-    "set_config(name, reset_val, true) FROM pg_settings WHERE name IN ("
-    + ", ".join(f"'{name}'" for name in (*_PLANNER, "enable_material"))
-    + ")"
+_PLANNER = (
+    "enable_seqscan",
+    "enable_bitmapscan",
+    "enable_sort",
+    "enable_hashjoin",
+    "enable_mergejoin",
+    "enable_material",
 )
-_PINNED = ", ".join(f"set_config('{name}', 'off', true)" for name in _PLANNER)
+_PINNED = ", ".join(f"pg_catalog.set_config('{name}', 'off', true)" for name in _PLANNER[:-1])
 #: Reads look up what belongs to a page row by row; a table that was thought small is not to be read whole for that. And
 #: what is asked for decides how it is best read: each question is planned anew.
 _PINNED_READS = (
-    f"{_PINNED}, set_config('enable_material', 'off', true), set_config('plan_cache_mode', 'force_custom_plan', true)"
+    f"{_PINNED}, pg_catalog.set_config('enable_material', 'off', true), "
+    "pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true)"
 )
+
+
+def _reset(names: Sequence[str]) -> str:
+    """The statement that gives these settings back the values that the owner of the database chose."""
+    listed = ", ".join(f"'{name}'" for name in names)
+    return f"SELECT set_config(name, reset_val, true) FROM pg_settings WHERE name IN ({listed})"

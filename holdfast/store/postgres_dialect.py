@@ -21,7 +21,7 @@ _DIFFERENT = re.compile(rb'\\[^"]')
 
 
 #: The time here: microseconds since 1970, by the server's clock.
-NOW = "(EXTRACT(epoch FROM clock_timestamp()) * 1000000)::bigint"
+NOW = "(EXTRACT(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint"
 
 
 class PostgresDialect(Dialect):

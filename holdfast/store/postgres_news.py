@@ -40,7 +40,7 @@ class Notifications:
         try:
             conn = self._driver.connection
             if conn is not self._listening_on:
-                [(backend,)] = self._driver.run_text("SELECT pg_backend_pid()")
+                [(backend,)] = self._driver.run_text("SELECT pg_catalog.pg_backend_pid()")
                 if backend == conn.info.backend_pid:  # a pooler makes up one of its own
                     self._driver.run_text(f"LISTEN {channel(self._driver.dialect.schema)}")
                 self._listening_on = conn

@@ -168,6 +168,9 @@ class SQLite(Forkable):
             self._run("BEGIN IMMEDIATE", {})
         return Begun(self._clock.now(), self._clock.steady(), self._generation(), True, self._clock.elapsed())
 
+    def end_within(self) -> None:
+        """Nothing was set up differently."""
+
     def begin_bare(self) -> int:
         self._begin_immediate()
         self._mark = None
@@ -216,6 +219,9 @@ class SQLite(Forkable):
             if self._log.is_long:
                 self._log.cut(self.connection)
         self._leave_queue()
+
+    def before_whole_tables(self) -> None:
+        """Nothing was set up differently."""
 
     def before_user_code(self) -> None:
         """Nothing was set up differently."""

@@ -177,6 +177,7 @@ class Store:
         tx = Transaction(guest, driver.begin_within(), new_identity())
         yield tx
         tx.flush()
+        driver.end_within()
 
     def listener(self) -> Listener:
         return self.connect().listener()

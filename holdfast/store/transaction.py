@@ -67,7 +67,7 @@ class Transaction:
 
     def read_all(self) -> None:
         """From here on whole tables are read: the database may plan that as its owner set it up."""
-        self._driver.before_user_code()
+        self._driver.before_whole_tables()
 
     def count(
         self,

@@ -211,10 +211,10 @@ class Postgres(Forkable):
             self._together([*asked, ("COMMIT", None)])
 
     def before_whole_tables(self) -> None:
-        self._execute(_reset(_PLANNER), None)
+        self._execute(_reset((*_PLANNER, *_COSTLY)), None)
 
     def before_user_code(self) -> None:
-        self._execute(_reset((*_PLANNER, "search_path")), None)
+        self._execute(_reset((*_PLANNER, *_COSTLY, "search_path")), None)
 
     def after_user_code(self) -> None:
         self._execute(f"SELECT {_OWN_PATH}, {_PINNED}", None)
@@ -450,7 +450,13 @@ _PLANNER = (
     "enable_mergejoin",
     "enable_material",
 )
-_PINNED = ", ".join(f"pg_catalog.set_config('{name}', 'off', true)" for name in _PLANNER[:-1])
+#: Before version 18 what is switched off is planned at an enormous cost, for which the server would compile each statement
+#: (JIT), which takes longer than to run it, and start processes to share the work.
+_COSTLY = {"jit": "off", "max_parallel_workers_per_gather": "0"}
+_PINNED = ", ".join(
+    f"pg_catalog.set_config('{name}', '{value}', true)"
+    for name, value in {**dict.fromkeys(_PLANNER[:-1], "off"), **_COSTLY}.items()
+)
 #: Reads look up what belongs to a page row by row; a table that was thought small is not to be read whole for that. And
 #: what is asked for decides how it is best read: each question is planned anew.
 _PINNED_READS = (

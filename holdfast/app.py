@@ -69,7 +69,7 @@ from holdfast.model.urls import as_key
 from holdfast.model.user_event import UserEvent
 from holdfast.store import Store, Transaction, open_store
 from holdfast.worker import Settings, Worker
-from holdfast.worker.companion import Companion
+from holdfast.worker.background.companion import Companion
 
 log = logger("holdfast.app")
 #: A logger of its own: the command line shows this whatever else it shows.

@@ -14,12 +14,12 @@ from holdfast.engine import discover
 from holdfast.engine.add import Merge
 from holdfast.engine.workers import Identity
 from holdfast.model.alert import AlertRule
+from holdfast.runtime import process_identity as machine
 from holdfast.sources import Discoverer, SourceSpec
 from holdfast.store.store import new_identity
-from holdfast.worker import machine
-from holdfast.worker.alerting import FAREWELL_SECONDS, PATIENCE_SECONDS, Alerting
-from holdfast.worker.companion import Around, Companion, Passes
-from holdfast.worker.pulse import Pulse
+from holdfast.worker.background.alerts import FAREWELL_SECONDS, PATIENCE_SECONDS, Alerting
+from holdfast.worker.background.companion import Around, Companion, Passes
+from holdfast.worker.background.heartbeat import Pulse
 
 #: By pipeline.
 Sources = Mapping[str, Sequence[SourceSpec]]

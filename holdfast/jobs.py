@@ -16,7 +16,7 @@ from holdfast.model.logs import logger
 from holdfast.model.redact import remember_secret
 from holdfast.sources import read_source
 from holdfast.store import Transaction
-from holdfast.worker.companion import Around, Companion, Passes
+from holdfast.worker.background.companion import Around, Companion, Passes
 
 log = logger("holdfast.worker")
 

@@ -58,7 +58,7 @@ class UndeclaredInput(UserWarning):
 @contextmanager
 def warn_of_undeclared_input() -> Iterator[None]:
     """Within it, a handler of this process that uses what its stage does not say it reads causes a warning, once each."""
-    from holdfast.worker import undeclared
+    from holdfast.worker import undeclared_reads as undeclared
 
     told: set[str] = set()
 

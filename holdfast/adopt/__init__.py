@@ -9,18 +9,18 @@ Below the loop are its parts, for whoever has a loop already: `claim`, `complete
 `requeue_stale`; `held` around work that holds rows of several tables; `insert_once`.
 """
 
-from holdfast.adopt.claim import claim
-from holdfast.adopt.counters import Counters, Left
-from holdfast.adopt.finish import complete, fail, release, where_is
-from holdfast.adopt.heartbeat import heartbeat
-from holdfast.adopt.held import Unit, held
-from holdfast.adopt.holding import Finished, Held
-from holdfast.adopt.insert_once import insert_once
-from holdfast.adopt.job import Job, with_session
-from holdfast.adopt.loop import Loop, run_job_loop
-from holdfast.adopt.mapping import TableMapping
-from holdfast.adopt.stale import Requeued, fail_spent, requeue_stale
-from holdfast.adopt.waiting import Waiting, waiting
+from holdfast.adopt.loop.counters import Counters, Left
+from holdfast.adopt.loop.job import Job, with_session
+from holdfast.adopt.loop.loop import Loop, run_job_loop
+from holdfast.adopt.rows.backlog import Waiting, waiting
+from holdfast.adopt.rows.claim import claim
+from holdfast.adopt.rows.finish import complete, fail, release, where_is
+from holdfast.adopt.rows.heartbeat import heartbeat
+from holdfast.adopt.rows.insert_once import insert_once
+from holdfast.adopt.rows.stale import Requeued, fail_spent, requeue_stale
+from holdfast.adopt.table.held_row import Finished, Held
+from holdfast.adopt.table.mapping import TableMapping
+from holdfast.adopt.unit import Unit, held
 
 __all__ = [
     "Counters",

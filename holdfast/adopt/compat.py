@@ -15,11 +15,11 @@ from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from typing import Any
 
-from holdfast.adopt.counters import Counters
-from holdfast.adopt.job import with_session
-from holdfast.adopt.loop import Loop
-from holdfast.adopt.mapping import TableMapping
-from holdfast.adopt.places import engine_of, makes_transactions
+from holdfast.adopt.connections import engine_of, makes_transactions
+from holdfast.adopt.loop.counters import Counters
+from holdfast.adopt.loop.job import with_session
+from holdfast.adopt.loop.loop import Loop
+from holdfast.adopt.table.mapping import TableMapping
 from holdfast.errors import UsageError
 from holdfast.model import functions
 from holdfast.model.logs import logger

@@ -69,7 +69,7 @@ def adopt_sql(
     Only what is missing is added, nothing is changed, and --down takes back only what was added. On PostgreSQL the script
     looks for itself, and may be run twice. On SQLite it is written from what is there: give --url.
     """
-    from holdfast.adopt.ddl import Wish, migration
+    from holdfast.adopt.ddl.migration import Wish, migration
 
     names = {
         "heartbeat": heartbeat,
@@ -82,7 +82,7 @@ def adopt_sql(
     wish = Wish(table, status, schema, key, queued, processing, names, older_than)
     found = None
     if url is not None:
-        from holdfast.adopt.ddl_look import look
+        from holdfast.adopt.ddl.look import look
 
         dialect_there, found, wish = look(url, wish)
         if dialect not in (None, dialect_there):

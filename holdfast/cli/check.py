@@ -20,7 +20,7 @@ from holdfast.model.stage import check_resources
 from holdfast.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from holdfast.adopt.loop import Loop
+    from holdfast.adopt.loop.loop import Loop
 
 
 @click.command(short_help="Say whether a job file, or a file with pipelines or loops, is in order.")
@@ -77,7 +77,7 @@ def _load(file: str, store: str | None) -> tuple[Loaded | None, list[Loop]]:
         return None, find_loops(file)
     module = load_module(file)
     # Whoever has a loop has imported its module, which needs packages that pipelines do without.
-    there = sys.modules.get("holdfast.adopt.loop")
+    there = sys.modules.get("holdfast.adopt.loop.loop")
     loops: list[Loop] = [] if there is None else all_of(module, there.Loop)
     return load_pipelines(module, file, store) if all_of(module, Pipeline) or not loops else None, loops
 
@@ -85,7 +85,7 @@ def _load(file: str, store: str | None) -> tuple[Loaded | None, list[Loop]]:
 def _check_loops(loops: list[Loop]) -> list[Facts]:
     if not loops:
         return []
-    from holdfast.adopt.checklist import checklist
+    from holdfast.adopt.table.checklist import checklist
 
     found = []
     for loop in loops:

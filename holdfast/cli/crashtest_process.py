@@ -37,7 +37,8 @@ from holdfast.model.backoff import Backoff
 from holdfast.model.stage import PipelineSpec
 from holdfast.store.sqlite_dialect import SQLiteDialect
 from holdfast.testing import crash_from_environment
-from holdfast.worker import Settings, undeclared
+from holdfast.worker import Settings
+from holdfast.worker import undeclared_reads as undeclared
 
 PR_SET_PDEATHSIG = 1
 #: Failed attempts are not waited for: what is tested does not depend on it.

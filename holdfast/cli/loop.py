@@ -12,8 +12,8 @@ from holdfast.cli.logs import set_up
 from holdfast.errors import DefinitionError, StoreBroken, StoreUnavailable
 
 if TYPE_CHECKING:
-    from holdfast.adopt.counters import Counters
-    from holdfast.adopt.loop import Loop
+    from holdfast.adopt.loop.counters import Counters
+    from holdfast.adopt.loop.loop import Loop
 
 
 def _start_logging(ctx: click.Context, param: click.Parameter, value: int) -> int:
@@ -47,8 +47,8 @@ def loop(loop: str, drain: bool) -> None:
     """
     import sqlalchemy.exc
 
-    from holdfast.adopt.together import run_together
-    from holdfast.adopt.trouble import passes
+    from holdfast.adopt.database_errors import passes
+    from holdfast.adopt.loop.several_loops import run_together
 
     loops = find_loops(loop)
     try:
@@ -68,7 +68,7 @@ def _exit_code(counters: list[Counters]) -> int:
 
 def find_loops(named: str) -> list[Loop]:
     """The loops that `module:object` or `module` names."""
-    from holdfast.adopt.loop import Loop
+    from holdfast.adopt.loop.loop import Loop
 
     file, colon, name = named.rpartition(":")
     module = load_module(file if colon else named)

@@ -15,6 +15,7 @@ from typing import Any
 from holdfast.engine import error_groups
 from holdfast.engine.changed import enter
 from holdfast.engine.claim import Lease
+from holdfast.engine.early_cutoff import changed_outputs, go_on
 from holdfast.engine.effects import run_effects
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Finished, end_leases, move_leases, record_costs, record_user_events, save_outcomes
@@ -22,7 +23,6 @@ from holdfast.engine.follow import follow
 from holdfast.engine.meet import let_meet, parents_may_go_on
 from holdfast.engine.register import layout
 from holdfast.engine.settle import settle
-from holdfast.engine.wave import changed_outputs, go_on
 from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction
 

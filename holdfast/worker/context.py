@@ -26,12 +26,12 @@ from holdfast.model.replies import used_up_for
 from holdfast.model.resource import COOL_MOST_SECONDS
 from holdfast.model.stage import Stage, StageSpec, stage_name
 from holdfast.model.user_event import MOST_PER_ATTEMPT, UserEvent
-from holdfast.worker import undeclared
-from holdfast.worker.machine import Lineage
+from holdfast.runtime.process_identity import Lineage
+from holdfast.worker import undeclared_reads as undeclared
 from holdfast.worker.once import Once, forget
-from holdfast.worker.steps import Steps, run, run_async
 from holdfast.worker.sub_step import SubStep, key_of, key_of_all
-from holdfast.worker.terms import REJECTIONS, Facts, OnDoubt, Price, Terms, check_memo_name, check_resource
+from holdfast.worker.sub_step_terms import REJECTIONS, Facts, OnDoubt, Price, Terms, check_memo_name, check_resource
+from holdfast.worker.sync_or_async import Steps, run, run_async
 
 
 class Surroundings(Protocol):

@@ -29,13 +29,13 @@ from holdfast.model.logs import logger
 from holdfast.model.paid import CallFacts
 from holdfast.model.states import Alone, State
 from holdfast.model.user_event import UserEvent
+from holdfast.runtime import child_messages as wire
+from holdfast.runtime.fork_server import Nursery, NurseryFailed, kill_all_of
+from holdfast.runtime.thread_group import Staff
 from holdfast.store import Store, Transaction
-from holdfast.worker import wire
 from holdfast.worker.call import Call, MayStart, Offer, Report
 from holdfast.worker.context import Surroundings
-from holdfast.worker.nursery import Nursery, NurseryFailed, kill_all_of
 from holdfast.worker.runner import Runner
-from holdfast.worker.staff import Staff
 
 log = logger("holdfast.worker")
 

@@ -25,9 +25,9 @@ from holdfast.model.outcome import CredentialRefused
 from holdfast.model.paid import NO_FACTS
 from holdfast.model.replies import key_refused, not_charged
 from holdfast.model.stage import StageSpec
-from holdfast.worker.steps import Run, Steps
 from holdfast.worker.sub_step import SubStep, key_of, key_of_all
-from holdfast.worker.terms import Terms, name_of
+from holdfast.worker.sub_step_terms import Terms, name_of
+from holdfast.worker.sync_or_async import Run, Steps
 
 #: How much is kept of an answer that has no JSON form.
 KEPT_LENGTH = 100_000

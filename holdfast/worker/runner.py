@@ -34,10 +34,10 @@ from holdfast.model.outcome import NOTHING, CredentialRefused, OutOfCredit, Rate
 from holdfast.model.replies import heard, is_wrong_request
 from holdfast.model.resource import COOL_MOST_SECONDS, COOL_SECONDS
 from holdfast.model.states import PASSED, State
-from holdfast.worker import undeclared
+from holdfast.runtime.process_identity import Lineage
+from holdfast.worker import undeclared_reads as undeclared
 from holdfast.worker.call import Call
 from holdfast.worker.context import BatchContext, Context, Said, Surroundings
-from holdfast.worker.machine import Lineage
 
 log = logger("holdfast.worker")
 

@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Sequence
 
 from holdfast.model.logs import logger
+from holdfast.runtime.thread_group import Staff
 from holdfast.worker.call import Call, MayStart, OutOfWork, Report
-from holdfast.worker.hand import Hand
+from holdfast.worker.commit.in_hand import Hand
 from holdfast.worker.runner import Runner
-from holdfast.worker.staff import Staff
 
 log = logger("holdfast.worker")
 

@@ -26,19 +26,20 @@ from holdfast.model.logs import logger, printable
 from holdfast.model.names import there_are
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import Alone
+from holdfast.runtime import process_identity as machine
+from holdfast.runtime.python_settings import set_for_work
 from holdfast.signals import caught
 from holdfast.store import Limits, Store
 from holdfast.store.store import new_identity
-from holdfast.worker import machine, services
+from holdfast.worker.background import upkeep as services
+from holdfast.worker.background.companion import Around, Companion, Company
+from holdfast.worker.background.guards import Guarding
+from holdfast.worker.background.heartbeat import Pulse
 from holdfast.worker.call import Call, versions_of
-from holdfast.worker.committer import Committer
-from holdfast.worker.companion import Around, Companion, Company
-from holdfast.worker.guarding import Guarding
-from holdfast.worker.hand import Hand
-from holdfast.worker.interpreter import set_for_work
+from holdfast.worker.commit.committer import Committer
+from holdfast.worker.commit.in_hand import Hand
 from holdfast.worker.isolated import Isolated
 from holdfast.worker.lanes import Lanes
-from holdfast.worker.pulse import Pulse
 from holdfast.worker.runner import Runner
 from holdfast.worker.threads import Threads
 

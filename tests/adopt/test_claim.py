@@ -11,9 +11,10 @@ import sqlalchemy as sa
 from sqlalchemy import Column, Engine, Integer
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from holdfast.adopt import TableMapping, claim, fail, move
-from holdfast.adopt.tokens import Identity, instance_of
-from holdfast.adopt.unguarded import look, take_anyway
+from holdfast.adopt import TableMapping, claim, fail
+from holdfast.adopt.rows import dialects as move
+from holdfast.adopt.rows.unguarded_claim import look, take_anyway
+from holdfast.adopt.table.tokens import Identity, instance_of
 from holdfast.errors import UsageError
 from tests.adopt.tables import Jobs
 from tests.support.together import at_once

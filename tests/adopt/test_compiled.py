@@ -11,12 +11,12 @@ from sqlalchemy import Column, DateTime, Dialect, Integer, MetaData, Table, Text
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from holdfast.adopt import TableMapping
-from holdfast.adopt.claim import claimable
-from holdfast.adopt.guarded import changes, stands
-from holdfast.adopt.holding import Held
-from holdfast.adopt.move import Choice, changing, key_in, way_of
-from holdfast.adopt.prepared import finishing
-from holdfast.adopt.stale import is_stale
+from holdfast.adopt.rows.claim import claimable
+from holdfast.adopt.rows.dialects import Choice, changing, key_in, way_of
+from holdfast.adopt.rows.guarded_change import changes, stands
+from holdfast.adopt.rows.prepared_finish import finishing
+from holdfast.adopt.rows.stale import is_stale
+from holdfast.adopt.table.held_row import Held
 
 TABLE = Table(
     "my jobs",

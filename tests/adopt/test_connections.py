@@ -15,10 +15,10 @@ import sqlalchemy as sa
 from sqlalchemy import Engine, NullPool, SingletonThreadPool, StaticPool
 
 from holdfast.adopt import Job, Loop
-from holdfast.adopt.by_threads import QUICK_SECONDS
-from holdfast.adopt.picking import BATCH
-from holdfast.adopt.steps import drive
-from holdfast.adopt.taking import claiming
+from holdfast.adopt.loop.by_threads import QUICK_SECONDS
+from holdfast.adopt.loop.claiming import claiming
+from holdfast.adopt.loop.steps import drive
+from holdfast.adopt.loop.what_to_claim import BATCH
 from tests.adopt.places import engine_on
 from tests.adopt.tables import Jobs
 from tests.adopt.test_loop import Running, nothing

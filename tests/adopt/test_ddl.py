@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from sqlalchemy import Column, DateTime, Engine, Integer, MetaData, Table, Text
 
 from holdfast.adopt import TableMapping, claim, complete, heartbeat, requeue_stale
-from holdfast.adopt.ddl import DIALECTS, NAMES, Migration, Quote, Wish, migration
+from holdfast.adopt.ddl.migration import DIALECTS, NAMES, Migration, Quote, Wish, migration
 from holdfast.cli.adopt_sql import adopt_sql
 from holdfast.errors import DefinitionError, UsageError
 

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy import Engine, Integer, String
 from sqlalchemy.types import TypeDecorator
 
-from holdfast.adopt import Finished, Held, claim, complete, fail, heartbeat, move, release, requeue_stale, where_is
+from holdfast.adopt import Finished, Held, claim, complete, fail, heartbeat, release, requeue_stale, where_is
+from holdfast.adopt.rows import dialects as move
 from holdfast.errors import LeaseLost, UsageError
 from tests.adopt.tables import EVERY, Jobs
 

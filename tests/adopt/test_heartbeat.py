@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy import Engine
 
 from holdfast.adopt import claim, complete, heartbeat, requeue_stale
-from holdfast.adopt.beat import ThreadBeater
-from holdfast.adopt.holding import Held
+from holdfast.adopt.loop.heartbeats import ThreadBeater
+from holdfast.adopt.table.held_row import Held
 from holdfast.errors import UsageError
 from tests.adopt.tables import Jobs
 from tests.support.processes import wait_for

@@ -155,7 +155,7 @@ def test_without_on_conflict_the_database_is_asked_which_constraint_it_was(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ):
     """How it is done on MySQL and others."""
-    module = import_module("holdfast.adopt.insert_once")
+    module = import_module("holdfast.adopt.rows.insert_once")
     monkeypatch.setattr(module, "_ON_CONFLICT", {})
     monkeypatch.setattr(module, "_savepoint", lambda connection: connection.begin_nested())
     first, new = insert_once(engine, Entry, {"slug": "sea", "serial": 1}, unique_on=ON)

@@ -13,7 +13,7 @@ from sqlalchemy import CheckConstraint, Column, DateTime, Engine, Integer, MetaD
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from holdfast.adopt import Loop, TableMapping, claim, complete, fail, requeue_stale
-from holdfast.adopt.check import written_checks
+from holdfast.adopt.table.check import written_checks
 from holdfast.errors import DefinitionError
 from tests.adopt.tables import Jobs
 

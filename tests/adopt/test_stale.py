@@ -9,7 +9,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Column, DateTime, Engine, Integer, Text
 
-from holdfast.adopt import TableMapping, claim, complete, fail_spent, heartbeat, move, release, requeue_stale, waiting
+from holdfast.adopt import TableMapping, claim, complete, fail_spent, heartbeat, release, requeue_stale, waiting
+from holdfast.adopt.rows import dialects as move
 from holdfast.errors import LeaseLost, UsageError
 from tests.adopt.tables import Jobs
 from tests.support.together import at_once

@@ -16,8 +16,8 @@ from holdfast.engine.workers import Identity
 from holdfast.store import Store, open_store
 from holdfast.store.store import new_identity
 from holdfast.testing import ManualClock
-from holdfast.worker.pulse import Pulse
-from holdfast.worker.services import Reaper
+from holdfast.worker.background.heartbeat import Pulse
+from holdfast.worker.background.upkeep import Reaper
 from tests.support.cluster import Cluster
 from tests.support.harness import App
 from tests.support.own_tables import OwnTables

@@ -15,7 +15,7 @@ from holdfast.engine.delete import Delete
 from holdfast.engine.hold import hold
 from holdfast.errors import UsageError
 from holdfast.model.states import State
-from holdfast.worker.services import Finisher
+from holdfast.worker.background.upkeep import Finisher
 from tests.support.harness import connected
 from tests.support.together import at_once
 

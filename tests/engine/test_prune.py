@@ -19,7 +19,7 @@ from holdfast.engine.finish import Cost, FollowOn
 from holdfast.engine.remember import MemoWrite, remember
 from holdfast.errors import UsageError
 from holdfast.worker import Settings
-from holdfast.worker.services import Pruner
+from holdfast.worker.background.upkeep import Pruner
 from tests.support.harness import App, connected
 from tests.support.killed_main import killed
 from tests.support.money import charged

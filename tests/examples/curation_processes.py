@@ -96,7 +96,7 @@ def prepare() -> None:
     import sqlalchemy.dialects.sqlite.aiosqlite  # noqa: F401
 
     from examples.curation import service  # noqa: F401
-    from holdfast.adopt import by_tasks, by_threads  # noqa: F401
+    from holdfast.adopt import by_threads  # noqa: F401
 
 
 def main() -> None:
@@ -118,7 +118,7 @@ def meet_between_looking_and_taking(folder: str, parties: int) -> None:
     An unguarded loop has looked by then, and knows which rows it will take; a guarded one has not looked yet, because
     looking and taking are one statement.
     """
-    from holdfast.adopt import taking
+    from holdfast.adopt.loop import claiming as taking
 
     arrived = Path(folder) / str(os.getpid())
 

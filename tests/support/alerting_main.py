@@ -11,10 +11,10 @@ from holdfast.companions import alerting
 from holdfast.engine import workers
 from holdfast.engine.workers import Identity
 from holdfast.model.alert import AlertRule
+from holdfast.runtime import process_identity as machine
 from holdfast.store import open_store
 from holdfast.store.store import new_identity
-from holdfast.worker import machine
-from holdfast.worker.companion import Around, Company
+from holdfast.worker.background.companion import Around, Company
 
 
 def main() -> None:

@@ -172,7 +172,7 @@ def _look_into_a_source(app: Holdfast) -> None:
 
 def _alerts(app: Holdfast) -> Any:
     from holdfast.model.alert import AlertRule
-    from holdfast.worker.alerting import Alerting
+    from holdfast.worker.background.alerts import Alerting
 
     return Alerting(
         app.store.another(), [AlertRule.read("trouble", {"event": "failed", "command": ["true"]})], lambda: 1

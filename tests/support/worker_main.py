@@ -13,8 +13,9 @@ import threading
 import time
 
 from holdfast import Holdfast, Pipeline, points, testing
-from holdfast.worker import Settings, Worker, machine
-from holdfast.worker.pulse import Pulse
+from holdfast.runtime import process_identity as machine
+from holdfast.worker import Settings, Worker
+from holdfast.worker.background.heartbeat import Pulse
 from tests.support.forking import die_with_parent
 
 PARENT_VARIABLE = "HOLDFAST_TEST_PARENT"

@@ -24,12 +24,14 @@ from holdfast.model.alert import AlertRule
 from holdfast.model.backoff import Backoff
 from holdfast.model.logs import CleanRecords
 from holdfast.model.redact import forget_secrets
+from holdfast.runtime import process_identity as machine
 from holdfast.store import Store, open_store
 from holdfast.store.sqlite_files import file_of
 from holdfast.store.store import new_identity
-from holdfast.worker import alerting, machine, telling
-from holdfast.worker.alerting import Alerting
-from holdfast.worker.companion import Around, Company
+from holdfast.worker.background import alerts as alerting
+from holdfast.worker.background import delivery as telling
+from holdfast.worker.background.alerts import Alerting
+from holdfast.worker.background.companion import Around, Company
 from tests.support.bench import Bench
 from tests.support.hook_server import HookServer
 from tests.support.mother import Forked

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from holdfast import Pipeline
-from holdfast.worker import guarding
-from holdfast.worker.guarding import Guarding
+from holdfast.worker.background import guards as guarding
+from holdfast.worker.background.guards import Guarding
 from tests.support import guard_functions
 from tests.support.bench import Ran
 from tests.support.guard_functions import says

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from holdfast import Holdfast, Pipeline
-from holdfast.worker.interpreter import SWITCH_SECONDS, YOUNG_OBJECTS, set_for_work
+from holdfast.runtime.python_settings import SWITCH_SECONDS, YOUNG_OBJECTS, set_for_work
 
 
 @pytest.fixture(autouse=True)

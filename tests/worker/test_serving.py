@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.worker.committer import Committer
-from holdfast.worker.inbox import Inbox
-from holdfast.worker.services import Services
+from holdfast.worker.background.upkeep import Services
+from holdfast.worker.commit.committer import Committer
+from holdfast.worker.commit.finished_queue import Inbox
 
 
 class Service:

@@ -15,7 +15,7 @@ from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished
 from holdfast.model.states import State
 from holdfast.worker.call import Call, calls_of
-from holdfast.worker.hand import Hand
+from holdfast.worker.commit.in_hand import Hand
 from holdfast.worker.threads import PATIENCE_SECONDS, SLOW_SECONDS, Threads
 from tests.support.waiting import wait_for
 

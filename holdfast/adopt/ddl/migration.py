@@ -1,0 +1,128 @@
+"""Additive migrations for a table that has a status column: columns, indexes, and a way to ask what is stale.
+
+    up     adds what is missing: heartbeat, started, attempts, next attempt, version, holder; an index of the rows that are
+           processing and one of those that are queued; `is_job_stale`
+    down   takes back what up has added, and nothing that was there before
+
+Both are text, to be read by a person and run with the database's own client. What up adds it marks as its own: with
+comments in PostgreSQL, in the text of the view in SQLite. Running either of them twice does nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import quoted_name
+from sqlalchemy.dialects import postgresql, sqlite
+
+from holdfast.errors import UsageError
+from holdfast.model.durations import Duration, seconds
+
+#: How what was added is known again.
+MARK = "added by holdfast adopt-sql"
+DIALECTS = ("postgresql", "sqlite")
+
+#: What each column is called unless told otherwise, in the order in which they are added.
+NAMES: Mapping[str, str] = {
+    "heartbeat": "last_heartbeat",
+    "started": "started_at",
+    "attempts": "attempts",
+    "next_attempt": "next_attempt_at",
+    "version": "version",
+    "holder": "holder",
+}
+_LONGEST_NAME = 63
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A table, and what it is to have. A column with an empty name is left out."""
+
+    table: str
+    status: str
+    schema: str | None = None
+    key: Sequence[str] = ("id",)
+    queued: str = "queued"
+    processing: str = "processing"
+    names: Mapping[str, str] = field(default_factory=lambda: dict(NAMES))
+    older_than: Duration = "30m"
+
+    def __post_init__(self) -> None:
+        unknown = sorted(self.names.keys() - NAMES.keys())
+        if unknown:
+            raise UsageError(f"adopt-sql: {unknown[0]!r} is no column that can be added; there are: {', '.join(NAMES)}")
+        needed = [self.table, self.status, *self.key, *([] if self.schema is None else [self.schema])]
+        for name in [*needed, *self.names.values()]:
+            if "\0" in name:
+                raise UsageError(f"adopt-sql: {name!r} is no name: it has a zero byte")
+        if not all(needed) or not self.key:
+            raise UsageError("adopt-sql: table, status and key need a name")
+        if not self.names.get("heartbeat"):
+            raise UsageError("adopt-sql: without a heartbeat column there is nothing to add")
+        used = [self.status, *self.key, *self.columns.values()]
+        twice = sorted({name for name in used if used.count(name) > 1})
+        if twice:
+            raise UsageError(f"adopt-sql: the column {twice[0]!r} cannot be two things at once")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns to have, by what they are for."""
+        return {role: self.names[role] for role in NAMES if self.names.get(role)}
+
+    @property
+    def stale_seconds(self) -> float:
+        return seconds(self.older_than, what="adopt-sql: older_than")
+
+    def index(self, of: str) -> str:
+        """What an index is called; never longer than PostgreSQL allows."""
+        end = f"_{of}"
+        start = f"ix_{self.table}".encode()[: _LONGEST_NAME - len(end)].decode(errors="ignore")
+        return start + end
+
+
+@dataclass(frozen=True)
+class Migration:
+    """Statements, each complete in itself."""
+
+    up: tuple[str, ...]
+    down: tuple[str, ...]
+
+    @staticmethod
+    def script(statements: Sequence[str]) -> str:
+        return "".join(f"{one}\n" for one in statements)
+
+
+class Quote:
+    """Names and texts as a database reads them, whatever is in them."""
+
+    def __init__(self, dialect: str) -> None:
+        chosen = {"postgresql": postgresql.dialect, "sqlite": sqlite.dialect}[dialect]()
+        self._preparer = chosen.identifier_preparer
+
+    def name(self, *parts: str | None) -> str:
+        """`"schema"."table"`; parts that are None are left out."""
+        # The preparer doubles percent signs for drivers that would read them; a client that runs a script does not.
+        return ".".join(
+            self._preparer.quote(quoted_name(part, quote=True)).replace("%%", "%") for part in parts if part is not None
+        )
+
+    def names(self, parts: Sequence[str]) -> str:
+        return ", ".join(self.name(part) for part in parts)
+
+    @staticmethod
+    def text(value: str) -> str:
+        return "'" + value.replace("'", "''") + "'"
+
+
+def migration(wish: Wish, dialect: str, there: object = None) -> Migration:
+    """The statements for a database. `there` is what `inspect_sqlite` found, which SQLite needs to be exact."""
+    if dialect == "postgresql":
+        from holdfast.adopt.ddl.postgresql import write
+
+        return write(wish)
+    if dialect == "sqlite":
+        from holdfast.adopt.ddl.sqlite import Present, write_sqlite
+
+        return write_sqlite(wish, there if isinstance(there, Present) else None)
+    raise UsageError(f"adopt-sql: no migration can be written for {dialect!r}; there are: {', '.join(DIALECTS)}")

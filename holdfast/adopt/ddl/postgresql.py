@@ -1,0 +1,131 @@
+"""The migration for PostgreSQL: every statement looks before it acts, and marks with a comment what it has added."""
+
+from __future__ import annotations
+
+from holdfast.adopt.ddl.migration import MARK, Migration, Quote, Wish
+
+_TYPES = {
+    "heartbeat": "timestamp with time zone",
+    "started": "timestamp with time zone",
+    "attempts": "integer NOT NULL DEFAULT 0",
+    "next_attempt": "timestamp with time zone",
+    "version": "integer NOT NULL DEFAULT 0",
+    "holder": "text",
+}
+
+
+def write(wish: Wish) -> Migration:
+    text = _Text(wish)
+    up = ["BEGIN;", *(text.add_column(role, name) for role, name in wish.columns.items())]
+    up += [text.add_index(of, columns) for of, columns in text.indexes.items()]
+    up += [text.add_function(), "COMMIT;"]
+    down = ["BEGIN;", text.drop_function(), *(text.drop_index(of) for of in reversed(text.indexes))]
+    down += [text.drop_column(name) for name in reversed(wish.columns.values())]
+    return Migration(tuple(up), (*down, "COMMIT;"))
+
+
+class _Text:
+    def __init__(self, wish: Wish) -> None:
+        self._wish = wish
+        self._quote = Quote("postgresql")
+        self._table = self._quote.name(wish.schema, wish.table)
+        #: What is looked up in the catalogue: the quoted name, as a text.
+        self._regclass = f"{self._quote.text(self._table)}::regclass"
+        self._mark = self._quote.text(MARK)
+        # A tag that occurs in none of the names: it ends the body of a block.
+        everything = "".join([wish.table, wish.schema or "", wish.status, wish.queued, wish.processing, *wish.key])
+        everything += "".join(wish.columns.values())
+        self._tags = [tag for number in range(100) if (tag := f"$hf{number}$") not in everything][:2]
+        self.indexes = {"processing": (wish.columns["heartbeat"],), "queued": tuple(wish.key)}
+
+    def _block(self, *lines: str) -> str:
+        tag = self._tags[0]
+        return "\n".join([f"DO {tag} BEGIN", *(f"  {line}" for line in lines), f"END {tag};"])
+
+    def add_column(self, role: str, name: str) -> str:
+        column = self._quote.name(name)
+        return self._block(
+            f"IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = {self._regclass}",
+            f"    AND attname = {self._quote.text(name)} AND NOT attisdropped) THEN",
+            f"  ALTER TABLE {self._table} ADD COLUMN {column} {_TYPES[role]};",
+            f"  COMMENT ON COLUMN {self._table}.{column} IS {self._mark};",
+            "END IF;",
+        )
+
+    def drop_column(self, name: str) -> str:
+        return self._block(
+            f"IF EXISTS (SELECT FROM pg_attribute WHERE attrelid = {self._regclass}",
+            f"    AND attname = {self._quote.text(name)} AND NOT attisdropped",
+            f"    AND col_description(attrelid, attnum) = {self._mark}) THEN",
+            f"  ALTER TABLE {self._table} DROP COLUMN {self._quote.name(name)};",
+            "END IF;",
+        )
+
+    def _index(self, of: str) -> str:
+        return self._quote.name(self._wish.schema, self._wish.index(of))
+
+    def add_index(self, of: str, columns: tuple[str, ...]) -> str:
+        wish, quote = self._wish, self._quote
+        word = {"processing": wish.processing, "queued": wish.queued}[of]
+        return self._block(
+            f"IF to_regclass({quote.text(self._index(of))}) IS NULL THEN",
+            f"  CREATE INDEX {quote.name(wish.index(of))} ON {self._table} ({quote.names(columns)})",
+            f"    WHERE {quote.name(wish.status)} = {quote.text(word)};",
+            f"  COMMENT ON INDEX {self._index(of)} IS {self._mark};",
+            "END IF;",
+        )
+
+    def drop_index(self, of: str) -> str:
+        found = f"to_regclass({self._quote.text(self._index(of))})"
+        return self._block(
+            f"IF obj_description({found}, 'pg_class') = {self._mark} THEN",
+            f"  DROP INDEX {self._index(of)};",
+            "END IF;",
+        )
+
+    @property
+    def _function(self) -> str:
+        return f"{self._quote.name(self._wish.schema, 'is_job_stale')}({self._table}, interval)"
+
+    def add_function(self) -> str:
+        """`is_job_stale(row, older_than)`; a start without time zone is UTC. Of a row that has no time at all it says yes:
+        every claim leaves a heartbeat, so nobody of ours works on it, and a row that is never stale is never found."""
+        wish, quote = self._wish, self._quote
+        beat, status = (quote.name(name) for name in (wish.columns["heartbeat"], wish.status))
+        limit = f"interval {quote.text(f'{wish.stale_seconds:g} seconds')}"
+        name = quote.name(wish.schema, "is_job_stale")
+        head = (
+            f"CREATE OR REPLACE FUNCTION {name}(job {self._table}, older_than interval DEFAULT {limit})\n"
+            f"RETURNS boolean LANGUAGE sql STABLE AS {self._tags[1]}\n"
+            f"  SELECT (job).{status} = {quote.text(wish.processing)} AND coalesce(coalesce((job).{beat}"
+        )
+        tail = f") < now() - older_than, true)\n{self._tags[1]}"
+        started = wish.columns.get("started")
+        tag = self._tags[0]
+        lines = [f"DO {tag} DECLARE", "  began text := '';", "BEGIN"]
+        if started is not None:
+            column = f", (job).{quote.name(started)}"
+            lines += [
+                f"  began := {quote.text(column)};",
+                f"  IF (SELECT atttypid FROM pg_attribute WHERE attrelid = {self._regclass}",
+                f"      AND attname = {quote.text(started)} AND NOT attisdropped) = 'timestamp'::regtype THEN",
+                f"    began := {quote.text(f'{column} AT TIME ZONE ')} || quote_literal('UTC');",
+                "  END IF;",
+            ]
+        lines += [
+            f"  IF coalesce(obj_description(to_regprocedure({quote.text(self._function)}), 'pg_proc'), '') <> {self._mark}",
+            f"      AND to_regprocedure({quote.text(self._function)}) IS NOT NULL THEN",
+            "    RAISE EXCEPTION 'there is a function is_job_stale for this table already, which is not holdfast''s';",
+            "  END IF;",
+            f"  EXECUTE {quote.text(head)} || began || {quote.text(tail)};",
+            f"END {tag};",
+        ]
+        return "\n".join(lines) + f"\nCOMMENT ON FUNCTION {self._function} IS {self._mark};"
+
+    def drop_function(self) -> str:
+        found = f"to_regprocedure({self._quote.text(self._function)})"
+        return self._block(
+            f"IF obj_description({found}, 'pg_proc') = {self._mark} THEN",
+            f"  DROP FUNCTION {self._function};",
+            "END IF;",
+        )

@@ -1,0 +1,145 @@
+"""Draining: what is left of the table when a loop has nothing to claim, and which of it to wait for.
+
+Waited for: rows that others hold, as long as a time column tells when they are stale; rows due within SOON_SECONDS; rows
+that could be claimed and were not, because somebody had locked them or no place was free. All else is left, and counted.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection
+
+from holdfast.adopt.connections import Open, connection_of
+from holdfast.adopt.loop.counters import Left
+from holdfast.adopt.loop.steps import Steps, Transact, patiently
+from holdfast.adopt.rows.claim import has_attempts, is_due
+from holdfast.adopt.rows.stale import last_sign
+from holdfast.adopt.table.times import aware, comparable, utc
+from holdfast.adopt.table.times import now as the_time
+from holdfast.model.logs import logger
+
+if TYPE_CHECKING:
+    from holdfast.adopt.loop.loop import Loop
+
+log = logger("holdfast.adopt")
+
+#: A row that is due within this is waited for: longer than the pauses of the usual retries, and than the usual cool-down.
+SOON_SECONDS = 60.0
+#: The shortest pause before the next look.
+SHORTEST_SECONDS = 0.01
+
+NOTHING = Left()
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The open rows of a table whose loop has nothing in hand."""
+
+    #: To wait for: could be claimed now, held by others, due soon.
+    ready: int = 0
+    held: int = 0
+    soon: int = 0
+    #: Seconds until the first of the last kind is due.
+    due_seconds: float | None = None
+    left: Left = NOTHING
+
+    @property
+    def is_drained(self) -> bool:
+        return not (self.ready or self.held or self.soon)
+
+    def pause_seconds(self, poll_seconds: float) -> float:
+        """How long to wait before the next claim."""
+        return min(poll_seconds, max(SHORTEST_SECONDS, poll_seconds if self.due_seconds is None else self.due_seconds))
+
+    def __str__(self) -> str:
+        shown = {"that can be claimed": self.ready, "held by others": self.held, "due soon": self.soon}
+        return ", ".join(f"{count} {what}" for what, count in shown.items() if count)
+
+
+def resting(loop: Loop, before: Rest | None) -> Steps[Rest]:
+    """See what is left; says so where it is to be waited for and has changed since the look before."""
+    found: Rest = yield from patiently(Transact(lambda place: _look(place, loop)), loop.may_wait_to_begin)
+    if not found.is_drained and (before is None or str(before) != str(found)):
+        log.info("%s: draining, waiting for rows: %s", loop.name, found)
+    return found
+
+
+def _look(place: Open, loop: Loop) -> Rest:
+    connection = connection_of(place, loop.mapping)
+    aside = _look_aside(connection, loop)
+    total, soon, later, first, now, processing, untold = connection.execute(_open_rows(connection, loop)).one()
+    untold = processing if loop.stale_seconds is None else untold
+    ready, stuck = total - soon - later, 0
+    if loop.max_instances is not None and untold:
+        # Their place may never be free again.
+        ready, stuck = 0, ready
+    due = [] if first is None else [(utc(first) - utc(now)).total_seconds()]
+    due += [] if aside.due_seconds is None else [aside.due_seconds]
+    left = Left(aside.left.held + untold + stuck, aside.left.later + later, aside.left.refused)
+    if loop.is_aside_full():
+        # Claims go round and round among rows that cannot be changed, and get no further.
+        ready, left = 0, Left(left.held, left.later, left.refused + ready)
+    return Rest(ready, aside.held + processing - untold, aside.soon + soon, min(due, default=None), left)
+
+
+def _look_aside(connection: Connection, loop: Loop) -> Rest:
+    """The rows that this process leaves alone for now: retries without a column that says when they are due, and rows that
+    the database does not let be changed."""
+    aside = loop.aside()
+    if not aside:
+        return Rest()
+    mapping = loop.mapping
+    is_queued = mapping.columns["status"] == mapping.word("queued")
+    is_processing = mapping.columns["status"] == mapping.word("processing")
+    asked = sa.select(*mapping.key, sa.case((is_queued, 1), else_=0)).where(sa.or_(is_queued, is_processing))
+    held = refused = 0
+    waits: list[float] = []
+    for *key, queued in connection.execute(asked.where(loop.is_among(aside), *loop.where)):
+        until, is_refused = aside.get(tuple(key), (0.0, False))
+        if is_refused:
+            refused += 1
+        elif queued:
+            waits.append(max(0.0, until - time.monotonic()))
+        else:
+            held += 1
+    soon = [one for one in waits if one <= SOON_SECONDS]
+    known = loop.stale_seconds is not None
+    left = Left(0 if known else held, len(waits) - len(soon), refused)
+    return Rest(held=held if known else 0, soon=len(soon), due_seconds=min(soon, default=None), left=left)
+
+
+def _open_rows(connection: Connection, loop: Loop) -> sa.Select[Any]:
+    """Counts of all other rows, in one statement, so that none is missed that changes its status meanwhile. Queued ones and
+    processing ones apart: each may have an index of their own."""
+    mapping, dialect = loop.mapping, connection.dialect
+    more = [*loop.where, *loop.not_aside(), *([] if mapping.own_rows is None else [mapping.own_rows])]
+
+    def of(status: str, *columns: ColumnElement[Any]) -> Any:
+        in_status = mapping.columns["status"] == mapping.word(status)
+        named = [column.label(f"{status}{at}") for at, column in enumerate([sa.func.count(), *columns])]
+        return sa.select(*named).select_from(mapping.table).where(in_status, *more).subquery(f"hf_{status}")
+
+    def counted(*conditions: ColumnElement[bool]) -> ColumnElement[Any]:
+        return sa.func.count(sa.case((sa.and_(*conditions), 1)))
+
+    column = mapping.column("next_attempt")
+    waiting: list[ColumnElement[Any]] = [sa.literal(0), sa.literal(0), sa.null()]
+    if column is not None:
+        attempts = has_attempts(mapping)
+        late = [sa.not_(one) for one in is_due(mapping, partial(the_time, dialect))]
+        [by_then] = is_due(mapping, partial(the_time, dialect, ahead=SOON_SECONDS))
+        first = sa.func.min(sa.case((sa.and_(*attempts, *late, by_then), comparable(dialect, column))))
+        waiting = [
+            counted(*attempts, *late, by_then),
+            counted(*attempts, *late, sa.not_(by_then)),
+            sa.type_coerce(first, aware(dialect)),
+        ]
+    untold = [] if loop.stale_seconds is None else [counted(last_sign(mapping, dialect).is_(None))]
+    queued, processing = of("queued", *waiting), of("processing", *(untold or [sa.literal(0)]))
+    moment = sa.type_coerce(the_time(dialect, aware(dialect)), aware(dialect))
+    return sa.select(*queued.c, moment, *processing.c).select_from(queued.join(processing, sa.true()))

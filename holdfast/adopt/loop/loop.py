@@ -1,0 +1,316 @@
+"""The loop: works off the rows of a table, in as many processes as are started.
+
+    Loop(engine, jobs, handler, batch=10, concurrency=4).run()
+
+Rows are claimed a batch at a time, and the claim is committed before any handler runs. Handlers run side by side; each
+row's outcome is a transaction of its own. Heartbeats go on meanwhile, stale rows of dead processes come back. SIGTERM
+lets handlers in hand finish, within a grace, and hands the rest back without counting the attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement
+
+from holdfast.adopt.connections import is_async, makes_transactions, sync_engine_of
+from holdfast.adopt.loop.counters import Counters
+from holdfast.adopt.loop.job import Job
+from holdfast.adopt.loop.own_threads import Beside
+from holdfast.adopt.loop.what_to_claim import ALONE, BATCH
+from holdfast.adopt.rows.claim import OrderBy, Where, conditions_of, has_last_attempts, is_last_attempt
+from holdfast.adopt.rows.outcome import Retry, read_retry
+from holdfast.adopt.table.mapping import Name, TableMapping
+from holdfast.adopt.table.tokens import Identity
+from holdfast.errors import UsageError
+from holdfast.model import functions
+from holdfast.model.backoff import Backoff
+from holdfast.model.durations import Duration, seconds
+from holdfast.model.logs import logger
+
+if TYPE_CHECKING:
+    from holdfast.adopt.connections import Place
+
+log = logger("holdfast.adopt")
+
+#: When a silent row is stale, unless told otherwise: with a heartbeat column, and without one.
+STALE_SECONDS, STALE_WITHOUT_BEAT_SECONDS = 120.0, 1800.0
+#: For how long a row that cannot be changed is left alone.
+ASIDE_SECONDS = 60.0
+#: Rows set aside, at most: the list is part of every claim.
+MOST_ASIDE = 500
+
+Handler = Callable[[Job], Any]
+Key = tuple[Any, ...]
+
+
+class Aside(NamedTuple):
+    """Why a row is left alone, and until when by the process's clock."""
+
+    until: float
+    is_refused: bool
+
+
+class _AsUsual:
+    """Retries where attempts are counted, and none where they are not."""
+
+
+AS_USUAL = _AsUsual()
+
+
+class Loop:
+    """Claims rows, runs the handler for each, and writes how it went."""
+
+    def __init__(
+        self,
+        at: Place,
+        mapping: TableMapping,
+        handler: Handler,
+        *,
+        name: str | None = None,
+        batch: int = 10,
+        poll: Duration = "1s",
+        concurrency: int = 1,
+        max_instances: int | None = None,
+        where: Where = None,
+        order_by: OrderBy = None,
+        columns: Sequence[Name] | None = None,
+        retry: Retry | _AsUsual = AS_USUAL,
+        stale_after: Duration | _AsUsual | None = AS_USUAL,
+        beat: Duration | None = None,
+        grace: Duration = "10s",
+        report: Duration = "60s",
+        guarded: bool = True,
+    ) -> None:
+        self.name = name or f"loop {mapping.name}"
+        if not makes_transactions(at):
+            raise UsageError(
+                f"{self.name}: give an Engine or a sessionmaker (or an async one), not a {type(at).__name__}"
+            )
+        if not callable(handler):
+            raise UsageError(f"{self.name}: the handler {handler!r} cannot be called")
+        if is_async(at) and getattr(handler, "wants_sync_session", False):
+            raise UsageError(
+                f"{self.name}: the handler is sync and gets a session, the engine is async; make it an `async def`, "
+                "or give the loop a sync engine"
+            )
+        if getattr(handler, "gets_session", False) and is_counted_by_the_model(mapping):
+            log.warning(
+                "%s: the model counts up %r when a handler writes its own row, and the row is lost to it then; name a "
+                "holder column as well",
+                self.name,
+                mapping.columns["version"].name,
+            )
+        self.at = at
+        self.mapping = mapping
+        self.handler = handler
+        self.is_async_handler = functions.is_async(handler)
+        self.engine = sync_engine_of(at, mapping)
+        _refuse_memory(self.engine, self.name)
+        self.batch = self._number("batch", batch)
+        self.concurrency = self._number("concurrency", concurrency)
+        self.max_instances = None if max_instances is None else self._number("max_instances", max_instances)
+        self.poll_seconds = self._length("poll", poll)
+        self.grace_seconds = seconds(grace, what=f"{self.name}: grace")
+        self.report_seconds = self._length("report", report)
+        self.where: list[ColumnElement[bool]] = conditions_of(where)
+        self.order_by = order_by
+        #: What a batch is chosen by, and a row that runs alone; made once, so that a claim is built once.
+        last = is_last_attempt(mapping) if has_last_attempts(mapping) else None
+        self.choices = {
+            BATCH: [*self.where, *([] if last is None else [sa.not_(last)])],
+            ALONE: [*self.where, *([] if last is None else [last])],
+        }
+        self.columns = columns
+        counted = "attempts" in mapping.columns
+        self.retry = (Backoff() if counted else None) if isinstance(retry, _AsUsual) else read_retry(retry, self.name)
+        self.stale_seconds = self._read_stale(stale_after)
+        self.beat_seconds = self._read_beat(beat)
+        self.guarded = guarded
+        self.identity = Identity(name or "")
+        self.counters = Counters()
+        # Plain truths, not events: a signal may set them in the middle of anything.
+        self.stopping = False
+        self.hurrying = False
+        self._aside: dict[Key, Aside] = {}
+        self._complained = 0.0
+
+    # Running ----------------------------------------------------------------------------------------------------------
+
+    def run(self, *, drain: bool = False, once: bool = False, signals: bool = True) -> Counters:
+        """Work until stopped, with `drain` until nothing is left to do, with `once` for one batch. Returns the counters.
+
+        A drain waits for rows that others hold, until they end or are stale, and for rows due within a minute. What it
+        does not wait for is in `Counters.left`. The mapping is checked against the table first. SIGTERM and SIGINT stop
+        the loop, if this is the main thread.
+        """
+        if self.needs_event_loop:
+            import asyncio
+
+            return asyncio.run(self.run_async(drain=drain, once=once, signals=signals))
+        from holdfast.adopt.loop.by_threads import run
+
+        return run(self, drain=drain, once=once, signals=signals)
+
+    async def run_async(self, *, drain: bool = False, once: bool = False, signals: bool = False) -> Counters:
+        """The same, on the running event loop."""
+        import asyncio
+
+        if not self.needs_event_loop:
+            from holdfast.adopt.loop.by_threads import run
+
+            thread = Beside(1, self.name)
+            try:
+                counters: Counters = await thread.call(run, self, drain=drain, once=once, signals=False)
+                return counters
+            except asyncio.CancelledError:
+                self.stop()
+                raise
+            finally:
+                thread.close()
+        from holdfast.adopt.loop.by_tasks import run_tasks
+
+        return await run_tasks(self, drain=drain, once=once, signals=signals)
+
+    def stop(self) -> None:
+        """Claim no more, let what is in hand finish within the grace, hand the rest back. Again: hand back at once."""
+        self.hurrying = self.stopping
+        self.stopping = True
+
+    @property
+    def needs_event_loop(self) -> bool:
+        return is_async(self.at) or self.is_async_handler
+
+    # What its pieces ask ----------------------------------------------------------------------------------------------
+
+    def job(self, held: Any) -> Job:
+        return Job(held, self.at, lambda: self.stopping)
+
+    def may_wait(self, error: BaseException) -> bool:
+        """Whether trouble that passes is waited for: always, until somebody is in a hurry. Says so once a minute."""
+        if time.monotonic() >= self._complained:
+            self._complained = time.monotonic() + 60.0
+            log.warning("%s: waiting for the database: %s", self.name, error)
+        return not self.hurrying
+
+    def may_wait_to_begin(self, error: BaseException) -> bool:
+        """The same for what is not begun yet: until it is told to stop."""
+        return self.may_wait(error) and not self.stopping
+
+    @contextmanager
+    def summed_up(self) -> Iterator[None]:
+        """Around a run: log its counters when it ends, as a warning if something went wrong with rows or some were left."""
+        counters = self.counters
+        counters.left = None
+        before = counters.troubles
+        yield
+        level = logging.WARNING if counters.left or counters.troubles > before else logging.INFO
+        log.log(level, "%s: %s", self.name, counters)
+
+    def set_aside(self, key: Key, for_seconds: float | None = None) -> None:
+        """Leave a row alone for a while, here in this process: one to be retried, or one that cannot be changed."""
+        while len(self._aside) >= MOST_ASIDE:
+            self._aside.pop(next(iter(self._aside)), None)
+        length = ASIDE_SECONDS if for_seconds is None else for_seconds
+        self._aside[key] = Aside(time.monotonic() + length, is_refused=for_seconds is None)
+
+    def aside(self) -> dict[Key, Aside]:
+        """What is set aside now."""
+        now = time.monotonic()
+        for key in [key for key, one in list(self._aside.items()) if one.until <= now]:
+            self._aside.pop(key, None)
+        return dict(self._aside)
+
+    def is_aside_full(self) -> bool:
+        """Whether no more rows that cannot be changed can be set aside without forgetting some of them."""
+        return sum(one.is_refused for one in self.aside().values()) >= MOST_ASIDE
+
+    def not_aside(self) -> list[ColumnElement[bool]]:
+        """The condition that leaves out what is set aside."""
+        aside = self.aside()
+        return [sa.not_(self.is_among(aside))] if aside else []
+
+    def is_among(self, keys: Iterable[Key]) -> ColumnElement[bool]:
+        own = self.mapping.key
+        if len(own) == 1:
+            return own[0].in_([key[0] for key in keys])
+        return sa.tuple_(*own).in_(list(keys))
+
+    # Settings ---------------------------------------------------------------------------------------------------------
+
+    def _number(self, what: str, given: int) -> int:
+        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+            raise UsageError(f"{self.name}: {what}={given!r} must be a number from 1")
+        return given
+
+    def _length(self, what: str, given: Duration) -> float:
+        found = seconds(given, what=f"{self.name}: {what}")
+        if found <= 0:
+            raise UsageError(f"{self.name}: {what} must be longer than zero")
+        return found
+
+    def _read_stale(self, given: Duration | _AsUsual | None) -> float | None:
+        columns = self.mapping.columns
+        has_times = bool({"heartbeat", "started", "updated"} & columns.keys())
+        if isinstance(given, _AsUsual):
+            usual = STALE_SECONDS if "heartbeat" in columns else STALE_WITHOUT_BEAT_SECONDS
+            return usual if has_times else None
+        if given is None:
+            return None
+        if not has_times:
+            raise UsageError(
+                f"{self.name}: stale_after needs a heartbeat, started or updated column in {self.mapping.name!r}"
+            )
+        return self._length("stale_after", given)
+
+    def _read_beat(self, given: Duration | None) -> float:
+        longest = (self.stale_seconds or STALE_SECONDS) / 3
+        if given is None:
+            return min(longest, 10.0)
+        found = self._length("beat", given)
+        if found > longest:
+            raise UsageError(f"{self.name}: beat={given!r} is too seldom: a third of stale_after is {longest:g} s")
+        return found
+
+
+def run_job_loop(at: Place, model: Any, handler: Handler, **settings: Any) -> Counters | Coroutine[Any, Any, Counters]:
+    """Work off a model's rows until stopped: a mapping, a loop and `run` in one call.
+
+    `model` is a TableMapping, or a model or Table with the mapping's settings (`status=`, `queued=`, …) among the others.
+    Where an event loop is running it returns a coroutine to await.
+    """
+    import asyncio
+    from dataclasses import fields
+
+    running = {name: settings.pop(name) for name in ("drain", "once", "signals") if name in settings}
+    if not isinstance(model, TableMapping):
+        known = {one.name for one in fields(TableMapping) if one.init and one.name != "model"}
+        model = TableMapping(model, **{name: settings.pop(name) for name in list(settings) if name in known})
+    loop = Loop(at, model, handler, **settings)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return loop.run(**running)
+    return loop.run_async(**running)
+
+
+def _refuse_memory(engine: sa.Engine, name: str) -> None:
+    if (
+        engine.dialect.name == "sqlite"
+        and engine.url.database in (None, "", ":memory:")
+        and "creator" not in repr(engine.pool)
+    ):
+        file = cast(Any, engine.url.query).get("uri")
+        if not file:
+            raise UsageError(f"{name}: a SQLite database in memory belongs to one connection; give it a file")
+
+
+def is_counted_by_the_model(mapping: TableMapping) -> bool:
+    """Whether a claim is told from the next by a version alone, which SQLAlchemy counts up with every change."""
+    counted = None if mapping.mapper is None else mapping.mapper.version_id_col
+    return counted is not None and mapping.fence == ("version",) and mapping.columns["version"] is counted

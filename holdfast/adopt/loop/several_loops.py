@@ -1,0 +1,66 @@
+"""Several loops in one process, on one event loop: they may share an async engine, whose connections belong to an event
+loop. Those that need none have threads of their own. One signal stops them all."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.signals import caught
+
+if TYPE_CHECKING:
+    from holdfast.adopt.loop.loop import Loop
+
+LOOK_SECONDS = 0.1
+
+
+def run_together(loops: Sequence[Loop], *, drain: bool = False) -> int | None:
+    """Run these until they are stopped, or with `drain` until none has anything left to do. If one breaks, the others are
+    stopped, and its error is raised. Returns the number of the signal that stopped them, if one did."""
+    stopped_by: list[int] = []
+
+    def stop(number: int) -> None:
+        stopped_by.append(number)
+        for loop in loops:
+            loop.stop()
+
+    with caught(stop):
+        if len(loops) == 1:
+            loops[0].run(drain=drain, signals=False)
+        else:
+            _run_several(loops, drain)
+    return stopped_by[0] if stopped_by else None
+
+
+def _run_several(loops: Sequence[Loop], drain: bool) -> None:
+    broken: list[BaseException] = []
+
+    async def run_one(loop: Loop) -> None:
+        try:
+            await loop.run_async(drain=drain)
+        except BaseException as error:
+            broken.append(error)
+            for other in loops:
+                if not other.stopping:
+                    other.stop()
+
+    def claimed() -> int:
+        return sum(loop.counters.claimed for loop in loops)
+
+    async def run_all() -> None:
+        while True:
+            before = claimed()
+            await asyncio.gather(*(run_one(loop) for loop in loops))
+            # A loop may have made rows for one that had ended by then: only a round without any work is the last one.
+            if not drain or claimed() == before or any(loop.stopping for loop in loops):
+                return
+
+    thread = threading.Thread(target=lambda: asyncio.run(run_all()), name="holdfast-events")
+    thread.start()
+    # In short waits, so that a signal is heard.
+    while thread.is_alive():
+        thread.join(LOOK_SECONDS)
+    if broken:
+        raise broken[0]

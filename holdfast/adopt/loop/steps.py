@@ -1,0 +1,175 @@
+"""Steps: what a piece of the loop asks for, said once and carried out by threads or by an event loop.
+
+A piece is a generator that yields steps and gets back what they returned, or the error they raised. So the order of
+things, and what is done about trouble, is written once; only the carrying out comes in two colours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from sqlalchemy import Engine
+
+from holdfast.adopt.connections import Open, SyncPlace, check_user_code, is_async, opened, opened_async
+from holdfast.adopt.database_errors import MOST_AGAIN, kind_of
+from holdfast.adopt.rows.sqlite_direct import UNUSUAL, Direct, Line
+from holdfast.errors import UsageError
+from holdfast.store.database_errors import ErrorKind
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from holdfast.adopt.connections import AsyncPlace, Place
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A function of the user's, to be called with the Connection or Session of a transaction."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, place: Any) -> Any:
+        return self.function(place, *self.arguments, **self.named)
+
+
+@dataclass(frozen=True, slots=True)
+class Transact:
+    """Run this in a transaction of its own, then these effects in the same one, and commit."""
+
+    work: Callable[[Open], Any]
+    effects: Sequence[Effect] = ()
+    #: It is one statement, which is a transaction by itself: nothing need be said around it.
+    is_single: bool = False
+    #: Makes that statement for SQLite's driver, each time anew.
+    direct: Callable[[], Direct | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    seconds: float
+
+
+Step = Transact | Wait
+Steps = Generator[Step, Any, T]
+
+
+def patiently(step: Transact, may_wait: Callable[[BaseException], bool]) -> Steps[Any]:
+    """Carry out a transaction, and again while its trouble passes: a lost race at once and a few times, all else after
+    a growing while, for as long as `may_wait` says so."""
+    lost_races = 0
+    delay = 0.02
+    while True:
+        try:
+            return (yield step)
+        except Exception as error:
+            kind = kind_of(error)
+            if kind is ErrorKind.CONFLICT:
+                lost_races += 1
+                if lost_races > MOST_AGAIN:
+                    raise
+                yield Wait(random.uniform(0.0, 0.05))
+            elif kind is ErrorKind.PASSING and may_wait(error):
+                yield Wait(random.uniform(delay / 2, delay))
+                delay = min(2 * delay, 2.0)
+            else:
+                raise
+
+
+@lru_cache(maxsize=100)
+def alone(engine: Engine) -> Engine:
+    """The same engine, without a BEGIN and a COMMIT around each statement."""
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def drive(steps: Steps[T], at: SyncPlace, sleep: Callable[[float], Any] = time.sleep, line: Line | None = None) -> T:
+    """Carry out steps here and now."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = steps.send(answer) if error is None else steps.throw(error)
+        except StopIteration as end:
+            return cast(T, end.value)
+        answer = error = None
+        try:
+            if isinstance(step, Wait):
+                sleep(step.seconds)
+            else:
+                answer = _transact(step, at, line)
+        except Exception as raised:
+            error = raised
+
+
+async def drive_async(steps: Steps[T], at: Place, in_thread: Callable[..., Any] = asyncio.to_thread) -> T:
+    """Carry out steps on an event loop; those on a sync engine in a thread beside it."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = steps.send(answer) if error is None else steps.throw(error)
+        except StopIteration as end:
+            return cast(T, end.value)
+        answer = error = None
+        try:
+            if isinstance(step, Wait):
+                await asyncio.sleep(step.seconds)
+            elif is_async(at):
+                answer = await _transact_async(step, cast("AsyncPlace", at))
+            else:
+                answer = await in_thread(_transact, step, cast(SyncPlace, at))
+        except Exception as raised:
+            error = raised
+
+
+def _transact(step: Transact, at: SyncPlace, line: Line | None = None) -> Any:
+    if step.direct is not None and isinstance(at, Engine):
+        answer = (line or Line()).transact(at, step.direct)
+        if answer is not UNUSUAL:
+            return answer
+    if step.is_single and isinstance(at, Engine):
+        by_itself = at.dialect.name == "postgresql"
+        connection = (alone(at) if by_itself else at).connect()
+        try:
+            answer = step.work(connection)
+            if not by_itself:
+                connection.commit()
+            return answer
+        finally:
+            connection.close()
+    with opened(at) as place:
+        answer = step.work(place)
+        for effect in step.effects:
+            if inspect.isawaitable(waiting := effect(place)):
+                if inspect.iscoroutine(waiting):
+                    waiting.close()
+                raise UsageError(f"{effect.function!r} is async, and the engine is not; give it an async engine")
+        if step.effects:
+            check_user_code(place)
+        return answer
+
+
+async def _transact_async(step: Transact, at: AsyncPlace) -> Any:
+    engine = cast("AsyncEngine", at)
+    if step.is_single and hasattr(at, "sync_engine") and engine.dialect.name == "postgresql":
+        async with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            return await connection.run_sync(step.work)
+    async with opened_async(at) as place:
+        answer = await place.run_sync(step.work)
+        for effect in step.effects:
+            waiting = effect(place)
+            if inspect.isawaitable(waiting):
+                await waiting
+        if step.effects:
+            await place.run_sync(check_user_code)
+        return answer

@@ -1,0 +1,331 @@
+"""Claim: queued rows become processing rows, and whoever made them so has them.
+
+One guarded statement in one short transaction; attempts are counted in it, so that a process that dies counts. What
+the claim grants is a `Held` per row. Who comes second gets other rows, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache, partial
+from operator import attrgetter
+from typing import Any, TypeAlias, cast
+
+import sqlalchemy as sa
+from sqlalchemy import Column, ColumnElement, Connection, DateTime, Dialect
+from sqlalchemy.engine.interfaces import DBAPICursor
+from sqlalchemy.orm import Session
+from sqlalchemy.types import TypeEngine
+
+from holdfast.adopt.connections import Open, connection_of, primitive
+from holdfast.adopt.rows.dialects import Choice, bare, locked_and_returned, move, returned, sorted_rows, way_of
+from holdfast.adopt.rows.prepared_finish import Ready
+from holdfast.adopt.rows.sessions import forget, show_pending
+from holdfast.adopt.rows.sqlite_direct import Direct
+from holdfast.adopt.table.held_row import Held
+from holdfast.adopt.table.mapping import Name, TableMapping
+from holdfast.adopt.table.times import asks_database, now, plain, stored, time_type, utc
+from holdfast.adopt.table.tokens import Identity, identity
+from holdfast.errors import UsageError
+
+#: Conditions on the user's rows: one, or several that must all hold.
+Where: TypeAlias = "ColumnElement[bool] | Sequence[ColumnElement[bool]] | None"
+#: A column's name (`-name`: largest first), an expression, or several.
+OrderBy: TypeAlias = "Name | ColumnElement[Any] | Sequence[Name | ColumnElement[Any]] | None"
+
+
+@primitive
+def claim(
+    at: Open,
+    mapping: TableMapping,
+    n: int = 1,
+    *,
+    where: Where = None,
+    order_by: OrderBy = None,
+    holder: str | Identity | None = None,
+    columns: Sequence[Name] | None = None,
+    now: datetime | None = None,
+) -> list[Held]:
+    """Take up to `n` queued rows that are due and have attempts left, best first.
+
+    `holder` is a label for people; the token that fences is random. `columns` names those to bring along in `Held.row`,
+    instead of all. `now` replaces the database's clock. With a Session, what the statement wrote is forgotten there, so
+    that no object loaded earlier shows, or writes back, what was before.
+    """
+    show_pending(at)
+    connection = connection_of(at, mapping)
+    conditions = tuple(conditions_of(where))
+    order = order_of(mapping, order_by)
+    chosen = None if columns is None else tuple(columns)
+    found = take(connection, mapping, _positive(n), conditions, order, identity(holder), chosen, now)
+    if isinstance(at, Session):
+        changed = written(mapping, "status", "holder", "version", "attempts", "times")
+        forget(at, mapping, [one.key for one in found], changed)
+    return found
+
+
+def take(
+    connection: Connection,
+    mapping: TableMapping,
+    n: int,
+    where: tuple[ColumnElement[bool], ...],
+    order_by: tuple[ColumnElement[Any], ...] | None,
+    who: Identity,
+    columns: tuple[Name, ...] | None,
+    at_time: datetime | None,
+) -> list[Held]:
+    """Turn queued rows into rows held by `who`."""
+    dialect = connection.dialect
+    token = who.token(mapping.columns["holder"]) if "holder" in mapping.columns else None
+    way = way_of(dialect)
+    if way.endswith("returned"):
+        ready = claiming(mapping, dialect, way, where, order_by, columns, at_time is not None)
+        values = ready.values(n, token, at_time)
+        rows = sorted_rows(connection, mapping, ready.choice, connection.execute(ready.statement, values).all())
+        shape = ready.shape
+    else:
+        due = claimable(dialect, mapping, where, at_time)
+        choice = Choice("queued", due, n, order_by)
+        clock: Clock = partial(now, dialect, at=at_time)
+        rows = move(connection, mapping, choice, marks(mapping, clock, token), returned_columns(mapping, columns))
+        shape = Shape.of(mapping, columns)
+    return [shape.held(mapping, row, token) for row in rows]
+
+
+def take_directly(
+    dialect: Dialect,
+    mapping: TableMapping,
+    n: int,
+    where: tuple[ColumnElement[bool], ...],
+    who: Identity,
+    columns: tuple[Name, ...] | None,
+) -> Direct | None:
+    """The same for SQLite's driver, by the order of keys; None where it takes SQLAlchemy to say it."""
+    claim = claiming(mapping, dialect, way_of(dialect), where, None, columns, False)
+    token = who.token(mapping.columns["holder"]) if "holder" in mapping.columns else None
+    values = claim.values(n, token, None)
+    if not (claim.ready.is_whole and claim.ready.places <= values.keys()):
+        return None
+
+    def read(cursor: DBAPICursor) -> list[Held]:
+        found = [claim.shape.held(mapping, claim.seen(row), token) for row in cursor.fetchall()]
+        try:
+            return sorted(found, key=attrgetter("key"))
+        except TypeError:
+            return found
+
+    return Direct(claim.ready.text, claim.ready.given(values), read)
+
+
+#: What it is now, as a column of some type stores it.
+Clock = Callable[[DateTime], ColumnElement[Any]]
+
+
+@dataclass(frozen=True)
+class Claiming:
+    """A claim that was built once, and the times that it must be told."""
+
+    statement: Any
+    dialect: Dialect
+    choice: Choice
+    told: Mapping[str, DateTime]
+    shape: Shape
+    #: The types of what it returns.
+    kinds: Sequence[TypeEngine[Any]]
+
+    def values(self, n: int, token: Any, at_time: datetime | None) -> dict[str, Any]:
+        found: dict[str, Any] = {"hf_limit": n}
+        if token is not None:
+            found["hf_token"] = token
+        if self.told:
+            moment = at_time or datetime.now(UTC)
+            found |= {name: stored(moment, self.dialect, kind) for name, kind in self.told.items()}
+        return found
+
+    @cached_property
+    def ready(self) -> Ready:
+        return Ready(self.statement, self.dialect)
+
+    def seen(self, row: Sequence[Any]) -> list[Any]:
+        """A row of the driver's, with values as the columns' types have them."""
+        found = list(row)
+        for at, process in self._processors:
+            found[at] = process(found[at])
+        return found
+
+    @cached_property
+    def _processors(self) -> list[tuple[int, Callable[[Any], Any]]]:
+        found = (kind.dialect_impl(self.dialect).result_processor(self.dialect, None) for kind in self.kinds)
+        return [(at, process) for at, process in enumerate(found) if process is not None]
+
+
+@lru_cache(maxsize=500)
+def claiming(
+    mapping: TableMapping,
+    dialect: Dialect,
+    way: str,
+    where: tuple[ColumnElement[bool], ...],
+    order_by: tuple[ColumnElement[Any], ...] | None,
+    columns: tuple[Name, ...] | None,
+    told_time: bool,
+) -> Claiming:
+    """The statement of a claim, but for the limit, the token, and the time where the database's own is not used."""
+    told: dict[str, DateTime] = {}
+
+    def clock(kind: DateTime) -> ColumnElement[Any]:
+        if asks_database(dialect) and not told_time:
+            return now(dialect, kind)
+        plainly = DateTime(timezone=kind.timezone and dialect.name == "postgresql")
+        name = "hf_now_with_zone" if plainly.timezone else "hf_now"
+        told[name] = plainly
+        return sa.bindparam(name, type_=plainly)
+
+    token = sa.bindparam("hf_token", type_=mapping.columns["holder"].type) if "holder" in mapping.columns else None
+    due = [*is_due(mapping, clock), *has_attempts(mapping), *where]
+    choice = Choice("queued", due, sa.bindparam("hf_limit", type_=sa.Integer()), order_by)
+    own = [bare(mapping).c[column.name].label(f"hf_key{at}") for at, column in enumerate(mapping.key)]
+    build = locked_and_returned if way.startswith("locked") else returned
+    shown = [*own, *returned_columns(mapping, columns)]
+    statement = build(mapping, choice, marks(mapping, clock, token), shown)
+    shape = Shape.of(mapping, columns, place=way.startswith("locked"))
+    return Claiming(statement, dialect, choice, told, shape, [one.type for one in shown])
+
+
+def marks(mapping: TableMapping, clock: Clock, token: Any) -> dict[str, Any]:
+    """What a claim writes."""
+    found: dict[str, Any] = {mapping.columns["status"].name: mapping.words["processing"]}
+    for role, column in mapping.columns.items():
+        if role == "holder":
+            found[column.name] = token
+        elif role in ("version", "attempts"):
+            found[column.name] = one_more(mapping, role)
+        elif role in ("started", "heartbeat", "updated"):
+            kind = time_type(column)
+            assert kind is not None
+            found[column.name] = clock(kind)
+    return found
+
+
+def one_more(mapping: TableMapping, role: str) -> ColumnElement[Any]:
+    """A number counted up; one that nobody has set yet counts as zero."""
+    return sa.func.coalesce(bare(mapping).c[mapping.columns[role].name], 0) + 1
+
+
+def claimable(
+    dialect: Dialect, mapping: TableMapping, where: Sequence[ColumnElement[bool]], at_time: datetime | None = None
+) -> list[ColumnElement[bool]]:
+    """What holds for a queued row that may be claimed now."""
+    return [*is_due(mapping, partial(now, dialect, at=at_time)), *has_attempts(mapping), *where]
+
+
+def is_due(mapping: TableMapping, clock: Clock) -> list[ColumnElement[bool]]:
+    column = mapping.column("next_attempt")
+    kind = None if column is None else time_type(column)
+    if column is None or kind is None:
+        return []
+    return [sa.or_(column.is_(None), sa.type_coerce(column, kind) <= clock(kind))]
+
+
+def has_attempts(mapping: TableMapping) -> list[ColumnElement[bool]]:
+    if mapping.limit is None:
+        return []
+    return [sa.func.coalesce(mapping.columns["attempts"], 0) < mapping.limit]
+
+
+def has_last_attempts(mapping: TableMapping) -> bool:
+    """Whether a row's last attempt is another than its first."""
+    return mapping.limit is not None and not (isinstance(mapping.limit, int) and mapping.limit == 1)
+
+
+def is_last_attempt(mapping: TableMapping) -> ColumnElement[bool]:
+    """A row that has failed before, and has one attempt left."""
+    limit: Any = mapping.limit
+    return sa.and_(sa.func.coalesce(mapping.columns["attempts"], 0) + 1 >= limit, limit > sa.literal(1))
+
+
+def conditions_of(where: Where) -> list[ColumnElement[bool]]:
+    if where is None:
+        return []
+    return list(where) if isinstance(where, (list, tuple)) else [where]  # type: ignore[list-item]
+
+
+def order_of(mapping: TableMapping, order_by: OrderBy) -> tuple[ColumnElement[Any], ...] | None:
+    if order_by is None:
+        return None
+    several = order_by if isinstance(order_by, (list, tuple)) else [order_by]
+    found: list[ColumnElement[Any]] = []
+    for one in several:
+        if isinstance(one, str):
+            column = mapping.find(one.removeprefix("-"))
+            found.append(column.desc() if one.startswith("-") else column.asc())
+        else:
+            found.append(cast("ColumnElement[Any]", one))
+    return tuple(found)
+
+
+def returned_columns(mapping: TableMapping, columns: Sequence[Name] | None) -> list[ColumnElement[Any]]:
+    target = bare(mapping)
+    shown = [target.c[column.name].label(f"hf_row{at}") for at, column in enumerate(row_columns(mapping, columns))]
+    # Once more in their plain types: a type of the user's own may turn them into something that is no number or time.
+    facts = [
+        sa.type_coerce(target.c[mapping.columns[role].name], plain(mapping.columns[role].type)).label(f"hf_{role}")
+        for role in _facts(mapping)
+    ]
+    return [*shown, *facts]
+
+
+def row_columns(mapping: TableMapping, columns: Sequence[Name] | None) -> list[Any]:
+    return list(mapping.table.columns) if columns is None else [mapping.find(one) for one in columns]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Where in a returned row what is."""
+
+    key: slice
+    names: tuple[str, ...]
+    values: slice
+    facts: Mapping[str, int]
+
+    @classmethod
+    def of(cls, mapping: TableMapping, columns: Sequence[Name] | None, place: bool = False) -> Shape:
+        start = int(place)
+        end = start + len(mapping.key)
+        names = tuple(mapping.attribute(column) for column in row_columns(mapping, columns))
+        after = end + len(names)
+        facts = {role: after + at for at, role in enumerate(_facts(mapping))}
+        return cls(slice(start, end), names, slice(end, after), facts)
+
+    def held(self, mapping: TableMapping, row: Sequence[Any], token: Any) -> Held:
+        whole, at = tuple(row), self.facts
+        key = whole[self.key]
+        started = whole[at["started"]] if "started" in at else None
+        beat = whole[at["heartbeat"]] if "heartbeat" in at else None
+        return Held(
+            mapping,
+            key if len(key) > 1 else key[0],
+            whole[at["attempts"]] if "attempts" in at else 1,
+            token,
+            whole[at["version"]] if "version" in at else None,
+            None if started is None else utc(started),
+            None if beat is None else utc(beat),
+            dict(zip(self.names, whole[self.values], strict=False)),
+        )
+
+
+def _facts(mapping: TableMapping) -> list[str]:
+    return [role for role in ("version", "attempts", "started", "heartbeat") if role in mapping.columns]
+
+
+def written(mapping: TableMapping, *what: str) -> list[Column[Any]]:
+    """The columns that a primitive writes."""
+    roles = [role for one in what for role in (("started", "heartbeat", "updated") if one == "times" else (one,))]
+    return [mapping.columns[role] for role in roles if role in mapping.columns]
+
+
+def _positive(n: int) -> int:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise UsageError(f"claim of {n!r} rows: give a number from 1")
+    return n

@@ -1,0 +1,149 @@
+"""Insert once: a row that is there, or is made, whoever else makes it at the same time.
+
+One statement that does nothing on a conflict with the named columns, and then a look at the row that stood in the way.
+Any other constraint speaks for itself. Inside a transaction of the caller's, a refusal does not spoil what came before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, cast
+
+import sqlalchemy as sa
+from sqlalchemy import Column, Connection, Index, Table, UniqueConstraint
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Mapper, Session
+
+from holdfast.adopt.connections import Open, primitive
+from holdfast.adopt.rows.sessions import show_pending
+from holdfast.adopt.table.mapping import Name, column_of, mapper_and_table
+from holdfast.errors import DefinitionError, UsageError
+
+#: A row that stood in the way may be gone when it is looked for; then the insert is tried again, so often.
+MOST_AGAIN = 10
+
+
+class Inserted(NamedTuple):
+    """The row, and whether this call made it."""
+
+    row: Any
+    created: bool
+
+
+@primitive
+def insert_once(at: Open, model: Any, values: Mapping[str, Any], *, unique_on: Name | Sequence[Name]) -> Inserted:
+    """Insert a row unless one with the same `unique_on` is there; return the row, and whether it is new.
+
+    `unique_on` names the columns of a unique constraint, or the constraint or unique index itself. With a Session and a
+    model the row is an object of the Session; otherwise a Row. IntegrityError is raised for other constraints only.
+    """
+    target = _Target(at, model)
+    columns = _unique_columns(target.mapper, target.table, unique_on)
+    given = {column_of(target.mapper, target.table, name, "values"): value for name, value in values.items()}
+    given |= {column: _value(target.table, column, given) for column in columns}
+    same = sa.and_(*(column == given[column] for column in columns))
+    show_pending(at)
+    for _ in range(MOST_AGAIN):
+        new = target.insert(given, columns, same)
+        if new is not None:
+            return Inserted(new, True)
+        there = target.read(same)
+        if there is not None:
+            return Inserted(there, False)
+    raise UsageError(
+        f"table {target.table.fullname!r}: the row that stands in the way comes and goes; nothing was inserted"
+    )
+
+
+_ON_CONFLICT: Mapping[str, Any] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+
+
+class _Target:
+    """Where rows go: into a table, and into a Session if it knows the model."""
+
+    def __init__(self, at: Open, model: Any) -> None:
+        self.mapper, self.table = mapper_and_table(model)
+        self._model = model
+        self._session = at if isinstance(at, Session) and self.mapper is not None else None
+        bound: dict[str, Any] = {"mapper": self.mapper} if self.mapper is not None else {"clause": self.table}
+        self._connection = at if isinstance(at, Connection) else at.connection(bind_arguments=cast(Any, bound))
+
+    def insert(self, values: Mapping[Column[Any], Any], columns: Sequence[Column[Any]], same: Any) -> Any:
+        """The new row, or None if one stands in its way."""
+        insert = _ON_CONFLICT.get(self._connection.dialect.name)
+        if insert is None:
+            return self._insert_plainly(values, same)
+        into = self.table if self._session is None else self._model
+        adding = insert(into).values({self._called(column): value for column, value in values.items()})
+        adding = adding.on_conflict_do_nothing(index_elements=list(columns)).returning(into)
+        try:
+            with _savepoint(self._connection):
+                if self._session is not None:
+                    return self._session.scalars(adding, execution_options={"populate_existing": True}).first()
+                return self._connection.execute(adding).first()
+        except sa.exc.DBAPIError as error:
+            if "ON CONFLICT" not in str(error.orig):
+                raise
+            shown = ", ".join(column.name for column in columns)
+            raise DefinitionError(
+                f"table {self.table.fullname!r} has no unique constraint on exactly ({shown}) in this database"
+            ) from error
+
+    def read(self, same: Any) -> Any:
+        if self._session is not None:
+            found = sa.select(self._model).where(same).execution_options(populate_existing=True)
+            return self._session.scalars(found).first()
+        return self._connection.execute(sa.select(self.table).where(same)).first()
+
+    def _insert_plainly(self, values: Mapping[Column[Any], Any], same: Any) -> Any:
+        """Without ON CONFLICT the database says only that there was a conflict: look whether it was this one."""
+        try:
+            with _savepoint(self._connection):
+                self._connection.execute(
+                    sa.insert(self.table).values({one.key: value for one, value in values.items()})
+                )
+        except sa.exc.IntegrityError:
+            if self.read(same) is None:
+                raise
+            return None
+        return self.read(same)
+
+    def _called(self, column: Column[Any]) -> str:
+        if self._session is None or self.mapper is None:
+            return column.key
+        return self.mapper.get_property_by_column(column).key
+
+
+def _savepoint(connection: Connection) -> AbstractContextManager[Any]:
+    # On SQLite a refused statement undoes itself alone; elsewhere it may spoil the transaction it is in.
+    return nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
+
+
+def _unique_columns(mapper: Mapper[Any] | None, table: Table, given: Name | Sequence[Name]) -> list[Column[Any]]:
+    named = [
+        one for one in (*table.constraints, *table.indexes) if isinstance(given, str) and cast(Any, one).name == given
+    ]
+    if named:
+        [found] = named
+        if not isinstance(found, (UniqueConstraint, sa.PrimaryKeyConstraint, Index)) or (
+            isinstance(found, Index) and not found.unique
+        ):
+            raise UsageError(f"table {table.fullname!r}: {given!r} is not unique")
+        return list(cast(Any, found.columns))
+    several = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not several:
+        raise UsageError("insert_once: unique_on names no column")
+    return [column_of(mapper, table, cast(Name, one), "unique_on") for one in several]
+
+
+def _value(table: Table, column: Column[Any], given: Mapping[Column[Any], Any]) -> Any:
+    value = given.get(column)
+    if value is None and column not in given and column.default is not None and column.default.is_scalar:
+        value = cast(Any, column.default).arg
+    if value is None:
+        raise UsageError(
+            f"insert_once into {table.fullname!r}: give a value for {column.name!r}; "
+            "one that is not known beforehand, or NULL, never meets another"
+        )
+    return value

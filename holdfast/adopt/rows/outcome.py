@@ -1,0 +1,101 @@
+"""Outcomes: how an attempt on a row ended, and what becomes of the row."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.adopt.connections import Open
+from holdfast.adopt.rows.finish import complete, error_text, fail, finish_one, is_spent, release
+from holdfast.adopt.table.held_row import Finished, Held
+from holdfast.errors import LeaseLost, Permanent, UsageError
+from holdfast.model.backoff import Backoff
+from holdfast.model.durations import Duration, seconds
+from holdfast.model.outcome import OutOfCredit, RateLimited, RetryLater, Skip
+
+#: How long a provider that gives no time is left alone.
+COOL_SECONDS = 30.0
+
+#: When a failed attempt is tried again: never, after this long, or after growing pauses.
+Retry = Duration | Backoff | None
+
+#: The work was broken off, by a stop or by whoever runs the event loop; it did not fail.
+BROKEN_OFF = (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`completed`, `failed`, `retried` or `released`; with the error, and with the seconds until the next attempt."""
+
+    kind: str
+    error: BaseException | None = None
+    after_seconds: float | None = None
+    refund: bool = True
+
+    def save_one(self, at: Open, held: Held) -> str:
+        """Write it into one row: `won`, `again` or `lost`."""
+        if self.kind == "completed":
+            return finish_one(at, held, "completed", {"error": None})
+        if self.kind == "failed":
+            return finish_one(at, held, "failed", {"error": error_text(self.error or "failed")})
+        roles: dict[str, Any] = {"holder": None}
+        if self.after_seconds is not None:
+            roles["next_attempt"] = self.after_seconds
+        if self.kind == "retried":
+            roles["error"] = error_text(self.error or "failed")
+        elif self.refund:
+            roles["attempts"] = -1
+        return finish_one(at, held, "queued", roles)
+
+    def save(
+        self, at: Open, rows: Iterable[Held], values: dict[str, Any] | None = None, *, report: bool = True
+    ) -> Finished:
+        """Write it into the rows, as far as they are still held."""
+        if self.kind == "completed":
+            return complete(at, rows, values=values, report=report)
+        if self.kind == "released":
+            return release(at, rows, after=self.after_seconds, refund=self.refund, report=report)
+        after = self.after_seconds if self.kind == "retried" else None
+        return fail(at, rows, self.error or "failed", retry_after=after, report=report)
+
+
+COMPLETED = Outcome("completed")
+
+
+def outcome_of(returned: Any, error: BaseException | None, rows: Iterable[Held], retry: Retry) -> Outcome:
+    """What a handler's answer, or its error, means for the rows it was about."""
+    said = error if error is not None else returned
+    if isinstance(said, RetryLater):
+        return Outcome("released", after_seconds=said.after_seconds)
+    if isinstance(said, (RateLimited, OutOfCredit)):
+        after = getattr(said, "after_seconds", None)
+        return Outcome("released", after_seconds=COOL_SECONDS if after is None else after)
+    if error is None or isinstance(said, Skip):
+        return COMPLETED
+    if isinstance(error, BROKEN_OFF):
+        return Outcome("released", error)
+    if isinstance(error, LeaseLost):
+        # One row of several is somebody else's: the others may be taken at once, by whoever has that one.
+        return Outcome("released", error, refund=False)
+    found = list(rows)
+    if retry is None or isinstance(error, Permanent) or any(is_spent(one) for one in found):
+        return Outcome("failed", error)
+    attempt = max((one.attempt for one in found), default=1)
+    return Outcome("retried", error, pause_seconds(retry, attempt))
+
+
+def pause_seconds(retry: Backoff | Duration, attempt: int) -> float:
+    """How long a row waits after this attempt."""
+    return retry.delay(attempt, random.Random()) if isinstance(retry, Backoff) else seconds(retry, what="retry")
+
+
+def read_retry(retry: Retry, what: str) -> Retry:
+    """Refuse a retry that is none before anything has failed."""
+    if retry is None or isinstance(retry, Backoff):
+        return retry
+    if isinstance(retry, bool):
+        raise UsageError(f"{what}: retry={retry!r} must be a Backoff, a length of time, or None")
+    return seconds(retry, what=f"{what}: retry")

@@ -1,0 +1,56 @@
+"""ORM sessions: what they remember of rows that a statement has changed beside them.
+
+A statement does not tell the objects that a Session has loaded. Those keep the values from before, show them, and write
+them back if somebody sets them; so the attributes that were written are expired, and nothing else of the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Column, inspect
+from sqlalchemy.orm import Session
+
+from holdfast.adopt.connections import Open
+from holdfast.adopt.table.mapping import TableMapping
+
+
+def show_pending(at: Open) -> None:
+    """Let the database see what the Session has not sent yet, if it does so before its own queries."""
+    if isinstance(at, Session) and at.autoflush:
+        at.flush()
+
+
+def forget(at: Open, mapping: TableMapping, keys: Iterable[Any], columns: Sequence[Column[Any]]) -> None:
+    """Expire what these columns are to whatever objects the Session has for these rows."""
+    if not isinstance(at, Session):
+        return
+    values = [key if isinstance(key, tuple) else (key,) for key in keys]
+    for one in _loaded(at, mapping, values):
+        attributes = inspect(one).mapper.column_attrs
+        known = [
+            found.key for found in attributes if any(column is other for column in found.columns for other in columns)
+        ]
+        if known:
+            at.expire(one, known)
+
+
+def _loaded(session: Session, mapping: TableMapping, keys: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
+    if mapping.mapper is not None:
+        names = [column.name for column in mapping.key]
+        order = [names.index(column.name) for column in mapping.mapper.primary_key if column.name in names]
+        for key in keys:
+            found = session.identity_map.get(
+                mapping.mapper.identity_key_from_primary_key(
+                    tuple(key[at] for at in order) if len(order) == len(key) else key
+                )
+            )
+            if found is not None:
+                yield found
+        return
+    wanted = set(keys)
+    for one in list(session.identity_map.values()):
+        mapper = inspect(one).mapper
+        if mapping.table in mapper.tables and tuple(inspect(one).identity or ()) in wanted:
+            yield one

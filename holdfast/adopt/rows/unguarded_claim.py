@@ -1,0 +1,64 @@
+"""The claim without a guard: look, then take what was seen, whoever took it meanwhile.
+
+What many programs do before they know better, kept behind a switch: so that a guarded claim can be turned off if it is
+suspected of harm, and so that the counters show what it would have prevented. Two of these at once process rows twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from holdfast.adopt.connections import Open, connection_of
+from holdfast.adopt.rows.claim import OrderBy, Shape, Where, claimable, conditions_of, marks, order_of, returned_columns
+from holdfast.adopt.rows.dialects import Choice, bare, key_in, key_of
+from holdfast.adopt.table.held_row import Held
+from holdfast.adopt.table.mapping import Name, TableMapping
+from holdfast.adopt.table.times import now
+from holdfast.adopt.table.tokens import Identity
+
+Keys = list[tuple[Any, ...]]
+
+
+def look(at: Open, mapping: TableMapping, n: int, where: Where, order_by: OrderBy) -> Keys:
+    """Keys of queued rows; nothing is locked."""
+    connection = connection_of(at, mapping)
+    choice = Choice(
+        "queued", claimable(connection.dialect, mapping, conditions_of(where)), n, order_of(mapping, order_by)
+    )
+    return [tuple(row) for row in connection.execute(choice.select(mapping))]
+
+
+def take_anyway(
+    at: Open, mapping: TableMapping, keys: Keys, who: Identity, columns: Sequence[Name] | None
+) -> tuple[list[Held], int]:
+    """Make these rows ours, and tell how many of them were queued no longer."""
+    connection = connection_of(at, mapping)
+    target = bare(mapping)
+    token = who.token(mapping.columns["holder"]) if "holder" in mapping.columns else None
+    values = marks(mapping, partial(now, connection.dialect), token)
+    # First the change, which locks the rows, then the count of those that a guard would have passed over.
+    still = (
+        sa.select(sa.func.count())
+        .select_from(target)
+        .where(key_in(mapping, keys), target.c[mapping.columns["status"].name] == mapping.word("queued"))
+    )
+    if connection.dialect.name != "sqlite":
+        locked = sa.select(*(target.c[column.name] for column in mapping.key)).where(key_in(mapping, keys))
+        connection.execute(locked.with_for_update()).all()
+        queued = connection.execute(still).scalar_one()
+        connection.execute(target.update().where(key_in(mapping, keys)).values(values))
+    else:
+        # Under the writer's lock from the first change on: one that changes nothing takes it.
+        connection.execute(target.update().where(sa.false()).values(values))
+        queued = connection.execute(still).scalar_one()
+        connection.execute(target.update().where(key_in(mapping, keys)).values(values))
+    own = [target.c[column.name].label(f"hf_key{at}") for at, column in enumerate(mapping.key)]
+    read = sa.select(*own, *returned_columns(mapping, columns)).where(key_in(mapping, keys))
+    places = {key: place for place, key in enumerate(keys)}
+    rows = sorted(connection.execute(read), key=lambda row: places[key_of(mapping, row)])
+    shape = Shape.of(mapping, columns)
+    return [shape.held(mapping, row, token) for row in rows], len(rows) - queued

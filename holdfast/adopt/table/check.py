@@ -1,0 +1,183 @@
+"""Check a mapping against the table as it really is, before anything is written.
+
+The model says what somebody believed when they wrote it; the database says what is there. A column that is missing, of
+another type or too short, a primary key that is none, a word that a CHECK or an enumeration forbids: each is an error that
+names the table, the column and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Column, Connection, Engine, inspect
+from sqlalchemy.engine.interfaces import ReflectedColumn
+from sqlalchemy.types import TypeEngine
+
+from holdfast.adopt.table.mapping import TIMES, TableMapping, label
+from holdfast.adopt.table.times import plain
+from holdfast.adopt.table.tokens import TOKEN_LENGTH
+from holdfast.errors import DefinitionError
+
+#: Kinds of types that may stand for each other.
+_KINDS = (
+    ("a text", (sa.String, sa.Enum)),
+    ("a number", (sa.Integer, sa.Numeric)),
+    ("a time", (sa.DateTime,)),
+    ("a UUID", (sa.Uuid,)),
+)
+
+
+def check(at: Engine | Connection, mapping: TableMapping) -> None:
+    """Raise DefinitionError if the table in the database cannot serve as the mapping says."""
+    if isinstance(at, Engine):
+        with at.connect() as connection:
+            check(connection, mapping)
+        return
+    inspector = inspect(at)
+    table = mapping.table
+    if not inspector.has_table(table.name, schema=table.schema):
+        raise DefinitionError(f"{mapping} does not exist in this database")
+    there = {column["name"]: column for column in inspector.get_columns(table.name, schema=table.schema)}
+    for role, column in [*mapping.columns.items(), *(("primary key", column) for column in mapping.key)]:
+        if column.name not in there:
+            raise DefinitionError(
+                f"{mapping} has no column {column.name!r} ({role}) in this database; it has: {', '.join(sorted(there))}"
+            )
+        _check_type(at, mapping, role, column, there[column.name])
+    if isinstance(mapping.limit, Column) and mapping.limit.name not in there:
+        raise DefinitionError(f"{mapping} has no column {mapping.limit.name!r} (max_attempts) in this database")
+    _check_key(inspector, mapping)
+    _check_words(at, inspector, mapping, there[mapping.columns["status"].name])
+
+
+def _check_type(at: Connection, mapping: TableMapping, role: str, column: Column[Any], there: ReflectedColumn) -> None:
+    where = f"{mapping}, column {column.name!r} ({role})"
+    wanted, found = _kind(column.type), _kind(there["type"])
+    # SQLite stores what it is given: the declared type says little, and that of a time is often TEXT.
+    loose = at.dialect.name == "sqlite" and (wanted in ("a time", "a UUID") or found is None)
+    if wanted is not None and found != wanted and not loose:
+        raise DefinitionError(f"{where} is {there['type']} in this database, and {column.type!r} in the model")
+    if role in TIMES and found == "a number":
+        raise DefinitionError(f"{where} is {there['type']} in this database; it must be a time")
+    if role == "holder":
+        length = getattr(there["type"], "length", None)
+        if found == "a text" and length is not None and length < TOKEN_LENGTH and at.dialect.name != "sqlite":
+            raise DefinitionError(f"{where} has room for {length} characters; a token needs {TOKEN_LENGTH}")
+        if not there["nullable"]:
+            raise DefinitionError(f"{where} is NOT NULL in this database; nobody holds a row that is queued")
+
+
+def _kind(found: TypeEngine[Any]) -> str | None:
+    found = plain(found)
+    for name, types in _KINDS:
+        if isinstance(found, types):
+            return name
+    return None
+
+
+def _check_key(inspector: sa.Inspector, mapping: TableMapping) -> None:
+    table, wanted = mapping.table, {column.name for column in mapping.key}
+    primary = set(inspector.get_pk_constraint(table.name, schema=table.schema)["constrained_columns"])
+    unique = [set(one["column_names"]) for one in inspector.get_unique_constraints(table.name, schema=table.schema)]
+    unique += [
+        {name for name in one["column_names"] if name is not None}
+        for one in inspector.get_indexes(table.name, schema=table.schema)
+        if one["unique"] and not one.get("dialect_options", {}).get(f"{inspector.dialect.name}_where")
+    ]
+    if primary != wanted and wanted not in unique:
+        shown = ", ".join(sorted(primary)) or "none"
+        raise DefinitionError(
+            f"{mapping}: the model's primary key is {', '.join(sorted(wanted))}, the database's is {shown}; "
+            "a claim could change more than one row"
+        )
+
+
+def _check_words(at: Connection, inspector: sa.Inspector, mapping: TableMapping, there: ReflectedColumn) -> None:
+    column, kind = mapping.columns["status"], there["type"]
+    where = f"{mapping}, column {column.name!r}"
+    stored = column.type.bind_processor(at.dialect) if not isinstance(column.type, sa.Enum) else None
+    for word, value in mapping.words.items():
+        text = stored(value) if stored else label(column.type, value) if isinstance(column.type, sa.Enum) else value
+        if isinstance(kind, sa.Enum) and kind.enums and text not in kind.enums:
+            raise DefinitionError(f"{where}: {word}={text!r} is none of its words: {', '.join(kind.enums)}")
+        length = getattr(kind, "length", None)
+        if isinstance(text, str) and length is not None and len(text) > length and at.dialect.name != "sqlite":
+            raise DefinitionError(f"{where} has room for {length} characters; {word}={text!r} does not fit")
+        for condition in _conditions(at, inspector, mapping):
+            if _forbids(at, mapping, condition, word):
+                raise DefinitionError(f"{where}: CHECK ({condition}) forbids {word}={text!r}; allow it first")
+
+
+def _conditions(at: Connection, inspector: sa.Inspector, mapping: TableMapping) -> list[str]:
+    table = mapping.table
+    if at.dialect.name == "sqlite":
+        master = f"{table.schema}.sqlite_master" if table.schema else "sqlite_master"
+        names = [sa.quoted_name(name, quote=True) for name in master.rsplit(".", 1)]
+        source = sa.table(names[-1], sa.column("name"), sa.column("sql"), schema=names[0] if len(names) > 1 else None)
+        text = at.execute(sa.select(source.c.sql).where(source.c.name == str(table.name))).scalar()
+        return list(written_checks(text or ""))
+    return [str(one["sqltext"]) for one in inspector.get_check_constraints(table.name, schema=table.schema)]
+
+
+def _forbids(at: Connection, mapping: TableMapping, condition: str, word: str) -> bool:
+    """Ask the database what the CHECK says of a row of which only the status is known. One that looks at other columns
+    as well cannot be judged so."""
+    column = mapping.columns["status"]
+    row = sa.select(mapping.word(word).label(sa.quoted_name(column.name, quote=True)))
+    if at.dialect.name == "postgresql":
+        row = sa.select(sa.cast(mapping.word(word), column.type).label(sa.quoted_name(column.name, quote=True)))
+    asked: sa.Select[Any] = sa.select(sa.literal_column(f"({condition})")).select_from(
+        row.subquery(sa.quoted_name(mapping.table.name, True))
+    )
+    try:
+        with at.begin_nested():
+            answer = at.execute(asked).scalar()
+    except sa.exc.DBAPIError:
+        return False
+    return answer is not None and not answer
+
+
+def written_checks(sql: str) -> Iterator[str]:
+    """The conditions of every CHECK in a CREATE TABLE, as SQLite keeps it; quotes, comments and brackets are heeded."""
+    place = 0
+    while place < len(sql):
+        after = _past_quoted(sql, place)
+        if after != place:
+            place = after
+            continue
+        word = sql[place : place + 5]
+        before = sql[place - 1] if place else " "
+        if word.upper() == "CHECK" and not (before.isalnum() or before == "_"):
+            start = place + 5
+            while start < len(sql) and sql[start].isspace():
+                start += 1
+            if sql[start : start + 1] == "(":
+                end = _closing(sql, start)
+                yield sql[start + 1 : end].strip()
+                place = end
+        place += 1
+
+
+def _past_quoted(sql: str, place: int) -> int:
+    """The place after the quoted name, text or comment that begins here; the same place if none does."""
+    for begin, end in (("'", "'"), ('"', '"'), ("`", "`"), ("[", "]"), ("--", "\n"), ("/*", "*/")):
+        if sql.startswith(begin, place):
+            found = sql.find(end, place + len(begin))
+            return len(sql) if found < 0 else found + len(end)
+    return place
+
+
+def _closing(sql: str, place: int) -> int:
+    depth = 0
+    while place < len(sql):
+        after = _past_quoted(sql, place)
+        if after != place:
+            place = after
+            continue
+        depth += {"(": 1, ")": -1}.get(sql[place], 0)
+        if depth == 0:
+            return place
+        place += 1
+    return len(sql)

@@ -1,0 +1,138 @@
+"""The checklist: what a loop needs to run in several processes, point by point, and what is missing.
+
+    for point in checklist(loop):
+        print(point.name, point.missing or "in order")
+
+It looks at the loop's settings and its mapping, and asks no database: whether the table is as the mapping says is for
+`mapping.check`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.adopt.loop.loop import is_counted_by_the_model
+from holdfast.adopt.rows.dialects import way_of
+from holdfast.adopt.table.mapping import WORDS
+from holdfast.model.durations import spoken
+
+if TYPE_CHECKING:
+    from holdfast.adopt.loop.loop import Loop
+
+#: What each row of a batch should have before it counts as stale, where no heartbeat says that it waits its turn.
+ENOUGH_SECONDS = 60.0
+_LOCKS = {
+    "locked and returned": "rows are claimed with FOR UPDATE SKIP LOCKED",
+    "locked": "rows are claimed with FOR UPDATE SKIP LOCKED",
+    "returned": "rows are claimed in one statement, one writer at a time",
+    "guarded": "rows are claimed one by one, each under a condition",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of the list: how it stands, and what is missing, each with its remedy; nothing: it is in order."""
+
+    name: str
+    how: str
+    missing: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.missing
+
+
+def checklist(loop: Loop) -> list[Point]:
+    """All seven points, in this order: locking, transitions, failure status, transactions, batch size, instances, logging."""
+    points = {
+        "locking": (_LOCKS[way_of(loop.engine.dialect)], _locking(loop)),
+        "transitions": (_moves(loop), _transitions(loop)),
+        "failure status": (_ends(loop), _failure(loop)),
+        "transactions": (_boundaries(loop), _transactions(loop)),
+        "batch size": (f"{loop.batch} rows per claim, {loop.concurrency} at a time", _batch(loop)),
+        "instances": (f"{loop.max_instances or 'any number'} at a time", _instances(loop)),
+        "logging": (f"as {loop.name!r}, counters every {spoken(loop.report_seconds)}", _logging(loop)),
+    }
+    return [Point(name, how, tuple(missing)) for name, (how, missing) in points.items()]
+
+
+def _locking(loop: Loop) -> Iterator[str]:
+    if not loop.guarded:
+        yield "guarded=False lets two processes take the same row: leave it out"
+    if not loop.mapping.fence:
+        yield "a late process can finish a row that another one holds by now: map a holder column"
+
+
+def _word(loop: Loop, word: str) -> str:
+    stored = loop.mapping.words[word]
+    return str(getattr(stored, "value", stored))
+
+
+def _moves(loop: Loop) -> str:
+    queued, *others = (_word(loop, word) for word in WORDS)
+    back = "" if loop.stale_seconds is None else f"; back to {queued} after {spoken(loop.stale_seconds)} of silence"
+    return "{} → {} → {} or {}".format(queued, *others) + back
+
+
+def _transitions(loop: Loop) -> Iterator[str]:
+    columns = loop.mapping.columns
+    if loop.stale_seconds is None:
+        has_times = {"heartbeat", "started", "updated"} & columns.keys()
+        remedy = "leave out stale_after=None" if has_times else "map a heartbeat, started or updated column"
+        yield f"rows of a process that died stay {_word(loop, 'processing')} for ever: {remedy}"
+    elif "heartbeat" not in columns:
+        yield f"a handler that takes longer than {spoken(loop.stale_seconds)} is run twice: map a heartbeat column"
+
+
+def _ends(loop: Loop) -> str:
+    column, limit = loop.mapping.column("error"), loop.mapping.limit
+    when = "at the first error"
+    if loop.retry is not None:
+        when = "never: errors are retried" if limit is None else f"after {getattr(limit, 'name', limit)} attempts"
+    return f"{_word(loop, 'failed')} {when}{'' if column is None else f', with the error in {column.name}'}"
+
+
+def _failure(loop: Loop) -> Iterator[str]:
+    if "error" not in loop.mapping.columns:
+        yield "why a row failed is only in the log: map an error column"
+    if "attempts" not in loop.mapping.columns and (loop.retry is not None or loop.stale_seconds is not None):
+        yield "a row that never works, or kills its process, is tried for ever: map an attempts column"
+
+
+def _boundaries(loop: Loop) -> str:
+    if getattr(loop.handler, "gets_session", False):
+        return "claim, session and outcome each have one; the session commits first, and after a crash its handler runs again"
+    return "the claim has one, and each row's outcome with its effects"
+
+
+def _transactions(loop: Loop) -> Iterator[str]:
+    if getattr(loop.handler, "gets_session", False) and is_counted_by_the_model(loop.mapping):
+        yield "a handler that writes its own row counts up the version and loses the row: map a holder column"
+
+
+def _batch(loop: Loop) -> Iterator[str]:
+    if loop.stale_seconds is None or "heartbeat" in loop.mapping.columns:
+        return
+    each = loop.stale_seconds / math.ceil(loop.batch / loop.concurrency)
+    if each < ENOUGH_SECONDS:
+        yield (
+            f"the last row of a batch is stale unless each takes less than {spoken(each)}: take a smaller batch, a longer "
+            "stale_after, or map a heartbeat column"
+        )
+
+
+def _instances(loop: Loop) -> Iterator[str]:
+    if loop.max_instances is None:
+        return
+    if "holder" not in loop.mapping.columns:
+        yield "max_instances counts rows, for nothing tells instances apart: map a holder column"
+    if loop.stale_seconds is None:
+        yield "the place of an instance that died is never free again: map a heartbeat column"
+
+
+def _logging(loop: Loop) -> Iterator[str]:
+    if not {"created", "updated"} & loop.mapping.columns.keys():
+        yield "how long rows wait is not known: map a created column"

@@ -1,0 +1,67 @@
+"""A row that is held: what a claim hands over, and the condition under which it still stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from holdfast.adopt.table.mapping import TableMapping
+from holdfast.errors import LeaseLost
+
+#: What a row is told by, and where a claim of it keeps that.
+_FENCES = {
+    "holder": "token",
+    "version": "version",
+    "started": "started_at",
+    "attempts": "attempt",
+    "heartbeat": "beat_at",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """One row, as it was claimed. Finishing it names what the claim wrote, so that a late worker changes nothing."""
+
+    mapping: TableMapping = field(repr=False)
+    #: The primary key: a value, or a tuple where it has several columns.
+    key: Any
+    #: Counted from 1; always 1 where no column counts.
+    attempt: int
+    token: Any = None
+    version: int | None = None
+    started_at: datetime | None = field(default=None, repr=False)
+    beat_at: datetime | None = field(default=None, repr=False)
+    #: The row as it was right after the claim, by the model's attributes or the table's columns.
+    row: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def key_values(self) -> tuple[Any, ...]:
+        return self.key if len(self.mapping.key) > 1 else (self.key,)
+
+    @property
+    def fence(self) -> tuple[Any, ...]:
+        """The values that tell this claim from any other of the same row."""
+        return tuple([getattr(self, _FENCES[role]) for role in self.mapping.fence])
+
+    def __str__(self) -> str:
+        return f"{self.mapping}, row {self.key!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Who won: the rows that were changed, and those that somebody else has, changed or removed."""
+
+    won: tuple[Held, ...] = ()
+    lost: tuple[Held, ...] = ()
+    #: Those among the won that had been brought there before, under the same claim: a reply was lost.
+    again: tuple[Held, ...] = ()
+
+
+def lost(rows: Iterable[Held], what: str) -> LeaseLost:
+    """The error that says so."""
+    told = "; ".join(str(one) for one in list(rows)[:5])
+    return LeaseLost(
+        f"{told}: no longer held by this claim (taken over, changed, removed, or finished by somebody else); {what}"
+    )

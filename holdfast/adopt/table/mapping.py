@@ -1,0 +1,280 @@
+"""A mapping: which of a table's columns mean what, and which words its status column knows.
+
+One value, checked when it is made against the SQLAlchemy model, and with `check` against the table as it really is. It
+says nothing about how rows are taken; that is `claim` and the other primitives.
+
+    jobs = TableMapping(Job, status="state", queued="new", processing="busy", error="last_error", holder="locked_by")
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, TypeAlias
+
+import sqlalchemy as sa
+from sqlalchemy import Column, Connection, Engine, Table
+from sqlalchemy.orm import InstrumentedAttribute, Mapper
+
+from holdfast.adopt.table.times import plain, time_type
+from holdfast.adopt.table.tokens import TOKEN_LENGTH
+from holdfast.errors import DefinitionError
+
+#: A column: its name, the model's attribute, or the column itself.
+Name: TypeAlias = "str | Column[Any] | InstrumentedAttribute[Any]"
+
+WORDS = ("queued", "processing", "completed", "failed")
+TIMES = ("next_attempt", "heartbeat", "started", "updated", "created")
+COUNTS = ("attempts", "version")
+ROLES = ("status", "error", "holder", *COUNTS, *TIMES)
+#: Words that mean the same in quotes on every database.
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9 _.-]+")
+#: How often a row is tried where a column counts it and nothing else is said.
+MOST_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class TableMapping:
+    """Names a table's status column, its words, and whichever of the other columns there are.
+
+    Each column adds a guarantee; the guide to your own tables has the list. `holder` is a text or UUID column that takes
+    a token for each claim; `version` a number that grows with each change of status; `attempts` a number counted up in
+    each claim, until `max_attempts` (a number, or a column). Times are UTC.
+    """
+
+    model: Any
+    _: KW_ONLY
+    status: Name = "status"
+    queued: Any = "queued"
+    processing: Any = "processing"
+    completed: Any = "completed"
+    failed: Any = "failed"
+    error: Name | None = None
+    attempts: Name | None = None
+    max_attempts: int | Name | None = None
+    next_attempt: Name | None = None
+    holder: Name | None = None
+    version: Name | None = None
+    heartbeat: Name | None = None
+    started: Name | None = None
+    updated: Name | None = None
+    created: Name | None = None
+    #: What the above come to.
+    table: Table = field(init=False, repr=False)
+    mapper: Mapper[Any] | None = field(init=False, repr=False)
+    columns: Mapping[str, Column[Any]] = field(init=False, repr=False)
+    words: Mapping[str, Any] = field(init=False, repr=False)
+    limit: int | Column[Any] | None = field(init=False, repr=False)
+    key: tuple[Column[Any], ...] = field(init=False, repr=False)
+    fence: tuple[str, ...] = field(init=False, repr=False)
+    names: Mapping[Column[Any], str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        mapper, start = mapper_and_table(self.model)
+        found = {
+            role: column_of(mapper, start, given, role) for role in ROLES if (given := getattr(self, role)) is not None
+        }
+        table = found["status"].table
+        if not isinstance(table, Table):
+            raise DefinitionError(f"{self.model!r}: its status column is not a column of a table")
+        self._set(table=table, mapper=mapper, columns=found, names=_names(mapper))
+        self._set(limit=self._read_limit(mapper, start), key=self._read_key(mapper), fence=self._read_fence())
+        for role, column in found.items():
+            self._check_column(role, column)
+        self._set(words={word: self._word(word, getattr(self, word)) for word in WORDS})
+        if len({str(word) for word in self.words.values()}) != len(WORDS):
+            raise DefinitionError(f"{self}: queued, processing, completed and failed must be four different words")
+
+    @property
+    def name(self) -> str:
+        """The table as people write it."""
+        return self.table.fullname
+
+    def __str__(self) -> str:
+        return f"table {self.name!r}"
+
+    def column(self, role: str) -> Column[Any] | None:
+        return self.columns.get(role)
+
+    def word(self, word: str) -> sa.ColumnElement[Any]:
+        """One of the four words, as the status column stores it.
+
+        It stands in the statement itself where it can: a partial index is not used for a value that is not known when
+        the statement is planned.
+        """
+        kind = self.columns["status"].type
+        stored = self.words[word]
+        if isinstance(kind, sa.Enum):
+            stored = label(kind, stored)
+        if isinstance(stored, int) and isinstance(kind, sa.Integer) and not isinstance(stored, bool):
+            return sa.literal_column(str(int(stored)), kind)
+        if type(stored) is str and isinstance(kind, sa.String) and _PLAIN_WORD.fullmatch(stored):
+            return sa.literal_column(f"'{stored}'", kind)
+        return sa.literal(self.words[word], kind)
+
+    def check(self, at: Engine | Connection) -> None:
+        """Compare this with the table as it is in the database; nothing is written, and what is wrong is raised."""
+        from holdfast.adopt.table.check import check
+
+        check(at, self)
+
+    @property
+    def own_rows(self) -> sa.ColumnElement[bool] | None:
+        """What tells the rows of this model from those of others in the same table (single-table inheritance)."""
+        mapper = self.mapper
+        if mapper is None or not mapper.single or mapper.inherits is None or mapper.polymorphic_on is None:
+            return None
+        names = [one.polymorphic_identity for one in mapper.self_and_descendants]
+        return mapper.polymorphic_on.in_(names)
+
+    def attribute(self, column: Column[Any]) -> str:
+        """What the model, or the table, calls this column."""
+        return self.names.get(column, column.key)
+
+    def find(self, given: Name) -> Column[Any]:
+        """A column by its name, by the model's attribute, or itself."""
+        return column_of(self.mapper, self.table, given, "a column")
+
+    # The parts --------------------------------------------------------------------------------------------------------
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _read_limit(self, mapper: Mapper[Any] | None, table: Table) -> int | Column[Any] | None:
+        given = self.max_attempts
+        if "attempts" not in self.columns:
+            if given is not None:
+                raise DefinitionError(
+                    f"{self}: max_attempts needs a column that counts attempts; name it with attempts="
+                )
+            return None
+        if given is None:
+            return MOST_ATTEMPTS
+        if isinstance(given, int):
+            if isinstance(given, bool) or given < 1:
+                raise DefinitionError(f"{self}: max_attempts={given!r} must be a number from 1, or a column")
+            return given
+        return self._counted("max_attempts", column_of(mapper, table, given, "max_attempts"))
+
+    def _read_key(self, mapper: Mapper[Any] | None) -> tuple[Column[Any], ...]:
+        key = tuple(self.table.primary_key.columns)
+        if not key and mapper is not None:
+            key = tuple(one for one in self.table.columns if any(one is other for other in mapper.primary_key))
+        if not key:
+            raise DefinitionError(f"{self} has no primary key: a row that was claimed could not be found again")
+        return key
+
+    def _read_fence(self) -> tuple[str, ...]:
+        """The columns that tell one claim of a row from the next."""
+        for role in ("holder", "version"):
+            if role in self.columns:
+                return (role,)
+        weaker = tuple(role for role in ("started", "attempts") if role in self.columns)
+        return weaker or (("heartbeat",) if "heartbeat" in self.columns else ())
+
+    def _check_column(self, role: str, column: Column[Any]) -> None:
+        where = f"{self}, column {column.name!r} ({role})"
+        if column.table is not self.table:
+            raise DefinitionError(f"{where} is of another table than the status column; name one of {self.name!r}")
+        if any(column is one for one in self.key):
+            raise DefinitionError(f"{where} is part of the primary key, which is never changed")
+        twice = [other for other, one in self.columns.items() if one is column and other != role]
+        if twice:
+            raise DefinitionError(f"{where} cannot be {twice[0]} at the same time")
+        if role in TIMES and time_type(column) is None:
+            raise DefinitionError(f"{where} is {column.type!r}; it must be a DateTime, best with timezone=True")
+        if role in COUNTS:
+            self._counted(role, column)
+        kind = plain(column.type)
+        if role == "error" and (not isinstance(kind, sa.String) or isinstance(kind, sa.Enum)):
+            raise DefinitionError(f"{where} is {column.type!r}; it must be a text")
+        if role == "holder":
+            text = isinstance(kind, sa.String) and not isinstance(kind, sa.Enum)
+            if not (text or isinstance(kind, sa.Uuid)):
+                raise DefinitionError(f"{where} is {column.type!r}; a token is a text or a UUID")
+            if text and kind.length is not None and kind.length < TOKEN_LENGTH:  # type: ignore[attr-defined]
+                raise DefinitionError(f"{where} is too short for a token, which has {TOKEN_LENGTH} characters")
+            if not column.nullable:
+                raise DefinitionError(f"{where} must be nullable: nobody holds a row that is queued")
+
+    def _counted(self, role: str, column: Column[Any]) -> Column[Any]:
+        if not isinstance(plain(column.type), sa.Integer):
+            raise DefinitionError(f"{self}, column {column.name!r} ({role}) is {column.type!r}; it must be an Integer")
+        return column
+
+    def _word(self, word: str, given: Any) -> Any:
+        column = self.columns["status"]
+        kind = plain(column.type)
+        where = f"{self}, column {column.name!r}"
+        if given is None:
+            raise DefinitionError(f"{where}: {word}= must not be None")
+        if isinstance(kind, sa.Enum):
+            return _enum_word(kind, given, f"{where}: {word}={given!r}")
+        value = given.value if isinstance(given, enum.Enum) and column.type is kind else given
+        wanted = str if isinstance(kind, sa.String) else int if isinstance(kind, sa.Integer) else object
+        if not isinstance(value, wanted) or isinstance(value, bool) > isinstance(kind, sa.Boolean):
+            raise DefinitionError(f"{where} is {column.type!r}, which {word}={given!r} does not fit")
+        return value
+
+
+def _names(mapper: Mapper[Any] | None) -> dict[Column[Any], str]:
+    if mapper is None:
+        return {}
+    return {column: one.key for one in mapper.column_attrs for column in one.columns if isinstance(column, Column)}
+
+
+def label(kind: sa.Enum, value: Any) -> Any:
+    """What an enumeration stores for a word."""
+    if kind.enum_class is not None and isinstance(value, kind.enum_class):
+        chosen = (
+            kind.values_callable(kind.enum_class) if kind.values_callable else [one.name for one in kind.enum_class]
+        )
+        return dict(zip(kind.enum_class, chosen, strict=True))[value]
+    return value
+
+
+def _enum_word(kind: sa.Enum, given: Any, where: str) -> Any:
+    members: type[enum.Enum] | None = kind.enum_class
+    if members is not None:
+        if isinstance(given, members) or given in kind.enums:
+            return given
+        for member in members:
+            if member.value == given:
+                return member
+    else:
+        for value in (given, getattr(given, "value", None), getattr(given, "name", None)):
+            if value in kind.enums:
+                return value
+    raise DefinitionError(f"{where} is none of the column's words: {', '.join(kind.enums)}")
+
+
+def mapper_and_table(model: Any) -> tuple[Mapper[Any] | None, Table]:
+    if isinstance(model, Table):
+        return None, model
+    found = sa.inspect(model, raiseerr=False)
+    if not isinstance(found, Mapper):
+        raise DefinitionError(f"{model!r} is neither a SQLAlchemy model nor a Table")
+    if not isinstance(found.local_table, Table):
+        raise DefinitionError(f"{model!r} is not mapped to a table of its own")
+    return found, found.local_table
+
+
+def column_of(mapper: Mapper[Any] | None, table: Table, given: Name, role: str) -> Column[Any]:
+    if isinstance(given, Column):
+        return given
+    if isinstance(given, InstrumentedAttribute):
+        given = given.key
+    if mapper is not None and isinstance(given, str) and given in mapper.column_attrs:
+        [found, *_] = mapper.column_attrs[given].columns
+        if isinstance(found, Column):
+            return found
+    if isinstance(given, str):
+        for column in table.columns:
+            if given in (column.key, column.name):
+                return column
+        known: Sequence[str] = sorted(str(column.name) for column in table.columns)
+        raise DefinitionError(f"table {table.fullname!r} has no column {given!r} ({role}); it has: {', '.join(known)}")
+    raise DefinitionError(f"{role}={given!r} names no column; give its name, the model's attribute, or the Column")

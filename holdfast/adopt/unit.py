@@ -1,0 +1,188 @@
+"""`held`: a unit of work that holds rows of several tables, and lets go of all of them together.
+
+    [item] = claim(engine, backlog, where=Backlog.id == 7) or [None]
+    ...
+    with held(engine, [item, task, checkpoint], retry="5m") as unit:
+        text = write_scene(item.row)
+        unit.effect(save_scene, text)
+
+On success the rows are completed, and the effects run, in one transaction. On any exception all rows leave processing in
+one transaction, to failed or to queued with a time for the next attempt, with the error's text; then the exception goes
+on. Meanwhile the rows' heartbeats are renewed. A process that is killed leaves its rows to `requeue_stale`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.adopt.connections import is_async, makes_transactions, sync_engine_of
+from holdfast.adopt.loop.heartbeats import TaskBeater, ThreadBeater
+from holdfast.adopt.loop.steps import Effect, Steps, Transact, drive, drive_async, patiently
+from holdfast.adopt.rows.finish import complete
+from holdfast.adopt.rows.outcome import Outcome, Retry, outcome_of, read_retry
+from holdfast.adopt.table.held_row import Held
+from holdfast.adopt.table.held_row import lost as lost_error
+from holdfast.errors import LeaseLost, UsageError
+from holdfast.model.durations import Duration, seconds
+from holdfast.model.logs import logger
+
+if TYPE_CHECKING:
+    from holdfast.adopt.connections import Place, SyncPlace
+
+log = logger("holdfast.adopt")
+
+BEAT_SECONDS = 10.0
+
+
+class _DoneBefore(Exception):
+    """All of it was committed, and only the reply was lost: the effects have taken place."""
+
+
+class Unit:
+    """The rows held, and what is to be written when they are completed."""
+
+    def __init__(self, at: Place, rows: Iterable[Held], retry: Retry, beat: Duration, patience: Duration) -> None:
+        self.rows = tuple(rows)
+        wrong = [one for one in self.rows if not isinstance(one, Held)]
+        if wrong or not self.rows:
+            raise UsageError(
+                f"held: {wrong[0]!r} is not a held row; give what claim returned" if wrong else "held: no rows"
+            )
+        if not makes_transactions(at):
+            raise UsageError(
+                f"held: give an Engine or a sessionmaker, not a {type(at).__name__}: "
+                "the heartbeat and the outcome need transactions of their own"
+            )
+        self._at = at
+        self._retry = read_retry(retry, "held")
+        self._every = seconds(beat, what="held: beat")
+        self._patience = seconds(patience, what="held: patience")
+        if self._every <= 0:
+            raise UsageError("held: beat must be longer than zero")
+        self._effects: list[Effect] = []
+        self._values: dict[int, dict[str, Any]] = {}
+        self._lost: list[Held] = []
+        self._beater: Any = None
+
+    @property
+    def lost(self) -> tuple[Held, ...]:
+        """Rows of which the heartbeat found that somebody else has them."""
+        return tuple(self._lost)
+
+    def check(self) -> None:
+        """Raise LeaseLost if a row is lost: nothing of the unit will be saved."""
+        if self._lost:
+            raise lost_error(self._lost, "nothing was saved")
+
+    def effect(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        """Call this in the transaction that completes the rows, with its Connection or Session first."""
+        self._effects.append(Effect(function, arguments, named))
+
+    def set(self, row: Held, **values: Any) -> None:
+        """Write these columns of a row when it is completed."""
+        self._values.setdefault(id(row), {}).update(values)
+
+    # With and async with ----------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Unit:
+        if is_async(self._at):
+            raise UsageError("held: the engine is async; write `async with`")
+        self._beater = ThreadBeater(sync_engine_of(self._at, self.rows[0].mapping), self._every, self._lost.append)
+        for one in self.rows:
+            self._beater.add(one)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            drive(self._end([self._beater.take(one) for one in self.rows], error), cast("SyncPlace", self._at))
+        finally:
+            self._beater.stop()
+
+    async def __aenter__(self) -> Unit:
+        if not is_async(self._at):
+            raise UsageError("held: the engine is not async; write `with`")
+        from sqlalchemy.ext.asyncio import AsyncEngine
+
+        engine = AsyncEngine(sync_engine_of(self._at, self.rows[0].mapping))
+        self._beater = TaskBeater(engine, self._every, self._lost.append)
+        for one in self.rows:
+            self._beater.add(one)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await drive_async(self._end([await self._beater.take(one) for one in self.rows], error), self._at)
+        finally:
+            await self._beater.stop()
+
+    # How it ends ------------------------------------------------------------------------------------------------------
+
+    def _end(self, rows: list[Held], error: BaseException | None) -> Steps[None]:
+        give_up_at = time.monotonic() + self._patience
+        if error is None:
+            try:
+                yield from patiently(
+                    Transact(self._complete(rows), self._effects), lambda _: time.monotonic() < give_up_at
+                )
+                return
+            except _DoneBefore:
+                return
+            except Exception as raised:
+                yield from self._let_go(rows, raised, give_up_at)
+                raise
+        yield from self._let_go(rows, error, give_up_at)
+
+    def _complete(self, rows: list[Held]) -> Callable[[Any], None]:
+        plain = [now for first, now in zip(self.rows, rows, strict=True) if id(first) not in self._values]
+
+        def work(place: Any) -> None:
+            told = [complete(place, plain, report=True)] if plain else []
+            for first, now in zip(self.rows, rows, strict=True):
+                if id(first) in self._values:
+                    told.append(complete(place, now, values=self._values[id(first)], report=True))
+            gone = [row for one in told for row in one.lost]
+            if gone:
+                raise lost_error(gone, "nothing was saved")
+            if any(one.again for one in told):
+                raise _DoneBefore
+
+        return work
+
+    def _let_go(self, rows: list[Held], error: BaseException, give_up_at: float) -> Steps[None]:
+        """Whatever happens here, the error that brought us here is the one that goes on."""
+        outcome: Outcome = outcome_of(None, error, rows, self._retry)
+        try:
+            finished = yield from patiently(
+                Transact(lambda place: outcome.save(place, rows)), lambda _: time.monotonic() < give_up_at
+            )
+        except Exception as worse:
+            log.error("%d rows could not be let go and stay as they are until they are stale: %s", len(rows), worse)
+            return
+        for one in finished.lost:
+            if not isinstance(error, LeaseLost):
+                log.warning("%s: lost before its failure could be recorded", one)
+
+
+def held(
+    at: Place,
+    rows: Held | Iterable[Held],
+    *,
+    retry: Retry = None,
+    beat: Duration = BEAT_SECONDS,
+    patience: Duration = "30s",
+) -> Unit:
+    """Hold rows while something is done with them: complete them all, or none.
+
+    `retry` says what becomes of them when it raises: None fails them, a length of time or a Backoff queues them again
+    while they have attempts left. `Permanent` always fails them; `RetryLater`, a KeyboardInterrupt or a cancelled task
+    hands them back without counting the attempt. `beat` is how often heartbeat columns are renewed; `patience` how long
+    trouble of the database is sat out at the end.
+    """
+    return Unit(at, [rows] if isinstance(rows, Held) else rows, retry, beat, patience)

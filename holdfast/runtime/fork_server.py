@@ -1,0 +1,168 @@
+"""A process that makes child processes.
+
+It is forked before the worker starts its threads, so that the children it forks later begin with one thread, no
+connection and no lock, and with every handler already imported. It ends, and its children with it, when the worker is
+gone, however that came about.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.runtime import child_messages as wire
+from holdfast.store.driver import Forkable
+
+
+class NurseryFailed(HoldfastError):
+    """There is no child process to be had: trouble of this process, not of the work."""
+
+
+class Nursery(Forkable):
+    """The worker's side: ask for a child, end one, learn how one ended."""
+
+    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
+        """`serve` is what a child does: it talks over its socket until that closes."""
+        self._talking = threading.Lock()
+        mine, its = socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with warnings.catch_warnings():
+            # The one other thread there may be watches connections, which the child does not have.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._pid = os.fork()
+        if self._pid == 0:
+            mine.close()
+            _run_and_exit(lambda: _Matron(its, serve).run())
+        its.close()
+        self._line = mine
+        self._lines: list[socket.socket] = []
+        #: It died. Another cannot be forked now that threads run: the worker must make way for a new process.
+        self.gone = False
+        # From here on: what a handler forks must not keep the lines open, or nobody would see this process end.
+        super().__init__()
+
+    def descriptors(self) -> list[int]:
+        return [line.fileno() for line in (self._line, *self._lines) if line.fileno() >= 0]
+
+    def child(self) -> tuple[int, socket.socket]:
+        """A new child process: its number, and the line to it."""
+        mine, its = socket.socketpair()
+        with self._talking, its:
+            self._lines = [line for line in self._lines if line.fileno() >= 0] + [mine]
+            answer = self._ask("child", its)
+        if isinstance(answer, str):
+            mine.close()
+            raise NurseryFailed(f"no child process could be started: {answer}")
+        return int(answer), mine
+
+    def end(self, pid: int) -> str:
+        """End a child that is still there, wait for it, and say how it ended."""
+        with self._talking:
+            return str(self._ask(pid))
+
+    def _ask(self, request: object, gift: socket.socket | None = None) -> Any:
+        try:
+            wire.send(self._line, request)
+            if gift is not None:
+                socket.send_fds(self._line, [b"."], [gift.fileno()])
+            return wire.receive(self._line)
+        except (OSError, EOFError) as error:
+            self.gone = True
+            raise NurseryFailed(f"the process that makes child processes is gone ({type(error).__name__})") from error
+
+    def close(self) -> None:
+        self.closed = True
+        with suppress(OSError):
+            self._line.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            self._line.close()
+        with _no_child_error():
+            os.waitpid(self._pid, 0)
+
+
+class _Matron:
+    """The nursery's side: forks, ends and collects."""
+
+    def __init__(self, line: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+        self._line = line
+        self._serve = serve
+        self._children: set[int] = set()
+
+    def run(self) -> None:
+        os.setsid()  # a Ctrl-C in the terminal is for the worker to handle
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        try:
+            while True:
+                request = wire.receive(self._line)
+                wire.send(self._line, self._fork() if request == "child" else self._end(request))
+        except EOFError:
+            for pid in self._children:
+                kill_all_of(pid)
+
+    def _fork(self) -> int | str:
+        _, [descriptor], _, _ = socket.recv_fds(self._line, 1, 1)
+        its = socket.socket(fileno=descriptor)
+        try:
+            pid = os.fork()
+        except OSError as error:
+            its.close()
+            return str(error)
+        if pid == 0:
+            self._line.close()
+            os.setsid()  # so that whatever the handler starts can be ended with it
+            _run_and_exit(lambda: self._serve(its))
+        its.close()
+        self._children.add(pid)
+        return pid
+
+    def _end(self, pid: int) -> str:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        kill_all_of(pid)
+        if not ended:
+            _, status = os.waitpid(pid, 0)
+        self._children.discard(pid)
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            return f"signal {number} ({signal.Signals(number).name})"
+        return f"exit code {os.WEXITSTATUS(status)}"
+
+
+def kill_all_of(pid: int) -> None:
+    """End a child and whatever it has started."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
+def _run_and_exit(what: Callable[[], None]) -> None:
+    """The end of a forked process: nothing of the parent's clean-up may run in it."""
+    code = 1
+    try:
+        what()
+        code = 0
+    except BaseException as error:
+        print(f"holdfast: a child process ended with {type(error).__name__}: {error}", file=sys.stderr)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+class _no_child_error:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and issubclass(kind, ChildProcessError)

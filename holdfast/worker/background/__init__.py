@@ -1,0 +1,1 @@
+"""What a worker does beside its work: heartbeat, recovery, guards, alerts."""

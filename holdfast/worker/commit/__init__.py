@@ -1,0 +1,1 @@
+"""What a worker writes: finished attempts and new claims, in one transaction at a time."""

@@ -1,0 +1,142 @@
+"""What one transaction of a worker does: it ends attempts, and claims the next ones."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import NamedTuple
+
+from holdfast.engine.admit import Blocked, admit
+from holdfast.engine.claim import Lease, claim, claim_at_once
+from holdfast.engine.complete import complete
+from holdfast.engine.fail import fail
+from holdfast.engine.finish import Finished
+from holdfast.engine.gates import hold_resources
+from holdfast.engine.hold import hold_in_doubt, let_in, refuse
+from holdfast.engine.register import layout
+from holdfast.engine.release import release
+from holdfast.model.layout import Layout
+from holdfast.model.states import FINISHED, State
+from holdfast.store import AtOnce, Store, Transaction
+from holdfast.worker.commit.in_hand import Hand
+from holdfast.worker.commit.what_to_claim import Order, Orders
+
+
+class Cycle(NamedTuple):
+    """What a transaction has done."""
+
+    at: int
+    began: float
+    moved: list[Lease]
+    claimed: dict[int, list[Lease]]
+    #: Stages that had less than was asked for, and those whose resources stood in the way of more.
+    dry: list[int]
+    blocked: dict[int, Blocked]
+    #: Stages that were not claimed from, for what had decided it is no longer so.
+    undecided: list[int]
+    #: Attempts that are not ended yet, because the transaction took too long already: they go into the next one.
+    left: list[Finished]
+    #: Stages that were not claimed from, because what is claimed by now would begin too late for its pace.
+    late: list[int]
+
+
+class Cycles:
+    """Makes the transactions of one worker, whatever its number is by then."""
+
+    def __init__(self, store: Store, orders: Orders, hand: Hand) -> None:
+        self._store = store
+        self._orders = orders
+        self._hand = hand
+
+    def run(
+        self,
+        tx: Transaction,
+        worker: int,
+        finished: list[Finished],
+        orders: Sequence[Order],
+        *,
+        goes_on: bool,
+        seconds: float,
+    ) -> Cycle:
+        """End these attempts and claim these orders; leases go on to the next stage if the worker does. After so many seconds
+        no more effects are run."""
+        cycle = Cycle(tx.now, time.monotonic(), [], {}, [], {}, [], [], [])
+        known = layout(tx)
+        if known.resources:
+            stages = {one.lease.stage for one in finished}
+            hold_resources(tx, stages.union(order.stage for order in orders if order.weight))
+        ended = [one for one in finished if one.routine or (one.state in FINISHED and not one.saved)]
+        again, back, in_doubt = (
+            [one for one in finished if one.state == state] if len(ended) < len(finished) else []
+            for state in (State.RETRY_LATER, State.PENDING, State.ON_HOLD)
+        )
+        if ended:
+            onward = self._orders.onward(known) if goes_on else ()
+            cycle.moved.extend(complete(tx, ended, onward, until=cycle.began + seconds, left=cycle.left))
+        if again:
+            fail(tx, again)
+        if in_doubt:
+            hold_in_doubt(tx, in_doubt)
+        for reason in {one.error for one in back}:
+            release(tx, [one.lease for one in back if one.error == reason], reason)
+        taken = 0
+        # What is left has not made the room that was expected of it.
+        kept = Counter([one.lease.stage for one in cycle.left])
+        # One of those that ended may have brought its stage to a stop.
+        known = layout(tx)
+        still = self._orders.standing_still(known) if orders else ()
+        for order in orders:
+            pipeline = known.stages[order.stage].pipeline_name
+            held_back = pipeline in still or order.stage in known.paused
+            room = min(order.most - kept[order.stage], order.room - taken - (0 if order.weight else len(cycle.left)))
+            if held_back or (order.weight is None and known.resources_of(order.stage)):
+                cycle.undecided.append(order.stage)
+            elif self._is_late(known, order, cycle.began):
+                cycle.late.append(order.stage)
+            elif room > 0:
+                taken += self._claim(tx, worker, order, room, cycle)
+        # What resources have said is written down, also if they let nothing in.
+        tx.is_for_nothing = not finished and not taken and not any(order.weight for order in orders)
+        return cycle
+
+    def _is_late(self, known: Layout, order: Order, began: float) -> bool:
+        """Whether this transaction has taken so long that what it claims would begin too late."""
+        within = known.hand_over_seconds(order.stage) if order.weight is not None else None
+        return within is not None and time.monotonic() - began > within / 2
+
+    def at_once(
+        self, known: Layout | None, worker: int, finished: Sequence[Finished], orders: Sequence[Order]
+    ) -> AtOnce[Cycle] | None:
+        """The same where it is a claim and nothing else: what an idle worker does when it hears of work."""
+        if finished or len(orders) != 1 or orders[0].weight is not None or known is None:
+            return None
+        [order] = orders
+        stage, most = order.stage, min(order.most, order.room)
+        if known.parents(stage) or known.resources_of(stage) or known.paused or self._orders.standing_still(known):
+            return None
+        if order.held or self._orders.is_outdated(stage, known):
+            return None
+        began = time.monotonic()
+
+        def cycle(leases: list[Lease], now: int) -> Cycle:
+            return Cycle(now, began, [], {stage: leases}, [stage] if len(leases) < most else [], {}, [], [], [])
+
+        return claim_at_once(known, worker, stage, most, self._hand.__contains__, self._store.read, cycle)
+
+    def _claim(self, tx: Transaction, worker: int, order: Order, most: int, cycle: Cycle) -> int:
+        with let_in(tx, order.stage, most) if order.held else nullcontext():
+            if order.weight is None:
+                leases = claim(tx, worker, order.stage, most)
+                dry = len(leases) < most
+            else:
+                leases, blocked, dry = admit(tx, worker, order.stage, most, order.weight, order.weighed)
+                order.mark(leases)
+                if blocked is not None:
+                    cycle.blocked[order.stage] = blocked
+        outdated = self._orders.is_outdated(order.stage, layout(tx))
+        cycle.claimed[order.stage] = refuse(tx, order.stage, leases) if outdated else leases
+        if dry:
+            cycle.dry.append(order.stage)
+        return len(leases)

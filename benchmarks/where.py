@@ -21,18 +21,18 @@ from typing import Any
 from benchmarks.databases import Database, databases
 from holdfast import Holdfast, Pipeline
 from holdfast.engine import complete
+from holdfast.runtime.async_pool import _Loop
+from holdfast.runtime.thread_pool import ThreadPool
 from holdfast.store import Transaction, Write
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.settle_and_claim import Cycles
 from holdfast.worker.commit.who_commits import Turns
-from holdfast.worker.lanes import _Loop
-from holdfast.worker.threads import Threads
 
 #: Who is measured, under which name, and how far in it stands.
 PARTS: tuple[tuple[Any, str, str, int], ...] = (
     (Turns, "_run", "the thread that commits", 0),
     (_Loop, "_serve", "the event loop with its handlers", 0),
-    (Threads, "_serve", "threads with handlers", 0),
+    (ThreadPool, "_serve", "threads with handlers", 0),
     (Committer, "_one_round", "a round, in any of these", 0),
     (Write, "run", "a transaction", 1),
     (Committer, "_cycle", "what it does", 2),

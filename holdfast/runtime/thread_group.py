@@ -1,4 +1,4 @@
-"""Staff: threads that serve one queue, started when there is work for them, as many as wanted or as the system allows."""
+"""Threads that serve one queue, started when there is work for them, as many as wanted or as the system allows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from holdfast.model.logs import logger
 
-log = logger("holdfast.worker")
+log = logger("holdfast.runtime")
 
 
-class Staff:
+class ThreadGroup:
     """Up to `width` threads of one kind. The caller sees to it that no two threads change it at the same time."""
 
     def __init__(self, name: str, width: int, serve: Callable[[], None]) -> None:

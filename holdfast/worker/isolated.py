@@ -30,10 +30,11 @@ from holdfast.model.paid import CallFacts
 from holdfast.model.states import Alone, State
 from holdfast.model.user_event import UserEvent
 from holdfast.runtime import child_messages as wire
+from holdfast.runtime.call import MayStart, Report
 from holdfast.runtime.fork_server import Nursery, NurseryFailed, kill_all_of
-from holdfast.runtime.thread_group import Staff
+from holdfast.runtime.thread_group import ThreadGroup
 from holdfast.store import Store, Transaction
-from holdfast.worker.call import Call, MayStart, Offer, Report
+from holdfast.worker.call import Offer, StageCall
 from holdfast.worker.context import Surroundings
 from holdfast.worker.runner import Runner
 
@@ -88,32 +89,32 @@ class Isolated:
         around: Surroundings,
         offer: Offer,
         width: int,
-        report: Report,
-        may_start: MayStart,
+        report: Report[StageCall, list[Finished]],
+        may_start: MayStart[StageCall],
         another_store: Callable[[], Store],
     ) -> None:
         self._runner = runner
         self._around = around
         self._report = report
         self._may_start = may_start
-        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[StageCall | None] = queue.SimpleQueue()
         self._spare: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
-        self._busy: dict[Call, int] = {}
-        self._staff = Staff("holdfast-isolated", width, self._serve)
+        self._busy: dict[StageCall, int] = {}
+        self._threads = ThreadGroup("holdfast-isolated", width, self._serve)
         self._nursery = Nursery(lambda line: _Child(line, offer, another_store).run())
 
     @property
     def unfit(self) -> bool:
         """Whether nothing can be run in isolation any more."""
-        return self._nursery.gone or self._staff.impossible
+        return self._nursery.gone or self._threads.impossible
 
-    def submit(self, calls: Sequence[Call]) -> None:
+    def submit(self, calls: Sequence[StageCall]) -> None:
         for call in calls:
             self._calls.put(call)
-        self._staff.grow(len(calls))
+        self._threads.grow(len(calls))
 
-    def withdraw(self) -> list[Call]:
-        calls: list[Call] = []
+    def withdraw(self) -> list[StageCall]:
+        calls: list[StageCall] = []
         while True:
             try:
                 call = self._calls.get_nowait()
@@ -130,7 +131,7 @@ class Isolated:
 
     def stop(self) -> None:
         self._nursery.close()
-        for _ in range(self._staff.count):
+        for _ in range(self._threads.count):
             self._calls.put(None)
 
     def _serve(self) -> None:
@@ -143,7 +144,7 @@ class Isolated:
                 if call.end():
                     self._report(call, finished)
 
-    def _run(self, call: Call) -> list[Finished]:
+    def _run(self, call: StageCall) -> list[Finished]:
         call.started = time.monotonic()
         # Work that is under suspicion gets a child that nobody used before, and nobody will use after it.
         suspect = call.leases[0].alone >= Alone.ISOLATED
@@ -170,7 +171,7 @@ class Isolated:
             self._spare.put((pid, line))
         return finished
 
-    def _end(self, call: Call, pid: int) -> str:
+    def _end(self, call: StageCall, pid: int) -> str:
         return "a shutdown" if self._busy.pop(call, None) is None else self._end_child(pid)
 
     def _end_child(self, pid: int) -> str:
@@ -186,7 +187,7 @@ class Isolated:
         except queue.Empty:
             return self._nursery.child()
 
-    def _talk(self, call: Call, line: socket.socket) -> list[Finished]:
+    def _talk(self, call: StageCall, line: socket.socket) -> list[Finished]:
         wire.send(line, {"stage": call.leases[0].stage, "leases": [_sent(lease) for lease in call.leases]})
         limit = call.spec.timeout_seconds
         while True:
@@ -210,7 +211,7 @@ class Isolated:
                     for lease, told in zip(call.leases, message["finished"], strict=True)
                 ]
 
-    def _answer(self, call: Call, message: dict[str, Any]) -> dict[str, Any]:
+    def _answer(self, call: StageCall, message: dict[str, Any]) -> dict[str, Any]:
         try:
             if message["ask"] == "result":
                 return {"answer": self._around.read_result(call.pipeline, message["item"], message["stage"], {})}
@@ -244,7 +245,7 @@ class _Child:
                 return
             pipeline, spec = self._offer[message["stage"]]
             leases = [_lease(one) for one in message["leases"]]
-            call = Call(pipeline, spec, leases, time.monotonic())
+            call = StageCall(pipeline, spec, leases, message["stage"], time.monotonic())
             if spec.is_async:
                 finished = asyncio.run(self._runner.run_async(call, time.monotonic))
             else:
@@ -254,7 +255,7 @@ class _Child:
             sys.stderr.flush()
             self._send(self._answer(call, finished))
 
-    def _answer(self, call: Call, finished: list[Finished]) -> dict[str, Any]:
+    def _answer(self, call: StageCall, finished: list[Finished]) -> dict[str, Any]:
         """What the worker is told. Effects that it could not run, because only this process knows them, are run here, in a
         transaction of this process that completes the stage: to call the handler again, in the worker, could pay again for
         what it paid, and an item that kills its process would take the worker along."""
@@ -375,7 +376,7 @@ def _at(module: str, name: str) -> Any:
     return found
 
 
-def _received(call: Call, lease: Lease, told: dict[str, Any], saved: bool) -> Finished:
+def _received(call: StageCall, lease: Lease, told: dict[str, Any], saved: bool) -> Finished:
     effects = [Effect(_at(module, name), tuple(args)) for module, name, args in told.pop("effects")]
     return Finished(
         lease,

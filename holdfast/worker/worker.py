@@ -27,7 +27,9 @@ from holdfast.model.names import there_are
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import Alone
 from holdfast.runtime import process_identity as machine
+from holdfast.runtime.async_pool import AsyncPool
 from holdfast.runtime.python_settings import set_for_work
+from holdfast.runtime.thread_pool import ThreadPool
 from holdfast.signals import caught
 from holdfast.store import Limits, Store
 from holdfast.store.store import new_identity
@@ -35,13 +37,11 @@ from holdfast.worker.background import upkeep as services
 from holdfast.worker.background.companion import Around, Companion, Company
 from holdfast.worker.background.guards import Guarding
 from holdfast.worker.background.heartbeat import Pulse
-from holdfast.worker.call import Call, versions_of
+from holdfast.worker.call import StageCall, versions_of
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.in_hand import Hand
 from holdfast.worker.isolated import Isolated
-from holdfast.worker.lanes import Lanes
 from holdfast.worker.runner import Runner
-from holdfast.worker.threads import Threads
 
 log = logger("holdfast.worker")
 
@@ -223,8 +223,8 @@ class Worker:
             self._may_start,
             lambda: self._store.another(self._writer_limits),
         )
-        self._lanes = Lanes(runner, settings.concurrency, self._report, self._may_start, self._out_of_work)
-        self._threads = Threads(
+        self._lanes = AsyncPool(runner, settings.concurrency, self._report, self._may_start, self._out_of_work)
+        self._threads = ThreadPool(
             runner, settings.concurrency, self._report, self._may_start, self._out_of_work, self._hand
         )
         self._pulse = Pulse(
@@ -343,7 +343,7 @@ class Worker:
 
     # Between the parts --------------------------------------------------------------------------------------------
 
-    def _start_calls(self, calls: list[Call]) -> None:
+    def _start_calls(self, calls: list[StageCall]) -> None:
         isolated = [call for call in calls if call.spec.isolate or call.leases[0].alone >= _ISOLATED]
         if isolated:
             self._isolated.submit(self._committer.set_aside(isolated))
@@ -356,7 +356,7 @@ class Worker:
         if threads:
             self._threads.submit(threads)
 
-    def _may_start(self, call: Call) -> bool:
+    def _may_start(self, call: StageCall) -> bool:
         """Whether a call that waited here may run now: not if it ended meanwhile, not if its lease may have."""
         if call.is_over:
             return False
@@ -365,7 +365,7 @@ class Worker:
             return False
         return call.start_by is None or self._in_time(call, call.start_by)
 
-    def _in_time(self, call: Call, start_by: float) -> bool:
+    def _in_time(self, call: StageCall, start_by: float) -> bool:
         """Whether a call that has a place in a pace may still begin. On a machine that is always late, some must."""
         if start_by == math.inf:
             return True
@@ -382,7 +382,7 @@ class Worker:
         self._committer.hand_back([call])
         return False
 
-    def _report(self, call: Call, finished: list[Finished]) -> None:
+    def _report(self, call: StageCall, finished: list[Finished]) -> None:
         if self._progress:
             for lease in call.leases:
                 self._progress.pop((lease.item, call.spec.name), None)
@@ -404,7 +404,7 @@ class Worker:
         """Another worker has, or will have, all we hold. What has not started must not start."""
         self._committer.hand_back(self._withdraw())
 
-    def _withdraw(self) -> list[Call]:
+    def _withdraw(self) -> list[StageCall]:
         """What is in hand and has not started."""
         calls = self._isolated.withdraw() + self._threads.withdraw() + self._lanes.withdraw()
         return calls + self._committer.withdraw()

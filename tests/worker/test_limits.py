@@ -18,7 +18,7 @@ from holdfast import Context, Holdfast, Item, OutOfCredit, Pipeline, RateLimited
 from holdfast.engine.claim import Lease
 from holdfast.model.stage import StageSpec
 from holdfast.testing import ManualClock
-from holdfast.worker.call import Call
+from holdfast.worker.call import StageCall
 from holdfast.worker.commit.in_hand import Hand
 from holdfast.worker.worker import Worker
 from tests.support.bench import Ran
@@ -715,7 +715,7 @@ def test_work_that_could_not_begin_in_time_is_claimed_again_and_leaves_no_event(
     late = itertools.cycle([True, True, False])
     handed_back: list[str] = []
 
-    def in_time(self: Worker, call: Call, start_by: float) -> bool:
+    def in_time(self: Worker, call: StageCall, start_by: float) -> bool:
         if not next(late):
             return True
         handed_back.extend(lease.key for lease in call.leases)
@@ -736,8 +736,8 @@ def test_fewer_are_claimed_at_once_while_what_was_claimed_begins_too_late():
     hand = Hand(16)
     spec = StageSpec("work", lambda item, ctx: None)
 
-    def call(granted: float, start_by: float) -> Call:
-        return Call("p", spec, [Lease(1, 1, 7, 1, 0, 0, "x", "{}", 0)], granted, 0.0, start_by)
+    def call(granted: float, start_by: float) -> StageCall:
+        return StageCall("p", spec, [Lease(1, 1, 7, 1, 0, 0, "x", "{}", 0)], 7, granted, 0.0, start_by)
 
     def most() -> int:
         return hand.share(7, per_call=1, places=16, held=0, start_within=0.05)

@@ -16,6 +16,7 @@ from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished
 from holdfast.errors import StoreConflict
 from holdfast.model.states import State
+from holdfast.runtime.async_pool import IN_A_ROW
 from holdfast.worker.background.upkeep import Services
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.finished_queue import QUIET_SECONDS, Inbox
@@ -23,7 +24,6 @@ from holdfast.worker.commit.in_hand import Hand
 from holdfast.worker.commit.memo_queue import Errands
 from holdfast.worker.commit.what_to_claim import Orders
 from holdfast.worker.commit.who_commits import OVER, Round, Turns
-from holdfast.worker.lanes import IN_A_ROW
 from tests.support.bench import Bench
 from tests.support.kinds import keys
 from tests.support.waiting import wait_for

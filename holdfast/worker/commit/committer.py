@@ -32,7 +32,7 @@ from holdfast.model.states import State
 from holdfast.store import AtOnce, Store, Transaction
 from holdfast.worker.background.heartbeat import Pulse
 from holdfast.worker.background.upkeep import Promoter, Services
-from holdfast.worker.call import Call, Offer, calls_of, versions_of
+from holdfast.worker.call import Offer, StageCall, calls_of, versions_of
 from holdfast.worker.commit.finished_queue import Inbox
 from holdfast.worker.commit.in_hand import Hand
 from holdfast.worker.commit.memo_queue import Errands
@@ -69,7 +69,7 @@ class Committer:
         hand: Hand,
         services: Services,
         promoter: Promoter,
-        start: Callable[[list[Call]], None],
+        start: Callable[[list[StageCall]], None],
         poll_seconds: float,
         pipelines: Sequence[str],
         held_by_guards: Callable[[], Collection[str]] = tuple,
@@ -140,7 +140,7 @@ class Committer:
         self._inbox.ring()
         return future
 
-    def hand_back(self, calls: Sequence[Call]) -> None:
+    def hand_back(self, calls: Sequence[StageCall]) -> None:
         """Release what these calls hold, unless they have just ended. Only what was begun needs a reason."""
         for call in calls:
             if call.end():
@@ -148,7 +148,7 @@ class Committer:
                 self._inbox.give([Finished(lease, State.PENDING, error=reason) for lease in call.leases])
         self._inbox.ring()
 
-    def set_aside(self, calls: list[Call]) -> list[Call]:
+    def set_aside(self, calls: list[StageCall]) -> list[StageCall]:
         """The calls of these that may start now. One that needs this worker to itself starts later, from here; others of its
         kind are handed back."""
         start, back = self._orders.set_aside(calls)
@@ -156,7 +156,7 @@ class Committer:
             self.hand_back(back)
         return start
 
-    def withdraw(self) -> list[Call]:
+    def withdraw(self) -> list[StageCall]:
         """What is in hand and waits here to be started."""
         return self._orders.set_aside_now()
 
@@ -411,7 +411,7 @@ class Committer:
             if one.state == _RETRY_LATER:
                 self._promoter.expect(one.delay_us)
 
-    def _calls(self, stage: int, leases: list[Lease], now: float, granted: float) -> list[Call]:
+    def _calls(self, stage: int, leases: list[Lease], now: float, granted: float) -> list[StageCall]:
         pipeline, spec = self._offer[stage]
         known = self._known
         start_by = None

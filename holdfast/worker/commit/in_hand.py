@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from holdfast.engine.finish import Finished
 from holdfast.model.states import State
-from holdfast.worker.call import Call
+from holdfast.worker.call import StageCall
 
 #: Waiting calls should be started within this time.
 HORIZON_SECONDS = 0.1
@@ -48,7 +48,7 @@ class Hand:
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, StageCall] = {}
         self._pace: dict[int, float] = {}
         self._quick: set[int] = set()
         self._commit_seconds = 0.0
@@ -67,10 +67,10 @@ class Hand:
         return lease in self._calls
 
     @property
-    def calls(self) -> set[Call]:
+    def calls(self) -> set[StageCall]:
         return set(self._calls.values())
 
-    def take(self, calls: Iterable[Call]) -> None:
+    def take(self, calls: Iterable[StageCall]) -> None:
         for call in calls:
             for lease in call.leases:
                 self._calls[lease.id] = call
@@ -117,7 +117,7 @@ class Hand:
         old = self._commit_seconds
         self._commit_seconds = old + WEIGHT * (seconds - old) if old else seconds
 
-    def began(self, call: Call, *, late: bool) -> None:
+    def began(self, call: StageCall, *, late: bool) -> None:
         """A call with a place in a pace was to begin. Called by whoever runs calls."""
         stage = call.leases[0].stage
         most = self._in_time.get(stage)

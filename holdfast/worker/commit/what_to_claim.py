@@ -27,7 +27,7 @@ from holdfast.model.layout import Layout
 from holdfast.model.money import micros
 from holdfast.model.stage import StageSpec
 from holdfast.model.states import Alone
-from holdfast.worker.call import Call, Offer
+from holdfast.worker.call import Offer, StageCall
 from holdfast.worker.commit.in_hand import HORIZON_SECONDS, Hand
 
 #: Items that are weighed before a claim, at most, and how long that may take.
@@ -81,7 +81,7 @@ class Orders:
         #: Stages in which work is on hold for those who have today's version, as this worker does.
         self._held: set[int] = set()
         #: A call that needs this worker to itself. Nothing is claimed until it has ended; it starts when all else has.
-        self._solitary: Call | None = None
+        self._solitary: StageCall | None = None
         self._waits = False
         #: What ran last needed the worker to itself, and so may what comes next: claim one item to see.
         self._one_by_one = False
@@ -190,7 +190,7 @@ class Orders:
         """Whether such work is in hand: nothing else may be taken, nor go on to its next stage."""
         return self._solitary is not None
 
-    def set_aside(self, calls: list[Call]) -> tuple[list[Call], list[Call]]:
+    def set_aside(self, calls: list[StageCall]) -> tuple[list[StageCall], list[StageCall]]:
         """The calls of these that may start now, and those that must be handed back. Of those that need the worker to
         itself one is kept until nothing else is in hand; as long as more are held here, it is not alone."""
         solitary = [call for call in calls if call.leases[0].alone >= Alone.SOLITARY and call is not self._solitary]
@@ -201,12 +201,12 @@ class Orders:
             self._solitary, self._waits = solitary.pop(0), True
         return start, solitary
 
-    def set_aside_now(self) -> list[Call]:
+    def set_aside_now(self) -> list[StageCall]:
         """The call that waits to have the worker to itself, if there is one."""
         call = self._solitary
         return [call] if call is not None and self._waits else []
 
-    def solitary_now(self) -> list[Call]:
+    def solitary_now(self) -> list[StageCall]:
         """The call that may start now, because nothing else is in hand. Once it has ended, claims go on."""
         call = self._solitary
         if call is None:

@@ -1,8 +1,8 @@
-"""Async handlers: an event loop in a thread of its own, and lanes in it that run one call after another.
+"""The async pool: runs calls of async handlers on an event loop in a thread of its own.
 
-A lane awaits the handler itself, so a handler that never waits costs no task and no switch; one that does lets the
-other lanes go on. A call that outruns its timeout is cancelled; if it will not be cancelled, or holds up the loop, it is
-given up: another lane, or another loop, takes over, and whatever it still says is too late.
+A few tasks take one call after another and await its handler themselves, so a handler that never waits costs no task and no
+switch; one that does lets the others go on. A call that outruns its timeout is cancelled; if it will not be cancelled, or
+blocks the loop, it is given up: another task, or another loop, takes over, and whatever it still says is too late.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any, Generic
 
-from holdfast.engine.finish import Finished
 from holdfast.model.logs import logger
-from holdfast.worker.call import Call, MayStart, OutOfWork, Report
-from holdfast.worker.runner import Runner
+from holdfast.runtime.call import C, MayStart, OutOfWork, Report, Runner
 
-log = logger("holdfast.worker")
+log = logger("holdfast.runtime")
 
 #: How long a cancelled handler may take to clean up before it is given up.
 PATIENCE_SECONDS = 1.0
@@ -27,21 +26,23 @@ PATIENCE_SECONDS = 1.0
 BLOCKED_SECONDS = 1.0
 #: Loops given up on; beyond, the process is not fit to go on.
 MOST_LOST = 8
-#: After so many calls that did not wait for anything, a lane lets the loop turn.
+#: After so many calls that did not wait for anything, a task lets the loop turn.
 IN_A_ROW = 500
 
 
-class Lanes:
+class AsyncPool(Generic[C]):
     """Runs calls of async handlers, at most `width` at a time."""
 
-    def __init__(self, runner: Runner, width: int, report: Report, may_start: MayStart, out_of_work: OutOfWork) -> None:
+    def __init__(
+        self, runner: Runner[C, Any], width: int, report: Report[C, Any], may_start: MayStart[C], out_of_work: OutOfWork
+    ) -> None:
         self._runner = runner
         self._width = width
         self._report = report
         self._may_start = may_start
         self._out_of_work = out_of_work
-        self._calls = Waiting()
-        self._loop: _Loop | None = None
+        self._calls: _Waiting[C] = _Waiting()
+        self._loop: _Loop[C] | None = None
         self._lost = 0
 
     @property
@@ -49,14 +50,14 @@ class Lanes:
         """So many loops are blocked, or one is broken, that this process should make room for another."""
         return self._lost > MOST_LOST or (self._loop is not None and self._loop.broken)
 
-    def submit(self, calls: Sequence[Call]) -> None:
-        """Run these as soon as there is a lane."""
+    def submit(self, calls: Sequence[C]) -> None:
+        """Run these as soon as there is a task for them."""
         self._calls.extend(calls)
         if self._loop is None:
             self._loop = _Loop(self._runner, self._width, self._report, self._may_start, self._out_of_work, self._calls)
         self._loop.wake()
 
-    def withdraw(self) -> list[Call]:
+    def withdraw(self) -> list[C]:
         """Take back what has not started."""
         calls = []
         while True:
@@ -73,10 +74,9 @@ class Lanes:
         given_up = [call for call in loop.overdue(now) if loop.give_up(call)]
         for call in given_up:
             log.warning(
-                "item %r, stage %r: ran longer than %.1f s and does not let itself be cancelled; it is given up",
-                call.leases[0].key,
-                call.spec.name,
-                call.spec.timeout_seconds,
+                "%s: ran longer than %.1f s and does not let itself be cancelled; it is given up",
+                call.label,
+                call.timeout_seconds,
             )
             self._report(call, self._runner.timed_out(call))
         if loop.blocked(now) and given_up:
@@ -89,37 +89,37 @@ class Lanes:
             self._loop.stop()
 
 
-class Waiting:
-    """Calls that wait for a lane, those that use resources before the others."""
+class _Waiting(Generic[C]):
+    """Calls that wait, those that use resources before the others."""
 
     def __init__(self) -> None:
-        self._first: deque[Call] = deque()
-        self._others: deque[Call] = deque()
+        self._first: deque[C] = deque()
+        self._others: deque[C] = deque()
 
     def __len__(self) -> int:
         return len(self._first) + len(self._others)
 
-    def extend(self, calls: Sequence[Call]) -> None:
+    def extend(self, calls: Sequence[C]) -> None:
         # Those of one stage come together.
         for goes_first, same in groupby(calls, key=lambda call: call.goes_first):
             (self._first if goes_first else self._others).extend(same)
 
-    def next(self) -> Call:
+    def next(self) -> C:
         """Raises IndexError if there is none."""
         return (self._first or self._others).popleft()
 
 
-class _Loop:
-    """One event loop and its lanes. Calls that wait are shared with the loop that may come after it."""
+class _Loop(Generic[C]):
+    """One event loop and its tasks. Calls that wait are shared with the loop that may come after it."""
 
     def __init__(
         self,
-        runner: Runner,
+        runner: Runner[C, Any],
         width: int,
-        report: Report,
-        may_start: MayStart,
+        report: Report[C, Any],
+        may_start: MayStart[C],
         out_of_work: OutOfWork,
-        calls: Waiting,
+        calls: _Waiting[C],
     ) -> None:
         self._runner = runner
         self._width = width
@@ -128,8 +128,8 @@ class _Loop:
         self._out_of_work = out_of_work
         self._calls = calls
         self._idle: list[asyncio.Future[None]] = []
-        self._lanes: set[asyncio.Task[None]] = set()
-        self._running: dict[Call, asyncio.Task[None] | None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: dict[C, asyncio.Task[None] | None] = {}
         self._closing = False
         #: Set if the loop cannot go on, whatever runs in it.
         self.broken = False
@@ -140,27 +140,27 @@ class _Loop:
         self._thread.start()
 
     def wake(self) -> None:
-        self._loop.call_soon_threadsafe(self._open_lanes)
+        self._loop.call_soon_threadsafe(self._start_tasks)
 
-    def overdue(self, now: float) -> list[Call]:
+    def overdue(self, now: float) -> list[C]:
         """Calls that should have been cancelled, and have not ended."""
         found = []
         for call in list(self._running):
-            limit = call.spec.timeout_seconds
+            limit = call.timeout_seconds
             if limit is not None and call.started and now - call.started > limit + PATIENCE_SECONDS:
                 found.append(call)
         return found
 
-    def give_up(self, call: Call) -> bool:
-        """True if it had not ended. Its lane is lost, and another may open."""
+    def give_up(self, call: C) -> bool:
+        """True if it had not ended. Its task is lost, and another takes its place."""
         call.abandoned = True
         if not call.end():
             call.abandoned = False
             return False
         call.close()
-        lane = self._running.pop(call, None)
-        if lane is not None:
-            self._lanes.discard(lane)
+        task = self._running.pop(call, None)
+        if task is not None:
+            self._tasks.discard(task)
         self.wake()
         return True
 
@@ -178,11 +178,10 @@ class _Loop:
             newest = max(self._running, key=lambda call: call.started, default=None)
             if newest is not None:
                 log.warning(
-                    "the event loop has been blocked for %.0f s, probably by item %r, stage %r: an async handler must "
-                    "wait with await, or be a plain function",
+                    "the event loop has been blocked for %.0f s, probably by %s: an async handler must wait with await, "
+                    "or be a plain function",
                     now - self._asked_at,
-                    newest.leases[0].key,
-                    newest.spec.name,
+                    newest.label,
                 )
         return True
 
@@ -220,32 +219,32 @@ class _Loop:
                 # The loop must not be collected: it would close descriptors that may belong to somebody else by now.
                 threading.Event().wait()
             except BaseException as error:
-                # A KeyboardInterrupt from a task that is not ours falls through the loop; the lanes go on.
+                # A KeyboardInterrupt from a task that is not ours falls through the loop; our tasks go on.
                 log.error("the event loop was interrupted by %s and goes on", type(error).__name__)
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 
-    def _open_lanes(self) -> None:
+    def _start_tasks(self) -> None:
         wanted = len(self._calls)
         while wanted and self._idle:
             waiter = self._idle.pop()
             if not waiter.done():
                 waiter.set_result(None)
                 wanted -= 1
-        while wanted and len(self._lanes) < self._width:
-            lane = self._loop.create_task(self._lane(), name="holdfast-lane")
-            self._lanes.add(lane)
-            lane.add_done_callback(self._lane_ended)
+        while wanted and len(self._tasks) < self._width:
+            task = self._loop.create_task(self._run_calls(), name="holdfast-calls")
+            self._tasks.add(task)
+            task.add_done_callback(self._task_ended)
             wanted -= 1
 
-    def _lane_ended(self, lane: asyncio.Task[None]) -> None:
-        self._lanes.discard(lane)
-        if not lane.cancelled() and lane.exception() is not None:
-            log.error("a lane ended: %r", lane.exception())
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a task that runs calls ended: %r", task.exception())
         if self._calls and not self._closing:
-            self._open_lanes()
+            self._start_tasks()
 
-    async def _lane(self) -> None:
+    async def _run_calls(self) -> None:
         me = asyncio.current_task()
         left = IN_A_ROW
         while True:
@@ -275,16 +274,16 @@ class _Loop:
             if call.end():
                 self._report(call, finished)
             elif call.abandoned:
-                return  # another lane has this one's place
+                return  # another task has this one's place
 
     def _is_free(self) -> bool:
         """Whether nothing in this loop waits for anything: no handler, and no task that one has left behind."""
-        return not self._running and len(asyncio.all_tasks(self._loop)) <= len(self._lanes)
+        return not self._running and len(asyncio.all_tasks(self._loop)) <= len(self._tasks)
 
-    def _broken_off(self, call: Call, error: BaseException) -> list[Finished]:
+    def _broken_off(self, call: C, error: BaseException) -> Any:
         if self._closing and isinstance(error, asyncio.CancelledError):
             raise error
-        # The handler cancelled the task it runs in; the lane is not its to end.
+        # The handler cancelled the task it runs in; that is not its to end.
         task = asyncio.current_task()
         while task is not None and task.cancelling():
             task.uncancel()

@@ -1,6 +1,6 @@
-"""Sync handlers: threads that take calls from one queue.
+"""The thread pool: runs calls of sync handlers, in threads that take them from one queue.
 
-Waking a thread costs more than most short handlers, so calls of a stage known to be quick travel in bundles, and one
+Waking a thread costs more than most short handlers, so calls of a kind known to be quick travel in bundles, and one
 thread runs them. A bundle whose call turns out to be slow is broken up, and there are more threads. Calls that use
 resources do not wait behind the others: the next thread that is free takes them first. A call that outruns its timeout
 is given up: its thread gets no more work, another takes its place, and whatever it still says is too late.
@@ -13,14 +13,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import Any, Generic
 
 from holdfast.model.logs import logger
-from holdfast.runtime.thread_group import Staff
-from holdfast.worker.call import Call, MayStart, OutOfWork, Report
-from holdfast.worker.commit.in_hand import Hand
-from holdfast.worker.runner import Runner
+from holdfast.runtime.call import C, MayStart, OutOfWork, Paces, Report, Runner
+from holdfast.runtime.thread_group import ThreadGroup
 
-log = logger("holdfast.worker")
+log = logger("holdfast.runtime")
 
 #: A bundle is meant to take about this long.
 BUNDLE_SECONDS = 0.005
@@ -29,44 +28,44 @@ BUNDLE_SECONDS = 0.005
 QUICK_BUNDLE = 1000
 #: A call that runs longer than this does not keep the rest of its bundle waiting.
 PATIENCE_SECONDS = 0.01
-#: One that took longer, at a stage of which nothing is known yet, says that other threads are worth having.
+#: One that took longer, of a kind of which nothing is known yet, says that other threads are worth having.
 SLOW_SECONDS = 0.002
 #: Threads given up on, per thread that works; beyond, the process is not fit to go on.
 MOST_LOST = 4
 
 
-class Threads:
+class ThreadPool(Generic[C]):
     """Runs calls of sync handlers, at most `width` at a time."""
 
     def __init__(
         self,
-        runner: Runner,
+        runner: Runner[C, Any],
         width: int,
-        report: Report,
-        may_start: MayStart,
+        report: Report[C, Any],
+        may_start: MayStart[C],
         out_of_work: OutOfWork,
-        hand: Hand,
+        paces: Paces,
     ) -> None:
         self._runner = runner
         self._width = width
         self._report = report
         self._may_start = may_start
         self._out_of_work = out_of_work
-        self._hand = hand
-        self._bundles: queue.SimpleQueue[deque[Call] | None] = queue.SimpleQueue()
+        self._paces = paces
+        self._bundles: queue.SimpleQueue[deque[C] | None] = queue.SimpleQueue()
         #: Calls that go first. For each bundle of them there is an empty one in the queue, to wake a thread.
-        self._first: deque[Call] = deque()
-        self._running: dict[int, tuple[Call, deque[Call]]] = {}
-        self._staff = Staff("holdfast-handler", width, self._serve)
+        self._first: deque[C] = deque()
+        self._running: dict[int, tuple[C, deque[C]]] = {}
+        self._threads = ThreadGroup("holdfast-handler", width, self._serve)
         self._lost = 0
         self._lock = threading.Lock()
 
     @property
     def unfit(self) -> bool:
         """So many handlers hang, or threads are refused, that this process should make room for another."""
-        return self._lost > MOST_LOST * self._width or self._staff.impossible
+        return self._lost > MOST_LOST * self._width or self._threads.impossible
 
-    def submit(self, calls: Sequence[Call]) -> None:
+    def submit(self, calls: Sequence[C]) -> None:
         """Run these as soon as there is a thread."""
         for bundle in self._bundled(calls):
             if bundle[0].goes_first:
@@ -74,15 +73,15 @@ class Threads:
                 bundle = deque()
             self._bundles.put(bundle)
         # What may be quick is over before another thread has begun. If it is not, `look` sees that something waits.
-        one_of_each = {call.leases[0].stage: call for call in calls}.values()
+        one_of_each = {call.kind: call for call in calls}.values()
         quick = all(self._may_be_quick(call) for call in one_of_each)
         if quick:
             with self._lock:
-                self._staff.grow(1 - self._staff.count)
+                self._threads.grow(1 - self._threads.count)
         else:
             self._grow()
 
-    def withdraw(self) -> list[Call]:
+    def withdraw(self) -> list[C]:
         """Take back what has not started."""
         calls = _emptied(self._first)
         while True:
@@ -100,7 +99,7 @@ class Threads:
         """Let nothing wait behind a slow call; give up calls that outran their timeout."""
         for thread, (call, bundle) in list(self._running.items()):
             took = now - call.started if call.started else 0.0
-            limit = call.spec.timeout_seconds
+            limit = call.timeout_seconds
             overdue = limit is not None and took > limit
             slow = took > PATIENCE_SECONDS or overdue
             if slow:
@@ -121,19 +120,18 @@ class Threads:
                     call.abandoned = False
 
     def stop(self) -> None:
-        for _ in range(self._staff.count):
+        for _ in range(self._threads.count):
             self._bundles.put(None)
 
-    def _bundled(self, calls: Sequence[Call]) -> list[deque[Call]]:
-        bundles: list[deque[Call]] = []
+    def _bundled(self, calls: Sequence[C]) -> list[deque[C]]:
+        bundles: list[deque[C]] = []
         room = 0.0
-        stage, usual = 0, BUNDLE_SECONDS
+        kind, usual = 0, BUNDLE_SECONDS
         for call in calls:
-            first = call.leases[0]
-            new = first.stage != stage
+            new = call.kind != kind
             if new:
-                stage, usual = first.stage, self._usual(call)
-            cost = BUNDLE_SECONDS if first.alone else usual * len(call.leases)
+                kind, usual = call.kind, self._usual(call)
+            cost = usual * call.size
             if cost > room or not bundles or (new and call.goes_first != bundles[-1][0].goes_first):
                 bundles.append(deque())
                 room = BUNDLE_SECONDS
@@ -141,31 +139,28 @@ class Threads:
             room -= cost
         return bundles
 
-    def _may_be_quick(self, call: Call) -> bool:
+    def _may_be_quick(self, call: C) -> bool:
         """Whether calls like this one are not known to be slow. A batch may be, however quick its items are."""
-        return call.spec.batch is None and self._hand.may_be_quick(call.leases[0].stage)
+        return call.is_single and self._paces.may_be_quick(call.kind)
 
-    def _usual(self, call: Call) -> float:
+    def _usual(self, call: C) -> float:
         """How much of a bundle an item takes up in calls like this one, in seconds."""
-        stage = call.leases[0].stage
-        if call.spec.batch is None and self._hand.is_quick(stage):
+        if call.is_single and self._paces.is_quick(call.kind):
             return BUNDLE_SECONDS / QUICK_BUNDLE
-        pace = self._hand.pace(stage)
+        pace = self._paces.pace(call.kind)
         return BUNDLE_SECONDS if pace is None else pace
 
-    def _give_up(self, thread: int, call: Call) -> None:
+    def _give_up(self, thread: int, call: C) -> None:
         call.close()
         with self._lock:
             self._running.pop(thread, None)
-            self._staff.count -= 1
+            self._threads.count -= 1
             self._lost += 1
-            self._staff.grow(1)
+            self._threads.grow(1)
         log.warning(
-            "item %r, stage %r: ran longer than %.0f s and cannot be stopped in a thread; it is given up "
-            '(isolate="process" would end it)',
-            call.leases[0].key,
-            call.spec.name,
-            call.spec.timeout_seconds,
+            '%s: ran longer than %.0f s and cannot be stopped in a thread; it is given up (isolate="process" would end it)',
+            call.label,
+            call.timeout_seconds,
         )
         self._report(call, self._runner.timed_out(call))
 
@@ -177,8 +172,8 @@ class Threads:
             log.error("a thread for handlers was ended by %s; another takes its place", type(error).__name__)
             left = self._running.pop(threading.get_ident(), None)
             with self._lock:
-                self._staff.count -= 1
-                self._staff.grow(1)
+                self._threads.count -= 1
+                self._threads.grow(1)
             if left is not None:
                 call, bundle = left
                 self._bundles.put(bundle)
@@ -220,27 +215,27 @@ class Threads:
                 else:
                     self._running.pop(me, None)
 
-    def _grow_behind(self, call: Call) -> None:
+    def _grow_behind(self, call: C) -> None:
         """Something waits, and this call has just ended: more threads, if it was slow."""
-        if not self._hand.is_quick(call.leases[0].stage) and time.monotonic() - call.started > SLOW_SECONDS:
+        if not self._paces.is_quick(call.kind) and time.monotonic() - call.started > SLOW_SECONDS:
             self._grow()
 
     def _grow(self) -> None:
         """A thread for everything that waits, as far as there is room."""
         with self._lock:
-            self._staff.grow(self._bundles.qsize())
+            self._threads.grow(self._bundles.qsize())
 
     def _others_follow(self) -> bool:
         """Whether other threads run quick calls, and will be out of work in a moment: the last of them says so."""
-        stages = [call.leases[0].stage for call, _ in list(self._running.values()) if not call.is_over]
-        return bool(stages) and all(self._hand.is_quick(stage) for stage in stages)
+        kinds = [call.kind for call, _ in list(self._running.values()) if not call.is_over]
+        return bool(kinds) and all(map(self._paces.is_quick, kinds))
 
     def _is_free(self) -> bool:
         """Whether no other thread is at work, which could go on while one does something else, and nothing waits for one."""
         return not self._running and self._bundles.empty()
 
 
-def _emptied(bundle: deque[Call]) -> list[Call]:
+def _emptied(bundle: deque[C]) -> list[C]:
     calls = []
     while True:
         try:

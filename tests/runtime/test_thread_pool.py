@@ -14,9 +14,9 @@ from holdfast import Pipeline
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import Finished
 from holdfast.model.states import State
-from holdfast.worker.call import Call, calls_of
+from holdfast.runtime.thread_pool import PATIENCE_SECONDS, SLOW_SECONDS, ThreadPool
+from holdfast.worker.call import StageCall, calls_of
 from holdfast.worker.commit.in_hand import Hand
-from holdfast.worker.threads import PATIENCE_SECONDS, SLOW_SECONDS, Threads
 from tests.support.waiting import wait_for
 
 WIDTH = 8
@@ -27,31 +27,31 @@ class Blocked:
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
-        self.begun: list[Call] = []
-        self.reported: list[Call] = []
+        self.begun: list[StageCall] = []
+        self.reported: list[StageCall] = []
         self.errors: list[BaseException] = []
         self.hand = Hand(WIDTH)
-        self.threads = Threads(
+        self.threads = ThreadPool(
             self, WIDTH, self.report, lambda call: not call.is_over, lambda is_free: False, self.hand
         )
 
-    def run(self, call: Call, clock: Any) -> list[Finished]:
+    def run(self, call: StageCall, clock: Any) -> list[Finished]:
         call.started = clock()
         self.begun.append(call)
         self.go_on.wait(60)
         return []
 
-    def timed_out(self, call: Call) -> list[Finished]:
+    def timed_out(self, call: StageCall) -> list[Finished]:
         return []
 
-    def raised(self, call: Call, error: BaseException) -> list[Finished]:
+    def raised(self, call: StageCall, error: BaseException) -> list[Finished]:
         self.errors.append(error)
         return []
 
-    def report(self, call: Call, finished: list[Finished]) -> None:
+    def report(self, call: StageCall, finished: list[Finished]) -> None:
         self.reported.append(call)
 
-    def calls(self, n: int, **stage: Any) -> list[Call]:
+    def calls(self, n: int, **stage: Any) -> list[StageCall]:
         pipeline = Pipeline("p")
         pipeline.stage(name="work", **stage)(lambda item, ctx: None)
         leases = [Lease(number, number, 1, 1, 0, 0, f"k{number}", "{}", 0) for number in range(n)]
@@ -70,7 +70,7 @@ def blocked() -> Iterator[Blocked]:
     made.go_on.set()
     wait_for(lambda: len(made.reported) >= len(made.begun))
     made.threads.stop()
-    assert made.threads._staff.count <= WIDTH
+    assert made.threads._threads.count <= WIDTH
 
 
 @pytest.mark.parametrize("known", ["nothing is known", "quick"])
@@ -80,7 +80,7 @@ def test_one_thread_begins_with_what_may_be_quick(blocked: Blocked, known: str):
     blocked.threads.submit(blocked.calls(20))
     blocked.threads.submit(blocked.calls(20))
     wait_for(lambda: len(blocked.begun) == 1)
-    assert blocked.threads._staff.count == 1
+    assert blocked.threads._threads.count == 1
 
 
 def test_others_follow_when_it_is_seen_that_it_is_not_quick(blocked: Blocked):
@@ -88,9 +88,9 @@ def test_others_follow_when_it_is_seen_that_it_is_not_quick(blocked: Blocked):
     wait_for(lambda: len(blocked.begun) == 1)
     began = blocked.begun[0].started
     blocked.threads.look(began + PATIENCE_SECONDS / 2)
-    assert blocked.threads._staff.count == 1
+    assert blocked.threads._threads.count == 1
     blocked.threads.look(began + 2 * PATIENCE_SECONDS)
-    assert blocked.threads._staff.count == WIDTH
+    assert blocked.threads._threads.count == WIDTH
     wait_for(lambda: len(blocked.begun) == WIDTH)
 
 
@@ -106,7 +106,7 @@ def test_a_bundle_of_quick_calls_is_broken_up_behind_one_that_is_not(blocked: Bl
 def test_what_is_known_to_be_slow_has_all_threads_at_once(blocked: Blocked):
     blocked.learn(took_us=100_000)
     blocked.threads.submit(blocked.calls(20))
-    assert blocked.threads._staff.count == WIDTH
+    assert blocked.threads._threads.count == WIDTH
     wait_for(lambda: len(blocked.begun) == WIDTH)
 
 
@@ -128,7 +128,7 @@ def test_others_follow_when_the_stage_turns_out_not_to_be_quick(blocked: Blocked
 def test_a_call_that_was_slow_has_others_begin_behind_it(blocked: Blocked, monkeypatch: pytest.MonkeyPatch):
     run = blocked.run
 
-    def first_ends(call: Call, clock: Any) -> list[Finished]:
+    def first_ends(call: StageCall, clock: Any) -> list[Finished]:
         if blocked.begun:
             return run(call, clock)
         blocked.begun.append(call)
@@ -170,7 +170,7 @@ def test_a_thread_that_something_ends_from_outside_is_replaced(blocked: Blocked)
     reach = blocked.threads._may_start
     thrown = [KeyboardInterrupt("late")]
 
-    def may_start(call: Call) -> bool:
+    def may_start(call: StageCall) -> bool:
         if call is calls[2] and thrown:
             raise thrown.pop()
         return reach(call)
@@ -179,7 +179,7 @@ def test_a_thread_that_something_ends_from_outside_is_replaced(blocked: Blocked)
     blocked.threads.submit(calls)
     wait_for(lambda: set(blocked.reported) == set(calls))
     assert [str(error) for error in blocked.errors] == ["late"]
-    assert blocked.threads._staff.count == 1
+    assert blocked.threads._threads.count == 1
 
 
 def test_who_has_something_to_run_is_not_free_for_something_else(blocked: Blocked):

@@ -24,4 +24,4 @@ def kind_of(error: BaseException) -> ErrorKind | None:
 
 def passes(error: BaseException) -> bool:
     """Is it worth doing the same again?"""
-    return kind_of(error) in (ErrorKind.PASSING, ErrorKind.CONFLICT)
+    return kind_of(error) in (ErrorKind.PASSING, ErrorKind.CONFLICT, ErrorKind.MOVED)

@@ -1,4 +1,4 @@
-"""The async pool: runs calls of async handlers on an event loop in a thread of its own.
+"""The async pool: runs calls of async handlers on an event loop, in a thread of its own or where the caller's runs.
 
 A few tasks take one call after another and await its handler themselves, so a handler that never waits costs no task and no
 switch; one that does lets the others go on. A call that outruns its timeout is cancelled; if it will not be cancelled, or
@@ -34,8 +34,17 @@ class AsyncPool(Generic[C]):
     """Runs calls of async handlers, at most `width` at a time."""
 
     def __init__(
-        self, runner: Runner[C, Any], width: int, report: Report[C, Any], may_start: MayStart[C], out_of_work: OutOfWork
+        self,
+        runner: Runner[C, Any],
+        width: int,
+        report: Report[C, Any],
+        may_start: MayStart[C],
+        out_of_work: OutOfWork,
+        *,
+        events: asyncio.AbstractEventLoop | None = None,
     ) -> None:
+        """`events` is an event loop that runs already, and that goes on when the pool is stopped."""
+        self._events = events
         self._runner = runner
         self._width = width
         self._report = report
@@ -54,7 +63,15 @@ class AsyncPool(Generic[C]):
         """Run these as soon as there is a task for them."""
         self._calls.extend(calls)
         if self._loop is None:
-            self._loop = _Loop(self._runner, self._width, self._report, self._may_start, self._out_of_work, self._calls)
+            self._loop = _Loop(
+                self._runner,
+                self._width,
+                self._report,
+                self._may_start,
+                self._out_of_work,
+                self._calls,
+                self._events,
+            )
         self._loop.wake()
 
     def withdraw(self) -> list[C]:
@@ -120,6 +137,7 @@ class _Loop(Generic[C]):
         may_start: MayStart[C],
         out_of_work: OutOfWork,
         calls: _Waiting[C],
+        events: asyncio.AbstractEventLoop | None,
     ) -> None:
         self._runner = runner
         self._width = width
@@ -135,9 +153,11 @@ class _Loop(Generic[C]):
         self.broken = False
         self._asked_at = 0.0
         self._warned = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
-        self._thread.start()
+        self._loop = events or asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+        if events is None:
+            self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
+            self._thread.start()
 
     def wake(self) -> None:
         self._loop.call_soon_threadsafe(self._start_tasks)
@@ -165,7 +185,10 @@ class _Loop(Generic[C]):
         return True
 
     def blocked(self, now: float) -> bool:
-        """Whether the loop has not answered for a while: some handler in it does not wait, it blocks."""
+        """Whether the loop has not answered for a while: some handler in it does not wait, it blocks. The caller's own loop
+        cannot be replaced."""
+        if self._thread is None:
+            return False
         if not self._asked_at:
             if self._running:
                 self._asked_at = now
@@ -188,6 +211,11 @@ class _Loop(Generic[C]):
     def stop(self) -> None:
         """Cancel what still runs and end the loop; a handler that blocks it is left behind."""
         if self.broken:
+            return
+        if self._thread is None:
+            self._closing = True
+            for task in self._tasks:
+                task.cancel()
             return
         asyncio.run_coroutine_threadsafe(self._close(), self._loop)
         self._thread.join(timeout=1.0)

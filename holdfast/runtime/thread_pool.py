@@ -59,6 +59,7 @@ class ThreadPool(Generic[C]):
         self._threads = ThreadGroup("holdfast-handler", width, self._serve)
         self._lost = 0
         self._lock = threading.Lock()
+        self._ended = threading.Event()
 
     @property
     def unfit(self) -> bool:
@@ -120,8 +121,16 @@ class ThreadPool(Generic[C]):
                     call.abandoned = False
 
     def stop(self) -> None:
+        """Let threads end as soon as they have nothing to run."""
         for _ in range(self._threads.count):
             self._bundles.put(None)
+
+    def join(self, seconds: float) -> None:
+        """Wait for threads to end, except for those that a handler keeps."""
+        give_up_at = time.monotonic() + seconds
+        while self._threads.count > len(self._running) and (left := give_up_at - time.monotonic()) > 0:
+            self._ended.wait(min(left, 0.1))
+            self._ended.clear()
 
     def _bundled(self, calls: Sequence[C]) -> list[deque[C]]:
         bundles: list[deque[C]] = []
@@ -187,6 +196,9 @@ class ThreadPool(Generic[C]):
                 self._out_of_work(self._is_free)
             bundle = self._bundles.get()
             if bundle is None:
+                with self._lock:
+                    self._threads.count -= 1
+                self._ended.set()
                 return
             while True:
                 try:

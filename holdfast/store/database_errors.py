@@ -1,6 +1,7 @@
 """What an error of a database means. Everything here that judges one judges by these tables.
 
 conflict  another transaction was chosen over this one: run it again at once
+moved     a pooler gave this transaction another session, with other prepared statements: run it again, as often as it takes
 passing   the server, the connection, a lock or the disk: wait, and do the same again
 refused   the values of one row: a constraint, a trigger, a number out of range
 broken    the database as it is now: missing rights, missing tables, a damaged file; a person must look
@@ -18,6 +19,7 @@ from holdfast.errors import StoreBroken, StoreConflict, StoreError, StoreUnavail
 
 class ErrorKind(StrEnum):
     CONFLICT = "conflict"
+    MOVED = "moved"
     PASSING = "passing"
     REFUSED = "refused"
     BROKEN = "broken"
@@ -33,7 +35,7 @@ SQLSTATES: Mapping[str, ErrorKind] = {
     "25006": ErrorKind.PASSING,  # the server only reads, for now
     "25P03": ErrorKind.PASSING,  # idle in a transaction for too long
     "25P04": ErrorKind.PASSING,  # a transaction that took too long
-    "26000": ErrorKind.CONFLICT,  # a statement that was prepared in another session: a pooler is in between
+    "26000": ErrorKind.MOVED,  # a statement that was prepared in another session
     "27": ErrorKind.REFUSED,  # a trigger that changes the row
     "28": ErrorKind.BROKEN,  # a role or its password
     "3D000": ErrorKind.BROKEN,  # no such database
@@ -42,7 +44,7 @@ SQLSTATES: Mapping[str, ErrorKind] = {
     "40002": ErrorKind.REFUSED,  # a constraint that was checked at the end
     "42501": ErrorKind.BROKEN,  # missing rights
     "42P01": ErrorKind.BROKEN,  # no such table
-    "42P05": ErrorKind.CONFLICT,  # a statement that another client has prepared in this session
+    "42P05": ErrorKind.MOVED,  # a statement that another client has prepared in this session
     "44": ErrorKind.REFUSED,  # the check of a view
     "53": ErrorKind.PASSING,  # memory, disk, connections
     "54000": ErrorKind.REFUSED,  # a value that is too long for its index
@@ -88,6 +90,7 @@ MYSQL_NUMBERS: Mapping[int, ErrorKind] = {
 #: How the store tells of them; the rest is raised as it is.
 AS_OURS: Mapping[ErrorKind, type[StoreError]] = {
     ErrorKind.CONFLICT: StoreConflict,
+    ErrorKind.MOVED: StoreConflict,
     ErrorKind.PASSING: StoreUnavailable,
     ErrorKind.BROKEN: StoreBroken,
 }

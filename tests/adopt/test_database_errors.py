@@ -21,6 +21,7 @@ from tests.adopt.places import engine_on
 
 OURS = {
     "conflict": StoreConflict,
+    "moved": StoreConflict,
     "passing": StoreUnavailable,
     "broken": StoreBroken,
     "refused": type(None),
@@ -38,7 +39,7 @@ EXPECTED = {
     "25P02": "wrong",
     "25P03": "passing",
     "25P04": "passing",
-    "26000": "conflict",
+    "26000": "moved",
     "28000": "broken",
     "28P01": "broken",
     "3D000": "broken",
@@ -50,7 +51,7 @@ EXPECTED = {
     "42601": "wrong",
     "42703": "wrong",
     "42P01": "broken",
-    "42P05": "conflict",
+    "42P05": "moved",
     "44000": "refused",
     "53100": "passing",
     "53200": "passing",
@@ -88,7 +89,7 @@ def test_a_store_and_a_loop_judge_an_error_of_postgresql_alike(state: str, kind:
     error = raised.value.orig
     assert isinstance(error, psycopg.Error) and error.sqlstate == state
     assert kind_of(raised.value) == kind
-    assert passes(raised.value) == (kind in ("conflict", "passing"))
+    assert passes(raised.value) == (kind in ("conflict", "passing", "moved"))
     assert isinstance(of_postgres(error, "here"), OURS[kind])
 
 

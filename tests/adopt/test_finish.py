@@ -263,8 +263,8 @@ def test_what_is_not_a_held_row_is_refused(jobs: Jobs):
 def test_databases_without_returning_finish_and_beat_the_same_way(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch, way: str
 ):
-    for module in ("claim", "guarded", "heartbeat", "move"):
-        monkeypatch.setattr(import_module(f"holdfast.adopt.{module}"), "way_of", lambda dialect: way)
+    for module in ("claim", "guarded_change", "heartbeat", "dialects"):
+        monkeypatch.setattr(import_module(f"holdfast.adopt.rows.{module}"), "way_of", lambda dialect: way)
     assert move.way_of(jobs.engine.dialect) == way
     jobs.add(4)
     rows = claim(jobs.engine, jobs.mapping, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import threading
@@ -785,3 +786,88 @@ def test_errors_that_all_differ_take_no_more_room_and_hide_no_frequent_one():
     assert next(iter(counters.errors.items())) == ("no title", 200)
     assert len(counters.errors) == 5
     assert len(counters._errors) <= 100 and max(map(len, counters._errors)) <= 200
+
+
+# Slow and hanging handlers --------------------------------------------------------------------------------------------
+
+
+class Stuck:
+    """A handler that hangs on some rows until the test lets go."""
+
+    def __init__(self, *keys: int) -> None:
+        self.keys = keys
+        self.go_on = threading.Event()
+        self.begun: list[int] = []
+
+    def __call__(self, job: Job) -> None:
+        self.begun.append(job.key)
+        if job.key in self.keys:
+            self.go_on.wait(60)
+
+    async def wait(self, job: Job) -> None:
+        self.begun.append(job.key)
+        while job.key in self.keys and not self.go_on.is_set():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                if self.go_on.is_set():
+                    raise  # until then it does not let itself be cancelled
+
+
+@pytest.mark.req("P23", "V7")
+@pytest.mark.fault(14)
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_handler_that_hangs_loses_its_row_after_its_timeout_and_the_others_are_done(jobs: Jobs, colour: str):
+    """The attempt counts, and what the handler still says afterwards is not heard."""
+    jobs.add(6)
+    stuck = Stuck(2)
+    handler = stuck if colour == "sync" else stuck.wait
+    loop = Loop(jobs.engine, jobs.mapping, handler, timeout=0.3, retry=None, beat=0.05, stale_after=60)
+    with Running(loop):
+        wait_for(lambda: jobs.statuses() == {"completed": 5, "failed": 1})
+        assert jobs.row(2).error.startswith("StageTimeout: ran longer than")
+        assert jobs.row(2).attempts == 1
+        stuck.go_on.set()
+    assert jobs.statuses() == {"completed": 5, "failed": 1}
+    assert (loop.counters.completed, loop.counters.failed, loop.counters.lost) == (5, 1, 0)
+    assert sorted(stuck.begun) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.req("P23")
+def test_an_async_handler_is_cancelled_at_its_timeout(jobs: Jobs):
+    jobs.add(2)
+    cancelled = []
+
+    async def handler(job: Job) -> None:
+        if job.key == 1:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled.append(job.key)
+                raise
+
+    Loop(jobs.engine, jobs.mapping, handler, timeout=0.1, retry=None).run(drain=True)
+    assert cancelled == [1]
+    assert jobs.statuses() == {"completed": 1, "failed": 1}
+
+
+@pytest.mark.req("P23", "V7")
+def test_rows_that_wait_behind_a_slow_one_are_handed_back_for_others_to_do(jobs: Jobs):
+    """They were claimed together with it, and another process could do them meanwhile."""
+    jobs.add(6)
+    stuck = Stuck(1)
+    slow = Loop(jobs.engine, jobs.mapping, stuck, batch=6)
+    with Running(slow):
+        wait_for(lambda: stuck.begun == [1])
+        counters = Loop(jobs.engine, jobs.mapping, nothing, where=jobs.table.c.id > 1)
+        with Running(counters):
+            wait_for(lambda: jobs.statuses() == {"completed": 5, "processing": 1})
+        assert {row.attempts for row in jobs.rows()} == {1}  # to be handed back costs nothing
+        stuck.go_on.set()
+        wait_for(lambda: jobs.statuses() == {"completed": 6})
+    assert (slow.counters.completed, slow.counters.released) == (1, 5)
+
+
+def test_a_timeout_must_be_longer_than_zero(jobs: Jobs):
+    with pytest.raises(UsageError, match="timeout must be longer than zero"):
+        Loop(jobs.engine, jobs.mapping, nothing, timeout=0)

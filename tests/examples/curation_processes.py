@@ -96,7 +96,7 @@ def prepare() -> None:
     import sqlalchemy.dialects.sqlite.aiosqlite  # noqa: F401
 
     from examples.curation import service  # noqa: F401
-    from holdfast.adopt import by_threads  # noqa: F401
+    from holdfast.adopt.loop import run  # noqa: F401
 
 
 def main() -> None:

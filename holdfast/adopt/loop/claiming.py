@@ -34,9 +34,9 @@ log = logger("holdfast.adopt")
 Conditions = Sequence[sa.ColumnElement[bool]]
 
 
-def claiming(loop: Loop, kind: str) -> Steps[list[Held]]:
-    """Take a batch, or one row alone, whatever is wrong with some of them."""
-    n = 1 if kind == ALONE else loop.batch
+def claiming(loop: Loop, kind: str, most: int) -> Steps[list[Held]]:
+    """Take a batch of at most so many rows, or one row alone, whatever is wrong with some of them."""
+    n = 1 if kind == ALONE else most
     try:
         rows = yield from _claim(loop, n, loop.choices[kind])
     except Crowded:

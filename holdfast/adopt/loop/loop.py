@@ -83,6 +83,7 @@ class Loop:
         retry: Retry | _AsUsual = AS_USUAL,
         stale_after: Duration | _AsUsual | None = AS_USUAL,
         beat: Duration | None = None,
+        timeout: Duration | None = None,
         grace: Duration = "10s",
         report: Duration = "60s",
         guarded: bool = True,
@@ -116,6 +117,7 @@ class Loop:
         self.concurrency = self._number("concurrency", concurrency)
         self.max_instances = None if max_instances is None else self._number("max_instances", max_instances)
         self.poll_seconds = self._length("poll", poll)
+        self.timeout_seconds = None if timeout is None else self._length("timeout", timeout)
         self.grace_seconds = seconds(grace, what=f"{self.name}: grace")
         self.report_seconds = self._length("report", report)
         self.where: list[ColumnElement[bool]] = conditions_of(where)
@@ -153,7 +155,7 @@ class Loop:
             import asyncio
 
             return asyncio.run(self.run_async(drain=drain, once=once, signals=signals))
-        from holdfast.adopt.loop.by_threads import run
+        from holdfast.adopt.loop.run import run
 
         return run(self, drain=drain, once=once, signals=signals)
 
@@ -162,7 +164,7 @@ class Loop:
         import asyncio
 
         if not self.needs_event_loop:
-            from holdfast.adopt.loop.by_threads import run
+            from holdfast.adopt.loop.run import run
 
             thread = Beside(1, self.name)
             try:
@@ -173,9 +175,9 @@ class Loop:
                 raise
             finally:
                 thread.close()
-        from holdfast.adopt.loop.by_tasks import run_tasks
+        from holdfast.adopt.loop.run import run_async
 
-        return await run_tasks(self, drain=drain, once=once, signals=signals)
+        return await run_async(self, drain=drain, once=once, signals=signals)
 
     def stop(self) -> None:
         """Claim no more, let what is in hand finish within the grace, hand the rest back. Again: hand back at once."""

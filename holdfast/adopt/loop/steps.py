@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import random
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -60,7 +60,22 @@ class Wait:
     seconds: float
 
 
-Step = Transact | Wait
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait until something happens, at most for so long."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unbroken:
+    """Carry these steps out to their end, also while a task is being cancelled."""
+
+    steps: Generator[Any, Any, Any]
+
+
+#: What a piece may ask for; an awaitable only where an event loop carries it out.
+Step = Transact | Wait | Pause | Unbroken | Awaitable[Any]
 Steps = Generator[Step, Any, T]
 
 
@@ -79,7 +94,7 @@ def patiently(step: Transact, may_wait: Callable[[BaseException], bool]) -> Step
                 if lost_races > MOST_AGAIN:
                     raise
                 yield Wait(random.uniform(0.0, 0.05))
-            elif kind is ErrorKind.PASSING and may_wait(error):
+            elif kind in (ErrorKind.PASSING, ErrorKind.MOVED) and may_wait(error):
                 yield Wait(random.uniform(delay / 2, delay))
                 delay = min(2 * delay, 2.0)
             else:
@@ -92,8 +107,27 @@ def alone(engine: Engine) -> Engine:
     return engine.execution_options(isolation_level="AUTOCOMMIT")
 
 
-def drive(steps: Steps[T], at: SyncPlace, sleep: Callable[[float], Any] = time.sleep, line: Line | None = None) -> T:
+def drive(
+    steps: Steps[T],
+    at: SyncPlace,
+    sleep: Callable[[float], Any] = time.sleep,
+    line: Line | None = None,
+    pause: Callable[[float], Any] = time.sleep,
+) -> T:
     """Carry out steps here and now."""
+
+    def carry_out(step: Step) -> Any:
+        match step:
+            case Wait(length):
+                return sleep(length)
+            case Pause(length):
+                return pause(length)
+            case Unbroken(more):
+                return drive(more, at, sleep, line, pause)
+            case Transact():
+                return _transact(step, at, line)
+        raise AssertionError(f"{step!r} needs an event loop")
+
     answer: Any = None
     error: BaseException | None = None
     while True:
@@ -103,16 +137,33 @@ def drive(steps: Steps[T], at: SyncPlace, sleep: Callable[[float], Any] = time.s
             return cast(T, end.value)
         answer = error = None
         try:
-            if isinstance(step, Wait):
-                sleep(step.seconds)
-            else:
-                answer = _transact(step, at, line)
+            answer = carry_out(step)
         except Exception as raised:
             error = raised
 
 
-async def drive_async(steps: Steps[T], at: Place, in_thread: Callable[..., Any] = asyncio.to_thread) -> T:
+async def drive_async(
+    steps: Steps[T],
+    at: Place,
+    in_thread: Callable[..., Any] = asyncio.to_thread,
+    pause: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+) -> T:
     """Carry out steps on an event loop; those on a sync engine in a thread beside it."""
+
+    async def carry_out(step: Step) -> Any:
+        match step:
+            case Wait(length):
+                return await asyncio.sleep(length)
+            case Pause(length):
+                return await pause(length)
+            case Unbroken(more):
+                return await _to_its_end(drive_async(more, at, in_thread, pause))
+            case Transact():
+                if is_async(at):
+                    return await _transact_async(step, cast("AsyncPlace", at))
+                return await in_thread(_transact, step, cast(SyncPlace, at))
+        return await step
+
     answer: Any = None
     error: BaseException | None = None
     while True:
@@ -122,14 +173,18 @@ async def drive_async(steps: Steps[T], at: Place, in_thread: Callable[..., Any] 
             return cast(T, end.value)
         answer = error = None
         try:
-            if isinstance(step, Wait):
-                await asyncio.sleep(step.seconds)
-            elif is_async(at):
-                answer = await _transact_async(step, cast("AsyncPlace", at))
-            else:
-                answer = await in_thread(_transact, step, cast(SyncPlace, at))
+            answer = await carry_out(step)
         except Exception as raised:
             error = raised
+
+
+async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
 
 
 def _transact(step: Transact, at: SyncPlace, line: Line | None = None) -> Any:

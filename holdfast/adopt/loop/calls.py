@@ -1,0 +1,123 @@
+"""Calls of a loop's handler: one for each claimed row."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.adopt.loop.job import Job
+from holdfast.adopt.rows.outcome import BROKEN_OFF
+from holdfast.errors import StageTimeout
+from holdfast.model.durations import spoken
+from holdfast.runtime.call import Call
+
+if TYPE_CHECKING:
+    from holdfast.adopt.loop.loop import Loop
+
+#: A connection is kept from one row to the next if the handler between them may be expected to take less than this.
+QUICK_SECONDS = 0.001
+#: How much a new duration moves the average.
+WEIGHT = 0.2
+
+
+class RowCall(Call):
+    """One call of the handler, for one row."""
+
+    __slots__ = ("_end", "_name", "_timeout", "abandoned", "job", "kind", "started")
+
+    def __init__(self, job: Job, name: str, timeout_seconds: float | None) -> None:
+        self.job = job
+        self.kind = 0
+        self.started = 0.0
+        self.abandoned = False
+        self._name = name
+        self._timeout = timeout_seconds
+        self._end = bytearray(1)
+
+    @property
+    def label(self) -> str:
+        return f"{self._name}: row {self.job.key!r}"
+
+    @property
+    def timeout_seconds(self) -> float | None:
+        return self._timeout
+
+
+class Paces:
+    """How long the handler takes. Each row is worth a thread: its outcome is written before the next one begins."""
+
+    def __init__(self) -> None:
+        self._mean: float | None = None
+
+    def learn(self, seconds: float) -> None:
+        self._mean = seconds if self._mean is None else self._mean + WEIGHT * (seconds - self._mean)
+
+    def may_be_quick(self, kind: int) -> bool:
+        return False
+
+    def is_quick(self, kind: int) -> bool:
+        return False
+
+    def pace(self, kind: int) -> float | None:
+        return self._mean
+
+    def is_brief(self, seconds: float) -> bool:
+        return seconds < QUICK_SECONDS
+
+
+#: Writes how a call ended: what its handler returned, what it raised, and how long it took.
+Save = Callable[[RowCall, Any, BaseException | None, float], None]
+SaveAsync = Callable[[RowCall, Any, BaseException | None], Awaitable[None]]
+
+
+class RowRunner:
+    """Calls the handler, and has the outcome of its row written before anything else is run in its place."""
+
+    def __init__(self, loop: Loop, paces: Paces, save: Save, save_async: SaveAsync | None = None) -> None:
+        self._loop = loop
+        self._paces = paces
+        self._save = save
+        self._save_async = save_async
+
+    def run(self, call: RowCall, clock: Callable[[], float]) -> BaseException | None:
+        returned: Any = None
+        error: BaseException | None = None
+        try:
+            returned = self._loop.handler(call.job)
+        except BaseException as raised:
+            # Of a thread: nobody interrupts it but its own code.
+            error = raised if not isinstance(raised, BROKEN_OFF) else RuntimeError(f"the handler raised {raised!r}")
+        took = clock() - call.started
+        self._paces.learn(took)
+        self._save(call, returned, error, took)
+        return None
+
+    async def run_async(self, call: RowCall, clock: Callable[[], float]) -> BaseException | None:
+        returned: Any = None
+        error: BaseException | None = None
+        try:
+            async with asyncio.timeout(call.timeout_seconds) as scope:
+                returned = await self._loop.handler(call.job)
+        except TimeoutError as raised:
+            error = self.timed_out(call) if scope.expired() else raised
+        except asyncio.CancelledError as raised:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            error = raised
+        except BaseException as raised:
+            error = raised
+        self._paces.learn(clock() - call.started)
+        assert self._save_async is not None
+        await self._save_async(call, returned, error)
+        return None
+
+    def raised(self, call: RowCall, error: BaseException) -> BaseException:
+        return error
+
+    def timed_out(self, call: RowCall) -> BaseException:
+        assert call.timeout_seconds is not None
+        took = time.monotonic() - call.started
+        return StageTimeout(f"ran longer than {spoken(call.timeout_seconds)} ({took:.1f} s)")

@@ -1,0 +1,467 @@
+"""One run of a loop: it claims rows, lets the runtime call their handlers, and looks after what is in hand.
+
+What is done, and in which order, is written once, as steps. `run` carries the steps out in the caller's thread, `run_async`
+on the running event loop. No user code runs there, so that a stop signal, a timeout, the grace and the recovery of stale
+rows do not wait for a handler. With a sync engine, a thread that finds nothing left to do claims the next rows itself:
+waking another one to do it takes longer than most claims.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.adopt.connections import is_async
+from holdfast.adopt.loop.calls import Paces, RowCall, RowRunner
+from holdfast.adopt.loop.claiming import claiming
+from holdfast.adopt.loop.counters import Counters
+from holdfast.adopt.loop.draining import Rest, resting
+from holdfast.adopt.loop.heartbeats import TaskBeater, ThreadBeater
+from holdfast.adopt.loop.own_threads import Beside
+from holdfast.adopt.loop.saving import completed_at_once, handing_back, is_usual, saving
+from holdfast.adopt.loop.steps import Pause, Steps, Unbroken, drive, drive_async
+from holdfast.adopt.loop.upkeep import PIECES, unless_stopping
+from holdfast.adopt.loop.upkeep_times import Tending
+from holdfast.adopt.loop.what_to_claim import Picking
+from holdfast.adopt.rows.sqlite_direct import Line, is_plain
+from holdfast.adopt.table.held_row import Held
+from holdfast.errors import HoldfastError
+from holdfast.model.logs import logger
+from holdfast.runtime.async_pool import AsyncPool
+from holdfast.runtime.thread_pool import ThreadPool
+from holdfast.signals import caught
+
+if TYPE_CHECKING:
+    from holdfast.adopt.connections import SyncPlace
+    from holdfast.adopt.loop.loop import Loop
+
+log = logger("holdfast.adopt")
+
+#: How often running calls are looked at, and a stop is looked for: a signal wakes nobody.
+LOOK_SECONDS = 0.1
+#: A row that waits here for longer than this behind slow ones is handed back: another process could do it.
+HELD_UP_SECONDS = 1.0
+
+
+def run(loop: Loop, *, drain: bool, once: bool, signals: bool) -> Counters:
+    """Work until stopped, until nothing is left, or until one batch is done."""
+    loop.mapping.check(loop.engine)
+    with caught(lambda _: loop.stop(), signals), loop.summed_up():
+        _ThreadedRun(loop, once).work(drain)
+    return loop.counters
+
+
+async def run_async(loop: Loop, *, drain: bool, once: bool, signals: bool) -> Counters:
+    """The same on the running event loop: for async engines and async handlers."""
+    if is_async(loop.at):
+        from sqlalchemy.ext.asyncio import AsyncEngine
+
+        async with AsyncEngine(loop.engine).connect() as connection:
+            await connection.run_sync(loop.mapping.check)
+    else:
+        await asyncio.to_thread(loop.mapping.check, loop.engine)
+    with _stopping_on_signals(loop, signals), loop.summed_up():
+        await _AsyncRun(loop, once).work(drain)
+    return loop.counters
+
+
+class _Run:
+    """The rows in hand, and what to do next about them."""
+
+    #: Runs the handlers.
+    pool: ThreadPool[RowCall] | AsyncPool[RowCall]
+    beater: Any
+
+    def __init__(self, loop: Loop, once: bool) -> None:
+        self.loop = loop
+        self._once = once
+        self._picking = Picking(loop, once=once)
+        self.paces = Paces()
+        self._lock = threading.RLock()
+        #: By row as it was claimed: calls that have not ended.
+        self._calls: dict[int, RowCall] = {}
+        self._is_claiming = False
+        #: When to look again after a claim that brought nothing.
+        self._claim_at = 0.0
+        self._started_at = 0.0
+        #: What a drain found left when it last looked, and whether that was after the last claim.
+        self._rest: Rest | None = None
+        self._has_looked = False
+        self._is_ending = False
+        self.broken: BaseException | None = None
+
+    # Steps ------------------------------------------------------------------------------------------------------------
+
+    def steps(self, drain: bool) -> Steps[None]:
+        """Look after things until the end."""
+        loop, tending = self.loop, Tending(self.loop)
+        while not loop.stopping and self.broken is None:
+            for piece in tending.due():
+                if (yield from unless_stopping(loop, PIECES[piece](loop))) and piece == "suspect":
+                    self._picking.want_alone()
+            yield Unbroken(self.claim())
+            if (drain or self._once) and self._is_done() and (self._once or (yield from self._drained())):
+                break
+            yield Pause(min(LOOK_SECONDS, tending.seconds_left()))
+            self.pool.look(time.monotonic())
+            if self.pool.unfit:
+                self.broken = HoldfastError(f"{loop.name}: so many handlers hang that a new process must take over")
+            if not self._once:
+                yield from self._release(self._held_up())
+
+    def claim(self) -> Steps[int]:
+        """Claim rows, if there is room for some and nobody else is doing it; returns how many came."""
+        with self._lock:
+            kind = self._kind_to_claim()
+            if kind is None:
+                return 0
+            self._is_claiming = True
+        late: list[RowCall] = []
+        try:
+            rows: list[Held] = (yield from unless_stopping(self.loop, claiming(self.loop, kind, self._most()))) or []
+            calls = [RowCall(self.loop.job(one), self.loop.name, self.loop.timeout_seconds) for one in rows]
+            for call in calls:
+                self.beater.add(call.job.held)
+            with self._lock:
+                self._calls.update((id(call.job.held), call) for call in calls)
+                self._picking.took(kind, len(rows))
+                self._has_looked = False
+                self._claim_at = time.monotonic() + self.loop.poll_seconds
+                self._started_at = time.monotonic()
+                if self._is_ending:
+                    late = calls
+            if calls and not late:
+                self.pool.submit(calls)
+        finally:
+            with self._lock:
+                self._is_claiming = False
+            self.ring_if_settled()
+        yield from self._release(late)
+        return len(rows)
+
+    def _kind_to_claim(self) -> str | None:
+        if self._is_claiming or self._is_ending or self.loop.stopping or self.broken is not None:
+            return None
+        running = sum(1 for call in self._calls.values() if call.started)
+        if self._picking.is_exhausted(running) and time.monotonic() < self._claim_at:
+            return None
+        return self._picking.next(len(self._calls) - running, running)
+
+    def _most(self) -> int:
+        """How many rows to claim: of slow ones no more than can begin at once, for the rest would only wait here."""
+        loop = self.loop
+        pace = self.paces.pace(0)
+        if pace is None or pace * loop.batch / loop.concurrency < HELD_UP_SECONDS:
+            return loop.batch
+        return max(1, min(loop.batch, loop.concurrency - len(self._calls)))
+
+    def _is_done(self) -> bool:
+        """Nothing is in hand, and the last claims brought nothing; true once for each of them."""
+        with self._lock:
+            return not (self._calls or self._is_claiming or self._has_looked) and self._picking.is_exhausted(0)
+
+    def _drained(self) -> Steps[bool]:
+        """Look what is left; if it is to be waited for, claim again when it may be there."""
+        loop = self.loop
+        rest: Rest | None = yield from unless_stopping(loop, resting(loop, self._rest))
+        with self._lock:
+            if rest is None or not self._is_done():
+                return False
+            self._rest = rest
+            if rest.is_drained:
+                loop.counters.left = rest.left
+                return True
+            self._has_looked = True
+            self._claim_at = time.monotonic() + rest.pause_seconds(loop.poll_seconds)
+            return False
+
+    def _held_up(self) -> list[RowCall]:
+        """Rows that have waited here behind slow ones for too long."""
+        with self._lock:
+            is_waiting = any(not call.started for call in self._calls.values())
+            if not is_waiting or time.monotonic() - self._started_at < HELD_UP_SECONDS:
+                return []
+        return self.pool.withdraw()
+
+    def shut_down(self) -> Steps[None]:
+        """Hand back what has not begun; wait for what has, within the grace; hand back what is left."""
+        loop = self.loop
+        give_up_at = time.monotonic() + loop.grace_seconds
+
+        def is_over() -> bool:
+            return time.monotonic() >= give_up_at or loop.hurrying
+
+        with self._lock:
+            self._is_ending = True
+            waiting = [call for call in self._calls.values() if not call.started]
+        self.pool.withdraw()
+        yield from self._release(waiting)
+        while (self._calls or self._is_claiming) and not is_over():
+            yield Pause(LOOK_SECONDS)
+            self.pool.look(time.monotonic())
+        yield from self._release(list(self._calls.values()))
+
+    def _release(self, calls: Sequence[RowCall]) -> Steps[None]:
+        mine = [call for call in calls if self.end(call)]
+        if mine:
+            rows = yield from self.taken([call.job.held for call in mine])
+            yield from handing_back(self.loop, rows)
+
+    # Calls ------------------------------------------------------------------------------------------------------------
+
+    def may_start(self, call: RowCall) -> bool:
+        with self._lock:
+            if self._is_ending or self.loop.stopping or call.is_over:
+                return False
+            call.started = self._started_at = time.monotonic()
+            return True
+
+    def end(self, call: RowCall) -> bool:
+        """True if nobody has ended it before: then whoever asks writes how it ended."""
+        if not call.end():
+            return False
+        with self._lock:
+            self._calls.pop(id(call.job.held), None)
+        return True
+
+    def lost(self, held: Held) -> None:
+        call = self._calls.get(id(held))
+        if call is not None:
+            call.job.lost = True
+
+    def broke(self, error: BaseException) -> None:
+        self.broken = self.broken or error
+        self.ring()
+
+    def ring_if_settled(self) -> None:
+        """Wake whoever looks after things, if it waits for this; with every row it would take longer than the row."""
+        if self._is_ending or self._is_done() or self.broken is not None:
+            self.ring()
+
+    # Different in threads and on an event loop ------------------------------------------------------------------------
+
+    def ring(self) -> None:
+        raise NotImplementedError
+
+    def taken(self, rows: list[Held]) -> Steps[list[Held]]:
+        """These rows as the last heartbeat left them; no more heartbeats are sent for them."""
+        raise NotImplementedError
+
+
+class _ThreadedRun(_Run):
+    """With a sync engine and a sync handler: each thread of the pool also saves what its handlers did, and claims."""
+
+    def __init__(self, loop: Loop, once: bool) -> None:
+        super().__init__(loop, once)
+        self._bell = threading.Event()
+        self._lines = threading.local()
+        self.beater = ThreadBeater(loop.engine, loop.beat_seconds, self.lost)
+        runner = RowRunner(loop, self.paces, self.save)
+        self.pool: ThreadPool[RowCall] = ThreadPool(
+            runner, loop.concurrency, self._report, self.may_start, self._claim_here, self.paces
+        )
+
+    def work(self, drain: bool) -> None:
+        try:
+            self._drive(self.steps(drain))
+        finally:
+            self._drive(self.shut_down())
+            self.pool.stop()
+            self.pool.join(max(0.0, self.loop.grace_seconds))
+            self.beater.stop()
+        if self.broken is not None:
+            raise self.broken
+
+    def _drive(self, steps: Steps[Any], line: Line | None = None) -> Any:
+        return drive(steps, cast("SyncPlace", self.loop.engine), self._nap, line, self._wait)
+
+    def _nap(self, length: float) -> None:
+        until = time.monotonic() + length
+        while not self.loop.hurrying and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_SECONDS))
+
+    def _wait(self, length: float) -> None:
+        self._bell.wait(length)
+        self._bell.clear()
+
+    def ring(self) -> None:
+        self._bell.set()
+
+    def taken(self, rows: list[Held]) -> Steps[list[Held]]:
+        return [self.beater.take(one) for one in rows]
+        yield
+
+    @property
+    def _line(self) -> Line:
+        """The way to the driver of this thread. What handlers may need at a time, two for each, and what looks after things,
+        must be left in the engine's pool."""
+        line: Line | None = getattr(self._lines, "line", None)
+        if line is None:
+            line = self._lines.line = Line(others=2 * self.loop.concurrency + 1)
+        return line
+
+    def _claim_here(self, is_free: object) -> bool:
+        """In a thread that has nothing left to run."""
+        line = self._line
+        try:
+            claimed = bool(self._drive(self.claim(), line))
+        except BaseException as error:
+            self.broke(error)
+            claimed = False
+        if not claimed:
+            line.close()
+            self.ring_if_settled()
+        return claimed
+
+    def save(self, call: RowCall, returned: Any, error: BaseException | None, took_seconds: float) -> None:
+        """Write how a handler ended, in its own thread."""
+        if not call.end():
+            return  # handed back, or given up, already
+        loop, job = self.loop, call.job
+        try:
+            held = self.beater.take(job.held)
+            line = self._line
+            line.stays_open = self.paces.is_brief(took_seconds)
+            if error is not None or not is_usual(job, returned) or not completed_at_once(loop, held, line):
+                place = cast("SyncPlace", loop.at if job.effects else loop.engine)
+                drive(saving(loop, job, held, returned, error), place, self._nap)
+        except BaseException as worse:
+            self.broke(worse)
+        finally:
+            with self._lock:
+                self._calls.pop(id(job.held), None)
+            self.ring_if_settled()
+
+    def _report(self, call: RowCall, error: BaseException | None) -> None:
+        """A call that was given up, or that was ended from outside; whoever calls this has ended it."""
+        job = call.job
+        held = self.beater.take(job.held)
+        drive(saving(self.loop, job, held, None, error), cast("SyncPlace", self.loop.engine), self._nap)
+        with self._lock:
+            self._calls.pop(id(job.held), None)
+        self.ring_if_settled()
+
+
+class _AsyncRun(_Run):
+    """With an async engine, or an async handler: everything but sync handlers runs on the event loop. With a sync engine the
+    database is spoken to in threads, and heartbeats come from a thread of their own, whatever handlers do to the loop."""
+
+    def __init__(self, loop: Loop, once: bool) -> None:
+        super().__init__(loop, once)
+        self._events = asyncio.get_running_loop()
+        self._bell = asyncio.Event()
+        # For the claim, for upkeep, and for outcomes.
+        self._beside = Beside(loop.concurrency + 2, "holdfast-database")
+        self._place: Any = loop.engine
+        self.beater = ThreadBeater(loop.engine, loop.beat_seconds, self.lost)
+        self._reports: set[asyncio.Task[None]] = set()
+        if is_async(loop.at):
+            from sqlalchemy.ext.asyncio import AsyncEngine
+
+            self._place = AsyncEngine(loop.engine)
+            self.beater = TaskBeater(self._place, loop.beat_seconds, self.lost)
+        runner = RowRunner(loop, self.paces, self._save_from_thread, self.save)
+        width = loop.concurrency
+        if loop.is_async_handler:
+            self.pool = AsyncPool(runner, width, self._report, self.may_start, self._out_of_work, events=self._events)
+        else:
+            self.pool = ThreadPool(runner, width, self._report, self.may_start, self._out_of_work, self.paces)
+
+    async def work(self, drain: bool) -> None:
+        try:
+            await self._drive(self.steps(drain))
+        finally:
+            await self._drive(self.shut_down())
+            self.pool.stop()
+            if self._reports:
+                await asyncio.wait(self._reports, timeout=1.0)
+            stopped = self.beater.stop()
+            if inspect.isawaitable(stopped):
+                await stopped
+            self._beside.close()
+        if self.broken is not None:
+            raise self.broken
+
+    async def _drive(self, steps: Steps[Any]) -> Any:
+        return await drive_async(steps, self._place, self._beside.call, self._wait)
+
+    async def _wait(self, length: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(length):
+                await self._bell.wait()
+        self._bell.clear()
+
+    def ring(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
+            self._events.call_soon_threadsafe(self._bell.set)
+
+    def _out_of_work(self, is_free: object) -> bool:
+        self.ring()
+        return False
+
+    def taken(self, rows: list[Held]) -> Steps[list[Held]]:
+        found = []
+        for one in rows:
+            now: Any = self.beater.take(one)
+            found.append((yield now) if inspect.isawaitable(now) else now)
+        return found
+
+    def _save_from_thread(self, call: RowCall, returned: Any, error: BaseException | None, took: float) -> None:
+        """A sync handler has ended in its thread."""
+        asyncio.run_coroutine_threadsafe(self.save(call, returned, error), self._events).result()
+
+    async def save(self, call: RowCall, returned: Any, error: BaseException | None) -> None:
+        if inspect.isawaitable(returned):
+            try:
+                returned = await returned
+            except BaseException as raised:
+                returned, error = None, raised
+        if call.end():
+            await self._write(call, returned, error)
+
+    def _report(self, call: RowCall, error: BaseException | None) -> None:
+        def begin() -> None:
+            task = self._events.create_task(self._write(call, None, error), name="holdfast-report")
+            self._reports.add(task)
+            task.add_done_callback(self._reports.discard)
+
+        self._events.call_soon_threadsafe(begin)
+
+    async def _write(self, call: RowCall, returned: Any, error: BaseException | None) -> None:
+        loop, job = self.loop, call.job
+        try:
+            now: Any = self.beater.take(job.held)
+            held: Held = await now if inspect.isawaitable(now) else now
+            if error is None and is_usual(job, returned) and is_plain(loop.engine):
+                if await self._beside.call(completed_at_once, loop, held, Line()):
+                    return
+            place = loop.at if job.effects else self._place
+            await drive_async(saving(loop, job, held, returned, error), place, self._beside.call)
+        except BaseException as worse:
+            self.broke(worse)
+        finally:
+            with self._lock:
+                self._calls.pop(id(job.held), None)
+            self.ring()
+
+
+@contextlib.contextmanager
+def _stopping_on_signals(loop: Loop, signals: bool) -> Iterator[None]:
+    if not signals or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    events = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        events.add_signal_handler(number, loop.stop)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            events.remove_signal_handler(number)

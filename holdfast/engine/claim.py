@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from holdfast.engine.register import layout
+from holdfast.errors import Permanent
 from holdfast.model import codec
 from holdfast.model.layout import Layout
 from holdfast.model.states import PASSED, State
@@ -50,8 +51,12 @@ class Lease(msgspec.Struct, eq=False, gc=False):
     unsure: str | None = None
 
     def read_data(self) -> Any:
-        """The item's data, a fresh copy; its hash is taken on the way."""
-        data = codec.decode(self.data)
+        """The item's data, a fresh copy; its hash is taken on the way. Raises Permanent if it cannot be read."""
+        if not isinstance(data := codec.decode_if_possible(self.data), dict):
+            raise Permanent(
+                f"items {self.item}: its data cannot be read: something other than holdfast has written it; "
+                "`holdfast db check` names all such rows"
+            )
         if self._data_hash is None:
             self._data_hash = codec.digest(data)
         return data

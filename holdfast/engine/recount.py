@@ -1,7 +1,8 @@
-"""Recount: what is kept beside the rows, so that `plan` need not read them all, compared with the rows and put right.
+"""Recount: what is kept beside the rows, so that nobody need read them all, compared with the rows and put right.
 
-Both were empty when the tables were brought up to date, and workers of the version before keep neither: a person counts anew
-once these are gone.
+Counts by state are off if something other than holdfast has written rows or removed some. Counts of versions and the list of
+changed items, which `plan` is answered from, were empty when the tables were brought up to date, and workers of the version
+before keep neither: a person counts anew once these are gone.
 """
 
 from __future__ import annotations
@@ -23,10 +24,24 @@ class Miscount(NamedTuple):
     there: int
 
 
+class StateMiscount(NamedTuple):
+    """How many stages of items are counted in a state, and how many there are."""
+
+    stage: int
+    label: str
+    state: str
+    counted: int
+    there: int
+
+    def __str__(self) -> str:
+        return f"{self.label} {self.state}: counted {self.counted}, there are {self.there}"
+
+
 def check(store: Store) -> list[str]:
     """What is not as the rows have it. What was never counted cannot be wrong."""
+    found = [str(one) for one in store.read(_state_miscounts)]
     times, wrong = store.read(_miscounts)
-    found = store.read(lambda tx: _told(tx, wrong)) if times else []
+    found += store.read(lambda tx: _told(tx, wrong)) if times else []
     for pipeline, name, reason in store.read(_rechecks):
         if not reason:
             found += _told_missing(name, sum(_missing(store, pipeline)))
@@ -34,20 +49,24 @@ def check(store: Store) -> list[str]:
 
 
 def repair(reader: Store, writer: Store) -> list[str]:
-    """Bring the counts of versions and the list of changed items up to date with the rows; return what was not.
+    """Bring the counts and the list of changed items up to date with the rows; return what was not.
 
     Work goes on meanwhile. How far the counts are off does not change while they are counted, for whoever writes changes rows
     and counts together: the difference is found by reading, and added.
     """
-    times, wrong = reader.read(_miscounts)
+    (times, wrong), states = reader.read(lambda tx: (_miscounts(tx), _state_miscounts(tx)))
 
     def put_right(tx: Transaction) -> bool:
+        # If somebody else has counted anew since it was read, the difference was added already.
         mine = bool(tx.run("count_versions_anew", times=times))
         if mine:
             tx.run_rows("add_versions", [(0, one.stage, one.version, one.there - one.counted) for one in wrong])
+            tx.run_rows(
+                "add_counts", [(tx.slot, one.stage, one.state, -1, one.there - one.counted, 0, 0) for one in states]
+            )
         return mine
 
-    done = reader.read(lambda tx: _told(tx, wrong)) if writer.write(put_right) else []
+    done = [*reader.read(lambda tx: _told(tx, wrong)), *map(str, states)] if writer.write(put_right) else []
     for pipeline, name, reason in reader.read(_rechecks):
         place: Place | None = Place(pipeline, 0, reason)
         listed = 0
@@ -67,6 +86,22 @@ def _miscounts(tx: Transaction) -> tuple[int, list[Miscount]]:
     places = sorted(counted.keys() | there.keys())
     found = [Miscount(*place, counted.get(place, 0), there.get(place, 0)) for place in places]
     return times, [one for one in found if one.counted != one.there]
+
+
+def _state_miscounts(tx: Transaction) -> list[StateMiscount]:
+    known = layout(tx).stages
+    tx.read_all()
+    counted: dict[tuple[int, str], int] = {}
+    for stage, state, _, n, _, _ in tx.run("read_counts"):
+        counted[stage, state] = counted.get((stage, state), 0) + n
+    there = {(stage, state): n for stage, state, n in tx.run("rows_by_state")}
+    return [
+        StateMiscount(
+            stage, known[stage].label if stage in known else str(stage), state, n, there.get((stage, state), 0)
+        )
+        for (stage, state), n in sorted((dict.fromkeys(there, 0) | counted).items())
+        if n != there.get((stage, state), 0)
+    ]
 
 
 def _rechecks(tx: Transaction) -> list[tuple[int, str, int]]:

@@ -29,7 +29,7 @@ STRETCH = 2000
 
 #: Texts of the large tables, which are read in stretches, and of the small ones; each column with the kind of value it holds.
 _LARGE: Mapping[str, Mapping[str, type]] = {
-    "items": {"data": object},
+    "items": {"data": dict},
     "outcomes": {"result": object},
     "memos": {"value": object},
     "calls": {"facts": dict, "value": object},

@@ -78,23 +78,24 @@ _UNREADABLE = object()
 def stored(text: str | None, otherwise: Any) -> Any:
     """What a text in the database says; something else if that is nothing of the same kind. Whoever can write to the tables may
     have put it there, and one bad row must not keep anybody from reading the others."""
-    value = _decode_if_possible(text)
+    value = decode_if_possible(text)
     return value if isinstance(value, type(otherwise)) else otherwise
 
 
 def shown(text: str) -> Any:
     """A value of the user's for people to look at; one that cannot be read is shown as it lies there."""
-    value = _decode_if_possible(text)
+    value = decode_if_possible(text)
     return {"cannot be read": plain_text(str(text), 200)} if value is _UNREADABLE else value
 
 
 def is_json(text: str | None, kind: type = object) -> bool:
     """Whether a text in the database says something of this kind."""
-    value = _decode_if_possible(text)
+    value = decode_if_possible(text)
     return value is not _UNREADABLE and isinstance(value, kind)
 
 
-def _decode_if_possible(text: str | None) -> Any:
+def decode_if_possible(text: str | None) -> Any:
+    """The value; something that is no JSON value if the text says none."""
     try:
         return _decode(text or "")
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError):

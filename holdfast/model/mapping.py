@@ -264,10 +264,14 @@ class StagesMapped:
         if stages[stage].get("state") != "done":
             stages[stage]["state"] = "done" if current == self._words[stage][1] else "in_progress"
 
-    def _before(self, stage: str) -> Iterator[str]:
-        for before in self._after[stage]:
-            yield before
-            yield from self._before(before)
+    def _before(self, stage: str) -> set[str]:
+        """All stages that come before this one."""
+        found: set[str] = set()
+        todo = [stage]
+        while todo:
+            todo += (new := set(self._after[todo.pop()]) - found)
+            found |= new
+        return found
 
     @staticmethod
     def _take(

@@ -17,6 +17,7 @@ from holdfast.cli.loader import load
 from holdfast.schema import newest
 from holdfast.store import sqlite as sqlite_driver
 from tests.cli.conftest import BOOKS
+from tests.support.steps import ask
 from tests.support.together import wait_for
 
 UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
@@ -323,6 +324,17 @@ def test_db_check_finds_nothing_and_db_upgrade_does_nothing_twice(bare: Any) -> 
     assert bare.json("db", "upgrade") == {"applied": [], "schema": newest()}
     assert bare.json("db", "check") == {"wrong": [], "repaired": []}
     assert bare("db", "check").stdout == "All is well.\n"
+
+
+def test_db_check_repairs_counts_that_rows_of_somebody_else_have_put_wrong(done: Any, url: str) -> None:
+    """Rows that came or went without holdfast were never counted, and nothing could mend that."""
+    with Holdfast(url, create=False) as app:
+        delete = "DELETE FROM holdfast_outcomes WHERE item = (SELECT MIN(item) FROM holdfast_outcomes)"
+        app.store.write(lambda tx: ask(tx, delete))
+    wrong = done.json("db", "check", code=5)["wrong"]
+    assert wrong and all("counted" in line for line in wrong)
+    assert sorted(done.json("db", "check", "--repair")["repaired"]) == sorted(wrong)
+    assert done("db", "check", "--repair").stdout == "All is well.\n"
 
 
 def test_db_check_repairs_what_plan_is_answered_from(done: Any, url: str) -> None:

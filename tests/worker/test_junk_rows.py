@@ -1,7 +1,8 @@
 """Somebody else writes nonsense into our tables: every good item ends, whoever asks gets an answer, and nothing spins.
 
 Into many cells of rows that belong to one pipeline, and to nobody in particular, at once; the other pipeline of the store is to
-notice nothing. The seed is the name of the case: the same nonsense every time.
+notice nothing. And into the rows of one item, of which the other items of its pipeline are to notice nothing. The seed is the
+name of the case: the same nonsense every time.
 """
 
 from __future__ import annotations
@@ -89,8 +90,9 @@ def until(app: Holdfast, happened: Callable[[], Any]) -> None:
     assert happened()
 
 
-def spoil(app: Holdfast, seed: int) -> list[str]:
-    """Put nonsense into cells all over the store, one in each table at most; return what was done."""
+def spoil(app: Holdfast, seed: int, item: str | None = None) -> list[str]:
+    """Put nonsense into cells all over the store, one in each table at most, or only into the rows of one item; return what was
+    done."""
     chance = random.Random(seed)
     done = []
     for table in app.store.write(tables):
@@ -99,7 +101,7 @@ def spoil(app: Holdfast, seed: int) -> list[str]:
         of = app.store.write(lambda tx, table=table: columns(tx, table))  # type: ignore[misc]
         column = chance.choice(sorted(of.keys() - WHO) or [""])
         junk = chance.choice([TEXTS, NUMBERS][of.get(column) == "number"])
-        where = mine(table, of)
+        where = mine(table, of) if item is None else of_item(table, of, item)
         if not column or where is None:
             continue
         text = f"UPDATE holdfast_{table} SET {column} = :junk WHERE {where}"
@@ -124,6 +126,12 @@ def mine(table: str, of: dict[str, str]) -> str | None:
     if "stage" in of:
         return f"stage IN (SELECT id FROM holdfast_stages WHERE pipeline = {pipeline})"
     return "1 = 1"
+
+
+def of_item(table: str, of: dict[str, str], key: str) -> str | None:
+    """Which rows belong to this item."""
+    column = "id" if table == "items" else "item"
+    return f"{column} IN (SELECT id FROM holdfast_items WHERE key = '{key}')" if column in of else None
 
 
 def columns(tx: Transaction, table: str) -> dict[str, str]:
@@ -181,3 +189,43 @@ def test_whatever_is_written_into_our_tables_the_good_items_end_and_questions_ar
             until(app, lambda: victim.good_ones(app))
         except HoldfastError as error:
             raise AssertionError(f"{error} after {done}") from error
+
+
+#: By key: items of one pipeline in every state that an item can be in when somebody writes into its rows.
+VICTIMS = ("one", "bad", "later", "waits")
+
+
+@pytest.mark.parametrize("seed", range(effort(6, 200)))
+def test_nonsense_in_the_rows_of_one_item_costs_that_item_alone(url: str, seed: int) -> None:
+    victim, key = Victim(url), VICTIMS[seed % len(VICTIMS)]
+    victim.fill()
+    others = {"one", "two", "waits", "waits too"} - {key}
+    with victim.open() as app:
+        done = spoil(app, seed, key)
+        assert done
+
+        def are_done() -> bool:
+            ended = {one["key"] for one in app.items(pipeline="spoilt", stage="link", state="done", most=100)}
+            return victim.good_ones(app) and others <= ended
+
+        try:
+            until(app, are_done)
+        except (AssertionError, HoldfastError) as error:
+            raise AssertionError(f"{error} after {done}") from error
+
+
+@pytest.mark.parametrize("data", ["{oops", "[1]", "null", ""])
+def test_an_item_whose_data_cannot_be_read_fails_at_once_and_says_which_row_it_is(url: str, data: str) -> None:
+    """It used to spend all of its attempts first."""
+    victim = Victim(url)
+    with victim.open() as app:
+        app.add("good", [{"key": "g", "n": 1}, {"key": "other", "n": 2}])
+        [(number,)] = app.store.write(lambda tx: ask(tx, "SELECT id FROM holdfast_items WHERE key = 'g'"))
+        text = "UPDATE holdfast_items SET data = :data WHERE key = 'g'"
+        app.store.write(lambda tx: ask(tx, text, data=data))
+        until(app, lambda: app.items(pipeline="good", state="failed"))
+        [failed] = app.items(pipeline="good", state="failed")
+        assert (failed["key"], failed["attempts"]) == ("g", 1)
+        assert f"items {number}: its data cannot be read" in failed["error"]
+        assert app.show("other", "good")["status"] == "done"
+        assert f"items {number}: its data cannot be read" in app.check()

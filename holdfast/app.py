@@ -24,7 +24,7 @@ from holdfast.engine import (
     limits,
     prune,
     reads,
-    reconcile,
+    reconcile_money,
     recount,
     resolve,
     stale,
@@ -32,15 +32,14 @@ from holdfast.engine import (
 )
 from holdfast.engine import pause as pausing
 from holdfast.engine import tune as tuning
-from holdfast.engine.actions import Counts, Kind
+from holdfast.engine.actions import ActionCounts, ActionKind
 from holdfast.engine.add import Added, Looked, Merge, NewItem, overwrite
-from holdfast.engine.changes import Changes
-from holdfast.engine.choose import Cancel, Retry, Which, Who, means_all_on_hold, stages_of
 from holdfast.engine.delete import Delete
 from holdfast.engine.events import record_user_event
 from holdfast.engine.forget import Forget, Restore
-from holdfast.engine.hold import Outdated, outdated_workers
 from holdfast.engine.ledger import take_up_old_payments
+from holdfast.engine.on_hold import Outdated, outdated_workers
+from holdfast.engine.pipeline_changes import Changes
 from holdfast.engine.register import (
     Registered,
     as_registered,
@@ -51,6 +50,8 @@ from holdfast.engine.register import (
     register,
 )
 from holdfast.engine.resolve import Resolve
+from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
+from holdfast.engine.selection import Which, Who, means_all_on_hold, stages_of
 from holdfast.engine.stale import Accept, Reprocess
 from holdfast.engine.tune import Declared, declare, defined_resources, is_declared
 from holdfast.errors import RunFailed, StoreBroken, UsageError
@@ -552,12 +553,12 @@ class Holdfast:
         with self._scan() as reader:
             if reader.integrity() != "ok":
                 return []
-            found = reader.read(reconcile.find)
+            found = reader.read(reconcile_money.find)
             with self._lock:
                 repaired = strays.repair(reader, self.store) + recount.repair(reader, self.store)
         with self._lock:
             for day in found.steps:
-                step = partial(reconcile.repair, day=day, old_at=found.old_at, who=Who(by, reason))
+                step = partial(reconcile_money.repair, day=day, old_at=found.old_at, who=Who(by, reason))
                 repaired += self.store.write(step, exclusive=True)
         return repaired
 
@@ -620,18 +621,18 @@ class Holdfast:
 
     # A person's acts ----------------------------------------------------------------------------------------------
 
-    def retry(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> Counts:
+    def retry(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> ActionCounts:
         """Send stages back to pending with all their attempts. Filters: pipeline, stage, states, key, error,
         group, older_than."""
         meant = read_filter(**which)
         if means_all_on_hold(meant) and not dry_run:
             with self._lock:
                 self.store.write(lambda tx: tx.run("end_hold_walks", stages=stages_of(tx, meant)))
-        return self._act(Retry(meant), Who(by, reason), dry_run)
+        return self._act(RetryStages(meant), Who(by, reason), dry_run)
 
-    def cancel(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> Counts:
+    def cancel(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> ActionCounts:
         """Set open stages aside. The same filters."""
-        return self._act(Cancel(read_filter(**which)), Who(by, reason), dry_run)
+        return self._act(CancelStages(read_filter(**which)), Who(by, reason), dry_run)
 
     def forget(
         self,
@@ -642,19 +643,19 @@ class Holdfast:
         reason: str = "",
         dry_run: bool = False,
         **which: Any,
-    ) -> Counts:
+    ) -> ActionCounts:
         """Reject recorded answers of paid calls, so that the next attempt calls again; with `undo`, take that back. Filters:
         pipeline, stage, key, error, group, older_than. Returns how many at which stage."""
         kind = (Restore if undo else Forget)(read_filter(**which), memo)
         return self._act(kind, Who(by, reason), dry_run)
 
-    def delete(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> Counts:
+    def delete(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> ActionCounts:
         """Remove items for good, with data, results, memos, history and children that belong to no other; what they have cost
         stays, as amounts. Filters: pipeline, key, stage, states, error, group. Returns how many of which pipeline; a dry run
         does not count children."""
         return self._act(Delete(read_filter(**which)), Who(by, reason), dry_run)
 
-    def _act(self, kind: Kind, who: Who, dry_run: bool) -> Counts:
+    def _act(self, kind: ActionKind, who: Who, dry_run: bool) -> ActionCounts:
         if dry_run:
             with self._scan() as store:
                 return actions.count(store, kind)
@@ -670,7 +671,7 @@ class Holdfast:
         """One of them, with a page of what it did to which item; the next page is after its `cursor`."""
         return self._read(lambda tx: actions.action(tx, number, after=after, most=most))
 
-    def continue_action(self, number: int) -> Counts:
+    def continue_action(self, number: int) -> ActionCounts:
         """Go on with an open action until it is done; return what it has done in all."""
         with self._lock:
             return actions.drive(self.store, number)
@@ -681,7 +682,7 @@ class Holdfast:
             if not self.store.write(lambda tx: actions.stop(tx, number, Who(by, reason))):
                 raise UsageError(f"action {number} is not open: it is {self.action(number, most=1)['state']}")
 
-    def undo_action(self, number: int, *, by: str = "", reason: str = "", dry_run: bool = False) -> Counts:
+    def undo_action(self, number: int, *, by: str = "", reason: str = "", dry_run: bool = False) -> ActionCounts:
         """Move back what a cancel, a retry, a reprocess or a forget has moved, as far as it has not moved on since. It is an
         action of its own."""
         kind = self._read(lambda tx: actions.undoing(tx, number))
@@ -729,7 +730,7 @@ class Holdfast:
         by: str = "",
         reason: str = "",
         dry_run: bool = False,
-    ) -> Counts:
+    ) -> ActionCounts:
         """Run again what is stale, or with `stale_only=False` all that is chosen: items are sent back as long as their forecast
         fits the budget, and no more of them than `limit`; with `fast`, only work that is expected to cost nothing and to take
         no more than five seconds for an item. Returns how many at which stage."""
@@ -754,7 +755,7 @@ class Holdfast:
         by: str = "",
         reason: str = "",
         dry_run: bool = False,
-    ) -> Counts:
+    ) -> ActionCounts:
         """Mark results of older versions, and those whose input has changed, as good. Returns how many at which stage."""
         with self._lock:
             self.register()
@@ -786,7 +787,7 @@ class Holdfast:
         reason: str = "",
         dry_run: bool = False,
         **which: Any,
-    ) -> Counts:
+    ) -> ActionCounts:
         """Say of every call in doubt that is meant what was charged for it (0 for nothing). Filters: pipeline, stage, key,
         older_than. Returns how many at which stage."""
         kind = Resolve(read_filter(**which), micros(charged, what="charged"), memo)

@@ -10,7 +10,7 @@ import click
 from holdfast.app import Approve
 from holdfast.cli.amounts import priced
 from holdfast.cli.output import Facts, printable
-from holdfast.engine.changes import Changes
+from holdfast.engine.pipeline_changes import Changes
 from holdfast.model.money import spoken
 
 

@@ -13,7 +13,7 @@ from holdfast.cli.changes import facts, tell_before
 from holdfast.cli.loader import JOB_FILES, Loaded, all_of, load, load_module, load_pipelines
 from holdfast.cli.loop import find_loops
 from holdfast.cli.output import Facts, print_json, printable
-from holdfast.engine.changes import Changes
+from holdfast.engine.pipeline_changes import Changes
 from holdfast.errors import DefinitionError
 from holdfast.jobfile import JobFileError
 from holdfast.model.stage import check_resources

@@ -14,7 +14,7 @@ from holdfast.cli.loader import JOB_FILES, load
 from holdfast.cli.output import counted, print_json, print_table, printable, shortened
 from holdfast.cli.progress_line import ProgressLine
 from holdfast.engine import legacy
-from holdfast.engine.legacy_report import EXAMPLES, Report
+from holdfast.engine.legacy_report import EXAMPLES, ImportReport
 from holdfast.errors import DefinitionError, UsageError
 from holdfast.jobfile.handlers import Handlers
 from holdfast.jobfile.problems import Problems
@@ -66,7 +66,7 @@ def import_legacy(
         into = _into(file, loaded.specs, pipeline, job, database, mapped)
         total, progress = database.table(mapped.table).count(), ProgressLine()
 
-        def draw(report: Report) -> None:
+        def draw(report: ImportReport) -> None:
             progress.draw(f"{report.read:,} of {total:,} rows read, {report.imported:,} imported")
 
         if dry_run and not _is_there(loaded.url):
@@ -133,7 +133,7 @@ def _is_there(url: str) -> bool:
         return app.schema_version() > 0
 
 
-def _print(report: Report, dry_run: bool, examples: int) -> None:
+def _print(report: ImportReport, dry_run: bool, examples: int) -> None:
     would = "would be imported" if dry_run else "imported"
     rest = [
         f"{report.repeated:,} with the key of an earlier row" if report.repeated else "",

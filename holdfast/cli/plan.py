@@ -14,7 +14,7 @@ from holdfast.cli.choose import some_pipelines
 from holdfast.cli.loader import load
 from holdfast.cli.output import Facts, counted, length, print_json, print_table, printable
 from holdfast.cli.progress_line import ProgressLine
-from holdfast.engine.hold import Outdated, spoken_of
+from holdfast.engine.on_hold import Outdated, spoken_of
 from holdfast.engine.stale import FAST_SECONDS, UNSURE, StageForecast
 from holdfast.model.money import spoken
 

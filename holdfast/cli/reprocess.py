@@ -12,7 +12,7 @@ from holdfast.cli.choose import one_pipeline, some_pipelines
 from holdfast.cli.loader import load
 from holdfast.cli.output import Facts, print_counts
 from holdfast.cli.plan import print_left_out, print_outdated
-from holdfast.engine.hold import Outdated
+from holdfast.engine.on_hold import Outdated
 from holdfast.engine.stale import StageForecast
 from holdfast.errors import UsageError
 

@@ -15,11 +15,12 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from holdfast.engine.choose import Cancel, Place, Retry, Who
 from holdfast.engine.delete import Delete
 from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.register import layout
 from holdfast.engine.resolve import Resolve
+from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
+from holdfast.engine.selection import ActionPlace, Who
 from holdfast.engine.stale import Accept, Reprocess
 from holdfast.engine.undo import Trail, UndoCancel, UndoForget, UndoRestore, UndoRetry, follow
 from holdfast.errors import UsageError
@@ -30,24 +31,23 @@ from holdfast.store import Store, Transaction
 
 log = logger("holdfast.store")
 
-Facts = dict[str, Any]
 
 #: A preview counts no more than this.
 PREVIEWED = 10_000
 
 
-class Kind(Protocol):
+class ActionKind(Protocol):
     """An act on many items: its fields are what was asked for."""
 
     name: ClassVar[str]
     #: What it leaves for each item.
     event: ClassVar[str]
 
-    def begin(self, tx: Transaction) -> Place:
+    def begin(self, tx: Transaction) -> ActionPlace:
         """Where it begins; an error if it makes no sense."""
         ...
 
-    def choose(self, tx: Transaction, place: Place) -> tuple[list[Any], Place | None]:
+    def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[Any], ActionPlace | None]:
         """The next stretch, and the place behind it; None if nothing is behind it."""
         ...
 
@@ -61,7 +61,7 @@ class Kind(Protocol):
 
 
 _KINDS: Mapping[str, type[Any]] = {
-    kind.name: kind for kind in (Retry, Cancel, Forget, Restore, Delete, Resolve, Reprocess, Accept)
+    kind.name: kind for kind in (RetryStages, CancelStages, Forget, Restore, Delete, Resolve, Reprocess, Accept)
 }
 _UNDOING: Mapping[str, type[Any]] = {kind.name: kind for kind in (UndoCancel, UndoRetry, UndoForget, UndoRestore)}
 #: How an action of a kind is undone; or why it is not.
@@ -79,7 +79,7 @@ _CANNOT_UNDO = {
 }
 
 
-class Counts(dict[str, int]):
+class ActionCounts(dict[str, int]):
     """How many of what an action has done, or would do; and its number, if it has done anything."""
 
     action: int | None = None
@@ -88,7 +88,7 @@ class Counts(dict[str, int]):
 class _Progress(msgspec.Struct, frozen=True):
     """Where an action stands, and between which times it has acted."""
 
-    place: Place | None
+    place: ActionPlace | None
     since: int
     until: int
 
@@ -103,7 +103,7 @@ class Preview(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class Action:
     id: int
-    kind: Kind
+    kind: ActionKind
     who: Who
     state: str
     progress: _Progress
@@ -122,7 +122,7 @@ class Action:
     def trail(self) -> Trail:
         return Trail(self.id, self.kind.event, self.progress.since, self.progress.until)
 
-    def told(self) -> Facts:
+    def told(self) -> dict[str, Any]:
         """What a person is told of it."""
         undoes = _undone(self.kind)
         asked = _plain(msgspec.json.decode(_to_text(self.kind))) if undoes is None else {}
@@ -146,11 +146,11 @@ class Action:
 # Doing one ------------------------------------------------------------------------------------------------------------
 
 
-def act(store: Store, kind: Kind, who: Who) -> Counts:
+def act(store: Store, kind: ActionKind, who: Who) -> ActionCounts:
     """Do what was asked for, as an action. If it finds nothing to do, there is none."""
     action = store.write(lambda tx: begin(tx, kind, who))
     if action is None:
-        return Counts()
+        return ActionCounts()
     if not action.is_open:
         return _counts(action)
     with _noted(action.id):
@@ -158,13 +158,13 @@ def act(store: Store, kind: Kind, who: Who) -> Counts:
     return drive(store, action.id)
 
 
-def count(store: Store, kind: Kind) -> Counts:
+def count(store: Store, kind: ActionKind) -> ActionCounts:
     """What it would come to. Only reads."""
     counts, _ = _count(store, kind, store.read(kind.begin), None)
-    return Counts(counts)
+    return ActionCounts(counts)
 
 
-def drive(store: Store, number: int) -> Counts:
+def drive(store: Store, number: int) -> ActionCounts:
     """Go on with an action until nothing is left of it, or somebody stops it; return what it has done in all."""
     store.read(lambda tx: _find(tx, number))
     with _noted(number):
@@ -173,8 +173,8 @@ def drive(store: Store, number: int) -> Counts:
     return _counts(action)
 
 
-def _counts(action: Action) -> Counts:
-    counts = Counts(action.counts)
+def _counts(action: Action) -> ActionCounts:
+    counts = ActionCounts(action.counts)
     counts.action = action.id
     return counts
 
@@ -211,7 +211,7 @@ def idle(tx: Transaction, before: int, mine: Action | None) -> tuple[int, int] |
     return (rows[0][0], rows[0][1]) if rows else None
 
 
-def begin(tx: Transaction, kind: Kind, who: Who) -> Action | None:
+def begin(tx: Transaction, kind: ActionKind, who: Who) -> Action | None:
     """The action with its first chunk done, which for most is all there is to do."""
     place = kind.begin(tx)
     [(number,)] = tx.run(
@@ -237,7 +237,7 @@ def _advance(tx: Transaction, action: Action, *, is_first: bool = False) -> Acti
     rows, place = action.kind.choose(tx, was.place)
     preview = Preview(dict(action.kind.count(tx, rows)), place is not None) if is_first else action.preview
     done = action.kind.act(tx, rows, replace(action.who, action=action.id))
-    over: Facts = {"state": "done", "ended_at": tx.now} if place is None else {}
+    over: dict[str, Any] = {"state": "done", "ended_at": tx.now} if place is None else {}
     now = replace(
         action,
         progress=_Progress(place, min(was.since, tx.now), max(was.until, tx.now)),
@@ -268,12 +268,12 @@ def _foresee(store: Store, action: Action) -> None:
     store.write(lambda tx: tx.run("save_preview", id=action.id, preview=text))
 
 
-def _count(store: Store, kind: Kind, place: Place | None, most: int | None) -> tuple[dict[str, int], bool]:
+def _count(store: Store, kind: ActionKind, place: ActionPlace | None, most: int | None) -> tuple[dict[str, int], bool]:
     """What acting from a place on would come to, up to so many; and whether there is more."""
     counts: Counter[str] = Counter()
     while place is not None and (most is None or counts.total() < most):
 
-        def look(tx: Transaction, place: Place = place) -> tuple[Counter[str], Place | None]:
+        def look(tx: Transaction, place: ActionPlace = place) -> tuple[Counter[str], ActionPlace | None]:
             rows, behind = kind.choose(tx, place)
             return kind.count(tx, rows), behind
 
@@ -293,7 +293,7 @@ def stop(tx: Transaction, number: int, who: Who, error: str | None = None) -> bo
     return True
 
 
-def undoing(tx: Transaction, number: int) -> Kind:
+def undoing(tx: Transaction, number: int) -> ActionKind:
     """What undoes an action that has ended."""
     action = _find(tx, number)
     name = action.kind.name
@@ -301,11 +301,11 @@ def undoing(tx: Transaction, number: int) -> Kind:
         raise UsageError(f"action {number}, {name}, cannot be undone: {_CANNOT_UNDO[name]}")
     if action.is_open:
         raise UsageError(f"action {number} is still open: stop it first (holdfast actions {number} --stop)")
-    kind: Kind = _UNDO[name](action.trail)
+    kind: ActionKind = _UNDO[name](action.trail)
     return kind
 
 
-def actions(tx: Transaction, *, only_open: bool = False, most: int) -> list[Facts]:
+def actions(tx: Transaction, *, only_open: bool = False, most: int) -> list[dict[str, Any]]:
     """The newest actions, newest first."""
     told = []
     for row in tx.records("list_actions", only_open=int(only_open), most=most):
@@ -316,7 +316,7 @@ def actions(tx: Transaction, *, only_open: bool = False, most: int) -> list[Fact
     return told
 
 
-def action(tx: Transaction, number: int, *, after: str = "", most: int) -> Facts:
+def action(tx: Transaction, number: int, *, after: str = "", most: int) -> dict[str, Any]:
     """One action, and a page of what it did to which item, in the order it was done. The next page is after its `cursor`."""
     found = _find(tx, number)
     moved, behind = follow(tx, found.trail, _place(after), most)
@@ -340,11 +340,11 @@ def action(tx: Transaction, number: int, *, after: str = "", most: int) -> Facts
     }
 
 
-def _place(cursor: str) -> Place:
+def _place(cursor: str) -> ActionPlace:
     at, slash, event = (cursor or "0/0").partition("/")
     if not slash or not at.isdecimal() or not event.isdecimal():
         raise UsageError(f"after {cursor!r}: give it as the end of a page says it")
-    return Place(at=int(at), event=int(event))
+    return ActionPlace(at=int(at), event=int(event))
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def _find(tx: Transaction, number: int, statement: str = "read_action") -> Actio
     return _read(rows[0])
 
 
-def _read(row: Facts) -> Action:
+def _read(row: dict[str, Any]) -> Action:
     kinds = _KINDS if row["undoes"] is None else _UNDOING
     if row["kind"] not in kinds:
         raise UsageError(
@@ -381,7 +381,7 @@ def _read(row: Facts) -> Action:
         raise UsageError(f"action {row['id']}, {row['kind']}, cannot be read: {error}") from None
 
 
-def _undone(kind: Kind) -> int | None:
+def _undone(kind: ActionKind) -> int | None:
     """The action whose items this one moves back."""
     trail: Trail | None = getattr(kind, "undoes", None)
     return None if trail is None else trail.action
@@ -391,7 +391,7 @@ def _to_text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _plain(asked: Facts) -> Facts:
+def _plain(asked: dict[str, Any]) -> dict[str, Any]:
     """What was asked for, without what was not said; an age in seconds."""
     flat = {**asked.pop("which", {}), **asked}
     if (age := flat.pop("older_than_us", None)) is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from holdfast.engine.changed import enter
+from holdfast.engine.changed_items import enter
 from holdfast.engine.checkpoints import read_anew
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError, ValueRefused

@@ -3,8 +3,8 @@ for them, if nobody has accepted its price yet."""
 
 from __future__ import annotations
 
-from holdfast.engine.hold import hold
-from holdfast.engine.meet import let_meet
+from holdfast.engine.fan_in import begin_if_ready
+from holdfast.engine.on_hold import hold
 from holdfast.engine.register import layout
 from holdfast.store import Transaction
 
@@ -18,7 +18,7 @@ def backfill(tx: Transaction, most: int = CHUNK) -> int:
         if rows and stage in layout(tx).stages:
             first, last, pipeline = rows[0]
             items = _items(tx, pipeline, first, last, most)
-            let_meet(tx, stage, items)
+            begin_if_ready(tx, stage, items)
             tx.run("move_backfill", stage=stage, next=items[-1] + 1 if len(items) == most else None)
             return len(items) or 1
     for [stage] in tx.run("stages_to_hold"):
@@ -26,7 +26,7 @@ def backfill(tx: Transaction, most: int = CHUNK) -> int:
         if rows and stage in layout(tx).stages:
             first, last, pipeline, reason = rows[0]
             items = _items(tx, pipeline, first, last, most)
-            begun = let_meet(tx, stage, items)
+            begun = begin_if_ready(tx, stage, items)
             # Items that nothing was done for yet are on their way through the pipeline, whatever it is.
             worked_on = [item for (item,) in tx.run("items_with_outcomes", items=begun)] if begun else []
             hold(tx, stage, worked_on, "price", reason)

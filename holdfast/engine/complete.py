@@ -13,21 +13,28 @@ from operator import attrgetter
 from typing import Any
 
 from holdfast.engine import error_groups
-from holdfast.engine.changed import enter
+from holdfast.engine.changed_items import enter
 from holdfast.engine.claim import Lease
 from holdfast.engine.early_cutoff import changed_outputs, go_on
 from holdfast.engine.effects import run_effects
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Finished, end_leases, move_leases, record_costs, record_user_events, save_outcomes
-from holdfast.engine.follow import follow
-from holdfast.engine.meet import let_meet, parents_may_go_on
+from holdfast.engine.fan_in import begin_if_ready, begin_waiting_parents
+from holdfast.engine.finish import (
+    FinishedAttempt,
+    end_leases,
+    move_leases,
+    record_costs,
+    record_user_events,
+    save_outcomes,
+)
+from holdfast.engine.follow_ons import add_follow_ons
 from holdfast.engine.register import layout
 from holdfast.engine.settle import settle
 from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction
 
 
-def must_be_alone(finished: Sequence[Finished]) -> bool:
+def must_be_alone(finished: Sequence[FinishedAttempt]) -> bool:
     """Whether the transaction that completes these must be exclusive: a stage that ran again may take back work from those
     who build on its old result, and nobody may claim such work at the same moment."""
     return any(one.lease.rerun for one in finished)
@@ -35,11 +42,11 @@ def must_be_alone(finished: Sequence[Finished]) -> bool:
 
 def complete(
     tx: Transaction,
-    finished: Sequence[Finished],
+    finished: Sequence[FinishedAttempt],
     onward: Collection[int] = (),
     *,
     until: float = math.inf,
-    left: list[Finished] | None = None,
+    left: list[FinishedAttempt] | None = None,
 ) -> list[Lease]:
     """Record attempts that ended for good: done, skipped or failed.
 
@@ -54,7 +61,7 @@ def complete(
             left += no_time
         fail(tx, [one for one in failed if one.state is State.RETRY_LATER])
         finished += [one for one in failed if one.state is not State.RETRY_LATER]
-    by_stage: dict[int, list[Finished]] = {}
+    by_stage: dict[int, list[FinishedAttempt]] = {}
     for one in finished:
         by_stage.setdefault(one.lease.stage, []).append(one)
     for stage in sorted(by_stage):
@@ -63,7 +70,9 @@ def complete(
     return moved
 
 
-def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onward: Collection[int]) -> list[Lease]:
+def _complete_stage(
+    tx: Transaction, stage: int, finished: list[FinishedAttempt], onward: Collection[int]
+) -> list[Lease]:
     following = layout(tx).successors(stage)
     straight = next((after for after in following.simple if after in onward), None)
     going = [one for one in finished if one.routine or _goes_on(one)] if straight is not None else []
@@ -99,20 +108,20 @@ def _complete_stage(tx: Transaction, stage: int, finished: list[Finished], onwar
     for one in failed:
         facts: dict[str, Any] = {"attempt": one.lease.attempt, "error": one.error, "traceback": one.traceback}
         tx.record("failed", pipeline=layout(tx).stages[stage].pipeline, item=one.lease.item, stage=stage, **facts)
-    follow(tx, odd)
+    add_follow_ons(tx, odd)
 
     left = [one.lease.item for one in ended if one.routine or _goes_on(one)] if following else []
     passed = [one.lease.item for one in gone] + left if len(following.simple) > 1 or following.checked else left
     for after in following.simple:
         _enter(tx, after, left if after == straight else passed)
     for after in following.checked:
-        let_meet(tx, after, passed)
+        begin_if_ready(tx, after, passed)
     go_on(tx, stage, again, changed)
-    parents_may_go_on(tx, stage, (one.lease.item for one in ended))
+    begin_waiting_parents(tx, stage, (one.lease.item for one in ended))
     return [one.lease.moved_on(straight, tx.now, one.result, one.output_hash) for one in gone if straight is not None]
 
 
-def _list_overtaken(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
+def _list_overtaken(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> None:
     """Attempts that began before their stage was put behind others were made from less than it is given now."""
     row, before = layout(tx).stages[stage], layout(tx).parents(stage)
     if row.changed_generation != row.created_generation:
@@ -121,7 +130,7 @@ def _list_overtaken(tx: Transaction, stage: int, finished: Sequence[Finished]) -
             enter(tx, row.pipeline, items)
 
 
-def _goes_on(one: Finished) -> bool:
+def _goes_on(one: FinishedAttempt) -> bool:
     """Whether what follows may begin, for the first time."""
     return one.state in PASSED and not one.lease.rerun
 

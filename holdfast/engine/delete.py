@@ -14,14 +14,14 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from holdfast.engine import ledger
-from holdfast.engine.choose import Place, Which, Who, beginning
-from holdfast.engine.gates import hold_resources
-from holdfast.engine.meet import let_meet
+from holdfast.engine.fan_in import begin_if_ready
 from holdfast.engine.pages import Facts, stages_of_items
 from holdfast.engine.pages import Place as Cursor
 from holdfast.engine.pages import items as page_of_items
 from holdfast.engine.prune import forget_items, uncover, withdraw
 from holdfast.engine.register import layout
+from holdfast.engine.resource_gates import lock_resources
+from holdfast.engine.selection import ActionPlace, Which, Who, beginning
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
@@ -39,10 +39,10 @@ class Delete:
     event: ClassVar[str] = "deleted"
     which: Which
 
-    def begin(self, tx: Transaction) -> Place:
+    def begin(self, tx: Transaction) -> ActionPlace:
         return beginning(tx, self.which)
 
-    def choose(self, tx: Transaction, place: Place) -> tuple[list[_Chosen], Place | None]:
+    def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[_Chosen], ActionPlace | None]:
         page = self._page(tx, int(place.after))
         rows = sorted({(row["id"], row["pipeline"]) for row in page if row["id"] <= place.until})
         is_last = len(page) < CHUNK or page[-1]["id"] > place.until
@@ -78,7 +78,7 @@ def _delete(tx: Transaction, items: Sequence[int], who: Who) -> Counter[str]:
     if not items:
         return Counter()
     stages = sorted(known.stages)
-    hold_resources(tx, stages)
+    lock_resources(tx, stages)
     tx.run("lock_items", items=items)
     parents = [parent for parent in tx.run("parents_of", items=items) if parent[0] not in set(items)]
     for stage in stages:
@@ -96,7 +96,7 @@ def _delete(tx: Transaction, items: Sequence[int], who: Who) -> Counter[str]:
         tx.record("deleted", pipeline=number, items=n, **who.facts)
     for row in known.stages.values():
         if row.active and row.after_children is not None:
-            let_meet(tx, row.id, sorted({parent for parent, pipeline in parents if pipeline == row.pipeline}))
+            begin_if_ready(tx, row.id, sorted({parent for parent, pipeline in parents if pipeline == row.pipeline}))
     return Counter({names[number]: n for number, n in of_pipeline.items()})
 
 

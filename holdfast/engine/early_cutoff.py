@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 from holdfast.engine import ledger
 from holdfast.engine.checkpoints import ItemPicture, pictures_of
-from holdfast.engine.finish import Finished
-from holdfast.engine.hold import hold_for_version
-from holdfast.engine.meet import let_meet
+from holdfast.engine.fan_in import begin_if_ready
+from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.on_hold import hold_for_version
 from holdfast.engine.register import layout
 from holdfast.engine.reopen import Reopened, reopen
 from holdfast.model.layout import Layout, StageRow
@@ -21,7 +21,7 @@ from holdfast.model.states import PASSED, Rerun, State
 from holdfast.store import Transaction
 
 
-def changed_outputs(tx: Transaction, stage: int, again: Sequence[Finished]) -> set[int]:
+def changed_outputs(tx: Transaction, stage: int, again: Sequence[FinishedAttempt]) -> set[int]:
     """The items whose stage, run again, came to another output than the outcome it is about to replace."""
     if not again:
         return set()
@@ -30,7 +30,7 @@ def changed_outputs(tx: Transaction, stage: int, again: Sequence[Finished]) -> s
     return {one.lease.item for one in again if old.get(one.lease.item, "none") != one.output_hash}
 
 
-def go_on(tx: Transaction, stage: int, again: Sequence[Finished], changed: Collection[int]) -> None:
+def go_on(tx: Transaction, stage: int, again: Sequence[FinishedAttempt], changed: Collection[int]) -> None:
     """Let what follows a stage that ran again begin if it never did, and run again if it must."""
     known = layout(tx)
     following = known.successors(stage)
@@ -39,7 +39,7 @@ def go_on(tx: Transaction, stage: int, again: Sequence[Finished], changed: Colle
         return
     reruns = {one.lease.item: Rerun(one.lease.rerun) for one in again}
     for row in nearest:
-        let_meet(tx, row.id, list(reruns))
+        begin_if_ready(tx, row.id, list(reruns))
         _take_back(tx, row, sorted(changed))
     chosen: dict[Rerun, Reopened] = {}
     for picture in pictures_of(tx, list(reruns), known.stages[stage].pipeline_name):

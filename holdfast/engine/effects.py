@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from holdfast import points
 from holdfast.clock import microseconds
-from holdfast.engine.finish import Finished
+from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.register import layout
 from holdfast.errors import EffectStalled, Permanent, StoreError, UsageError
 from holdfast.model.faults import describe
@@ -30,21 +30,21 @@ from holdfast.store import Transaction
 class Ran(NamedTuple):
     """What became of attempts whose effects were to be run."""
 
-    stand: list[Finished]
+    stand: list[FinishedAttempt]
     #: What those came to of which an effect raised.
-    failed: list[Finished]
+    failed: list[FinishedAttempt]
     #: Those for which there was no time: nothing was done about them.
-    left: list[Finished]
+    left: list[FinishedAttempt]
 
 
-def run_effects(tx: Transaction, finished: Sequence[Finished], until: float = math.inf) -> Ran:
+def run_effects(tx: Transaction, finished: Sequence[FinishedAttempt], until: float = math.inf) -> Ran:
     """Run what these attempts want written, in order; none but the first is begun after `until` on the monotonic clock."""
     wanting = [one for one in finished if one.effects or one.follow_ons]
     if not wanting:
         return Ran(list(finished), [], [])
     stood: dict[int, int] = dict(tx.run("hold_leases", leases=sorted(one.lease.id for one in wanting)))
-    failed: dict[int, Finished] = {}
-    left: list[Finished] = []
+    failed: dict[int, FinishedAttempt] = {}
+    left: list[FinishedAttempt] = []
     for place, one in enumerate(wanting):
         if place and time.monotonic() >= until:
             left = wanting[place:]
@@ -63,7 +63,7 @@ def run_effects(tx: Transaction, finished: Sequence[Finished], until: float = ma
     return Ran([one for one in finished if one.lease.id not in elsewhere], list(failed.values()), left)
 
 
-def _run(tx: Transaction, one: Finished) -> None:
+def _run(tx: Transaction, one: FinishedAttempt) -> None:
     if one.effects:
         with tx.savepoint() as connection:
             for effect in one.effects:
@@ -71,7 +71,7 @@ def _run(tx: Transaction, one: Finished) -> None:
                 points.reach("effect.after", one.lease.stage, effect.function)
 
 
-def _check_follow_ons(tx: Transaction, one: Finished) -> None:
+def _check_follow_ons(tx: Transaction, one: FinishedAttempt) -> None:
     known = layout(tx)
     for follow_on in one.follow_ons:
         if not known.of_pipeline(follow_on.pipeline):
@@ -81,7 +81,7 @@ def _check_follow_ons(tx: Transaction, one: Finished) -> None:
             )
 
 
-def _as_if_raised(one: Finished, error: BaseException) -> Finished:
+def _as_if_raised(one: FinishedAttempt, error: BaseException) -> FinishedAttempt:
     """What the attempt comes to if its handler had raised this."""
     # A copy: the transaction may have to be run again, with what was given.
     if isinstance(error, Skip):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from holdfast.engine.finish import Finished
+from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
 from holdfast.model.faults import Cause, cause_of
@@ -33,13 +33,13 @@ class Failure(NamedTuple):
     amount: int = 0
 
 
-def find_causes(failed: Iterable[Finished]) -> None:
+def find_causes(failed: Iterable[FinishedAttempt]) -> None:
     """Say of each attempt what it failed of."""
     for one in failed:
         one.cause = cause_of(one.error, one.traceback, one.lease.key)
 
 
-def enter_attempts(tx: Transaction, stage: int, failed: Sequence[Finished]) -> None:
+def enter_attempts(tx: Transaction, stage: int, failed: Sequence[FinishedAttempt]) -> None:
     """Count attempts whose outcomes, and costs, are written."""
     paying = [one.lease.id for one in failed if one.costs or one.lease.has_paid or one.lease.has_open_call]
     items = [one.lease.item for one in failed]

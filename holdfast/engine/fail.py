@@ -9,9 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.engine import error_groups
-from holdfast.engine.daytime import follow_the_clock
-from holdfast.engine.finish import Finished, end_leases, record_costs, record_user_events, save_outcomes
-from holdfast.engine.meet import parents_may_go_on
+from holdfast.engine.clock_changes import follow_the_clock
+from holdfast.engine.fan_in import begin_waiting_parents
+from holdfast.engine.finish import FinishedAttempt, end_leases, record_costs, record_user_events, save_outcomes
 from holdfast.engine.register import layout
 from holdfast.engine.settle import settle
 from holdfast.model.decide import after_failure
@@ -19,7 +19,7 @@ from holdfast.model.states import State
 from holdfast.store import Transaction
 
 
-def fail(tx: Transaction, finished: Sequence[Finished]) -> None:
+def fail(tx: Transaction, finished: Sequence[FinishedAttempt]) -> None:
     """Record attempts that raised, and snoozes. Attempts whose lease was lost change nothing and leave an event."""
     if finished:
         follow_the_clock(tx)
@@ -28,11 +28,11 @@ def fail(tx: Transaction, finished: Sequence[Finished]) -> None:
         _fail_stage(tx, stage, end_leases(tx, stage, list(same)))
 
 
-def _fail_stage(tx: Transaction, stage: int, finished: list[Finished]) -> None:
+def _fail_stage(tx: Transaction, stage: int, finished: list[FinishedAttempt]) -> None:
     row = layout(tx).stages[stage]
     record_user_events(tx, stage, finished)
     delayed: list[tuple[Any, ...]] = []
-    exhausted: list[Finished] = []
+    exhausted: list[FinishedAttempt] = []
     failed = [one for one in finished if not one.snooze]
     error_groups.find_causes(failed)
     for one in finished:
@@ -60,4 +60,4 @@ def _fail_stage(tx: Transaction, stage: int, finished: list[Finished]) -> None:
     tx.count(stage, State.RETRY_LATER, len(delayed))
     if exhausted:
         save_outcomes(tx, stage, exhausted)
-        parents_may_go_on(tx, stage, [one.lease.item for one in exhausted])
+        begin_waiting_parents(tx, stage, [one.lease.item for one in exhausted])

@@ -26,7 +26,7 @@ from holdfast.model.user_event import UserEvent
 from holdfast.store import Transaction
 
 
-class Effect(NamedTuple):
+class AttemptEffect(NamedTuple):
     """A function of the user's that writes rows in the transaction that completes the stage."""
 
     function: Callable[..., Any]
@@ -51,7 +51,7 @@ class Cost(NamedTuple):
     facts: CallFacts = NO_FACTS
 
 
-class Finished(msgspec.Struct, eq=False, gc=False):
+class FinishedAttempt(msgspec.Struct, eq=False, gc=False):
     """An attempt that came to an end: DONE, SKIPPED, FAILED, or one of the ways back."""
 
     lease: Lease
@@ -76,7 +76,7 @@ class Finished(msgspec.Struct, eq=False, gc=False):
     #: How many items may be to blame.
     company: int = 1
     #: What else belongs to this attempt: row writes of the user's own, items that follow, money spent, facts for the log.
-    effects: Sequence[Effect] = ()
+    effects: Sequence[AttemptEffect] = ()
     follow_ons: Sequence[FollowOn] = ()
     costs: Sequence[Cost] = ()
     events: Sequence[UserEvent] = ()
@@ -105,14 +105,14 @@ class Finished(msgspec.Struct, eq=False, gc=False):
         return self.lease.since + self.waited_us
 
 
-def end_leases(tx: Transaction, stage: int, finished: Sequence[Finished]) -> list[Finished]:
+def end_leases(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> list[FinishedAttempt]:
     """Delete the leases and return the attempts whose lease still stood."""
     lost = tx.run("take_leases", stage=stage, leases=[one.lease.id for one in finished])
     tx.count(stage, State.IN_PROGRESS, len(lost) - len(finished))
     return _without_lost(tx, stage, finished, lost)
 
 
-def move_leases(tx: Transaction, stage: int, onward: int, finished: Sequence[Finished]) -> list[Finished]:
+def move_leases(tx: Transaction, stage: int, onward: int, finished: Sequence[FinishedAttempt]) -> list[FinishedAttempt]:
     """Move the leases on to the next stage and return the attempts whose lease still stood."""
     lost = tx.run("move_leases", stage=stage, next=onward, leases=[one.lease.id for one in finished], now=tx.now)
     tx.count(stage, State.IN_PROGRESS, len(lost) - len(finished))
@@ -120,7 +120,7 @@ def move_leases(tx: Transaction, stage: int, onward: int, finished: Sequence[Fin
     return _without_lost(tx, stage, finished, lost)
 
 
-def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished], *, timed: bool = True) -> None:
+def save_outcomes(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt], *, timed: bool = True) -> None:
     """Write outcomes of attempts whose leases were ended in this transaction, and what they cost.
 
     `timed` if it is known how long they took.
@@ -143,7 +143,7 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[Finished], *, 
             tx.count(stage, state, len(times), version=version)
 
 
-def record_costs(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
+def record_costs(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> None:
     """Money is spent whatever became of the attempt."""
     calls = [
         ledger.NewCall(
@@ -156,7 +156,7 @@ def record_costs(tx: Transaction, stage: int, finished: Sequence[Finished]) -> N
         ledger.enter(tx, calls)
 
 
-def record_user_events(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
+def record_user_events(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> None:
     """What handlers had to tell has happened, whatever became of the attempt."""
     for one in finished:
         for event in one.events:
@@ -189,7 +189,7 @@ def input_hash(data_hash: str, inputs: Mapping[int, str]) -> str:
     return codec.digest_of(f"{data_hash} {outputs}".encode())
 
 
-def _settle_memos(tx: Transaction, stage: int, finished: Sequence[Finished]) -> dict[int, int]:
+def _settle_memos(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> dict[int, int]:
     """Memos of stages that have passed have done their duty; return what they had cost, by item."""
     remembered = [one for one in finished if one.lease.memos]
     passed = [one.lease.item for one in remembered if one.state in PASSED]
@@ -198,7 +198,7 @@ def _settle_memos(tx: Transaction, stage: int, finished: Sequence[Finished]) -> 
     return {one.lease.item: sum(memo.cost or 0 for memo in one.lease.memos.values()) for one in remembered}
 
 
-def _row(row: StageRow, one: Finished, paid: Mapping[int, int]) -> tuple[Any, ...]:
+def _row(row: StageRow, one: FinishedAttempt, paid: Mapping[int, int]) -> tuple[Any, ...]:
     lease, state = one.lease, one.state
     cost = paid.get(lease.item, 0) + sum(cost.amount for cost in one.costs)
     return (
@@ -220,7 +220,7 @@ def _row(row: StageRow, one: Finished, paid: Mapping[int, int]) -> tuple[Any, ..
     )
 
 
-def _routine_rows(row: StageRow, finished: Sequence[Finished]) -> list[tuple[Any, ...]]:
+def _routine_rows(row: StageRow, finished: Sequence[FinishedAttempt]) -> list[tuple[Any, ...]]:
     """What differs between the outcomes of routine attempts."""
     rows: list[tuple[Any, ...]] = []
     for one in finished:
@@ -266,8 +266,8 @@ def bucket_middle_us(number: int) -> float:
 
 
 def _without_lost(
-    tx: Transaction, stage: int, finished: Sequence[Finished], lost: Sequence[tuple[int]]
-) -> list[Finished]:
+    tx: Transaction, stage: int, finished: Sequence[FinishedAttempt], lost: Sequence[tuple[int]]
+) -> list[FinishedAttempt]:
     if not lost:
         return list(finished)
     row = layout(tx).stages[stage]

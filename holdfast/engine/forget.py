@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from holdfast.engine import ledger
-from holdfast.engine.choose import CHUNK, Place, Which, Who, beginning, patterns_of, stages_of
 from holdfast.engine.register import layout
+from holdfast.engine.selection import CHUNK, ActionPlace, Which, Who, beginning, patterns_of, stages_of
 from holdfast.model.paid import Paid, PaidCall
 from holdfast.store import Transaction
 
-Memo = dict[str, Any]
+MemoRow = dict[str, Any]
 
 
 class Rejecting:
@@ -28,10 +28,10 @@ class Rejecting:
     name: ClassVar[str] = "forget"
     event: ClassVar[str] = "answer_rejected"
 
-    def count(self, tx: Transaction, rows: list[Memo]) -> Counter[str]:
+    def count(self, tx: Transaction, rows: list[MemoRow]) -> Counter[str]:
         return by_stage(tx, rows)
 
-    def act(self, tx: Transaction, rows: list[Memo], who: Who) -> Counter[str]:
+    def act(self, tx: Transaction, rows: list[MemoRow], who: Who) -> Counter[str]:
         return by_stage(tx, [memo for memo in rows if reject(tx, memo, who)])
 
 
@@ -42,10 +42,10 @@ class Restoring:
     name: ClassVar[str] = "restore"
     event: ClassVar[str] = "answer_restored"
 
-    def count(self, tx: Transaction, rows: list[Memo]) -> Counter[str]:
+    def count(self, tx: Transaction, rows: list[MemoRow]) -> Counter[str]:
         return by_stage(tx, rows)
 
-    def act(self, tx: Transaction, rows: list[Memo], who: Who) -> Counter[str]:
+    def act(self, tx: Transaction, rows: list[MemoRow], who: Who) -> Counter[str]:
         return by_stage(tx, [memo for memo in rows if restore(tx, memo, who)])
 
 
@@ -57,10 +57,10 @@ class Forget(Rejecting):
     which: Which
     memo: str | None = None
 
-    def begin(self, tx: Transaction) -> Place:
+    def begin(self, tx: Transaction) -> ActionPlace:
         return beginning(tx, self.which)
 
-    def choose(self, tx: Transaction, place: Place) -> tuple[list[Memo], Place | None]:
+    def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[MemoRow], ActionPlace | None]:
         return _choose(tx, self.which, self.memo, "done", place)
 
 
@@ -71,16 +71,16 @@ class Restore(Restoring):
     which: Which
     memo: str | None = None
 
-    def begin(self, tx: Transaction) -> Place:
+    def begin(self, tx: Transaction) -> ActionPlace:
         return beginning(tx, self.which)
 
-    def choose(self, tx: Transaction, place: Place) -> tuple[list[Memo], Place | None]:
+    def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[MemoRow], ActionPlace | None]:
         return _choose(tx, self.which, self.memo, "rejected", place)
 
 
 def _choose(
-    tx: Transaction, which: Which, name: str | None, state: str, place: Place
-) -> tuple[list[Memo], Place | None]:
+    tx: Transaction, which: Which, name: str | None, state: str, place: ActionPlace
+) -> tuple[list[MemoRow], ActionPlace | None]:
     memos = tx.records(
         "choose_memos",
         state=state,
@@ -103,12 +103,12 @@ def _choose(
     return [one for one in memos if (one["call"] or 0) <= place.until_call], behind
 
 
-def by_stage(tx: Transaction, memos: list[Memo]) -> Counter[str]:
+def by_stage(tx: Transaction, memos: list[MemoRow]) -> Counter[str]:
     known = layout(tx).stages
     return Counter(known[memo["stage"]].label for memo in memos)
 
 
-def reject(tx: Transaction, memo: Memo, who: Who) -> bool:
+def reject(tx: Transaction, memo: MemoRow, who: Who) -> bool:
     """Refuse a recorded answer: the next attempt calls again."""
     reason = who.reason or "a person has forgotten it"
     _settle(tx, memo, lambda call: call._replace(state=str(Paid.REJECTED), reason=reason, value=memo["value"]))
@@ -117,7 +117,7 @@ def reject(tx: Transaction, memo: Memo, who: Who) -> bool:
     return True
 
 
-def restore(tx: Transaction, memo: Memo, who: Who) -> bool:
+def restore(tx: Transaction, memo: MemoRow, who: Who) -> bool:
     """Only where the answer is still there: an unpaid call has no row in the ledger that could have kept it."""
     found = _settle(tx, memo, lambda call: call._replace(state=str(Paid.DONE)) if call.value is not None else None)
     if not found:
@@ -127,16 +127,16 @@ def restore(tx: Transaction, memo: Memo, who: Who) -> bool:
     return True
 
 
-def _settle(tx: Transaction, memo: Memo, decide: Callable[[PaidCall], PaidCall | None]) -> list[PaidCall]:
+def _settle(tx: Transaction, memo: MemoRow, decide: Callable[[PaidCall], PaidCall | None]) -> list[PaidCall]:
     return [] if memo["call"] is None else ledger.settle(tx, [memo["call"]], decide)
 
 
-def _save(tx: Transaction, memo: Memo, state: str, value: str | None, rejections: int) -> None:
+def _save(tx: Transaction, memo: MemoRow, state: str, value: str | None, rejections: int) -> None:
     place = (memo["stage"], memo["item"], memo["name"])
     made = (memo["version"], memo["idempotency_key"], 0, None)
     tx.run_rows("save_memos", [(*place, state, *made, memo["cost"], value, tx.now, memo["call"], rejections)])
 
 
-def _record(tx: Transaction, event: str, memo: Memo, who: Who) -> None:
+def _record(tx: Transaction, event: str, memo: MemoRow, who: Who) -> None:
     pipeline = layout(tx).stages[memo["stage"]].pipeline
     tx.record(event, pipeline=pipeline, item=memo["item"], stage=memo["stage"], memo=memo["name"], **who.facts)

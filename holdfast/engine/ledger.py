@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.engine.gates import hold_resources
 from holdfast.engine.register import layout
+from holdfast.engine.resource_gates import lock_resources
 from holdfast.model import codec
 from holdfast.model.day import day_of
 from holdfast.model.layout import Layout, StageRow
@@ -26,7 +26,7 @@ from holdfast.store import Transaction
 CHUNK = 500
 
 #: Where a call belongs: stage, item and name.
-Place = tuple[int, int, str]
+MemoPlace = tuple[int, int, str]
 
 
 class NewCall(NamedTuple):
@@ -44,7 +44,7 @@ class NewCall(NamedTuple):
     lead: int | None = None
 
 
-def enter(tx: Transaction, new: Sequence[NewCall]) -> dict[Place, int]:
+def enter(tx: Transaction, new: Sequence[NewCall]) -> dict[MemoPlace, int]:
     """Write calls into the ledger; return their numbers by place. The caller holds the resources that it pays for."""
     known = layout(tx)
     calls = []
@@ -121,7 +121,7 @@ def doubt(tx: Transaction, ended: Sequence[tuple[int, int, int]], reason: str) -
     limited = sorted({lease for lease, _, stage in ended if known.resources_of(stage)})
     aside: dict[int, int] = {}
     if limited:
-        hold_resources(tx, stages)
+        lock_resources(tx, stages)
         aside = dict(tx.run("reserved_for", leases=limited))
     found = [
         PaidCall(*row) for row in tx.run("intended_calls", items=sorted({item for _, item, _ in ended}), stages=stages)

@@ -17,7 +17,7 @@ from msgspec import UNSET
 
 from holdfast.engine.add import NewItem, look_up
 from holdfast.engine.legacy_logs import Logs
-from holdfast.engine.legacy_report import Again, Report
+from holdfast.engine.legacy_report import Again, ImportReport
 from holdfast.engine.legacy_write import OldItem, import_items, kept_as
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError
@@ -68,15 +68,15 @@ def import_legacy(
     pipelines: Mapping[str, PipelineSpec],
     *,
     dry_run: bool = False,
-    on_batch: Callable[[Report], None] | None = None,
+    on_batch: Callable[[ImportReport], None] | None = None,
     most: int = BATCH,
-) -> Report:
+) -> ImportReport:
     """Import every row; return what was done, or with `dry_run` what would be.
 
     `pipelines` says which name in the old database means which pipeline; they must be registered in the store. Rows without
     a name, or of a table without such a column, belong to the only one. For a dry run the store may be missing.
     """
-    report = Report()
+    report = ImportReport()
     into = _Into(pipelines, mapping)
     with closing(KeyIndex()) as index:
         reading = _Reading(old, mapping, into, index, report)
@@ -123,7 +123,9 @@ def check(old: OldDatabase, mapping: AnyMapping) -> bool:
 class _Reading:
     """The rows of an old database, as items."""
 
-    def __init__(self, old: OldDatabase, mapping: AnyMapping, into: _Into, index: KeyIndex, report: Report) -> None:
+    def __init__(
+        self, old: OldDatabase, mapping: AnyMapping, into: _Into, index: KeyIndex, report: ImportReport
+    ) -> None:
         self._mapping, self._into, self._index, self._report = mapping, into, index, report
         self._names_pipelines = check(old, mapping)
         self._table = old.table(mapping.table)
@@ -264,7 +266,7 @@ def _digest(pipeline: str, key: str) -> bytes:
     return hashlib.blake2b(f"{pipeline}\0{key}".encode(errors="replace"), digest_size=16).digest()
 
 
-def _count_in(report: Report, spec: PipelineSpec, items: Sequence[OldItem]) -> None:
+def _count_in(report: ImportReport, spec: PipelineSpec, items: Sequence[OldItem]) -> None:
     """Count where imported items are, and what of them runs again."""
     states = Counter((stage, entry.state) for item in items for stage, entry in item.begun.items())
     for (stage, state), n in states.items():

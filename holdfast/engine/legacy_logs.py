@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from holdfast.engine import ledger
 from holdfast.engine.ledger import OldPayment
-from holdfast.engine.legacy_report import Log, Report
+from holdfast.engine.legacy_report import ImportReport, LogCounts
 from holdfast.engine.register import layout
 from holdfast.model.faults import storable
 from holdfast.model.legacy_values import SHOWN, Problem, is_nothing, read_payment, read_time, text_of
@@ -31,7 +31,7 @@ EVENT = "legacy_event"
 EventRow = tuple[Any, ...]
 
 
-class Line(NamedTuple):
+class LogRow(NamedTuple):
     """A row of a log: what it says, and of whom."""
 
     row: int
@@ -52,7 +52,7 @@ class Logs:
     stages: Mapping[str, frozenset[str]]
     #: Whether the old database has an item.
     has_item: Callable[[str, str], bool]
-    report: Report
+    report: ImportReport
     dry_run: bool
     most: int
 
@@ -60,7 +60,7 @@ class Logs:
         """Enter what was paid into the ledger."""
         counts = self.report.costs
         for lines in self._lines(table, log, counts):
-            problems: list[tuple[Line, Problem]] = []
+            problems: list[tuple[LogRow, Problem]] = []
             paid = [(line, one) for line in lines if (one := self._paid(table, line, problems)) is not None]
             problems += [
                 (line, Problem("cost_of_no_stage", line.stage, table.name))
@@ -91,11 +91,11 @@ class Logs:
             counts.imported += len(new)
             counts.already_there += len(those) - len(new)
 
-    def _lines(self, table: OldTable, log: Beside, counts: Log) -> Iterator[list[Line]]:
+    def _lines(self, table: OldTable, log: Beside, counts: LogCounts) -> Iterator[list[LogRow]]:
         """The rows of a log that are meant, a batch at a time."""
         paths = log.paths
         for rows in table.batches(sorted(column for column in log.columns() if table.has(column)), self.most):
-            lines: list[Line] = []
+            lines: list[LogRow] = []
             for row, raw in rows:
                 cells = Cells(raw, [])
                 if not log.fits(cells):
@@ -111,7 +111,7 @@ class Logs:
                     for part, path in paths.items()
                     if part not in ("pipeline", "key", "stage")
                 }
-                line = Line(
+                line = LogRow(
                     row, pipeline, _said(cells.get(paths.get("key"))), _said(cells.get(paths.get("stage"))), said
                 )
                 lines.append(line)
@@ -119,13 +119,13 @@ class Logs:
             if lines:
                 yield lines
 
-    def _paid(self, table: OldTable, line: Line, problems: list[tuple[Line, Problem]]) -> OldPayment | None:
+    def _paid(self, table: OldTable, line: LogRow, problems: list[tuple[LogRow, Problem]]) -> OldPayment | None:
         found: list[Problem] = []
         paid = read_payment(line.stage, line.said, found)
         problems += [(line, problem) for problem in found]
         return None if paid is None else OldPayment(f"{table.name} {line.row}", 0, 0, *paid)
 
-    def _of_no_item(self, kind: str, lines: Sequence[Line]) -> list[tuple[Line, Problem]]:
+    def _of_no_item(self, kind: str, lines: Sequence[LogRow]) -> list[tuple[LogRow, Problem]]:
         there = self._ask(partial(_numbers, lines), {})
         return [
             (line, Problem(kind, line.stage, line.key or ""))
@@ -142,12 +142,12 @@ class Logs:
             return those
         return self.store.read(look) if self.dry_run else self.store.write(write, exclusive=True)
 
-    def _note(self, problems: Sequence[tuple[Line, Problem]]) -> None:
+    def _note(self, problems: Sequence[tuple[LogRow, Problem]]) -> None:
         for line, problem in problems:
             self.report.tell(problem, line.row, line.key or "")
 
 
-def _numbers(lines: Sequence[Line], tx: Transaction) -> dict[tuple[str, str | None], int]:
+def _numbers(lines: Sequence[LogRow], tx: Transaction) -> dict[tuple[str, str | None], int]:
     """By pipeline and key: the numbers of the items that are there."""
     found: dict[tuple[str, str | None], int] = {}
     for pipeline in {line.pipeline for line in lines}:
@@ -157,12 +157,12 @@ def _numbers(lines: Sequence[Line], tx: Transaction) -> dict[tuple[str, str | No
     return found
 
 
-def _stage(tx: Transaction, line: Line) -> int:
+def _stage(tx: Transaction, line: LogRow) -> int:
     row = None if line.stage is None else layout(tx).find(line.pipeline, line.stage)
     return 0 if row is None else row.id
 
 
-def _placed(paid: Sequence[tuple[Line, OldPayment]], tx: Transaction) -> list[OldPayment]:
+def _placed(paid: Sequence[tuple[LogRow, OldPayment]], tx: Transaction) -> list[OldPayment]:
     """Payments with the numbers of their items and stages."""
     items = _numbers([line for line, _ in paid], tx)
     return [one._replace(item=items.get((line.pipeline, line.key), 0), stage=_stage(tx, line)) for line, one in paid]
@@ -179,7 +179,7 @@ def _enter(tx: Transaction, *, payments: Sequence[OldPayment]) -> list[OldPaymen
     return new
 
 
-def _event(table: OldTable, line: Line, at: int) -> EventRow:
+def _event(table: OldTable, line: LogRow, at: int) -> EventRow:
     name, data = line.said.get("event"), line.said.get("data")
     facts: dict[str, Any] = {"event": "" if is_nothing(name) else storable(text_of(name), SHOWN)}
     facts |= {} if is_nothing(data) else {"data": data}
@@ -187,7 +187,7 @@ def _event(table: OldTable, line: Line, at: int) -> EventRow:
     return (at, EVENT, None, None, None, None, None, msgspec.json.encode(redact_value(facts)).decode())
 
 
-def _placed_events(lines: Sequence[Line], rows: Sequence[EventRow], tx: Transaction) -> list[EventRow]:
+def _placed_events(lines: Sequence[LogRow], rows: Sequence[EventRow], tx: Transaction) -> list[EventRow]:
     """Events with the numbers of their pipelines, items and stages."""
     items = _numbers(lines, tx)
     return [

@@ -39,7 +39,7 @@ class Again:
 
 
 @dataclass(slots=True)
-class Log:
+class LogCounts:
     """Rows of a log that came over, and those that were there already; and what they add up to."""
 
     read: int = 0
@@ -49,7 +49,7 @@ class Log:
 
 
 @dataclass(slots=True)
-class Report:
+class ImportReport:
     """What an import did, or would do. Problems are those of all rows read, also of items that were there already."""
 
     read: int = 0
@@ -64,8 +64,8 @@ class Report:
     stages: dict[str, Counter[str]] = field(default_factory=dict)
     #: Of imported items: what was done and runs again, by `pipeline/stage`.
     again: dict[str, Again] = field(default_factory=dict)
-    costs: Log = field(default_factory=Log)
-    events: Log = field(default_factory=Log)
+    costs: LogCounts = field(default_factory=LogCounts)
+    events: LogCounts = field(default_factory=LogCounts)
     problems: dict[str, Trouble] = field(default_factory=dict)
     #: Columns and tables that the mapping names and the old database does not have.
     missing: list[str] = field(default_factory=list)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.engine import error_groups, ledger
-from holdfast.engine.daytime import follow_the_clock
+from holdfast.engine.clock_changes import follow_the_clock
 from holdfast.engine.finish import bucket, input_hash
 from holdfast.engine.register import layout
 from holdfast.errors import UsageError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.engine.admit import NOTHING_SPENT, Spent
-from holdfast.engine.gates import read_gates
 from holdfast.engine.register import layout
+from holdfast.engine.resource_gates import read_gates
 from holdfast.model.day import day_of
 from holdfast.model.tuning import merged
 from holdfast.store import Transaction

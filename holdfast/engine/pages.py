@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast.engine import error_groups
+from holdfast.engine.item_stages import read_item_stages
 from holdfast.engine.register import layout
-from holdfast.engine.standing import stands
 from holdfast.errors import UsageError
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.names import there_are
@@ -248,7 +248,7 @@ class _Page:
         return few_items(self.tx, pipelines, pattern) if pattern.is_narrow or apart else None
 
     def _looked_up(self, numbers: list[int]) -> list[Facts]:
-        rows = stands(self.tx, [number for number in numbers if number > self._behind], self.stages)
+        rows = read_item_stages(self.tx, [number for number in numbers if number > self._behind], self.stages)
         return [row for row in rows if self._is_meant(row)]
 
     def _is_meant(self, row: Facts) -> bool:

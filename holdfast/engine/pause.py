@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.choose import Who
-from holdfast.engine.gates import BY_PERSON, lock_gates, save_gates
 from holdfast.engine.register import layout
+from holdfast.engine.resource_gates import BY_PERSON, lock_gates, save_gates
+from holdfast.engine.selection import Who
 from holdfast.errors import UsageError
 from holdfast.model.breaker import Breaker
 from holdfast.model.names import there_are

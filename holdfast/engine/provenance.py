@@ -19,7 +19,7 @@ FIELDS = ("topics", "queries", "discovery_sources", "sources")
 #: The earliest and the latest of all times that are known.
 FIRST, LAST = "first_seen", "last_seen"
 
-Data = dict[str, Any]
+ItemData = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class ProvenanceMerge:
         return frozenset((*self.fields, FIRST, LAST))
 
     @overload
-    def __call__(self, old: Data, new: Data, /) -> Data: ...
+    def __call__(self, old: ItemData, new: ItemData, /) -> ItemData: ...
     @overload
     def __call__(self, *, fields: Iterable[str]) -> ProvenanceMerge: ...
 
-    def __call__(self, *sides: Data, fields: Iterable[str] | None = None) -> Any:
+    def __call__(self, *sides: ItemData, fields: Iterable[str] | None = None) -> Any:
         """Merge; or, given the names of fields, return a merge function that unites these instead."""
         if fields is not None:
             return ProvenanceMerge(_names(fields))
@@ -64,7 +64,7 @@ def _names(fields: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def _put(data: Data, path: list[str], entries: list[Any]) -> None:
+def _put(data: ItemData, path: list[str], entries: list[Any]) -> None:
     """Write to a path; the objects on the way are copies, for those of the caller are not ours."""
     for name in path[:-1]:
         inner = data.get(name)
@@ -86,7 +86,7 @@ def _united(entries: Iterable[Any]) -> list[Any]:
     return [*found.values()]
 
 
-def _times(old: Data, new: Data) -> Data:
+def _times(old: ItemData, new: ItemData) -> ItemData:
     """Texts in ISO form and numbers each have an order of their own; of two kinds, the one that was there stands."""
     seen = [side[name] for side in (old, new) for name in (FIRST, LAST) if _is_instant(side.get(name))]
     if not seen:

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from holdfast.engine import admit, ledger, reconcile, strays
-from holdfast.engine.changes import release
+from holdfast.engine import admit, ledger, reconcile_money, strays
 from holdfast.engine.events import count_events as count_events
 from holdfast.engine.events import events as events
+from holdfast.engine.fan_in import open_children
 from holdfast.engine.finish import bucket_middle_us
-from holdfast.engine.hold import outdated_workers, spoken_of
-from holdfast.engine.meet import open_children
+from holdfast.engine.item_stages import read_item_stages
+from holdfast.engine.on_hold import outdated_workers, spoken_of
 from holdfast.engine.pages import items as items
+from holdfast.engine.pipeline_changes import release
 from holdfast.engine.register import layout
-from holdfast.engine.rings import find_rings
-from holdfast.engine.standing import stands
+from holdfast.engine.wait_cycles import find_wait_cycles
 from holdfast.errors import UsageError
 from holdfast.model import codec
 from holdfast.model.faults import cause_of
@@ -255,7 +255,7 @@ def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:
 
 def _stages_of(tx: Transaction, item: Facts, known: Layout) -> dict[int, Facts]:
     """By stage: where an item stands in those that its pipeline has and that have begun."""
-    found = stands(tx, [item["id"]], [row.id for row in known.of_pipeline(item["pipeline"])])
+    found = read_item_stages(tx, [item["id"]], [row.id for row in known.of_pipeline(item["pipeline"])])
     for row in found:
         if row["updated_at"] is None:
             row["updated_at"] = item["updated_at"]
@@ -324,7 +324,7 @@ def check(tx: Transaction, progress: Callable[[str, int], None] | None = None) -
     wrong = [f"item {item}, stage {stage} lies in {n} places" for item, stage, n in tx.run("open_more_than_once")]
     wrong += strays.find(tx, progress)
     compared = None if progress is None else partial(progress, "calls")
-    return wrong + find_rings(tx) + [one.text for one in reconcile.find(tx, compared).wrong]
+    return wrong + find_wait_cycles(tx) + [one.text for one in reconcile_money.find(tx, compared).wrong]
 
 
 class Why:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from holdfast.engine import error_groups, ledger
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import Finished, save_outcomes
-from holdfast.engine.gates import hold_resources
-from holdfast.engine.meet import parents_may_go_on
+from holdfast.engine.fan_in import begin_waiting_parents
+from holdfast.engine.finish import FinishedAttempt, save_outcomes
 from holdfast.engine.register import layout
+from holdfast.engine.resource_gates import lock_resources
 from holdfast.engine.strays import without_strays
 from holdfast.model.decide import after_death
 from holdfast.model.states import State
@@ -50,7 +50,7 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
     known = layout(tx)
     if known.resources:
         # Before the leases, as those who end their work do it.
-        hold_resources(tx, [stage for (stage,) in tx.run("free_stages") if stage in known.stages])
+        lock_resources(tx, [stage for (stage,) in tx.run("free_stages") if stage in known.stages])
     freed = tx.run("free_leases", most=most)
     rows = without_strays(tx, "leases", freed, FREED)
     waiting: list[tuple[Any, ...]] = []
@@ -65,12 +65,12 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
         )
         if then.state is State.EXHAUSTED:
             lease = Lease(id_, item, stage, attempt, alone, rerun, "", "", since)
-            finished = Finished(lease, State.EXHAUSTED, row.version, error=error, took_us=max(0, tx.now - since))
+            finished = FinishedAttempt(lease, State.EXHAUSTED, row.version, error=error, took_us=max(0, tx.now - since))
             error_groups.find_causes([finished])
             save_outcomes(tx, stage, [finished], timed=False)
             error_groups.enter_attempts(tx, stage, [finished])
             tx.record("exhausted", pipeline=row.pipeline, item=item, stage=stage, attempt=attempt, error=error)
-            parents_may_go_on(tx, stage, [item])
+            begin_waiting_parents(tx, stage, [item])
             exhausted += 1
         else:
             waiting.append((item, stage, then.attempts, then.alone, rerun))

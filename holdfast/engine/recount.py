@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from holdfast.engine.changed import Place, missing, recheck
+from holdfast.engine.changed_items import WalkPlace, missing, recheck
 from holdfast.engine.register import layout
 from holdfast.store import Store, Transaction
 
@@ -68,7 +68,7 @@ def repair(reader: Store, writer: Store) -> list[str]:
 
     done = [*reader.read(lambda tx: _told(tx, wrong)), *map(str, states)] if writer.write(put_right) else []
     for pipeline, name, reason in reader.read(_rechecks):
-        place: Place | None = Place(pipeline, 0, reason)
+        place: WalkPlace | None = WalkPlace(pipeline, 0, reason)
         listed = 0
         while place is not None:
             n, place = writer.write(lambda tx, place=place: recheck(tx, place))  # type: ignore[misc]
@@ -111,7 +111,7 @@ def _rechecks(tx: Transaction) -> list[tuple[int, str, int]]:
 
 
 def _missing(store: Store, pipeline: int) -> Iterator[int]:
-    place: Place | None = Place(pipeline)
+    place: WalkPlace | None = WalkPlace(pipeline)
     while place is not None:
         found, place = store.read(lambda tx, place=place: missing(tx, place))  # type: ignore[misc]
         yield len(found)

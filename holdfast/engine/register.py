@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.engine.changes import Changes, changes
+from holdfast.engine.pipeline_changes import Changes, changes
 from holdfast.engine.rename import rename, renamed, renames
 from holdfast.errors import UsageError
 from holdfast.model import codec
@@ -32,7 +32,7 @@ log = logger("holdfast.store")
 
 T = TypeVar("T")
 #: Does work in a transaction.
-Runs = Callable[[Callable[[Transaction], Any]], Any]
+InTransaction = Callable[[Callable[[Transaction], Any]], Any]
 
 
 class Registered(NamedTuple):
@@ -200,7 +200,7 @@ def _readings(row: StageRow | None, stage: StageSpec, provenance: Iterable[str])
     return before.changed_to(Reading.of_stage(stage.reads, provenance))
 
 
-def learn_provenance(pipeline: str, merge: object, read: Runs, write: Runs) -> None:
+def learn_provenance(pipeline: str, merge: object, read: InTransaction, write: InTransaction) -> None:
     """From now on what a merge function says is provenance is input of no stage that does not name it."""
     fields = frozenset(getattr(merge, "provenance", ()))
     if fields and not read(lambda tx: fields.issubset(_provenance(tx, pipeline))):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import Finished, end_leases
+from holdfast.engine.finish import FinishedAttempt, end_leases
 from holdfast.engine.register import layout
 from holdfast.engine.settle import settle
 from holdfast.model.states import State
@@ -20,7 +20,7 @@ def release(tx: Transaction, leases: Sequence[Lease], reason: str | None = None)
     count = 0
     for stage, same in groupby(ordered, key=lambda lease: lease.stage):
         row = layout(tx).stages[stage]
-        ended = end_leases(tx, stage, [Finished(lease, State.PENDING) for lease in same])
+        ended = end_leases(tx, stage, [FinishedAttempt(lease, State.PENDING) for lease in same])
         settle(tx, stage, ended)
         stood = [one.lease for one in ended]
         tx.run_rows(

@@ -13,10 +13,11 @@ from typing import Any, ClassVar, NamedTuple
 from msgspec.structs import replace
 
 from holdfast.engine import ledger
-from holdfast.engine.choose import CHUNK, Chosen, Place, Which, Who, beginning, let_run, patterns_of, stages_of
-from holdfast.engine.gates import hold_resources
 from holdfast.engine.reads import find_item
 from holdfast.engine.register import layout
+from holdfast.engine.resource_gates import lock_resources
+from holdfast.engine.retry_and_cancel import let_run
+from holdfast.engine.selection import CHUNK, ActionPlace, Chosen, Which, Who, beginning, patterns_of, stages_of
 from holdfast.errors import UsageError
 from holdfast.model.layout import StageRow
 from holdfast.model.money import shares as in_shares
@@ -70,7 +71,7 @@ def resolve(tx: Transaction, key: str, pipeline: str | None, name: str, decision
     at_work = any(lease["stage"] == stage.id for lease in tx.records("item_lease", item=item["id"]))
     if at_work or tx.run("shares_under_way", call=memo["call"]):
         raise UsageError(f"item {key!r}: stage {stage.name!r} is in progress: the call {name!r} may be under way")
-    hold_resources(tx, [stage.id])
+    lock_resources(tx, [stage.id])
     if memo["call"] is not None:
         _settle(tx, [memo["call"]], decision, who, only=None if decision.value is None else item["id"])
         return stage.name
@@ -98,10 +99,10 @@ class Resolve:
     charged: int
     memo: str | None = None
 
-    def begin(self, tx: Transaction) -> Place:
+    def begin(self, tx: Transaction) -> ActionPlace:
         return beginning(tx, self.which)
 
-    def choose(self, tx: Transaction, place: Place) -> tuple[list[_Doubt], Place | None]:
+    def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[_Doubt], ActionPlace | None]:
         rows: list[Any] = tx.run(
             "doubtful_calls",
             stages=stages_of(tx, self.which),

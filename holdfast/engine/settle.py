@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from holdfast.engine import ledger
 from holdfast.engine.admit import CALLS
-from holdfast.engine.choose import Who
-from holdfast.engine.finish import Finished
-from holdfast.engine.gates import BY_PERSON, Gate, lock_gates, save_gates
+from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.pause import pause
 from holdfast.engine.register import layout
+from holdfast.engine.resource_gates import BY_PERSON, Gate, lock_gates, save_gates
+from holdfast.engine.selection import Who
 from holdfast.model.layout import StageRow
 from holdfast.model.rate import Bucket
 from holdfast.model.states import PASSED, State
@@ -24,7 +24,7 @@ CREDIT_US = 3_600_000_000
 REFUSALS = 3
 
 
-def settle(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
+def settle(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> None:
     """Settle attempts at a stage that have ended in this transaction. A stage without a resource pays nothing."""
     known = layout(tx)
     numbers = known.resources_of(stage)
@@ -49,7 +49,7 @@ def settle(tx: Transaction, stage: int, finished: Sequence[Finished]) -> None:
         save_gates(tx, gates.values())
 
 
-def _settle_odd(tx: Transaction, row: StageRow, finished: Sequence[Finished]) -> None:
+def _settle_odd(tx: Transaction, row: StageRow, finished: Sequence[FinishedAttempt]) -> None:
     """What attempts that are not routine mean for the ledger and for the stage as a whole."""
     # What an attempt leaves open may have been charged, however the attempt ended.
     begun = [(one.lease.id, one.lease.item, row.id) for one in finished if one.lease.has_open_call]
@@ -70,7 +70,7 @@ def _settle_odd(tx: Transaction, row: StageRow, finished: Sequence[Finished]) ->
         tx.run("clear_stage_refusals", stage=row.id)
 
 
-def _refused(tx: Transaction, row: StageRow, refused: Sequence[Finished]) -> None:
+def _refused(tx: Transaction, row: StageRow, refused: Sequence[FinishedAttempt]) -> None:
     """A key that was refused several times in a row, with no success in between, is refused for all: nobody tries it until a
     person has looked. A stage that uses no resource stands still itself."""
     error = f"the provider does not accept the key: {refused[-1].error}"
@@ -104,7 +104,7 @@ def _outside(tx: Transaction, row: StageRow) -> list[int]:
     return [number for number in known.resources_of(row.id) if not known.resources[number].spec.name.startswith("@")]
 
 
-def _votes(finished: Sequence[Finished]) -> list[tuple[int, bool]]:
+def _votes(finished: Sequence[FinishedAttempt]) -> list[tuple[int, bool]]:
     """By lease, whether attempts worked. A batch that failed as a whole has one vote: it was one call."""
     votes: list[tuple[int, bool]] = []
     failed_batches: set[tuple[int, str | None]] = set()
@@ -119,7 +119,7 @@ def _votes(finished: Sequence[Finished]) -> list[tuple[int, bool]]:
     return votes
 
 
-def _vote(one: Finished) -> bool | None:
+def _vote(one: FinishedAttempt) -> bool | None:
     """Whether the attempt worked, for the breaker; None if it tells nothing about what is outside."""
     if one.state in PASSED:
         return True
@@ -157,7 +157,7 @@ def _judge(tx: Transaction, stage: int, gates: dict[int, Gate], votes: Sequence[
             tx.tell_idle_workers()
 
 
-def _heed(tx: Transaction, stage: int, gates: dict[int, Gate], limited: Sequence[Finished]) -> None:
+def _heed(tx: Transaction, stage: int, gates: dict[int, Gate], limited: Sequence[FinishedAttempt]) -> None:
     """Let everyone wait as long as a provider has asked one for. Only what lies outside is meant, not limits of our own."""
     row = layout(tx).stages[stage]
     outside = [gate for gate in gates.values() if not gate.spec.name.startswith("@")]
@@ -200,7 +200,7 @@ def _no_credit(error: str | None) -> str:
     return f"out of credit: {error or 'the provider said so'}"
 
 
-def _settle_units(tx: Transaction, numbers: Sequence[int], finished: Sequence[Finished]) -> None:
+def _settle_units(tx: Transaction, numbers: Sequence[int], finished: Sequence[FinishedAttempt]) -> None:
     known = layout(tx)
     more: dict[str, float] = {}
     for one in finished:

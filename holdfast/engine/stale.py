@@ -20,11 +20,11 @@ from msgspec.structs import replace
 
 from holdfast.clock import SECOND
 from holdfast.engine.checkpoints import ItemPicture, read_pictures
-from holdfast.engine.choose import Place, Which, Who, beginning
-from holdfast.engine.hold import hold_for_version
+from holdfast.engine.on_hold import hold_for_version
 from holdfast.engine.pages import few_items
 from holdfast.engine.register import layout
 from holdfast.engine.reopen import reopen
+from holdfast.engine.selection import ActionPlace, Which, Who, beginning
 from holdfast.errors import UsageError
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.pattern import Pattern
@@ -153,10 +153,10 @@ class Reprocess:
     fast: bool | None = None
     priced: tuple[str, ...] = ()
 
-    def begin(self, tx: Transaction) -> Place:
+    def begin(self, tx: Transaction) -> ActionPlace:
         return replace(beginning(tx, Which(self.pipeline)), budget=self.budget, limit=self.limit)
 
-    def choose(self, tx: Transaction, place: Place) -> tuple[list[Stale], Place | None]:
+    def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[Stale], ActionPlace | None]:
         found, last = _next_stretch(tx, self.pipeline, self.stage, self.key, self.stale_only, place.item)
         chosen: list[Stale] = []
         budget, limit = place.budget, place.limit
@@ -190,10 +190,10 @@ class Accept:
     stage: str | None = None
     key: str | None = None
 
-    def begin(self, tx: Transaction) -> Place:
+    def begin(self, tx: Transaction) -> ActionPlace:
         return beginning(tx, Which(self.pipeline))
 
-    def choose(self, tx: Transaction, place: Place) -> tuple[list[Stale], Place | None]:
+    def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[Stale], ActionPlace | None]:
         found, last = _next_stretch(tx, self.pipeline, self.stage, self.key, True, place.item)
         # With a stage given, those that follow it are found too: they would run again, but they are not meant here.
         meant = [one for one in found if one.why in ACCEPTED and self.stage in (None, one.stage.name)]
@@ -227,7 +227,7 @@ class Accept:
         return count
 
 
-def _next(place: Place, last: int | None, **more: Any) -> Place | None:
+def _next(place: ActionPlace, last: int | None, **more: Any) -> ActionPlace | None:
     """The place behind an item; None if there is nothing more to look at."""
     return None if last is None or last >= place.until else replace(place, item=last, **more)
 

@@ -18,7 +18,7 @@ from holdfast.store import Store, Transaction
 
 log = logger("holdfast.store")
 
-Row = Sequence[Any]
+StoredRow = Sequence[Any]
 
 #: How many of those that are next in a queue are looked at.
 HEAD = 100
@@ -47,7 +47,7 @@ _SMALL: Mapping[str, Mapping[str, type]] = {
 # In the way of work ---------------------------------------------------------------------------------------------------
 
 
-def without_strays(tx: Transaction, table: str, rows: Sequence[Row], columns: Sequence[str]) -> list[Row]:
+def without_strays(tx: Transaction, table: str, rows: Sequence[StoredRow], columns: Sequence[str]) -> list[StoredRow]:
     """Of rows that were taken out of a table: those whose stage and item exist. The others are told of, and gone."""
     stage, item = columns.index("stage"), columns.index("item")
     known = layout(tx).stages
@@ -98,7 +98,7 @@ def repair(reader: Store, writer: Store) -> list[str]:
             return done
 
 
-def _take(tx: Transaction, rows: Sequence[Row]) -> list[str]:
+def _take(tx: Transaction, rows: Sequence[StoredRow]) -> list[str]:
     known = layout(tx).stages
     for table, stage, item in rows:
         for row in tx.records(f"take_from_{table}", stage=stage, item=item):
@@ -118,7 +118,7 @@ def _unreadable(tx: Transaction, progress: Callable[[str, int], None] | None) ->
         yield from _bad_texts(table, columns, tx.run(f"texts_of_{table}"))
 
 
-def _bad_texts(table: str, columns: Mapping[str, type], rows: Iterable[Row]) -> Iterator[str]:
+def _bad_texts(table: str, columns: Mapping[str, type], rows: Iterable[StoredRow]) -> Iterator[str]:
     for number, *texts in rows:
         for (column, kind), text in zip(columns.items(), texts, strict=True):
             if text is not None and not codec.is_json(text, kind):

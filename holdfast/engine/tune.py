@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.engine.choose import Who
-from holdfast.engine.reconcile import count_for_new_limits
+from holdfast.engine.reconcile_money import count_for_new_limits
 from holdfast.engine.register import layout
+from holdfast.engine.selection import Who
 from holdfast.errors import UsageError
 from holdfast.model import guards as guarding
 from holdfast.model import resource as limiting

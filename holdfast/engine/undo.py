@@ -13,10 +13,11 @@ from typing import Any, ClassVar, NamedTuple
 
 from msgspec.structs import replace
 
-from holdfast.engine.choose import CHUNK, Chosen, Place, Who, reopen, set_aside
-from holdfast.engine.forget import Memo, Rejecting, Restoring
-from holdfast.engine.hold import hold
-from holdfast.engine.standing import stands
+from holdfast.engine.forget import MemoRow, Rejecting, Restoring
+from holdfast.engine.item_stages import read_item_stages
+from holdfast.engine.on_hold import hold
+from holdfast.engine.retry_and_cancel import reopen, set_aside
+from holdfast.engine.selection import CHUNK, ActionPlace, Chosen, Who
 from holdfast.model import codec
 from holdfast.model.history import MEANING
 from holdfast.model.states import FINISHED, State
@@ -43,7 +44,9 @@ class Moved(NamedTuple):
     facts: dict[str, Any]
 
 
-def follow(tx: Transaction, trail: Trail, place: Place, most: int = CHUNK) -> tuple[list[Moved], Place | None]:
+def follow(
+    tx: Transaction, trail: Trail, place: ActionPlace, most: int = CHUNK
+) -> tuple[list[Moved], ActionPlace | None]:
     """The next events of a trail."""
     rows = tx.run(
         "action_events",
@@ -75,10 +78,10 @@ class UndoCancel:
     event: ClassVar[str] = "retried"
     undoes: Trail
 
-    def begin(self, tx: Transaction) -> Place:
-        return Place()
+    def begin(self, tx: Transaction) -> ActionPlace:
+        return ActionPlace()
 
-    def choose(self, tx: Transaction, place: Place) -> tuple[list[_Back], Place | None]:
+    def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[_Back], ActionPlace | None]:
         moved, behind = follow(tx, self.undoes, place)
         return _unmoved(tx, moved, lambda one: str(one.facts.get("stays", State.CANCELLED))), behind
 
@@ -100,10 +103,10 @@ class UndoRetry:
     event: ClassVar[str] = "cancelled"
     undoes: Trail
 
-    def begin(self, tx: Transaction) -> Place:
-        return Place()
+    def begin(self, tx: Transaction) -> ActionPlace:
+        return ActionPlace()
 
-    def choose(self, tx: Transaction, place: Place) -> tuple[list[_Back], Place | None]:
+    def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[_Back], ActionPlace | None]:
         moved, behind = follow(tx, self.undoes, place)
         waiting = _unmoved(tx, moved, lambda _: str(State.PENDING))
         return [row for row in waiting if row.was != State.RETRY_LATER], behind
@@ -123,10 +126,10 @@ class UndoForget(Restoring):
 
     undoes: Trail
 
-    def begin(self, tx: Transaction) -> Place:
-        return Place()
+    def begin(self, tx: Transaction) -> ActionPlace:
+        return ActionPlace()
 
-    def choose(self, tx: Transaction, place: Place) -> tuple[list[Memo], Place | None]:
+    def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[MemoRow], ActionPlace | None]:
         return _memos(tx, self.undoes, "rejected", place)
 
 
@@ -136,10 +139,10 @@ class UndoRestore(Rejecting):
 
     undoes: Trail
 
-    def begin(self, tx: Transaction) -> Place:
-        return Place()
+    def begin(self, tx: Transaction) -> ActionPlace:
+        return ActionPlace()
 
-    def choose(self, tx: Transaction, place: Place) -> tuple[list[Memo], Place | None]:
+    def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[MemoRow], ActionPlace | None]:
         return _memos(tx, self.undoes, "done", place)
 
 
@@ -150,7 +153,10 @@ def _unmoved(tx: Transaction, moved: Iterable[Moved], now: Callable[[Moved], str
     if not items:
         return []
     newest = {(item, stage): id_ for item, stage, id_ in tx.run("latest_moves", items=items, events=sorted(MEANING))}
-    states = {(row["item"], row["stage"]): row["state"] for row in stands(tx, items, sorted({s for _, s in by_place}))}
+    states = {
+        (row["item"], row["stage"]): row["state"]
+        for row in read_item_stages(tx, items, sorted({s for _, s in by_place}))
+    }
     return [
         _Back(one.item, one.stage, now(one), one.facts["was"])
         for place, one in by_place.items()
@@ -168,7 +174,7 @@ def _hold_again(tx: Transaction, rows: Iterable[_Back], who: Who) -> int:
     return sum(hold(tx, stage, held, "person", **facts) for stage, held in sorted(items.items()))
 
 
-def _memos(tx: Transaction, trail: Trail, state: str, place: Place) -> tuple[list[Memo], Place | None]:
+def _memos(tx: Transaction, trail: Trail, state: str, place: ActionPlace) -> tuple[list[MemoRow], ActionPlace | None]:
     """The answers that are still as the action left them, at the time of its event."""
     moved, behind = follow(tx, trail, place)
     left = {(one.stage, one.item, one.facts["memo"], one.at) for one in moved}

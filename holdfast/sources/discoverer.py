@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from holdfast.engine import discover
-from holdfast.engine.add import Decide, Looked, NewItem, as_looked, keys_for, look_up, merged
+from holdfast.engine.add import Decide, Looked, Merge, NewItem, as_looked, keys_for, look_up, merged
 from holdfast.engine.discover import DueSource, Wanted
 from holdfast.engine.register import learn_provenance
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, UsageError, ValueRefused
@@ -30,7 +30,6 @@ from holdfast.store import Transaction
 log = logger("holdfast.sources")
 
 T = TypeVar("T")
-Merge = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 
 #: Items per transaction, and how much they may weigh together.
 BATCH = 500

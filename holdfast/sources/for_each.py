@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, urlsplit
 
 from holdfast.clock import microseconds
-from holdfast.engine import lookups
+from holdfast.engine import due_lookups
 from holdfast.engine.discover import DueSource
-from holdfast.engine.lookups import BATCH, WINDOW, Lookup
+from holdfast.engine.due_lookups import BATCH, WINDOW, Lookup
 from holdfast.errors import HoldfastError
 from holdfast.sources.contract import Found, Kept, LookedUp, LookEnded, Reader, Source, SourceFailed, ending, said
 from holdfast.sources.rows import at, is_missing
@@ -101,7 +101,7 @@ class ForEach(Source):
     # For whom -----------------------------------------------------------------------------------------------------------
 
     def _of_pipeline(self, memory: dict[str, Any]) -> Iterator[Lookup]:
-        last, passed = self._read(lookups.last_item), int(memory.get("head", 0))
+        last, passed = self._read(due_lookups.last_item), int(memory.get("head", 0))
         yield from self._stretch(memory, "head", passed, last)
         begin = min(int(memory.get("sweep", 0)), passed)
         yield from self._stretch(memory, "sweep", begin, min(begin + SWEEP, passed))
@@ -116,7 +116,7 @@ class ForEach(Source):
             end = min(after + WINDOW, until)
             some = self._read(
                 partial(
-                    lookups.due_of_pipeline,
+                    due_lookups.due_of_pipeline,
                     due=self._due,
                     pipeline=self._each.pipeline,
                     stage=self._each.stage,
@@ -142,7 +142,7 @@ class ForEach(Source):
                 self.check()
             while some := list(islice(found, BATCH)):
                 self.check()
-                due = self._read(partial(lookups.due_of_found, due=self._due, found=some, again_us=self._again_us))
+                due = self._read(partial(due_lookups.due_of_found, due=self._due, found=some, again_us=self._again_us))
                 waiting = {one.key: one for one in due}
                 for one in some:
                     memory["place"] = place = place + 1

@@ -12,9 +12,9 @@ import msgspec
 from holdfast import points
 from holdfast.clock import microseconds
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import Cost, Effect, FollowOn
-from holdfast.engine.follow import WHEN_EXISTS
-from holdfast.engine.remember import MemoWrite
+from holdfast.engine.finish import AttemptEffect, Cost, FollowOn
+from holdfast.engine.follow_ons import WHEN_EXISTS
+from holdfast.engine.memos import MemoWrite
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.faults import storable
@@ -56,7 +56,7 @@ class Surroundings(Protocol):
 class Said(msgspec.Struct, eq=False):
     """What a handler has asked for, or told, beside its answer: it goes into the transaction that ends the attempt."""
 
-    effects: list[Effect] = []
+    effects: list[AttemptEffect] = []
     follow_ons: list[FollowOn] = []
     costs: list[Cost] = []
     events: list[UserEvent] = []
@@ -94,7 +94,7 @@ class Context(msgspec.Struct, eq=False):
         said = self._say()
         if not callable(function):
             raise UsageError(f"{self._where}: effect({function!r}): give a function that takes a connection")
-        said.effects.append(Effect(function, args))
+        said.effects.append(AttemptEffect(function, args))
 
     def once(
         self,

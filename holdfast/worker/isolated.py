@@ -18,10 +18,10 @@ import msgspec
 
 from holdfast.engine.claim import Lease, Memo
 from holdfast.engine.complete import complete, must_be_alone
-from holdfast.engine.finish import Cost, Effect, Finished, FollowOn
-from holdfast.engine.gates import hold_resources
+from holdfast.engine.finish import AttemptEffect, Cost, FinishedAttempt, FollowOn
+from holdfast.engine.memos import MemoWrite
 from holdfast.engine.register import layout
-from holdfast.engine.remember import MemoWrite
+from holdfast.engine.resource_gates import lock_resources
 from holdfast.errors import HoldfastError, ProcessDied, StoreUnavailable, UsageError
 from holdfast.model import codec
 from holdfast.model.faults import describe
@@ -89,7 +89,7 @@ class Isolated:
         around: Surroundings,
         offer: Offer,
         width: int,
-        report: Report[StageCall, list[Finished]],
+        report: Report[StageCall, list[FinishedAttempt]],
         may_start: MayStart[StageCall],
         another_store: Callable[[], Store],
     ) -> None:
@@ -144,7 +144,7 @@ class Isolated:
                 if call.end():
                     self._report(call, finished)
 
-    def _run(self, call: StageCall) -> list[Finished]:
+    def _run(self, call: StageCall) -> list[FinishedAttempt]:
         call.started = time.monotonic()
         # Work that is under suspicion gets a child that nobody used before, and nobody will use after it.
         suspect = call.leases[0].alone >= Alone.ISOLATED
@@ -152,7 +152,7 @@ class Isolated:
             pid, line = self._nursery.child() if suspect else self._a_child()
         except NurseryFailed as error:
             log.error("item %r, stage %r is handed back: %s", call.leases[0].key, call.spec.name, error)
-            return [Finished(lease, State.PENDING) for lease in call.leases]
+            return [FinishedAttempt(lease, State.PENDING) for lease in call.leases]
         self._busy[call] = pid
         try:
             finished = self._talk(call, line)
@@ -187,7 +187,7 @@ class Isolated:
         except queue.Empty:
             return self._nursery.child()
 
-    def _talk(self, call: StageCall, line: socket.socket) -> list[Finished]:
+    def _talk(self, call: StageCall, line: socket.socket) -> list[FinishedAttempt]:
         wire.send(line, {"stage": call.leases[0].stage, "leases": [_sent(lease) for lease in call.leases]})
         limit = call.spec.timeout_seconds
         while True:
@@ -255,7 +255,7 @@ class _Child:
             sys.stderr.flush()
             self._send(self._answer(call, finished))
 
-    def _answer(self, call: StageCall, finished: list[Finished]) -> dict[str, Any]:
+    def _answer(self, call: StageCall, finished: list[FinishedAttempt]) -> dict[str, Any]:
         """What the worker is told. Effects that it could not run, because only this process knows them, are run here, in a
         transaction of this process that completes the stage: to call the handler again, in the worker, could pay again for
         what it paid, and an item that kills its process would take the worker along."""
@@ -272,7 +272,7 @@ class _Child:
                 refused = HoldfastError(f"{refused}; this process could not save it itself: {describe(error)[0]}")
         return {"finished": [_told(one, []) for one in self._runner.raised(call, refused)]}
 
-    def _save(self, finished: list[Finished]) -> None:
+    def _save(self, finished: list[FinishedAttempt]) -> None:
         """Complete the stage from here, however long that takes: if the worker gives up, it ends this process."""
         store = self._another_store()
         write = store.writing(lambda tx: _complete(tx, finished), exclusive=must_be_alone(finished))
@@ -324,13 +324,13 @@ class _Child:
             wire.send(self._line, message)
 
 
-def _complete(tx: Transaction, finished: list[Finished]) -> None:
+def _complete(tx: Transaction, finished: list[FinishedAttempt]) -> None:
     if layout(tx).resources:
-        hold_resources(tx, {one.lease.stage for one in finished})
+        lock_resources(tx, {one.lease.stage for one in finished})
     complete(tx, finished)
 
 
-def _told(one: Finished, effects: list[Address]) -> dict[str, Any]:
+def _told(one: FinishedAttempt, effects: list[Address]) -> dict[str, Any]:
     """What the worker must know of an attempt, as JSON."""
     return {
         **{name: getattr(one, name) for name in _TOLD},
@@ -345,12 +345,12 @@ def _told(one: Finished, effects: list[Address]) -> dict[str, Any]:
 Address = tuple[str, str, Any]
 
 
-def _addresses(one: Finished, stage: str) -> list[Address]:
+def _addresses(one: FinishedAttempt, stage: str) -> list[Address]:
     where = f"item {one.lease.key!r}, stage {stage!r}"
     return [_address(effect, where) for effect in one.effects]
 
 
-def _address(effect: Effect, where: str) -> Address:
+def _address(effect: AttemptEffect, where: str) -> Address:
     """A function by the name under which both processes know it, and its arguments."""
     function, args = effect
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
@@ -376,9 +376,9 @@ def _at(module: str, name: str) -> Any:
     return found
 
 
-def _received(call: StageCall, lease: Lease, told: dict[str, Any], saved: bool) -> Finished:
-    effects = [Effect(_at(module, name), tuple(args)) for module, name, args in told.pop("effects")]
-    return Finished(
+def _received(call: StageCall, lease: Lease, told: dict[str, Any], saved: bool) -> FinishedAttempt:
+    effects = [AttemptEffect(_at(module, name), tuple(args)) for module, name, args in told.pop("effects")]
+    return FinishedAttempt(
         lease,
         waited_us=call.times_us()[1],
         saved=saved,

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from holdfast.engine.claim import Lease
-from holdfast.engine.remember import MemoWrite
+from holdfast.engine.memos import MemoWrite
 from holdfast.errors import AnswerNotKept, CallInDoubt, Permanent, UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.faults import storable

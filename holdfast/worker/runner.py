@@ -12,7 +12,7 @@ from typing import Any
 from holdfast import points
 from holdfast.clock import microseconds
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import Finished
+from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.settle import CREDIT_US
 from holdfast.errors import (
     AnswerNotKept,
@@ -56,7 +56,7 @@ class Runner:
         self._rng = rng or random.Random()
         self._forks = Lineage.forks
 
-    def run(self, call: StageCall, clock: Callable[[], float]) -> list[Finished]:
+    def run(self, call: StageCall, clock: Callable[[], float]) -> list[FinishedAttempt]:
         """Run a sync handler to its end, whatever it raises or returns."""
         call.started = clock()
         points.reach("run.before", call)
@@ -72,7 +72,7 @@ class Runner:
             points.reach("run.after", call)
             call.close()
 
-    async def run_async(self, call: StageCall, clock: Callable[[], float]) -> list[Finished]:
+    async def run_async(self, call: StageCall, clock: Callable[[], float]) -> list[FinishedAttempt]:
         """Run an async handler to its end; its timeout cancels it."""
         call.started = clock()
         points.reach("run.before", call)
@@ -108,11 +108,11 @@ class Runner:
             print(f"holdfast: {where}: a forked process came back from the handler and is ended", file=sys.stderr)
             os._exit(1)
 
-    def timed_out(self, call: StageCall) -> list[Finished]:
+    def timed_out(self, call: StageCall) -> list[FinishedAttempt]:
         assert call.spec.timeout_seconds is not None
         return self.raised(call, StageTimeout(f"ran longer than {spoken(call.spec.timeout_seconds)}"))
 
-    def raised(self, call: StageCall, error: BaseException) -> list[Finished]:
+    def raised(self, call: StageCall, error: BaseException) -> list[FinishedAttempt]:
         """How a call ended that raised: the same for each of its items."""
         if isinstance(error, (Skip, RetryLater, RateLimited, OutOfCredit, CredentialRefused)):
             return [self._verdict(call, lease, error) for lease in call.leases]
@@ -150,7 +150,7 @@ class Runner:
         item = Item(call.pipeline, lease.key, data)
         return Context(item, lease.attempt, None, self._around, lease, call.spec, self._forks)
 
-    def _answered(self, call: StageCall, answer: Any) -> list[Finished]:
+    def _answered(self, call: StageCall, answer: Any) -> list[FinishedAttempt]:
         if call.spec.batch is None:
             return [self._verdict(call, call.leases[0], answer)]
         if not isinstance(answer, list) or len(answer) != len(call.leases):
@@ -161,7 +161,7 @@ class Runner:
             return self.raised(call, wrong)
         return [self._verdict(call, lease, one) for lease, one in zip(call.leases, answer, strict=True)]
 
-    def _verdict(self, call: StageCall, lease: Lease, answer: Any) -> Finished:
+    def _verdict(self, call: StageCall, lease: Lease, answer: Any) -> FinishedAttempt:
         if isinstance(answer, BaseException):
             return self._outcome(call, lease, answer)
         try:
@@ -172,7 +172,7 @@ class Runner:
         if call.spec.normalise is not None:
             form = self._normalised(call, lease, result)
         output_hash = NOTHING if form is None else codec.digest(form)
-        finished = Finished(lease, _DONE, call.spec.version, result, output_hash)
+        finished = FinishedAttempt(lease, _DONE, call.spec.version, result, output_hash)
         finished.routine = not self._complete(finished, call) and lease.is_first
         return finished
 
@@ -184,7 +184,7 @@ class Runner:
             where = f"item {lease.key!r}, stage {call.spec.name!r}"
             raise UsageError(f"{where}: what normalise returned cannot be compared: {error}") from None
 
-    def _outcome(self, call: StageCall, lease: Lease, answer: BaseException) -> Finished:
+    def _outcome(self, call: StageCall, lease: Lease, answer: BaseException) -> FinishedAttempt:
         """An answer that is no value: one of ours, or an exception that was returned for one item of a batch."""
         if isinstance(answer, Skip):
             return self._finished(call, lease, State.SKIPPED, output_hash=NOTHING, error=reason_of(answer))
@@ -204,12 +204,12 @@ class Runner:
             return self._held(call, lease, text)
         return self._retry(call, lease, answer, text, trace, 1)
 
-    def _held(self, call: StageCall, lease: Lease, text: str) -> Finished:
+    def _held(self, call: StageCall, lease: Lease, text: str) -> FinishedAttempt:
         """A person decides about a call of the item. Others of its batch have no part in that, and go on without it."""
         in_doubt = any(memo.state == "intended" for memo in lease.memos.values())
         return self._finished(call, lease, State.ON_HOLD if in_doubt else State.PENDING, error=text)
 
-    def _failed(self, call: StageCall, lease: Lease, error: Permanent, text: str, trace: str) -> Finished:
+    def _failed(self, call: StageCall, lease: Lease, error: Permanent, text: str, trace: str) -> FinishedAttempt:
         stop = text if isinstance(error, AnswerNotKept) else None
         return self._finished(
             call,
@@ -223,7 +223,7 @@ class Runner:
 
     def _limited(
         self, call: StageCall, lease: Lease, answer: RateLimited | OutOfCredit | CredentialRefused
-    ) -> Finished:
+    ) -> FinishedAttempt:
         """Not the item's fault, and not its attempt. Never earlier than the provider said: what is by chance only adds."""
         # A provider that asks for no pause at all does not mean it.
         asked = (answer.after_seconds or None) if isinstance(answer, RateLimited) else None
@@ -250,7 +250,7 @@ class Runner:
 
     def _retry(
         self, call: StageCall, lease: Lease, error: BaseException, text: str, trace: str, company: int
-    ) -> Finished:
+    ) -> FinishedAttempt:
         delay = call.spec.backoff.delay(lease.attempt, self._rng)
         return self._finished(
             call,
@@ -263,12 +263,12 @@ class Runner:
             item_at_fault=is_wrong_request(error),
         )
 
-    def _finished(self, call: StageCall, lease: Lease, state: State, **more: Any) -> Finished:
-        finished = Finished(lease, state, call.spec.version, **more)
+    def _finished(self, call: StageCall, lease: Lease, state: State, **more: Any) -> FinishedAttempt:
+        finished = FinishedAttempt(lease, state, call.spec.version, **more)
         self._complete(finished, call)
         return finished
 
-    def _complete(self, finished: Finished, call: StageCall) -> bool:
+    def _complete(self, finished: FinishedAttempt, call: StageCall) -> bool:
         """Add what the call knows: how long it took, and what its handler has said on the way; True if it said anything."""
         finished.took_us, finished.waited_us = call.times_us()
         contexts = call.contexts
@@ -282,7 +282,7 @@ class Runner:
         self._add_said(finished, context.said, call)
         return True
 
-    def _add_said(self, finished: Finished, said: Said, call: StageCall) -> None:
+    def _add_said(self, finished: FinishedAttempt, said: Said, call: StageCall) -> None:
         finished.costs, finished.used, finished.events = said.costs, said.units_used, said.events
         if finished.cool_us is None:
             finished.cool_us = said.cool_us

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.engine.claim import Lease, Memo
-from holdfast.engine.remember import MemoWrite, idempotency_key
+from holdfast.engine.memos import MemoWrite, idempotency_key
 from holdfast.errors import CallInDoubt, Permanent, Rejected, RejectedTooOften, UsageError
 from holdfast.model import codec
 from holdfast.model.faults import storable

@@ -12,11 +12,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.engine.daytime import clock_behind
-from holdfast.engine.finish import Finished
+from holdfast.engine.clock_changes import clock_behind
+from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.memos import MemoWrite
 from holdfast.engine.prune import EVENTS_KEPT_DAYS
 from holdfast.engine.register import layout
-from holdfast.engine.remember import MemoWrite
 from holdfast.engine.workers import Identity
 from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.model.durations import spoken
@@ -382,7 +382,7 @@ class Worker:
         self._committer.hand_back([call])
         return False
 
-    def _report(self, call: StageCall, finished: list[Finished]) -> None:
+    def _report(self, call: StageCall, finished: list[FinishedAttempt]) -> None:
         if self._progress:
             for lease in call.leases:
                 self._progress.pop((lease.item, call.spec.name), None)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast.engine import actions as acting
-from holdfast.engine import choose
-from holdfast.engine.choose import Cancel, Which, Who
+from holdfast.engine import selection
+from holdfast.engine.retry_and_cancel import CancelStages
+from holdfast.engine.selection import Which, Who
 from holdfast.store import open_store
 
 pytestmark = pytest.mark.req("J7")
@@ -24,9 +25,9 @@ def five(cli: Any, books: str) -> Any:
 @pytest.fixture
 def left(five: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """An action that was left after its first two items."""
-    monkeypatch.setattr(choose, "CHUNK", 2)
+    monkeypatch.setattr(selection, "CHUNK", 2)
     store = open_store(five.url)
-    action = store.write(lambda tx: acting.begin(tx, Cancel(Which("books")), Who("me", "for a test")))
+    action = store.write(lambda tx: acting.begin(tx, CancelStages(Which("books")), Who("me", "for a test")))
     store.close()
     assert action is not None
     return action.id

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.engine import reconcile
+from holdfast.engine import reconcile_money
 from holdfast.model.states import OPEN, State
 from holdfast.store.postgres_address import read_url
 from tests.support.cluster import Cluster
@@ -410,7 +410,7 @@ def test_sums_that_are_rebuilt_while_workers_pay_lose_nothing(scene: Callable[[s
         for table in ("money", "spent"):
             paid.app.store.write(lambda tx, table=table: ask(tx, f"UPDATE holdfast_{table} SET amount = amount + 1"))  # type: ignore[misc]
         repaired += paid.app.repair(by="me")
-        assert paid.app.store.read(reconcile.find).wrong == []
+        assert paid.app.store.read(reconcile_money.find).wrong == []
     assert len(paid.herd.alive()) == 2, paid.herd.said
 
     assert repaired and paid.app.check() == []

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine import actions, choose, delete, prune
-from holdfast.engine.choose import Cancel, Retry, Which, Who
+from holdfast.engine import actions, delete, prune, selection
 from holdfast.engine.delete import Delete
-from holdfast.engine.hold import hold
+from holdfast.engine.on_hold import hold
+from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
+from holdfast.engine.selection import Which, Who
 from holdfast.errors import UsageError
 from holdfast.model.states import State
 from holdfast.worker.background.upkeep import Finisher
@@ -28,7 +29,7 @@ LEASE_SECONDS = 30.0
 @pytest.fixture
 def ten(app, monkeypatch):
     """Ten items that wait, and chunks of three."""
-    monkeypatch.setattr(choose, "CHUNK", 3)
+    monkeypatch.setattr(selection, "CHUNK", 3)
     app.pipeline({"a": []}, max_attempts=1)
     app.add(f"k{n}" for n in range(10))
     return app
@@ -48,7 +49,7 @@ def listed(app, **which):
 
 
 def cancel(app, **which):
-    return actions.act(app.store, Cancel(Which("p", **which)), ME)
+    return actions.act(app.store, CancelStages(Which("p", **which)), ME)
 
 
 def undo(app, number):
@@ -84,13 +85,13 @@ def test_an_act_that_finds_nothing_leaves_no_action(ten):
 
 def test_a_refused_act_leaves_no_action(ten):
     with pytest.raises(UsageError, match="runs anyway"):
-        actions.act(ten.store, Retry(Which("p", states=frozenset({State.PENDING}))), ME)
+        actions.act(ten.store, RetryStages(Which("p", states=frozenset({State.PENDING}))), ME)
     assert listed(ten) == []
 
 
 def test_actions_are_listed_newest_first_and_the_open_ones_alone(ten):
     first = cancel(ten, key="k0").action
-    second = begun(ten, Cancel(Which("p"))).id
+    second = begun(ten, CancelStages(Which("p"))).id
     assert [one["id"] for one in listed(ten)] == [second, first]
     assert [one["id"] for one in listed(ten, only_open=True)] == [second]
 
@@ -113,7 +114,7 @@ def test_a_preview_counts_up_to_a_limit_and_says_so(ten, monkeypatch):
     monkeypatch.setattr(actions, "PREVIEWED", 5)
     assert told(ten, cancel(ten).action)["preview"] == {"counts": {"pending": 6}, "more": True}
     monkeypatch.setattr(actions, "PREVIEWED", 100)
-    done = actions.act(ten.store, Retry(Which("p")), ME)
+    done = actions.act(ten.store, RetryStages(Which("p")), ME)
     assert told(ten, done.action)["preview"] == {"counts": {"cancelled": 10}, "more": False}
 
 
@@ -121,7 +122,7 @@ def test_a_preview_counts_up_to_a_limit_and_says_so(ten, monkeypatch):
 
 
 def test_an_action_that_was_left_goes_on_where_it_stood_and_does_each_item_once(ten):
-    action = begun(ten, Cancel(Which("p")))
+    action = begun(ten, CancelStages(Which("p")))
     assert action.is_open and states(ten) == {"cancelled": 3, "pending": 7}
     with connected(ten) as other:
         assert actions.drive(other.store, action.id) == {"pending": 10}
@@ -132,7 +133,7 @@ def test_an_action_that_was_left_goes_on_where_it_stood_and_does_each_item_once(
 def test_an_action_comes_by_each_stage_of_an_item_once_wherever_it_has_moved_to(ten):
     """What it sent back, and what failed again and waits for its next attempt, is not sent back once more."""
     cancel(ten)
-    action = begun(ten, Retry(Which("p", states=frozenset({State.CANCELLED, State.RETRY_LATER}))))
+    action = begun(ten, RetryStages(Which("p", states=frozenset({State.CANCELLED, State.RETRY_LATER}))))
     for lease in ten.claim(most=3):
         ten.snooze(lease, 100)
     assert actions.drive(ten.store, action.id) == {"cancelled": 10}
@@ -141,7 +142,7 @@ def test_an_action_comes_by_each_stage_of_an_item_once_wherever_it_has_moved_to(
 
 def test_items_that_are_added_while_an_action_is_open_are_not_meant(ten, monkeypatch):
     monkeypatch.setattr(delete, "CHUNK", 3)
-    cancelling, deleting = begun(ten, Cancel(Which("p"))), begun(ten, Delete(Which("p")))
+    cancelling, deleting = begun(ten, CancelStages(Which("p"))), begun(ten, Delete(Which("p")))
     ten.add(["later"])
     assert actions.drive(ten.store, cancelling.id) == {"pending": 10}
     assert actions.drive(ten.store, deleting.id) == {"p": 10}
@@ -150,7 +151,7 @@ def test_items_that_are_added_while_an_action_is_open_are_not_meant(ten, monkeyp
 
 def test_how_old_is_old_is_counted_from_the_beginning_of_an_action(ten):
     ten.clock.advance(10)
-    action = begun(ten, Cancel(Which("p", older_than_us=5_000_000)))
+    action = begun(ten, CancelStages(Which("p", older_than_us=5_000_000)))
     ten.add([{"key": "k9", "changed": True}])
     ten.clock.advance(60)
     assert actions.drive(ten.store, action.id) == {"pending": 9}
@@ -159,7 +160,7 @@ def test_how_old_is_old_is_counted_from_the_beginning_of_an_action(ten):
 
 def test_two_who_go_on_with_an_action_at_once_take_turns(ten):
     ten.add(f"more{n}" for n in range(50))
-    action = begun(ten, Cancel(Which("p")))
+    action = begun(ten, CancelStages(Which("p")))
     with connected(ten) as one, connected(ten) as other:
         both = at_once(lambda: actions.drive(one.store, action.id), lambda: actions.drive(other.store, action.id))
     assert both == [{"pending": 60}] * 2
@@ -168,7 +169,7 @@ def test_two_who_go_on_with_an_action_at_once_take_turns(ten):
 
 
 def test_what_a_stopped_action_has_done_stays_done(ten):
-    action = begun(ten, Cancel(Which("p")))
+    action = begun(ten, CancelStages(Which("p")))
     assert ten.store.write(lambda tx: actions.stop(tx, action.id, Who("you", "enough")))
     assert actions.drive(ten.store, action.id) == {"pending": 3}
     assert states(ten) == {"cancelled": 3, "pending": 7}
@@ -209,10 +210,10 @@ def test_any_interleaving_of_chunks_comes_to_the_same_as_the_act_at_once(app, da
     act, which = data.draw(
         st.sampled_from(
             [
-                (Retry, frozenset()),
-                (Retry, frozenset({State.DONE, State.FAILED, State.RETRY_LATER, State.ON_HOLD})),
-                (Cancel, frozenset()),
-                (Cancel, frozenset({State.PENDING, State.IN_PROGRESS})),
+                (RetryStages, frozenset()),
+                (RetryStages, frozenset({State.DONE, State.FAILED, State.RETRY_LATER, State.ON_HOLD})),
+                (CancelStages, frozenset()),
+                (CancelStages, frozenset({State.PENDING, State.IN_PROGRESS})),
             ]
         ),
         label="act",
@@ -222,16 +223,16 @@ def test_any_interleaving_of_chunks_comes_to_the_same_as_the_act_at_once(app, da
         _fill(app, name, shelf)
     whole = actions.act(app.store, act(Which(at_once_, states=which)), ME)
     kind = act(Which(in_chunks, states=which))
-    chunk, choose.CHUNK = choose.CHUNK, data.draw(st.integers(1, 4), label="chunk")
+    chunk, selection.CHUNK = selection.CHUNK, data.draw(st.integers(1, 4), label="chunk")
     try:
         with connected(app) as one, connected(app) as other:
             action = begun(app, kind)
             while action is not None and action.is_open:
-                choose.CHUNK = data.draw(st.integers(1, 4), label="chunk")
+                selection.CHUNK = data.draw(st.integers(1, 4), label="chunk")
                 driver = data.draw(st.sampled_from([one, other, app]), label="driver")
                 action = driver.store.write(lambda tx, number=action.id: actions.step(tx, number))
     finally:
-        choose.CHUNK = chunk
+        selection.CHUNK = chunk
     assert ({} if action is None else action.counts) == dict(whole)
     by_key = (
         "SELECT key, state, attempts FROM holdfast_item_stages x JOIN holdfast_pipelines p ON p.id = x.pipeline "
@@ -258,7 +259,9 @@ def _fill(app, name, shelf):
             app.snooze(lease, 100)
         elif state != "in_progress":
             app.release(lease)
-    actions.act(app.store, Cancel(Which(name, key=tuple(k for k in keys if wanted[k] == "cancelled") or "nobody")), ME)
+    actions.act(
+        app.store, CancelStages(Which(name, key=tuple(k for k in keys if wanted[k] == "cancelled") or "nobody")), ME
+    )
     for key in keys:
         if wanted[key] == "on_hold":
             number = app.stage("a").id
@@ -275,7 +278,7 @@ def _fill(app, name, shelf):
 
 
 def test_a_worker_goes_on_with_what_nobody_has_touched_for_a_lease_a_chunk_at_a_time(ten):
-    action = begun(ten, Cancel(Which("p")))
+    action = begun(ten, CancelStages(Which("p")))
     with connected(ten) as other:
         service = Finisher(other.store, 1.0, LEASE_SECONDS)
         ten.clock.advance(LEASE_SECONDS)
@@ -289,7 +292,7 @@ def test_a_worker_goes_on_with_what_nobody_has_touched_for_a_lease_a_chunk_at_a_
 
 
 def test_of_two_workers_one_goes_on_and_the_other_leaves_it_to_it(ten):
-    begun(ten, Cancel(Which("p")))
+    begun(ten, CancelStages(Which("p")))
     ten.clock.advance(LEASE_SECONDS + 1)
     with connected(ten) as one, connected(ten) as other:
         first, second = Finisher(one.store, 1.0, LEASE_SECONDS), Finisher(other.store, 1.0, LEASE_SECONDS)
@@ -299,7 +302,7 @@ def test_of_two_workers_one_goes_on_and_the_other_leaves_it_to_it(ten):
 
 
 def test_an_action_that_cannot_go_on_is_stopped_and_says_why(ten, caplog):
-    action = begun(ten, Cancel(Which("p")))
+    action = begun(ten, CancelStages(Which("p")))
     ten.execute("UPDATE holdfast_actions SET filter = '{\"which\": 5}'")
     ten.clock.advance(LEASE_SECONDS + 1)
     with connected(ten) as other:
@@ -312,7 +315,7 @@ def test_an_action_that_cannot_go_on_is_stopped_and_says_why(ten, caplog):
 
 def test_ended_actions_go_with_the_events_of_their_time_and_open_ones_stay(ten):
     cancel(ten, key="k0")
-    left = begun(ten, Cancel(Which("p")))
+    left = begun(ten, CancelStages(Which("p")))
     ten.clock.advance(100)
     ten.store.write(lambda tx: prune.prune_events(tx, tx.now - 50_000_000))
     assert [one["id"] for one in listed(ten)] == [left.id]
@@ -343,7 +346,7 @@ def test_what_was_sent_back_and_has_not_begun_is_as_it_was_before(ten):
     for lease in leases[3:]:
         ten.complete(lease, 1)
     every = frozenset({State.FAILED, State.DONE})
-    done = actions.act(ten.store, Retry(Which("p", states=every)), ME)
+    done = actions.act(ten.store, RetryStages(Which("p", states=every)), ME)
     assert done == {"failed": 3, "done": 3}
     [began] = ten.claim(most=1)
     undoing = ten.store.read(lambda tx: actions.undoing(tx, done.action))
@@ -357,7 +360,7 @@ def test_what_was_sent_back_and_has_not_begun_is_as_it_was_before(ten):
 
 def test_what_was_on_hold_is_on_hold_again(ten):
     ten.hold("a", "k1")
-    sent_back = actions.act(ten.store, Retry(Which("p", states=frozenset({State.ON_HOLD}))), ME)
+    sent_back = actions.act(ten.store, RetryStages(Which("p", states=frozenset({State.ON_HOLD}))), ME)
     undo(ten, sent_back.action)
     assert ten.states("k1") == {"a": "on_hold"}
     cancelled = cancel(ten, key="k1")
@@ -378,7 +381,7 @@ def test_a_delete_cannot_be_undone_and_an_open_action_not_yet(ten):
     deleted = actions.act(ten.store, Delete(Which("p", key="k0")), ME)
     with pytest.raises(UsageError, match="cannot be undone: what was deleted is gone"):
         undo(ten, deleted.action)
-    action = begun(ten, Cancel(Which("p")))
+    action = begun(ten, CancelStages(Which("p")))
     with pytest.raises(UsageError, match=f"still open: stop it first .*actions {action.id} --stop"):
         undo(ten, action.id)
     with pytest.raises(UsageError, match="there is no action 999"):

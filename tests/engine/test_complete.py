@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engine.complete import complete
-from holdfast.engine.finish import Finished
+from holdfast.engine.finish import FinishedAttempt
 from holdfast.errors import LeaseLost
 from holdfast.model.states import State
 from tests.support.harness import connected
@@ -221,7 +221,7 @@ def test_a_failed_attempt_in_a_batch_that_moves_on_stays_behind(app):
     app.add(["x", "y"])
     good, bad = app.claim(most=2)
     done = app.finished(good)
-    failed = Finished(bad, State.FAILED, "1", error="no")
+    failed = FinishedAttempt(bad, State.FAILED, "1", error="no")
     onward = [app.stage("b").id]
     moved = app.store.write(lambda tx: complete(tx, [done, failed], onward))
     assert [lease.key for lease in moved] == ["x"]

@@ -16,8 +16,8 @@ from holdfast.engine import costs
 from holdfast.engine.complete import complete
 from holdfast.engine.costs import BY
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Cost, Finished
-from holdfast.engine.remember import MemoWrite, remember
+from holdfast.engine.finish import Cost, FinishedAttempt
+from holdfast.engine.memos import MemoWrite, remember
 from holdfast.errors import UsageError
 from holdfast.model.day import date_of
 from holdfast.model.money import micros
@@ -48,7 +48,7 @@ def pays(app, lease, amount, resource=None, **facts) -> None:
 
 
 def fails(app, lease, amount, **more) -> None:
-    one = Finished(lease, State.RETRY_LATER, "1", error="boom", costs=[Cost(micros(amount), None)], **more)
+    one = FinishedAttempt(lease, State.RETRY_LATER, "1", error="boom", costs=[Cost(micros(amount), None)], **more)
     app.store.write(lambda tx: fail(tx, [one]))
 
 
@@ -231,7 +231,7 @@ def test_the_money_of_an_attempt_that_was_the_last_counts(hold, app):
 def test_the_money_of_an_attempt_that_can_never_work_counts(hold, app):
     app.add(["x"])
     [lease] = app.claim()
-    one = Finished(lease, State.FAILED, "1", error="no", costs=[Cost(5, None)])
+    one = FinishedAttempt(lease, State.FAILED, "1", error="no", costs=[Cost(5, None)])
     app.store.write(lambda tx: complete(tx, [one]))
     assert charged(hold, ["stage"]) == [{"stage": "a", "amount": 5, "payments": 1}]
 

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.clock import SECOND
 from holdfast.engine.actions import act
-from holdfast.engine.choose import Who
 from holdfast.engine.complete import complete
 from holdfast.engine.finish import bucket, bucket_middle_us
+from holdfast.engine.selection import Who
 from holdfast.engine.stale import Accept
 from holdfast.errors import LeaseLost
 

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import Context, Holdfast, Item, Pipeline
 from holdfast.engine.actions import act, count
-from holdfast.engine.choose import Which, Who
 from holdfast.engine.delete import Delete
+from holdfast.engine.selection import Which, Who
 from holdfast.errors import LeaseLost
 from tests.support.bench import QUICK, Bench
 from tests.support.harness import App

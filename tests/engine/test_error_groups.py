@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import choose, error_groups
+from holdfast.engine import error_groups, retry_and_cancel, selection
 from holdfast.engine.delete import Delete
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Cost, Finished
+from holdfast.engine.finish import Cost, FinishedAttempt
 from holdfast.engine.pages import items
 from holdfast.engine.prune import prune_events
 from holdfast.errors import UsageError
@@ -70,7 +70,7 @@ def test_what_was_paid_in_attempts_that_failed_is_told_with_them(app: App) -> No
     app.pipeline({"a": []})
     app.add(["x", "y"])
     for lease in app.claim(most=2):
-        one = Finished(lease, State.RETRY_LATER, "1", error="ValueError: bad", costs=[Cost(250_000, None)])
+        one = FinishedAttempt(lease, State.RETRY_LATER, "1", error="ValueError: bad", costs=[Cost(250_000, None)])
         app.store.write(lambda tx, one=one: fail(tx, [one]))
     assert [(one["count"], one["spent"]) for one in errors(app)] == [(2, 500_000)]
 
@@ -138,13 +138,13 @@ def test_items_are_listed_sent_back_cancelled_and_deleted_by_group(app: App) -> 
     assert of_group(app, group) == torn
     assert of_group(app, group, key="x3") == torn[2:]  # looked up by its key
     assert of_group(app, group, states=(State.FAILED,)) == torn[:1]
-    which = choose.Which(group=group)
-    assert app._act(choose.Retry(which), "", dry_run=True) == {"failed": 1, "exhausted": 1}
-    assert app._act(choose.Cancel(which), "", dry_run=False) == {"retry_later": 1}
-    assert app._act(choose.Retry(which), "", dry_run=False) == {"failed": 1, "exhausted": 1}
+    which = selection.Which(group=group)
+    assert app._act(retry_and_cancel.RetryStages(which), "", dry_run=True) == {"failed": 1, "exhausted": 1}
+    assert app._act(retry_and_cancel.CancelStages(which), "", dry_run=False) == {"retry_later": 1}
+    assert app._act(retry_and_cancel.RetryStages(which), "", dry_run=False) == {"failed": 1, "exhausted": 1}
     assert of_group(app, group) == []
     other = str(errors(app)[1]["group"])
-    assert app._act(Delete(choose.Which(group=other)), "", dry_run=False) == {app.name: 1}
+    assert app._act(Delete(selection.Which(group=other)), "", dry_run=False) == {app.name: 1}
     # What has failed stays counted; the item that stood for it is gone.
     assert [(one["count"], one["key"]) for one in errors(app)] == [(4, "x3"), (1, None)]
 
@@ -154,7 +154,7 @@ def test_a_group_that_never_was_is_refused_and_one_that_is_trimmed_is_still_foun
     with pytest.raises(UsageError, match=r"no error group 'torn'.*holdfast errors"):
         of_group(app, "torn")
     with pytest.raises(UsageError, match="no error group"):
-        app._act(choose.Retry(choose.Which(group="torn")), "", dry_run=False)
+        app._act(retry_and_cancel.RetryStages(selection.Which(group="torn")), "", dry_run=False)
     app.clock.advance(10)
     app.store.write(lambda tx: prune_events(tx, tx.now))
     assert errors(app) == []

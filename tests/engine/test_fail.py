@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.clock import SECOND
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Finished
+from holdfast.engine.finish import FinishedAttempt
 from holdfast.model.backoff import Backoff
 from holdfast.model.states import State
 
@@ -157,7 +157,7 @@ def test_failures_of_several_stages_are_recorded_in_one_write(app):
     app.pipeline({"a": [], "b": []}, max_attempts=1, only={"b": {"max_attempts": 2}})
     app.add(["x", "y"])
     leases = app.claim(stage="b", most=2) + app.claim(stage="a", most=2)
-    failed = [Finished(lease, State.RETRY_LATER, error="e", traceback="t", delay_us=5) for lease in leases]
+    failed = [FinishedAttempt(lease, State.RETRY_LATER, error="e", traceback="t", delay_us=5) for lease in leases]
     app.store.write(lambda tx: fail(tx, failed))
     assert app.states("x") == app.states("y") == {"a": "exhausted", "b": "retry_later"}
     assert app.counts() == app.recount()

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast.engine import actions, costs, error_groups, events, limits, pages, reads, resolve, stale
-from holdfast.engine.choose import Cancel, Place, Retry, Which, Who
+from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
+from holdfast.engine.selection import ActionPlace, Which, Who
 from holdfast.engine.undo import Trail, follow
 from holdfast.model.states import State
 from holdfast.store import Store, Transaction
@@ -63,8 +64,8 @@ def log(**given: Any) -> Question:
     return lambda tx: reads.events(tx, **{"most": 10} | given)
 
 
-def means(kind: type[Retry] | type[Cancel], **which: Any) -> Question:
-    return lambda tx: kind(Which(**which)).choose(tx, Place(until=10**12))
+def means(kind: type[RetryStages] | type[CancelStages], **which: Any) -> Question:
+    return lambda tx: kind(Which(**which)).choose(tx, ActionPlace(until=10**12))
 
 
 def what_is_stale(tx: Transaction) -> object:
@@ -92,7 +93,7 @@ def questions(crowd: Crowd) -> dict[str, Question]:
         "out of attempts, of a cause": items(
             group="missing", state=State.EXHAUSTED, pipeline="p", stage="b", after=middle
         ),
-        "what a retry of a cause that nothing stands failed for means": means(Retry, group="torn"),
+        "what a retry of a cause that nothing stands failed for means": means(RetryStages, group="torn"),
         "costs of late": lambda tx: costs.costs(tx, ("pipeline", "stage"), pipeline=None, since=10**17),
         "items": items(),
         "items, the middle": items(after=middle),
@@ -120,10 +121,10 @@ def questions(crowd: Crowd) -> dict[str, Question]:
         "events from the beginning of a rare kind": log(after=0, event="paused"),
         "events from the end": log(after=10**12, event="retried"),
         "events from the beginning of an item": log(after=0, item=middle),
-        "what a retry of a key means": means(Retry, key=somebody),
-        "what a retry of done work of a key means": means(Retry, key=somebody, states=frozenset({State.DONE})),
-        "what a cancel of a key means": means(Cancel, key=somebody),
-        "what an action did": lambda tx: follow(tx, Trail(1, "paused", 0, 10**17), Place()),
+        "what a retry of a key means": means(RetryStages, key=somebody),
+        "what a retry of done work of a key means": means(RetryStages, key=somebody, states=frozenset({State.DONE})),
+        "what a cancel of a key means": means(CancelStages, key=somebody),
+        "what an action did": lambda tx: follow(tx, Trail(1, "paused", 0, 10**17), ActionPlace()),
         "an open action": lambda tx: actions.idle(tx, tx.now, None),
     }
     for state in State:

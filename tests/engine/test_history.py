@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast import Backoff, Permanent, Pipeline
 from holdfast.app import Holdfast
-from holdfast.engine.remember import MemoWrite, remember
+from holdfast.engine.memos import MemoWrite, remember
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.model.history import MEANING, fold
 from holdfast.model.states import OPEN, PASSED, State

@@ -17,19 +17,19 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from holdfast.engine import limits as telling
-from holdfast.engine import reconcile
+from holdfast.engine import reconcile_money
 from holdfast.engine import resolve as resolving
 from holdfast.engine.actions import act
-from holdfast.engine.choose import Which, Who
 from holdfast.engine.claim import Lease
 from holdfast.engine.complete import complete
 from holdfast.engine.costs import costs
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Cost, Finished
+from holdfast.engine.finish import Cost, FinishedAttempt
 from holdfast.engine.forget import Forget, Restore
+from holdfast.engine.memos import MemoWrite, remember
 from holdfast.engine.prune import prune_items
-from holdfast.engine.remember import MemoWrite, remember
 from holdfast.engine.resolve import Decision, Resolve
+from holdfast.engine.selection import Which, Who
 from holdfast.errors import UsageError
 from holdfast.model.money import shares
 from holdfast.model.paid import CallFacts
@@ -493,8 +493,8 @@ class Walk:
         self.app.execute(
             f"UPDATE holdfast_{table} SET {column} = {column} + 1 WHERE day % 2 = {self.random.randrange(2)}"
         )
-        for day in self.app.store.read(reconcile.find).steps:
-            self.app.store.write(lambda tx, day=day: reconcile.repair(tx, day, None, ME), exclusive=True)  # type: ignore[misc]
+        for day in self.app.store.read(reconcile_money.find).steps:
+            self.app.store.write(lambda tx, day=day: reconcile_money.repair(tx, day, None, ME), exclusive=True)  # type: ignore[misc]
         return f"{column} of {table} is spoilt and put right"
 
     # Time, and the services -----------------------------------------------------------------------------------------
@@ -554,14 +554,14 @@ class Walk:
         return [Decision(charged=0), Decision(charged=self._amount())]
 
     def _finish(
-        self, state: State, how: Callable[[Finished], Any], *, passes: bool = False, snooze: bool = False
+        self, state: State, how: Callable[[FinishedAttempt], Any], *, passes: bool = False, snooze: bool = False
     ) -> str | None:
         """End an attempt that may have reported money of its own."""
         run = self._running()
         if run is None:
             return None
         paid = [(self._amount(), self._resource()) for _ in range(self.random.choice([0, 0, 1, 2]))]
-        one = Finished(
+        one = FinishedAttempt(
             run.lease,
             state,
             "1",
@@ -661,7 +661,7 @@ def test_spent_is_costs_and_what_is_in_doubt_after_every_step(store: Store, cloc
             walk.check()
             # Which compares the same once more, in its own way.
             if len(walk.trail) % EVERY == 0:
-                assert store.read(reconcile.find).wrong == []
+                assert store.read(reconcile_money.find).wrong == []
         except AssertionError as error:
             trail = "\n".join(walk.trail[-40:])
             raise AssertionError(f"seed {seed}, after {len(walk.trail)} steps:\n{trail}\n{error}") from None

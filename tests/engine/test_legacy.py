@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.engine.legacy import import_legacy
-from holdfast.engine.legacy_report import Report
+from holdfast.engine.legacy_report import ImportReport
 from holdfast.engine.reads import check
 from holdfast.errors import UsageError
 from holdfast.model.history import fold
@@ -76,7 +76,7 @@ class Old:
         conn.executescript(text)
         conn.close()
 
-    def run(self, *, mapping: dict[str, Any] | None = None, **extra: Any) -> Report:
+    def run(self, *, mapping: dict[str, Any] | None = None, **extra: Any) -> ImportReport:
         store, specs = extra.pop("store", self.app.store), extra.pop("specs", self.specs)
         with open_old(extra.pop("old", self.path)) as old:
             return import_legacy(store, old, Mapped.read(mapping or {"shape": "stages-json"}), specs, **extra)
@@ -365,7 +365,7 @@ def test_a_program_that_goes_on_writing_to_the_old_database_disturbs_nothing(old
     old.rows(*((f"k{n}", None) for n in range(50)))
     numbers = iter(range(1000))
 
-    def write_more(report: Report) -> None:
+    def write_more(report: ImportReport) -> None:
         if report.read < 100:
             conn.execute("INSERT INTO work_items (job_id, item_key) VALUES ('books', ?)", (f"new-{next(numbers)}",))
 

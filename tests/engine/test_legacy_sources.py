@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.engine.legacy import import_legacy
-from holdfast.engine.legacy_report import Report
+from holdfast.engine.legacy_report import ImportReport
 from holdfast.engine.reads import check
 from holdfast.model.mapping import Mapped
 from holdfast.model.stage import PipelineSpec, StageSpec
@@ -50,7 +50,9 @@ def spec(shape: dict[str, list[str]], name: str, **extra: dict[str, Any]) -> Pip
     )
 
 
-def run(app: App, source: OldSource, pipeline: PipelineSpec, mapping: dict[str, Any] | str, **extra: Any) -> Report:
+def run(
+    app: App, source: OldSource, pipeline: PipelineSpec, mapping: dict[str, Any] | str, **extra: Any
+) -> ImportReport:
     given = {"shape": mapping} if isinstance(mapping, str) else mapping
     names = extra.pop("names", pipeline.name)
     with open_old(source.address) as old:
@@ -531,7 +533,7 @@ def test_memory_does_not_grow_with_the_number_of_rows(app: App, tmp_path: Path, 
     ).format(ROWS)
     used: dict[int, int] = {}
 
-    def look(report: Report) -> None:
+    def look(report: ImportReport) -> None:
         if report.read in (FIRST, ROWS):
             used[report.read] = tracemalloc.get_traced_memory()[0]
 

@@ -24,19 +24,19 @@ from hypothesis.stateful import (
 )
 
 from holdfast.clock import SECOND
-from holdfast.engine import actions, choose, reads, reap, workers
+from holdfast.engine import actions, reads, reap, retry_and_cancel, selection, workers
 from holdfast.engine.add import add_items, read_items
 from holdfast.engine.backfill import backfill
 from holdfast.engine.claim import Lease, claim, claim_at_once
 from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.costs import costs
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Cost, Finished
-from holdfast.engine.fold import fold
+from holdfast.engine.finish import Cost, FinishedAttempt
+from holdfast.engine.fold_counts import fold
+from holdfast.engine.memos import MemoWrite, remember
 from holdfast.engine.promote import promote
 from holdfast.engine.register import layout, register
 from holdfast.engine.release import release
-from holdfast.engine.remember import MemoWrite, remember
 from holdfast.engine.workers import Identity
 from holdfast.model import codec
 from holdfast.model.stage import PipelineSpec, StageSpec
@@ -217,7 +217,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(pick=picks, key=picks, values=st.lists(st.sampled_from(["old", "new"]), min_size=1, max_size=3), label=labels)
     def run_again(self, pick: int, key: int, values: list[str], label: str) -> None:
         """A person sends back what is done, and a worker comes to the same result or to another one."""
-        self._choose(choose.Retry, self.model.retry, {"done", "skipped"}, pick, key)
+        self._choose(retry_and_cancel.RetryStages, self.model.retry, {"done", "skipped"}, pick, key)
         self.serve(label=label, most=3, said=[Verdict("done", value) for value in values], onward=True, pays=["done"])
 
     @rule(pick=picks)
@@ -346,11 +346,11 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(states=finished_states, stage=st.one_of(st.none(), picks), key=st.one_of(st.none(), picks))
     def retry(self, states: set[str], stage: int | None, key: int | None) -> None:
-        self._choose(choose.Retry, self.model.retry, states, stage, key)
+        self._choose(retry_and_cancel.RetryStages, self.model.retry, states, stage, key)
 
     @rule(states=open_states, stage=st.one_of(st.none(), picks), key=picks)
     def cancel(self, states: set[str], stage: int | None, key: int) -> None:
-        self._choose(choose.Cancel, self.model.cancel, states, stage, key)
+        self._choose(retry_and_cancel.CancelStages, self.model.cancel, states, stage, key)
 
     # What always holds --------------------------------------------------------------------------------------
 
@@ -529,7 +529,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def _choose(
         self,
-        kind: Callable[[choose.Which], actions.Kind],
+        kind: Callable[[selection.Which], actions.ActionKind],
         expected: Callable[..., dict[str, int]],
         states: set[str],
         stage: int | None,
@@ -537,9 +537,9 @@ class EngineMachine(RuleBasedStateMachine):
     ) -> None:
         name = None if stage is None else self._stage_name(stage)
         chosen = None if key is None else sorted(self.model.items)[key % len(self.model.items)]
-        which = choose.Which("p", name, frozenset(map(State, states)), chosen)
+        which = selection.Which("p", name, frozenset(map(State, states)), chosen)
         seen = actions.count(self.store, kind(which))
-        done = actions.act(self.store, kind(which), choose.Who("test"))
+        done = actions.act(self.store, kind(which), selection.Who("test"))
         said = expected(states, name, chosen)
         assert {str(state): n for state, n in done.items() if n} == said
         assert {str(state): n for state, n in seen.items() if n} == said
@@ -562,11 +562,11 @@ def _handler(item: object, ctx: object) -> None:
     """Never called."""
 
 
-def _finished(lease: Lease, verdict: Verdict) -> Finished:
+def _finished(lease: Lease, verdict: Verdict) -> FinishedAttempt:
     kind = verdict.kind
     if kind == "done":
         value = codec.encode(verdict.value)
-        return Finished(
+        return FinishedAttempt(
             lease,
             State.DONE,
             "1",
@@ -576,12 +576,14 @@ def _finished(lease: Lease, verdict: Verdict) -> Finished:
             costs=_paid(verdict),
         )
     if kind == "skipped":
-        return Finished(lease, State.SKIPPED, "1", output_hash=codec.digest(None))
+        return FinishedAttempt(lease, State.SKIPPED, "1", output_hash=codec.digest(None))
     if kind == "failed":
-        return Finished(lease, State.FAILED, "1", error="never", traceback="Traceback", costs=_paid(verdict))
+        return FinishedAttempt(lease, State.FAILED, "1", error="never", traceback="Traceback", costs=_paid(verdict))
     if kind == "snoozed":
-        return Finished(lease, State.RETRY_LATER, "1", delay_us=verdict.delay_us, snooze=True, costs=_paid(verdict))
-    return Finished(
+        return FinishedAttempt(
+            lease, State.RETRY_LATER, "1", delay_us=verdict.delay_us, snooze=True, costs=_paid(verdict)
+        )
+    return FinishedAttempt(
         lease,
         State.RETRY_LATER,
         "1",

@@ -16,7 +16,7 @@ from holdfast.app import Holdfast
 from holdfast.engine import prune
 from holdfast.engine.complete import complete
 from holdfast.engine.finish import Cost, FollowOn
-from holdfast.engine.remember import MemoWrite, remember
+from holdfast.engine.memos import MemoWrite, remember
 from holdfast.errors import UsageError
 from holdfast.worker import Settings
 from holdfast.worker.background.upkeep import Pruner

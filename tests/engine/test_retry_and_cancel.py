@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine import choose
+from holdfast.engine import selection
 from holdfast.errors import LeaseLost, UsageError
 from tests.support.harness import connected
 from tests.support.together import at_once
@@ -317,7 +317,7 @@ def _complete_all(app, leases):
 
 
 def test_more_items_than_one_stretch_are_all_met_once(app, monkeypatch):
-    monkeypatch.setattr(choose, "CHUNK", 7)
+    monkeypatch.setattr(selection, "CHUNK", 7)
     app.pipeline({"a": [], "b": []})
     app.add(f"k{n}" for n in range(20))
     assert app.cancel(dry_run=True) == {"pending": 40}

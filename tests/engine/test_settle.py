@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import points
 from holdfast.engine.complete import complete
-from holdfast.engine.gates import hold_resources
+from holdfast.engine.resource_gates import lock_resources
 from holdfast.errors import LeaseLost, StoreConflict
 from holdfast.store.write import Write
 from tests.support.harness import connected
@@ -512,7 +512,7 @@ def test_cancelling_work_that_ends_at_the_same_moment_does_not_wait_for_it(app, 
     one = app.finished(lease)
     with connected(app) as other, listening(listener):
         at_once(
-            lambda: app.store.write(lambda tx: (hold_resources(tx, [lease.stage]), complete(tx, [one]))),
+            lambda: app.store.write(lambda tx: (lock_resources(tx, [lease.stage]), complete(tx, [one]))),
             lambda: other.cancel(key=lease.key),
         )
     assert app.states(lease.key)["work"] in ("done", "cancelled")

@@ -11,10 +11,10 @@ import pytest
 from holdfast import Pipeline
 from holdfast.app import Holdfast
 from holdfast.engine import actions, stale
-from holdfast.engine.choose import Who
 from holdfast.engine.complete import complete
 from holdfast.engine.finish import Cost
-from holdfast.engine.remember import MemoWrite, idempotency_key, remember
+from holdfast.engine.memos import MemoWrite, idempotency_key, remember
+from holdfast.engine.selection import Who
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.model.money import micros
 from tests.support.harness import connected

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.clock import SECOND
 from holdfast.engine import reads, strays
-from holdfast.engine.hold import let_in
+from holdfast.engine.on_hold import let_in
 from tests.support.harness import App
 
 pytestmark = pytest.mark.req("P9", "V7")

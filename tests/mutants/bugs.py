@@ -13,7 +13,7 @@ from typing import Any
 from holdfast import Holdfast, points
 from holdfast.clock import SECOND
 from holdfast.engine import complete, ledger
-from holdfast.engine.finish import Finished
+from holdfast.engine.finish import FinishedAttempt
 from holdfast.model import paid
 from holdfast.model.day import day_of
 from holdfast.model.paid import Paid, PaidCall
@@ -27,12 +27,12 @@ VARIABLE = "HOLDFAST_MUTANT"
 def finish_without_asking() -> None:
     """A completion does not ask whether its lease still stands."""
 
-    def end(tx: Transaction, stage: int, finished: Sequence[Finished]) -> list[Finished]:
+    def end(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> list[FinishedAttempt]:
         tx.run("take_leases", stage=stage, leases=[one.lease.id for one in finished])
         tx.count(stage, State.IN_PROGRESS, -len(finished))
         return list(finished)
 
-    def move(tx: Transaction, stage: int, onward: int, finished: Sequence[Finished]) -> list[Finished]:
+    def move(tx: Transaction, stage: int, onward: int, finished: Sequence[FinishedAttempt]) -> list[FinishedAttempt]:
         tx.run("move_leases", stage=stage, next=onward, leases=[one.lease.id for one in finished], now=tx.now)
         tx.count(stage, State.IN_PROGRESS, -len(finished))
         tx.count(onward, State.IN_PROGRESS, len(finished))
@@ -45,7 +45,7 @@ def finish_without_asking() -> None:
     def overwrite(tx: Transaction, name: str, rows: Sequence[Sequence[Any]], /, **params: Any) -> list[Row]:
         return run_rows(tx, {"insert_outcomes": "replace_outcomes"}.get(name, name), rows, **params)
 
-    def as_any(tx: Transaction, stage: int, finished: Sequence[Finished], *, timed: bool = True) -> None:
+    def as_any(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt], *, timed: bool = True) -> None:
         for one in finished:
             one.routine = False
         save(tx, stage, finished, timed=timed)

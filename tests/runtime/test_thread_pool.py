@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Pipeline
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import Finished
+from holdfast.engine.finish import FinishedAttempt
 from holdfast.model.states import State
 from holdfast.runtime.thread_pool import PATIENCE_SECONDS, SLOW_SECONDS, ThreadPool
 from holdfast.worker.call import StageCall, calls_of
@@ -35,20 +35,20 @@ class Blocked:
             self, WIDTH, self.report, lambda call: not call.is_over, lambda is_free: False, self.hand
         )
 
-    def run(self, call: StageCall, clock: Any) -> list[Finished]:
+    def run(self, call: StageCall, clock: Any) -> list[FinishedAttempt]:
         call.started = clock()
         self.begun.append(call)
         self.go_on.wait(60)
         return []
 
-    def timed_out(self, call: StageCall) -> list[Finished]:
+    def timed_out(self, call: StageCall) -> list[FinishedAttempt]:
         return []
 
-    def raised(self, call: StageCall, error: BaseException) -> list[Finished]:
+    def raised(self, call: StageCall, error: BaseException) -> list[FinishedAttempt]:
         self.errors.append(error)
         return []
 
-    def report(self, call: StageCall, finished: list[Finished]) -> None:
+    def report(self, call: StageCall, finished: list[FinishedAttempt]) -> None:
         self.reported.append(call)
 
     def calls(self, n: int, **stage: Any) -> list[StageCall]:
@@ -60,7 +60,7 @@ class Blocked:
     def learn(self, took_us: int) -> None:
         """Calls of the stage have taken so long."""
         lease = self.calls(1)[0].leases[0]
-        self.hand.learn_from([Finished(lease, State.DONE, took_us=took_us)])
+        self.hand.learn_from([FinishedAttempt(lease, State.DONE, took_us=took_us)])
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_others_follow_when_the_stage_turns_out_not_to_be_quick(blocked: Blocked
 def test_a_call_that_was_slow_has_others_begin_behind_it(blocked: Blocked, monkeypatch: pytest.MonkeyPatch):
     run = blocked.run
 
-    def first_ends(call: StageCall, clock: Any) -> list[Finished]:
+    def first_ends(call: StageCall, clock: Any) -> list[FinishedAttempt]:
         if blocked.begun:
             return run(call, clock)
         blocked.begun.append(call)
@@ -149,7 +149,7 @@ def test_a_stage_is_quick_if_most_of_its_calls_are_and_the_others_are_few(
     blocked: Blocked, took_us: list[int], quick: bool
 ):
     lease = blocked.calls(1)[0].leases[0]
-    blocked.hand.learn_from([Finished(lease, State.DONE, took_us=one) for one in took_us])
+    blocked.hand.learn_from([FinishedAttempt(lease, State.DONE, took_us=one) for one in took_us])
     assert blocked.hand.is_quick(lease.stage) == blocked.hand.may_be_quick(lease.stage) == quick
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.engine.claim import claim, claim_at_once
+from holdfast.engine.memos import MemoWrite, remember
 from holdfast.engine.register import register
-from holdfast.engine.remember import MemoWrite, remember
 from holdfast.errors import StoreConflict, StoreUnavailable
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.model.states import State

@@ -116,7 +116,7 @@ def test_on_sqlite_finishing_and_promoting_search_and_scan_nothing(queue):
         "take_due": {"now": 0, "most": 10},
         "next_due": {},
         "lock_items": {"items": [1]},
-        "let_meet": {"stage": 2, "items": [1], "before": [1], "needed": 1, "since": 0},
+        "begin_if_ready": {"stage": 2, "items": [1], "before": [1], "needed": 1, "since": 0},
         "waits_for": {"stage": 2, "items": [1], "before": [1], "needed": 1, "pipeline": 1, "of": "p"},
         "read_results": {"items": [1], "stages": [1], "most": 10},
         "look_for_work": {"stages": [1, 2]},

@@ -11,12 +11,12 @@ import signal
 import sys
 
 from holdfast import cli, points
-from holdfast.engine import choose
+from holdfast.engine import selection
 
 
 def main() -> None:
     order = json.loads(sys.argv[1])
-    choose.CHUNK = order["chunk"]
+    selection.CHUNK = order["chunk"]
     point, _, nth = order.get("at", "").partition(":")
     left = int(nth or 1)
 

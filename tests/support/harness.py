@@ -22,16 +22,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.clock import microseconds
-from holdfast.engine import actions, changed, choose, reap, workers
+from holdfast.engine import actions, changed_items, reap, retry_and_cancel, selection, workers
 from holdfast.engine import add as adding
 from holdfast.engine.add import Added, Merge
 from holdfast.engine.backfill import backfill
 from holdfast.engine.claim import Lease, claim, claim_at_once
 from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Finished
-from holdfast.engine.fold import fold
-from holdfast.engine.hold import hold, hold_in_doubt
+from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.fold_counts import fold
+from holdfast.engine.on_hold import hold, hold_in_doubt
 from holdfast.engine.promote import Promoted, promote
 from holdfast.engine.reap import Reaped
 from holdfast.engine.register import Registered, layout, register
@@ -198,11 +198,13 @@ class App:
         return self._finish(one, lambda tx: complete(tx, [one], stages))
 
     def skip(self, lease: Lease, reason: str = "") -> list[Lease]:
-        one = Finished(lease, State.SKIPPED, "1", error=reason or None)
+        one = FinishedAttempt(lease, State.SKIPPED, "1", error=reason or None)
         return self._finish(one, lambda tx: complete(tx, [one]))
 
     def permanent(self, lease: Lease, error: str = "never works", *, took_seconds: float = 0.0) -> None:
-        one = Finished(lease, State.FAILED, "1", error=error, traceback="Traceback", took_us=microseconds(took_seconds))
+        one = FinishedAttempt(
+            lease, State.FAILED, "1", error=error, traceback="Traceback", took_us=microseconds(took_seconds)
+        )
         self._finish(one, lambda tx: complete(tx, [one]))
 
     def fail(
@@ -215,7 +217,7 @@ class App:
         took_seconds: float = 0.0,
     ) -> None:
         """The handler raised; the next attempt is due after `delay` seconds."""
-        one = Finished(
+        one = FinishedAttempt(
             lease,
             State.RETRY_LATER,
             "1",
@@ -228,7 +230,7 @@ class App:
         self._finish(one, lambda tx: fail(tx, [one]))
 
     def snooze(self, lease: Lease, seconds: float, reason: str | None = None) -> None:
-        one = Finished(lease, State.RETRY_LATER, error=reason, delay_us=microseconds(seconds), snooze=True)
+        one = FinishedAttempt(lease, State.RETRY_LATER, error=reason, delay_us=microseconds(seconds), snooze=True)
         self._finish(one, lambda tx: fail(tx, [one]))
 
     def release(self, lease: Lease, reason: str = "shutdown") -> None:
@@ -236,7 +238,7 @@ class App:
             raise _lost(lease)
 
     def hold_in_doubt(self, lease: Lease, reason: str = "a call may have been made") -> None:
-        one = Finished(lease, State.ON_HOLD, "1", error=reason)
+        one = FinishedAttempt(lease, State.ON_HOLD, "1", error=reason)
         self._finish(one, lambda tx: hold_in_doubt(tx, [one]))
 
     def run_through(self, value: Any = None, *, worker: str = "w") -> int:
@@ -248,9 +250,11 @@ class App:
             done += len(leases)
         return done
 
-    def finished(self, lease: Lease, value: Any = None, *, took_seconds: float = 0.0, version: str = "1") -> Finished:
+    def finished(
+        self, lease: Lease, value: Any = None, *, took_seconds: float = 0.0, version: str = "1"
+    ) -> FinishedAttempt:
         """What a worker says of a handler that returned."""
-        return Finished(
+        return FinishedAttempt(
             lease,
             State.DONE,
             version,
@@ -297,7 +301,7 @@ class App:
         reason: str = "",
     ) -> dict[str, int]:
         which = self._which(stage, states, key, error, older_than)
-        return self._act(choose.Retry(which), reason, dry_run)
+        return self._act(retry_and_cancel.RetryStages(which), reason, dry_run)
 
     def cancel(
         self,
@@ -311,12 +315,12 @@ class App:
         reason: str = "",
     ) -> dict[str, int]:
         which = self._which(stage, states, key, error, older_than)
-        return self._act(choose.Cancel(which), reason, dry_run)
+        return self._act(retry_and_cancel.CancelStages(which), reason, dry_run)
 
-    def _act(self, kind: actions.Kind, reason: str, dry_run: bool) -> dict[str, int]:
+    def _act(self, kind: actions.ActionKind, reason: str, dry_run: bool) -> dict[str, int]:
         if dry_run:
             return _plain(actions.count(self.store, kind))
-        return _plain(actions.act(self.store, kind, choose.Who("me", reason)))
+        return _plain(actions.act(self.store, kind, selection.Who("me", reason)))
 
     def hold(self, stage: str, key: str, reason: str = "asked") -> int:
         """Put what waits at a stage on hold; how many."""
@@ -439,9 +443,9 @@ class App:
 
     def clear(self, most: int = 500) -> int:
         """Look at every listed item once; how many left the list."""
-        cleared, place = self.store.write(lambda tx: changed.clear(tx, changed.Place(), most))
+        cleared, place = self.store.write(lambda tx: changed_items.clear(tx, changed_items.WalkPlace(), most))
         while place.item:
-            n, place = self.store.write(lambda tx, place=place: changed.clear(tx, place, most))  # type: ignore[misc]
+            n, place = self.store.write(lambda tx, place=place: changed_items.clear(tx, place, most))  # type: ignore[misc]
             cleared += n
         return cleared
 
@@ -477,7 +481,7 @@ class App:
         self._holders.update((lease.id, who.id) for lease in leases)
         return leases
 
-    def _finish(self, one: Finished, work: Callable[[Transaction], T]) -> T:
+    def _finish(self, one: FinishedAttempt, work: Callable[[Transaction], T]) -> T:
         """Commit what a worker says of an attempt; raise if the engine refused it."""
         answer = self.store.write(work, slot=self._slot(one.lease), exclusive=must_be_alone([one]))
         if one.lost:
@@ -494,8 +498,8 @@ class App:
         key: str | None,
         error: str | None,
         older_than: float | None,
-    ) -> choose.Which:
-        return choose.Which(
+    ) -> selection.Which:
+        return selection.Which(
             pipeline=self.name,
             stage=stage,
             states=frozenset(State(state) for state in states),

@@ -25,12 +25,12 @@ from holdfast.engine import pause as pausing
 from holdfast.engine import reads
 from holdfast.engine import tune as tuning
 from holdfast.engine.admit import Admitted, Weight
-from holdfast.engine.choose import Who
 from holdfast.engine.claim import Lease
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Cost, Finished
-from holdfast.engine.remember import MemoWrite, remember
+from holdfast.engine.finish import Cost, FinishedAttempt
+from holdfast.engine.memos import MemoWrite, remember
+from holdfast.engine.selection import Who
 from holdfast.engine.tune import Declared
 from holdfast.model import codec
 from holdfast.model.layout import PipelineRow
@@ -149,7 +149,7 @@ class Limited(App):
         self, lease: Lease, *, used: Mapping[str, float] | None = None, cost: int = 0, resource: str | None = None
     ) -> None:
         """The handler returned, after it had used and paid this."""
-        one = Finished(
+        one = FinishedAttempt(
             lease,
             State.DONE,
             "1",
@@ -173,13 +173,15 @@ class Limited(App):
         """The provider asked for a pause of `after` seconds, or did not say."""
         cool = 0 if after is None else microseconds(after)
         many = [
-            Finished(lease, State.RETRY_LATER, error="429", delay_us=microseconds(delay), snooze=True, cool_us=cool)
+            FinishedAttempt(
+                lease, State.RETRY_LATER, error="429", delay_us=microseconds(delay), snooze=True, cool_us=cool
+            )
             for lease in leases
         ]
         self.store.write(lambda tx: fail(tx, many))
 
     def out_of_credit(self, lease: Lease, error: str = "402") -> None:
-        one = Finished(lease, State.RETRY_LATER, error=error, snooze=True, out_of_credit=True)
+        one = FinishedAttempt(lease, State.RETRY_LATER, error=error, snooze=True, out_of_credit=True)
         self._finish(one, lambda tx: fail(tx, [one]))
 
     def intend(self, lease: Lease, name: str = "call", estimate: int | None = None, **more: Any) -> None:

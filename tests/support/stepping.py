@@ -25,14 +25,14 @@ import psycopg
 
 from holdfast import points
 from holdfast.clock import SECOND
-from holdfast.engine import actions, choose, reads, reap, workers
+from holdfast.engine import actions, reads, reap, retry_and_cancel, selection, workers
 from holdfast.engine.add import add_items, read_items
 from holdfast.engine.backfill import backfill
 from holdfast.engine.claim import Lease, claim
 from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Finished
-from holdfast.engine.fold import fold
+from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.fold_counts import fold
 from holdfast.engine.promote import promote
 from holdfast.engine.register import layout, register
 from holdfast.engine.release import release
@@ -98,7 +98,7 @@ class Actor:
         #: The number of its connection's process on PostgreSQL.
         self.backend: int | None = None
         self.hand: list[Lease] = []
-        self.said: list[tuple[Finished, Any]] = []
+        self.said: list[tuple[FinishedAttempt, Any]] = []
 
     def life(self) -> Iterator[None]:
         """Each step is a transaction or a piece of work between two."""
@@ -199,7 +199,7 @@ class Actor:
         trouble = {"error": "boom", "traceback": "Traceback"}
         if fate < 0.70:
             text = codec.encode(value)
-            one = Finished(
+            one = FinishedAttempt(
                 lease,
                 State.DONE,
                 "1",
@@ -209,15 +209,17 @@ class Actor:
                 routine=rng.random() < 0.8 and lease.is_first,
             )
         elif fate < 0.74:
-            one = Finished(lease, State.SKIPPED, "1", output_hash=codec.digest(None))
+            one = FinishedAttempt(lease, State.SKIPPED, "1", output_hash=codec.digest(None))
         elif fate < 0.77:
-            one = Finished(lease, State.FAILED, "1", **trouble)
+            one = FinishedAttempt(lease, State.FAILED, "1", **trouble)
         elif fate < 0.90:
-            one = Finished(lease, State.RETRY_LATER, "1", delay_us=delay, company=rng.choice([1, 1, 2]), **trouble)
+            one = FinishedAttempt(
+                lease, State.RETRY_LATER, "1", delay_us=delay, company=rng.choice([1, 1, 2]), **trouble
+            )
         elif fate < 0.95:
-            one = Finished(lease, State.RETRY_LATER, "1", delay_us=delay, snooze=True)
+            one = FinishedAttempt(lease, State.RETRY_LATER, "1", delay_us=delay, snooze=True)
         else:
-            one = Finished(lease, State.PENDING)
+            one = FinishedAttempt(lease, State.PENDING)
         self.said.append((one, value if one.state is State.DONE else None))
 
     def _serve(self) -> Iterator[None]:
@@ -284,17 +286,17 @@ class Person(Actor):
             yield
 
     def _retry(self) -> None:
-        actions.act(self.store, choose.Retry(choose.Which("p")), choose.Who("person"))
+        actions.act(self.store, retry_and_cancel.RetryStages(selection.Which("p")), selection.Who("person"))
 
     def _rerun(self) -> None:
         stage = self.rng.choice(list(SHAPE))
-        which = choose.Which("p", stage, frozenset({State.DONE, State.SKIPPED}), self.rng.choice(self.story.keys))
-        actions.act(self.store, choose.Retry(which), choose.Who("person"))
+        which = selection.Which("p", stage, frozenset({State.DONE, State.SKIPPED}), self.rng.choice(self.story.keys))
+        actions.act(self.store, retry_and_cancel.RetryStages(which), selection.Who("person"))
 
     def _cancel(self) -> None:
         key = self.rng.choice(self.story.keys)
         self.story.cancelled.add(key)
-        actions.act(self.store, choose.Cancel(choose.Which("p", key=key)), choose.Who("person"))
+        actions.act(self.store, retry_and_cancel.CancelStages(selection.Which("p", key=key)), selection.Who("person"))
 
     def _deploy(self) -> None:
         self.write(lambda tx: register(tx, pipeline(LATER)), exclusive=True)

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast import Context, Item, Pipeline
 from holdfast.engine import actions, forget, resolve, stale
-from holdfast.engine.choose import Which, Who
 from holdfast.engine.forget import Forget
 from holdfast.engine.resolve import Resolve
+from holdfast.engine.selection import Which, Who
 from holdfast.engine.stale import Accept, Reprocess
 from holdfast.errors import UsageError
 from tests.support.bench import QUICK, Bench, Ran
@@ -30,7 +30,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stale, "few_items", lambda *_: None)
 
 
-def begun(ran: Ran, kind: actions.Kind) -> int:
+def begun(ran: Ran, kind: actions.ActionKind) -> int:
     """An action of which only the first chunk is done."""
     action = ran.app.store.write(lambda tx: actions.begin(tx, kind, ME))
     assert action is not None and action.is_open

@@ -13,7 +13,7 @@ import pytest
 from holdfast import Context, DefinitionError, Item, Permanent, Pipeline, Skip
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Finished, FollowOn
+from holdfast.engine.finish import FinishedAttempt, FollowOn
 from holdfast.engine.prune import prune_items
 from holdfast.model.states import State
 from tests.support.bench import QUICK, Bench
@@ -274,9 +274,9 @@ def ending(lease: Any, how: str) -> Callable[[App], None]:
         if how == "done":
             mine.store.write(lambda tx: complete(tx, [mine.finished(lease, None)]))
         elif how == "failed":
-            mine.store.write(lambda tx: complete(tx, [Finished(lease, State.FAILED, "1", error="no")]))
+            mine.store.write(lambda tx: complete(tx, [FinishedAttempt(lease, State.FAILED, "1", error="no")]))
         elif how == "exhausted":
-            mine.store.write(lambda tx: fail(tx, [Finished(lease, State.RETRY_LATER, "1", error="no")]))
+            mine.store.write(lambda tx: fail(tx, [FinishedAttempt(lease, State.RETRY_LATER, "1", error="no")]))
         else:
             mine.name = "chunks"
             mine.cancel(key=lease.key)
@@ -422,8 +422,8 @@ def test_in_any_order_each_parent_goes_on_exactly_once_and_only_after_its_last_c
     assert app.counts() == app.recount()
 
 
-def failed(lease: Any) -> Finished:
-    return Finished(lease, State.FAILED, "1", error="no")
+def failed(lease: Any) -> FinishedAttempt:
+    return FinishedAttempt(lease, State.FAILED, "1", error="no")
 
 
 # Through workers ------------------------------------------------------------------------------------------------------

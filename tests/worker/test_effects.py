@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session, registry
 
 from holdfast import BatchContext, Context, Holdfast, Item, Permanent, Pipeline, RetryLater, Skip, UsageError, points
 from holdfast.engine.complete import complete
-from holdfast.engine.finish import Effect, Finished
+from holdfast.engine.finish import AttemptEffect, FinishedAttempt
 from holdfast.errors import LeaseLost, StoreBroken, StoreConflict, StoreUnavailable
 from tests.support.bench import QUICK, Bench
 from tests.support.harness import App
@@ -318,9 +318,9 @@ def test_others_in_the_same_commit_are_not_touched_by_an_effect_that_raises(app:
     assert app.counts() == app.recount()
 
 
-def with_effect(app: App, lease: Any, effect: Callable[..., Any], *args: Any) -> Finished:
+def with_effect(app: App, lease: Any, effect: Callable[..., Any], *args: Any) -> FinishedAttempt:
     finished = app.finished(lease, {"ok": True})
-    finished.effects = [Effect(effect, (lease.key, *args))]
+    finished.effects = [AttemptEffect(effect, (lease.key, *args))]
     return finished
 
 
@@ -397,8 +397,8 @@ def test_effects_for_which_there_is_no_time_are_left_whole_for_the_next_transact
     finished.insert(1, app.finished(leases["plain"], 1))
     trouble = Trouble(kind, 3)
 
-    def in_time(tx: Any) -> list[Finished]:
-        left: list[Finished] = []
+    def in_time(tx: Any) -> list[FinishedAttempt]:
+        left: list[FinishedAttempt] = []
         complete(tx, finished, until=0.0, left=left)
         return left
 

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from holdfast import Context, Holdfast, Item, Permanent, Pipeline, UsageError
 from holdfast.engine.complete import complete
-from holdfast.engine.finish import Finished, FollowOn
+from holdfast.engine.finish import FinishedAttempt, FollowOn
 from holdfast.errors import LeaseLost
 from holdfast.model import codec
 from holdfast.store.postgres_address import read_url
@@ -153,7 +153,9 @@ def two_pipelines(app: App) -> None:
     app.pipeline({"a": []}, name="p")
 
 
-def submitting(app: App, lease: Any, *keys: str, when: str = "skip", data: dict[str, Any] | None = None) -> Finished:
+def submitting(
+    app: App, lease: Any, *keys: str, when: str = "skip", data: dict[str, Any] | None = None
+) -> FinishedAttempt:
     finished = app.finished(lease, None)
     finished.follow_ons = [FollowOn("links", key, codec.encode(data or {}), when, False) for key in keys]
     return finished

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast import BatchContext, CallAgain, Context, Holdfast, Item, LeaseLost, Pipeline, UsageError
-from holdfast.engine.remember import MemoWrite, idempotency_key, remember
+from holdfast.engine.memos import MemoWrite, idempotency_key, remember
 from tests.support.bench import QUICK, Bench, Ran
 from tests.support.harness import App
 from tests.support.money import charged

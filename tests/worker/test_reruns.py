@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import Context, DefinitionError, Item, Pipeline
-from holdfast.engine import rerun
-from holdfast.engine.choose import Who
+from holdfast.engine import rerun_items
 from holdfast.engine.complete import complete
 from holdfast.engine.finish import FollowOn
 from holdfast.engine.pause import resume
 from holdfast.engine.prune import prune_items
+from holdfast.engine.selection import Who
 from tests.support.bench import Bench, Ran
 from tests.support.harness import App, connected
 from tests.support.processes import wait_for
@@ -201,7 +201,7 @@ def test_of_two_that_ask_in_one_commit_the_one_that_may_is_heard(app: App):
 
 
 def test_a_chain_of_reruns_ends_where_nobody_looks_any_further(app: App, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rerun, "LONGEST", 20)
+    monkeypatch.setattr(rerun_items, "LONGEST", 20)
     keys = [f"{number:02}" for number in range(30)]
     app.add(keys)
     run_all(app, {})

@@ -10,7 +10,7 @@ import pytest
 from holdfast import Context, Holdfast, Item, Permanent, Pipeline, RetryLater, Skip, UsageError
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Finished
+from holdfast.engine.finish import FinishedAttempt
 from holdfast.errors import LeaseLost
 from holdfast.model.redact import forget_secrets, remember_secret
 from holdfast.model.user_event import MAX_BYTES, MOST_PER_ATTEMPT, UserEvent
@@ -127,7 +127,7 @@ def test_a_fact_is_told_of_a_run_that_comes_later_too(run: Bench):
 # Fenced ---------------------------------------------------------------------------------------------------------------
 
 
-def telling(app: App, lease: Any, **facts: Any) -> Finished:
+def telling(app: App, lease: Any, **facts: Any) -> FinishedAttempt:
     finished = app.finished(lease, None)
     finished.events = [UserEvent("user.seen", facts)]
     return finished

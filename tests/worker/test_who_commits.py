@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import Context, Item, Pipeline, points
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import Finished
+from holdfast.engine.finish import FinishedAttempt
 from holdfast.errors import StoreConflict
 from holdfast.model.states import State
 from holdfast.runtime.async_pool import IN_A_ROW
@@ -60,8 +60,8 @@ def quick_sync(item: Item, ctx: Context) -> None:
 # The inbox ------------------------------------------------------------------------------------------------------------
 
 
-def ended() -> list[Finished]:
-    return [Finished(Lease(1, 1, 1, 1, 0, 0, "k", "{}", 0), State.DONE)]
+def ended() -> list[FinishedAttempt]:
+    return [FinishedAttempt(Lease(1, 1, 1, 1, 0, 0, "k", "{}", 0), State.DONE)]
 
 
 def test_nothing_is_quiet_once_somebody_was_told_of_something():
@@ -319,9 +319,9 @@ def test_while_a_group_is_saved_one_by_one_trouble_with_one_loses_none_of_the_ot
     committer = Committer.__new__(Committer)
     committer._inbox = Inbox()
     group = [one for _ in range(4) for one in ended()]
-    saved: list[Finished] = []
+    saved: list[FinishedAttempt] = []
 
-    def settle(self: Committer, finished: list[Finished], orders: list[Any]) -> None:
+    def settle(self: Committer, finished: list[FinishedAttempt], orders: list[Any]) -> None:
         if finished[0] is group[1]:
             self._inbox.put_back(finished)
             raise StoreConflict("another was first")

@@ -111,7 +111,7 @@ FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item WHERE l.worker = :
 -- name: leases_of
 SELECT id, stage, item FROM holdfast_leases WHERE worker = :worker;
 
--- name: let_meet
+-- name: begin_if_ready
 -- A stage begins for each of these items (which are locked) if all before it have passed and nothing of it exists yet.
 INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun, since)
 SELECT :stage, i.priority, i.id, 0, 0, 0, :since FROM holdfast_items i

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from holdfast.engine import actions, backfill, changed, fold, promote, prune, reap, strays
-from holdfast.engine.choose import Who
+from holdfast.engine import actions, backfill, changed_items, fold_counts, promote, prune, reap, strays
 from holdfast.engine.pause import end_pauses
+from holdfast.engine.selection import Who
 from holdfast.errors import StoreError
 from holdfast.model.logs import logger
 from holdfast.runtime.process_identity import is_alive
@@ -260,12 +260,12 @@ class Rechecker:
     def __init__(self, store: Store, clock: Clock = time.monotonic) -> None:
         self._store = store
         self._clock = clock
-        self._place = changed.Place()
+        self._place = changed_items.WalkPlace()
         self.due = clock() + self.INTERVAL_SECONDS * random.random()
 
     def one_pass(self) -> bool:
         more, self._place = self._store.write(
-            lambda tx: changed.one_stretch(tx, self._place), patience_seconds=PATIENCE_SECONDS
+            lambda tx: changed_items.one_stretch(tx, self._place), patience_seconds=PATIENCE_SECONDS
         )
         self.due = self._clock() + (0.0 if more else self.INTERVAL_SECONDS)
         return False
@@ -282,6 +282,6 @@ class Folder:
         self.due = clock() + self.INTERVAL_SECONDS * random.random()
 
     def one_pass(self) -> bool:
-        folded = self._store.write(fold.fold, patience_seconds=PATIENCE_SECONDS)
-        self.due = self._clock() + (0.0 if folded == fold.CHUNK else self.INTERVAL_SECONDS)
+        folded = self._store.write(fold_counts.fold, patience_seconds=PATIENCE_SECONDS)
+        self.due = self._clock() + (0.0 if folded == fold_counts.CHUNK else self.INTERVAL_SECONDS)
         return False

@@ -1,6 +1,6 @@
 """Group commit: one at a time talks to the database for all handlers.
 
-Finished attempts queue up while a commit is under way and go out with the next one; the same transaction claims the
+FinishedAttempt attempts queue up while a commit is under way and go out with the next one; the same transaction claims the
 next work. Nothing waits on purpose: batches grow with load. An attempt is finished only when its commit is; until then
 the results are kept and the write is tried again for as long as it takes. Who makes the rounds: `turns.py`.
 """
@@ -20,10 +20,10 @@ from typing import TypeVar
 from holdfast import points
 from holdfast.engine.claim import Lease, look_for_work, peek
 from holdfast.engine.complete import must_be_alone
-from holdfast.engine.finish import Finished
+from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.memos import MemoWrite
 from holdfast.engine.reads import unfinished
 from holdfast.engine.register import layout
-from holdfast.engine.remember import MemoWrite
 from holdfast.errors import HoldfastError, LeaseLost, StoreBroken, StoreConflict, StoreError, StoreUnavailable
 from holdfast.model.faults import describe
 from holdfast.model.layout import Layout
@@ -116,7 +116,7 @@ class Committer:
     def start(self) -> None:
         self._turns.start()
 
-    def report(self, finished: list[Finished]) -> None:
+    def report(self, finished: list[FinishedAttempt]) -> None:
         """Take over what a call came to."""
         self._inbox.put(finished, quietly=self._crowded and len(finished) == 1 and self._is_quick(finished[0]))
 
@@ -125,7 +125,7 @@ class Committer:
         to run now."""
         return self._turns.out_of_work(is_free)
 
-    def _is_quick(self, one: Finished) -> bool:
+    def _is_quick(self, one: FinishedAttempt) -> bool:
         """Whether this is nothing to wake anybody for: routine, of a stage that is not known to be slow. Also if it was held up
         a little, as happens where threads share the interpreter."""
         return one.routine and one.took_us < HELD_UP_US and self._hand.may_be_quick(one.lease.stage)
@@ -145,7 +145,7 @@ class Committer:
         for call in calls:
             if call.end():
                 reason = "the worker is stopping" if call.started else None
-                self._inbox.give([Finished(lease, State.PENDING, error=reason) for lease in call.leases])
+                self._inbox.give([FinishedAttempt(lease, State.PENDING, error=reason) for lease in call.leases])
         self._inbox.ring()
 
     def set_aside(self, calls: list[StageCall]) -> list[StageCall]:
@@ -259,7 +259,7 @@ class Committer:
             self.empty.set()
         return self._rest()
 
-    def _next_orders(self, batch: Sequence[Finished], by_thread: bool) -> list[Order]:
+    def _next_orders(self, batch: Sequence[FinishedAttempt], by_thread: bool) -> list[Order]:
         """How many items of which stages to claim, in the transaction that ends these."""
         if solitary := self._orders.solitary_now():
             self._start_calls(solitary)
@@ -301,7 +301,7 @@ class Committer:
         known: Layout | None = self._store.cache.get("layout")
         return known
 
-    def _settle(self, finished: list[Finished], orders: list[Order]) -> None:
+    def _settle(self, finished: list[FinishedAttempt], orders: list[Order]) -> None:
         points.reach("claim.before")
         began = time.monotonic()
         try:
@@ -325,7 +325,7 @@ class Committer:
         self._deliver(finished, cycle)
         self._hand.committed(time.monotonic() - began)
 
-    def _settle_apart(self, finished: list[Finished], error: Exception) -> None:
+    def _settle_apart(self, finished: list[FinishedAttempt], error: Exception) -> None:
         """Something in this group cannot be saved: it must not take the rest along."""
         if not finished:
             log.error("nothing could be claimed", exc_info=error)
@@ -343,7 +343,7 @@ class Committer:
                 self._inbox.give(finished[place + 1 :])
                 raise
 
-    def _cycle(self, tx: Transaction, finished: list[Finished], orders: Sequence[Order]) -> Cycle:
+    def _cycle(self, tx: Transaction, finished: list[FinishedAttempt], orders: Sequence[Order]) -> Cycle:
         identity = self._pulse.identity
         goes_on = self._claiming and not self._orders.is_solitary
         seconds = identity.lease_us / 1e6 * SHARE_FOR_EFFECTS
@@ -363,7 +363,7 @@ class Committer:
             time.sleep(random.uniform(0, pause))
             pause = min(pause * 2, 1.0)
 
-    def _deliver(self, finished: list[Finished], cycle: Cycle) -> None:
+    def _deliver(self, finished: list[FinishedAttempt], cycle: Cycle) -> None:
         now = time.monotonic()
         if cycle.left:
             left = {one.lease.id for one in cycle.left}
@@ -393,7 +393,7 @@ class Committer:
         if calls:
             self._start_calls(calls)
 
-    def _note(self, finished: Sequence[Finished]) -> None:
+    def _note(self, finished: Sequence[FinishedAttempt]) -> None:
         """How these ended."""
         odd = [one for one in finished if one.lost or not one.routine]
         self.done[_DONE] += len(finished) - len(odd)
@@ -420,7 +420,7 @@ class Committer:
             start_by = math.inf if limit is None else granted + limit
         return calls_of(pipeline, spec, leases, now, start_by)
 
-    def _give_up(self, one: Finished, error: Exception) -> None:
+    def _give_up(self, one: FinishedAttempt, error: Exception) -> None:
         """An attempt that cannot be saved as it is fails like one that raised; it must not hold up the others."""
         text, trace = describe(error)
         stage = self._offer[one.lease.stage][1].name

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from holdfast.engine.finish import Finished
+from holdfast.engine.finish import FinishedAttempt
 
 #: So long may what was reported quietly lie here.
 QUIET_SECONDS = 0.05
@@ -23,7 +23,7 @@ class Inbox:
     """Filled by any thread, emptied by the one whose turn it is to commit."""
 
     def __init__(self) -> None:
-        self._finished: deque[Finished] = deque()
+        self._finished: deque[FinishedAttempt] = deque()
         self._bell = threading.Event()
         #: Since when something has lain here of which nobody was told; and whether somebody was told of something.
         self._quiet_since = 0.0
@@ -37,7 +37,7 @@ class Inbox:
         """Whether something lies here, and nobody was told of any of it."""
         return self._quiet_since > 0 and not self._told
 
-    def put(self, finished: Sequence[Finished], *, quietly: bool) -> None:
+    def put(self, finished: Sequence[FinishedAttempt], *, quietly: bool) -> None:
         """What a call came to. Quietly: whoever reports it will soon say that there is nothing left to run."""
         self._finished.extend(finished)
         if quietly:
@@ -48,15 +48,15 @@ class Inbox:
         if not self._bell.is_set():
             self._bell.set()
 
-    def put_back(self, finished: Sequence[Finished]) -> None:
+    def put_back(self, finished: Sequence[FinishedAttempt]) -> None:
         """These could not be committed: they come first again."""
         self._finished.extendleft(reversed(finished))
 
-    def give(self, finished: Iterable[Finished]) -> None:
+    def give(self, finished: Iterable[FinishedAttempt]) -> None:
         """More of what is to be written; whoever has it sees to the bell."""
         self._finished.extend(finished)
 
-    def take(self, most: int, *, routine: bool = False) -> list[Finished]:
+    def take(self, most: int, *, routine: bool = False) -> list[FinishedAttempt]:
         """The first of what lies here; only what is routine, if so wanted."""
         self._quiet_since, self._told = 0.0, False
         take = self._finished.popleft

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from holdfast.engine.finish import Finished
+from holdfast.engine.finish import FinishedAttempt
 from holdfast.model.states import State
 from holdfast.worker.call import StageCall
 
@@ -75,12 +75,12 @@ class Hand:
             for lease in call.leases:
                 self._calls[lease.id] = call
 
-    def drop(self, finished: Iterable[Finished]) -> None:
+    def drop(self, finished: Iterable[FinishedAttempt]) -> None:
         for one in finished:
             # A lease that moved on has this number too; it is taken again afterwards.
             self._calls.pop(one.lease.id, None)
 
-    def learn_from(self, finished: Sequence[Finished]) -> None:
+    def learn_from(self, finished: Sequence[FinishedAttempt]) -> None:
         """How long handlers take, from what they have just done."""
         took: dict[int, list[float]] = {}
         for one in finished[:: 1 + len(finished) // LEARNT_FROM]:

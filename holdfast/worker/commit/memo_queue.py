@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from holdfast.engine.remember import MemoWrite, remember
+from holdfast.engine.memos import MemoWrite, remember
 from holdfast.errors import StoreError
 from holdfast.store import Transaction
 

@@ -12,11 +12,11 @@ from holdfast.engine.admit import Blocked, admit
 from holdfast.engine.claim import Lease, claim, claim_at_once
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Finished
-from holdfast.engine.gates import hold_resources
-from holdfast.engine.hold import hold_in_doubt, let_in, refuse
+from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.on_hold import hold_in_doubt, let_in, refuse
 from holdfast.engine.register import layout
 from holdfast.engine.release import release
+from holdfast.engine.resource_gates import lock_resources
 from holdfast.model.layout import Layout
 from holdfast.model.states import FINISHED, State
 from holdfast.store import AtOnce, Store, Transaction
@@ -37,7 +37,7 @@ class Cycle(NamedTuple):
     #: Stages that were not claimed from, for what had decided it is no longer so.
     undecided: list[int]
     #: Attempts that are not ended yet, because the transaction took too long already: they go into the next one.
-    left: list[Finished]
+    left: list[FinishedAttempt]
     #: Stages that were not claimed from, because what is claimed by now would begin too late for its pace.
     late: list[int]
 
@@ -54,7 +54,7 @@ class Cycles:
         self,
         tx: Transaction,
         worker: int,
-        finished: list[Finished],
+        finished: list[FinishedAttempt],
         orders: Sequence[Order],
         *,
         goes_on: bool,
@@ -66,7 +66,7 @@ class Cycles:
         known = layout(tx)
         if known.resources:
             stages = {one.lease.stage for one in finished}
-            hold_resources(tx, stages.union(order.stage for order in orders if order.weight))
+            lock_resources(tx, stages.union(order.stage for order in orders if order.weight))
         ended = [one for one in finished if one.routine or (one.state in FINISHED and not one.saved)]
         again, back, in_doubt = (
             [one for one in finished if one.state == state] if len(ended) < len(finished) else []
@@ -107,7 +107,7 @@ class Cycles:
         return within is not None and time.monotonic() - began > within / 2
 
     def at_once(
-        self, known: Layout | None, worker: int, finished: Sequence[Finished], orders: Sequence[Order]
+        self, known: Layout | None, worker: int, finished: Sequence[FinishedAttempt], orders: Sequence[Order]
     ) -> AtOnce[Cycle] | None:
         """The same where it is a claim and nothing else: what an idle worker does when it hears of work."""
         if finished or len(orders) != 1 or orders[0].weight is not None or known is None:

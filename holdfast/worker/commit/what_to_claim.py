@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from holdfast.engine.admit import Blocked, Weight
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import Finished
+from holdfast.engine.finish import FinishedAttempt
 from holdfast.model import codec
 from holdfast.model.faults import describe
 from holdfast.model.item import Item
@@ -278,7 +278,7 @@ class Orders:
             # Whatever clears it early (a person, another limit) is seen within a while.
             self._resting[stage] = (min(self._resting[stage][0], now + self._poll), False)
 
-    def ended(self, finished: Sequence[Finished], known: Layout | None) -> None:
+    def ended(self, finished: Sequence[FinishedAttempt], known: Layout | None) -> None:
         """What just finished may have put work into the stages after it, and freed slots."""
         if self._resting:
             self.news()

@@ -8,10 +8,8 @@ from typing import Any
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
-Facts = dict[str, Any]
 
-
-def stands(tx: Transaction, items: Collection[int], stages: Collection[int]) -> list[Facts]:
+def read_item_stages(tx: Transaction, items: Collection[int], stages: Collection[int]) -> list[dict[str, Any]]:
     """One entry for each of these stages that has begun in each of the items. One that is open again hides its outcome.
 
     `updated_at` is None where nothing but the item itself says when that was.
@@ -45,7 +43,7 @@ def stands(tx: Transaction, items: Collection[int], stages: Collection[int]) -> 
     return found
 
 
-def _ended(place: tuple[int, int], row: Facts) -> Facts:
+def _ended(place: tuple[int, int], row: dict[str, Any]) -> dict[str, Any]:
     began, ended = row["started_at"], row["ended_at"]
     return _entry(
         place,
@@ -60,7 +58,7 @@ def _ended(place: tuple[int, int], row: Facts) -> Facts:
     )
 
 
-def _entry(place: tuple[int, int], state: State, attempts: int, **more: Any) -> Facts:
+def _entry(place: tuple[int, int], state: State, attempts: int, **more: Any) -> dict[str, Any]:
     item, stage = place
     names = ("started_at", "ended_at", "elapsed_us", "next_attempt_at", "error", "error_group", "updated_at")
     return {"item": item, "stage": stage, "state": str(state), "attempts": attempts, **dict.fromkeys(names), **more}

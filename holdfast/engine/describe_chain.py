@@ -10,7 +10,7 @@ from holdfast.store import Transaction
 SHOWN = 8
 
 
-def chain(tx: Transaction, items: Sequence[int]) -> str:
+def describe_chain(tx: Transaction, items: Sequence[int]) -> str:
     """The keys of items, in order; with their pipelines where there are several."""
     ends = items if len(items) <= SHOWN else [*items[: SHOWN // 2], *items[-SHOWN // 2 :]]
     names = {item: (pipeline, key) for item, pipeline, key in tx.run("names_of", items=sorted(set(ends)))}

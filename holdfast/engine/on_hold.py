@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import Finished, end_leases, record_costs, record_user_events
+from holdfast.engine.finish import FinishedAttempt, end_leases, record_costs, record_user_events
 from holdfast.engine.register import layout
 from holdfast.engine.release import release
 from holdfast.engine.settle import settle
@@ -26,7 +26,7 @@ from holdfast.model.states import Rerun, State
 from holdfast.store import Transaction
 
 #: What releases it.
-Kind = Literal["person", "doubt", "price", "version"]
+HoldKind = Literal["person", "doubt", "price", "version"]
 
 ANOTHER_VERSION = "to be done again by the registered version of its code, while a worker with another one is alive"
 
@@ -39,7 +39,7 @@ class Outdated(NamedTuple):
     version: str | None
 
 
-def hold(tx: Transaction, stage: int, items: Sequence[int], kind: Kind, reason: str, **facts: Any) -> int:
+def hold(tx: Transaction, stage: int, items: Sequence[int], kind: HoldKind, reason: str, **facts: Any) -> int:
     """Put those of the items that wait at a stage on hold; return how many. The facts go into the events."""
     held = _set_apart(tx, stage, items, kind, reason)
     pipeline = layout(tx).stages[stage].pipeline
@@ -48,7 +48,7 @@ def hold(tx: Transaction, stage: int, items: Sequence[int], kind: Kind, reason: 
     return len(held)
 
 
-def hold_in_doubt(tx: Transaction, finished: Sequence[Finished]) -> None:
+def hold_in_doubt(tx: Transaction, finished: Sequence[FinishedAttempt]) -> None:
     """Put work on hold whose attempts came upon paid calls in doubt that a person is to decide about. They are refunded."""
     ordered = sorted(finished, key=lambda one: (one.lease.stage, one.lease.id))
     for stage, same in groupby(ordered, key=lambda one: one.lease.stage):
@@ -128,7 +128,7 @@ def let_in(tx: Transaction, stage: int, most: int) -> Iterator[None]:
     _set_apart(tx, stage, [item for item, *_ in taken], "version", ANOTHER_VERSION)
 
 
-def _set_apart(tx: Transaction, stage: int, items: Sequence[int], kind: Kind, reason: str) -> list[int]:
+def _set_apart(tx: Transaction, stage: int, items: Sequence[int], kind: HoldKind, reason: str) -> list[int]:
     taken = tx.run("take_waiting", stage=stage, items=list(items)) if items else []
     rows = [(stage, item, kind, reason, attempts, alone, rerun, tx.now) for item, attempts, alone, rerun in taken]
     tx.run_rows("enter_held", rows)

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from holdfast.engine.register import layout
-from holdfast.engine.rings import end_rings
+from holdfast.engine.wait_cycles import end_wait_cycles
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
 
-def let_meet(tx: Transaction, stage: int, items: Sequence[int]) -> list[int]:
+def begin_if_ready(tx: Transaction, stage: int, items: Sequence[int]) -> list[int]:
     """Begin a stage for those of the items in which nothing is missing, and return them. One that would wait for itself
     ends."""
     if not items:
         return []
     begun, held = _begin(tx, stage, items)
     if held and stage in layout(tx).ringed:
-        for ended, those in end_rings(tx, sorted(held)).items():
-            parents_may_go_on(tx, ended, those)
+        for ended, those in end_wait_cycles(tx, sorted(held)).items():
+            begin_waiting_parents(tx, ended, those)
     return begun
 
 
-def parents_may_go_on(tx: Transaction, stage: int, items: Iterable[int]) -> None:
+def begin_waiting_parents(tx: Transaction, stage: int, items: Iterable[int]) -> None:
     """Items came to an end at a stage, perhaps for good: a stage of their parents may have waited for that."""
     row = layout(tx).stages[stage]
     waiting_stages = layout(tx).awaiting_children_of(row.pipeline_name)
@@ -47,7 +47,7 @@ def _begin(tx: Transaction, stage: int, items: Sequence[int]) -> tuple[list[int]
     ready = [item for item in items if item not in held]
     if not ready:
         return [], held
-    born = tx.run("let_meet", stage=stage, items=ready, before=list(before), needed=len(before), since=tx.now)
+    born = tx.run("begin_if_ready", stage=stage, items=ready, before=list(before), needed=len(before), since=tx.now)
     if born:
         tx.count(stage, State.PENDING, len(born))
         tx.tell_idle_workers(stage)

@@ -11,11 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from holdfast.engine.chain import chain
-from holdfast.engine.choose import Who
+from holdfast.engine.describe_chain import describe_chain
 from holdfast.engine.pause import pause
 from holdfast.engine.register import layout
 from holdfast.engine.reopen import reopen
+from holdfast.engine.selection import Who
 from holdfast.model import codec
 from holdfast.model.layout import StageRow
 from holdfast.model.states import Rerun, State
@@ -26,7 +26,7 @@ LONGEST = 1000
 HOUR_US = 3_600_000_000
 
 
-def begin_again(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]], renewed: Collection[int]) -> None:
+def rerun_items(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]], renewed: Collection[int]) -> None:
     """Begin items again at their first stages; those that are waiting or running will do. `asked` has, by item, the items
     whose attempts ask for it; `renewed` are those that got new data."""
     led_by = _allowed(tx, pipeline, asked)
@@ -54,7 +54,7 @@ def _allowed(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]])
             continue
         [way, *_] = ways
         through = way[way.index(item) :] if item in way else way
-        why = f"{chain(tx, [*through, item])}: " + (
+        why = f"{describe_chain(tx, [*through, item])}: " + (
             "it would run because of itself" if item in way else f"more than {LONGEST:,} reruns follow from each other"
         )
         tx.record("rerun_refused", pipeline=layout(tx).number_of(pipeline), item=item, reason=why)
@@ -68,7 +68,8 @@ def _count(tx: Transaction, stage: StageRow, n: int, last: Sequence[int]) -> Non
     [(times,)] = tx.run("count_reruns", stage=stage.id, n=n, after=after, now=tx.now)
     if times > stage.max_reruns_per_hour and not stage.paused:
         why = (
-            f"its items rerun each other: {times:,} times within an hour, without new data, the last time {chain(tx, last)}; "
+            f"its items rerun each other: {times:,} times within an hour, without new data, "
+            f"the last time {describe_chain(tx, last)}; "
             f"to look again later, a handler returns RetryLater; to allow for more, set max_reruns_per_hour"
         )
         pause(tx, stage.label, Who("too many reruns", why))

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import Context, Holdfast, Item, Pipeline
-from holdfast.engine import meet, reads, rings
+from holdfast.engine import fan_in, reads, wait_cycles
 from holdfast.engine.complete import complete
 from holdfast.engine.finish import FollowOn
 from tests.support.bench import Bench
@@ -192,7 +192,7 @@ def test_a_person_may_let_an_item_of_a_ring_run_as_it_is(app: App):
 def test_a_row_of_waiting_items_that_is_too_long_to_look_at_is_an_error_that_says_so(
     app: App, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(rings, "LONGEST", 4)
+    monkeypatch.setattr(wait_cycles, "LONGEST", 4)
     app.add([f"b{number}" for number in range(6)])
     for number in range(6):
         # From below: each finds its child waiting already.
@@ -205,7 +205,7 @@ def test_a_row_of_waiting_items_that_is_too_long_to_look_at_is_an_error_that_say
 
 
 def test_a_tree_that_grows_downwards_may_be_as_deep_as_it_likes(app: App, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rings, "LONGEST", 4)
+    monkeypatch.setattr(wait_cycles, "LONGEST", 4)
     app.add(["0"])
     for depth in range(20):
         make(app, str(depth), str(depth + 1))
@@ -272,7 +272,7 @@ def test_a_ring_ends_once_though_the_transaction_ran_twice(app: App, kind: str, 
 @pytest.mark.req("P5")
 def test_db_check_finds_a_ring_that_nobody_has_ended_and_says_what_to_do(app: App, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as earlier:
-        earlier.setattr(meet, "end_rings", lambda tx, items: {})
+        earlier.setattr(fan_in, "end_wait_cycles", lambda tx, items: {})
         app.add(["a", "b", "outside"])
         make(app, "a", "b")
         make(app, "b", "a")
@@ -290,9 +290,9 @@ def test_db_check_finds_a_ring_that_nobody_has_ended_and_says_what_to_do(app: Ap
 
 
 def test_a_check_looks_at_all_parents_a_stretch_at_a_time(app: App, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rings, "CHUNK", 2)
+    monkeypatch.setattr(wait_cycles, "CHUNK", 2)
     with monkeypatch.context() as earlier:
-        earlier.setattr(meet, "end_rings", lambda tx, items: {})
+        earlier.setattr(fan_in, "end_wait_cycles", lambda tx, items: {})
         app.add(["a", "b", "c", "d", "e"])
         for key, child in ("ab", "bc", "cd", "de", "ea"):
             make(app, key, child)

@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import islice, pairwise
 
 from holdfast.engine import error_groups
-from holdfast.engine.chain import chain
+from holdfast.engine.describe_chain import describe_chain
 from holdfast.engine.register import layout
 from holdfast.model.faults import Cause
 from holdfast.model.pattern import exactly
@@ -29,12 +29,12 @@ CHUNK = 1000
 Waits = dict[int, dict[int, list[int]]]
 
 
-def end_rings(tx: Transaction, items: Sequence[int]) -> dict[int, list[int]]:
+def end_wait_cycles(tx: Transaction, items: Sequence[int]) -> dict[int, list[int]]:
     """End the stages of all items in the rings that these, which have begun to wait, belong to; by stage, the items."""
     waits, whole = _waits_below(tx, items)
     ended: dict[int, list[int]] = {}
     for ring in _rings(waits):
-        error = f"{chain(tx, ring)} waits for itself"
+        error = f"{describe_chain(tx, ring)} waits for itself"
         for item, child in pairwise(ring):
             _fail(tx, item, waits[item][child], error, ended)
     if not whole:
@@ -47,7 +47,7 @@ def end_rings(tx: Transaction, items: Sequence[int]) -> dict[int, list[int]]:
     return ended
 
 
-def find_rings(tx: Transaction) -> list[str]:
+def find_wait_cycles(tx: Transaction) -> list[str]:
     """Every ring in the store, with what to do: those of before there was anybody to end them. Looks at all parents."""
     waits: Waits = {}
     after: int | None = 0
@@ -56,7 +56,10 @@ def find_rings(tx: Transaction) -> list[str]:
         _gather(tx, parents, waits)
         after = parents[-1] if len(parents) == CHUNK else None
     rings = islice(_rings(waits), NAMED)
-    return [f"{chain(tx, ring)} waits for itself: {_advice(tx, ring[0], waits[ring[0]][ring[1]][0])}" for ring in rings]
+    return [
+        f"{describe_chain(tx, ring)} waits for itself: {_advice(tx, ring[0], waits[ring[0]][ring[1]][0])}"
+        for ring in rings
+    ]
 
 
 def _waits_below(tx: Transaction, items: Sequence[int]) -> tuple[Waits, bool]:

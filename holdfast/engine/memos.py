@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from holdfast.engine import ledger
 from holdfast.engine.claim import Lease, Memo
-from holdfast.engine.gates import hold_resources
 from holdfast.engine.register import layout
+from holdfast.engine.resource_gates import lock_resources
 from holdfast.errors import LeaseLost
 from holdfast.model import codec
 from holdfast.model.paid import NO_FACTS, CallFacts, Paid, PaidCall
@@ -63,7 +63,7 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
     """Write memos whose lease still stands, with the money they cost; mark the others as lost. A call for several items is
     settled as long as one of their leases stands: the others get no memo, but what they cost is known."""
     # Two who pay for several resources take them in the same order.
-    hold_resources(tx, {memo.lease.stage for memo in memos})
+    lock_resources(tx, {memo.lease.stage for memo in memos})
     stood: dict[int, int] = dict(tx.run("hold_leases", leases=sorted({memo.lease.id for memo in memos})))
     standing = []
     for memo in memos:
@@ -74,7 +74,7 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
     lost = [memo for memo in memos if memo.lost and memo.state != "intended" and (memo.lead, memo.name) in shared]
     _settle(tx, [*standing, *lost])
     numbers = ledger.enter(tx, [call for memo in standing if (call := _new_call(memo)) is not None])
-    rows: dict[ledger.Place, tuple[object, ...]] = {}
+    rows: dict[ledger.MemoPlace, tuple[object, ...]] = {}
     for memo in standing:
         place = _place(memo)
         memo.kept = _kept(memo, numbers.get(place))
@@ -127,7 +127,7 @@ def idempotency_key(lease: Lease, name: str, version: str, rejections: int = 0) 
     return codec.digest_of(text.encode())
 
 
-def _place(memo: MemoWrite) -> ledger.Place:
+def _place(memo: MemoWrite) -> ledger.MemoPlace:
     return memo.lease.stage, memo.lease.item, memo.name
 
 

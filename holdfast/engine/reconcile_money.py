@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from holdfast.clock import SECOND
 from holdfast.engine import ledger
 from holdfast.engine.admit import called
-from holdfast.engine.choose import Who
 from holdfast.engine.costs import sums_of_calls
 from holdfast.engine.events import EVER, LAST
 from holdfast.engine.register import layout
+from holdfast.engine.selection import Who
 from holdfast.model.day import date_of, day_of
 from holdfast.model.layout import Layout
 from holdfast.model.money import spoken
@@ -45,7 +45,7 @@ class Wrong(NamedTuple):
     row: tuple[Any, ...]
 
 
-class Found(NamedTuple):
+class MoneyDifferences(NamedTuple):
     """What is wrong. Budgets were not compared up to the time at which workers without a ledger last counted money."""
 
     wrong: list[Wrong]
@@ -57,7 +57,7 @@ class Found(NamedTuple):
         return sorted({one.day for one in self.wrong}, key=lambda day: (day is None, day or 0))
 
 
-def find(tx: Transaction, progress: Callable[[int], None] | None = None) -> Found:
+def find(tx: Transaction, progress: Callable[[int], None] | None = None) -> MoneyDifferences:
     """Every sum that is not what the ledger adds up to. Reads all of the ledger, and says how many calls it has read so far."""
     counted = _Counted(tx)
     for calls in counted.read(EVER, LAST):
@@ -65,7 +65,7 @@ def find(tx: Transaction, progress: Callable[[int], None] | None = None) -> Foun
             progress(calls)
     old_at = _old_at(tx, counted.old_at)
     wrong = [*counted.wrong_costs(), *counted.wrong_budgets(old_at)]
-    return Found([*wrong, *_wrong_limits(tx, counted.money, old_at, _limits(layout(tx)))], old_at)
+    return MoneyDifferences([*wrong, *_wrong_limits(tx, counted.money, old_at, _limits(layout(tx)))], old_at)
 
 
 def repair(tx: Transaction, day: int | None, old_at: int | None, who: Who) -> list[str]:

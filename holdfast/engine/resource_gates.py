@@ -66,7 +66,7 @@ def save_gates(tx: Transaction, gates: Iterable[Gate]) -> None:
     tx.run_rows("save_gates", [_row(gate) for gate in gates], now=tx.now)
 
 
-def hold_resources(tx: Transaction, stages: Iterable[int]) -> None:
+def lock_resources(tx: Transaction, stages: Iterable[int]) -> None:
     """Hold the resources of all these stages from here on, in order: two who need several never wait for each other."""
     known = layout(tx)
     if numbers := {number for stage in stages for number in known.resources_of(stage)}:

@@ -11,16 +11,16 @@ from itertools import groupby
 from typing import Any
 
 from holdfast.engine.add import NewItem, Upserted, merged, upsert
-from holdfast.engine.finish import Finished, FollowOn
-from holdfast.engine.meet import let_meet
+from holdfast.engine.fan_in import begin_if_ready
+from holdfast.engine.finish import FinishedAttempt, FollowOn
 from holdfast.engine.register import layout
-from holdfast.engine.rerun import begin_again
+from holdfast.engine.rerun_items import rerun_items
 from holdfast.store import Transaction
 
 WHEN_EXISTS = ("skip", "rerun", "merge")
 
 
-def follow(tx: Transaction, finished: Sequence[Finished]) -> None:
+def add_follow_ons(tx: Transaction, finished: Sequence[FinishedAttempt]) -> None:
     """Add the items that these completed attempts submitted."""
     wanted = [(one, follow_on) for one in finished for follow_on in one.follow_ons]
     if not wanted:
@@ -34,7 +34,7 @@ def follow(tx: Transaction, finished: Sequence[Finished]) -> None:
             for one, follow_on in pairs:
                 if follow_on.key in done.known:
                     asked.setdefault(done.known[follow_on.key], []).append(one.lease.item)
-            begin_again(tx, pipeline, asked, renewed)
+            rerun_items(tx, pipeline, asked, renewed)
         numbers = done.born | done.known
         links = [(one.lease.item, numbers[follow_on.key]) for one, follow_on in pairs if follow_on.child]
         if links:
@@ -68,7 +68,7 @@ def _wait_also_for_these(tx: Transaction, stage: int, pipeline: str, parents: li
     for waiting in known.awaiting_children_of(pipeline):
         is_theirs = waiting.pipeline == known.stages[stage].pipeline and waiting.id in known.ringed
         if is_theirs and stage not in known.parents(waiting.id):
-            let_meet(tx, waiting.id, parents)
+            begin_if_ready(tx, waiting.id, parents)
 
 
 def keep(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

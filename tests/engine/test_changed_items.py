@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from holdfast.engine import changed, choose, recount, stale
+from holdfast.engine import changed_items, recount, selection, stale
 from holdfast.engine.actions import act
-from holdfast.engine.choose import Who
 from holdfast.engine.delete import Delete
+from holdfast.engine.selection import Who
 from holdfast.engine.stale import Accept, Reprocess
 from holdfast.errors import LeaseLost
 from holdfast.store import Store, Transaction
@@ -54,9 +54,9 @@ def why(app: App, stage: str | None = None) -> str | None:
 def recheck(app: App, most: int = 500) -> None:
     """What workers do: look at every item where that is due."""
     for pipeline, reason in app.store.read(lambda tx: tx.run("pipelines_to_recheck")):
-        place: changed.Place | None = changed.Place(pipeline, 0, reason)
+        place: changed_items.WalkPlace | None = changed_items.WalkPlace(pipeline, 0, reason)
         while place is not None:
-            _, place = app.store.write(lambda tx, place=place: changed.recheck(tx, place, most))  # type: ignore[misc]
+            _, place = app.store.write(lambda tx, place=place: changed_items.recheck(tx, place, most))  # type: ignore[misc]
 
 
 def count_anew(app: App) -> list[str]:
@@ -153,7 +153,7 @@ class StaleMachine(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from("wxyz"))
     def delete(self, key: str) -> None:
-        act(self.store, Delete(choose.Which(pipeline="p", key=key)), Who())
+        act(self.store, Delete(selection.Which(pipeline="p", key=key)), Who())
 
     @invariant()
     def what_is_known_is_what_a_walk_finds(self) -> None:
@@ -263,7 +263,7 @@ def test_an_item_stays_listed_where_a_re_run_was_cancelled_behind_another_output
 
 def test_items_that_are_deleted_leave_the_list(finished):
     finished.add([{"key": "x", "n": 2}])
-    act(finished.store, Delete(choose.Which(pipeline="p", key="x")), Who())
+    act(finished.store, Delete(selection.Which(pipeline="p", key="x")), Who())
     assert finished.clear() == 1
     assert finished.query("SELECT COUNT(*) FROM holdfast_changed") == [(0,)]
 
@@ -286,7 +286,7 @@ def test_an_item_that_changes_while_it_is_taken_off_the_list_stays_on_it(finishe
         waits = f"SELECT 1 FROM pg_stat_activity WHERE pid = {process} AND wait_event_type = 'Lock'"
 
         def work(tx: Transaction) -> Any:
-            changed.clear(tx, changed.Place())
+            changed_items.clear(tx, changed_items.WalkPlace())
             adding = pool.submit(other.add, [{"key": "x", "n": 3}])
             wait_for(lambda: watcher.query(waits))
             return adding
@@ -297,7 +297,7 @@ def test_an_item_that_changes_while_it_is_taken_off_the_list_stays_on_it(finishe
 
 def test_results_that_are_deleted_are_not_counted_any_more(finished):
     finished.retry(stage="b", key="y", states=["done"])
-    act(finished.store, Delete(choose.Which(pipeline="p", key=["x", "y"])), Who())
+    act(finished.store, Delete(selection.Which(pipeline="p", key=["x", "y"])), Who())
     assert finished.made_by() == finished.remade_by() == {stage: {"1": 1} for stage in CHAIN}
 
 
@@ -340,23 +340,25 @@ def test_an_item_that_was_looked_at_before_a_stage_put_in_had_run_is_found_when_
 def test_a_shape_that_changes_while_items_are_looked_at_is_looked_at_anew(finished):
     finished.pipeline({"a": [], "b": ["a"], "c": ["a"]})
     [(pipeline, reason)] = finished.store.read(lambda tx: tx.run("pipelines_to_recheck"))
-    begun = finished.store.write(lambda tx: changed.recheck(tx, changed.Place(pipeline, 0, reason), 2))[1]
+    begun = finished.store.write(lambda tx: changed_items.recheck(tx, changed_items.WalkPlace(pipeline, 0, reason), 2))[
+        1
+    ]
     assert begun is not None
     finished.pipeline({"a": [], "c": ["a"], "b": ["c"]})
-    finished.store.write(lambda tx: changed.recheck(tx, begun))
+    finished.store.write(lambda tx: changed_items.recheck(tx, begun))
     assert why(finished) == stale.UNSURE
 
 
 def test_a_worker_goes_on_where_it_stopped_and_begins_anew_for_another_shape(finished, monkeypatch):
-    monkeypatch.setattr(changed.recheck, "__defaults__", (2,))
+    monkeypatch.setattr(changed_items.recheck, "__defaults__", (2,))
     finished.pipeline({"a": [], "b": ["a"], "c": ["a"]})
 
-    def step(place: changed.Place) -> tuple[bool, changed.Place]:
-        return finished.store.write(lambda tx: changed.one_stretch(tx, place))
+    def step(place: changed_items.WalkPlace) -> tuple[bool, changed_items.WalkPlace]:
+        return finished.store.write(lambda tx: changed_items.one_stretch(tx, place))
 
-    more, place = step(changed.Place())
+    more, place = step(changed_items.WalkPlace())
     assert (more, place.recheck != 0, place.item != 0) == (True, True, True)
-    assert step(place) == (True, changed.Place())
+    assert step(place) == (True, changed_items.WalkPlace())
     assert why(finished) is None
     finished.pipeline({"a": [], "c": ["a"], "b": ["c"]})
     assert step(place)[1].item == place.item, "it began again, and has come as far"

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.engine import reconcile
+from holdfast.engine import reconcile_money
 from holdfast.engine.actions import act
-from holdfast.engine.choose import Which, Who
 from holdfast.engine.costs import costs
 from holdfast.engine.delete import Delete
 from holdfast.engine.prune import prune_items
 from holdfast.engine.resolve import Resolve
+from holdfast.engine.selection import Which, Who
 from holdfast.model.paid import CallFacts
 from holdfast.store import Store
 from holdfast.testing import ManualClock
@@ -58,15 +58,15 @@ class Books(Limited):
         assert self.wrong() == []
 
     def wrong(self) -> list[str]:
-        return [one.text for one in self.store.read(reconcile.find).wrong]
+        return [one.text for one in self.store.read(reconcile_money.find).wrong]
 
     def repair(self) -> list[str]:
-        found = self.store.read(reconcile.find)
+        found = self.store.read(reconcile_money.find)
         return [
             text
             for day in found.steps
             for text in self.store.write(
-                lambda tx, day=day: reconcile.repair(tx, day, found.old_at, ME),
+                lambda tx, day=day: reconcile_money.repair(tx, day, found.old_at, ME),
                 exclusive=True,  # type: ignore[misc]
             )
         ]
@@ -197,7 +197,7 @@ def test_sums_do_not_shrink_when_items_are_forgotten(books: Books, gone: str):
 def test_how_far_it_has_come_is_said(books: Books, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("holdfast.engine.costs.CHUNK", 4)
     said: list[int] = []
-    books.store.read(lambda tx: reconcile.find(tx, said.append))
+    books.store.read(lambda tx: reconcile_money.find(tx, said.append))
     assert said == sorted(said) and len(said) > 1 and said[-1] == 12
 
 

@@ -19,7 +19,7 @@ from holdfast.store import Transaction
 CHUNK = 500
 
 
-class Place(NamedTuple):
+class WalkPlace(NamedTuple):
     """How far a pass over the list, or a recheck of all items of a pipeline, has come."""
 
     pipeline: int = 0
@@ -33,7 +33,7 @@ def enter(tx: Transaction, pipeline: int, items: Collection[int]) -> None:
     tx.run_rows("enter_changed", [(pipeline, item) for item in sorted(set(items))])
 
 
-def clear(tx: Transaction, after: Place, most: int = CHUNK) -> tuple[int, Place]:
+def clear(tx: Transaction, after: WalkPlace, most: int = CHUNK) -> tuple[int, WalkPlace]:
     """Take items off the list, from a place on, in which nothing is open and all is made from what it would be given now;
     return how many, and where to go on."""
     # Held until the commit: whoever enters one of them again waits, and does so then.
@@ -52,10 +52,10 @@ def clear(tx: Transaction, after: Place, most: int = CHUNK) -> tuple[int, Place]
         gone = [item for item in items if item not in kept]
         tx.run("clear_changed", pipeline=pipeline, items=gone)
         cleared += len(gone)
-    return cleared, Place(*rows[-1]) if len(rows) == most else Place()
+    return cleared, WalkPlace(*rows[-1]) if len(rows) == most else WalkPlace()
 
 
-def missing(tx: Transaction, place: Place, most: int = CHUNK) -> tuple[list[int], Place | None]:
+def missing(tx: Transaction, place: WalkPlace, most: int = CHUNK) -> tuple[list[int], WalkPlace | None]:
     """Those of the next items of a pipeline that should be listed and are not, and where to go on; None at the end."""
     known = layout(tx)
     [name] = [row.name for row in known.pipelines.values() if row.id == place.pipeline]
@@ -67,7 +67,7 @@ def missing(tx: Transaction, place: Place, most: int = CHUNK) -> tuple[list[int]
     return [item for item in found if item not in listed], more
 
 
-def recheck(tx: Transaction, place: Place, most: int = CHUNK) -> tuple[int, Place | None]:
+def recheck(tx: Transaction, place: WalkPlace, most: int = CHUNK) -> tuple[int, WalkPlace | None]:
     """List the next of a pipeline's items that should be; return how many, and where to go on. At the end the list tells all,
     unless the order of stages has changed once more meanwhile."""
     found, more = missing(tx, place, most)
@@ -78,13 +78,13 @@ def recheck(tx: Transaction, place: Place, most: int = CHUNK) -> tuple[int, Plac
     return len(found), more
 
 
-def one_stretch(tx: Transaction, place: Place) -> tuple[bool, Place]:
+def one_stretch(tx: Transaction, place: WalkPlace) -> tuple[bool, WalkPlace]:
     """Recheck a stretch where that is due, or clear one; return whether there is more to do now, and where."""
-    asked = [Place(pipeline, 0, reason) for pipeline, reason in tx.run("pipelines_to_recheck")]
+    asked = [WalkPlace(pipeline, 0, reason) for pipeline, reason in tx.run("pipelines_to_recheck")]
     if asked:
         under_way = next((place for one in asked if one == place._replace(item=0)), asked[0])
         _, more = recheck(tx, under_way)
-        return True, more or Place()
-    cleared, after = clear(tx, Place() if place.recheck else place)
+        return True, more or WalkPlace()
+    cleared, after = clear(tx, WalkPlace() if place.recheck else place)
     tx.is_for_nothing = not cleared
     return cleared == CHUNK, after

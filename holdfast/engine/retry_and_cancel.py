@@ -1,8 +1,7 @@
-"""Retry and cancel: what a person may do to many stages of items at once, chosen by filter; and what all such acts share.
+"""Retry and cancel: what a person may do to many stages of items at once, chosen by filter.
 
-Each is a kind of action (`engine.actions`): it chooses the next stretch after a place, and acts on it in the same transaction.
-A row that changed between choosing and acting is left alone: every act takes the row out of the table it was seen in, or does
-nothing.
+Each is a kind of action (`engine.actions`): it chooses the next chunk and acts on it in the same transaction. A row that
+changed between choosing and acting is left alone: every act takes the row out of the table it was seen in, or does nothing.
 """
 
 from __future__ import annotations
@@ -11,113 +10,31 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-import msgspec
-
-from holdfast.engine import error_groups, ledger
-from holdfast.engine.gates import hold_resources
-from holdfast.engine.meet import parents_may_go_on
-from holdfast.engine.pages import Place as Cursor
-from holdfast.engine.pages import stages_of_items
+from holdfast.engine import ledger
+from holdfast.engine.fan_in import begin_waiting_parents
 from holdfast.engine.register import layout
 from holdfast.engine.reopen import reopen as send_back
+from holdfast.engine.resource_gates import lock_resources
+from holdfast.engine.selection import ActionPlace, Chosen, Selected, Which, Who, beginning, choose
 from holdfast.errors import UsageError
-from holdfast.model.faults import storable
-from holdfast.model.layout import StageRow
-from holdfast.model.pattern import several
 from holdfast.model.states import FINISHED, OPEN, PASSED, Rerun, State
 from holdfast.store import Transaction
-
-CHUNK = 1000
 
 #: What `retry` sends back unless told otherwise.
 RETRIED = frozenset({State.FAILED, State.EXHAUSTED, State.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
-class Which:
-    """Which stages of items are meant. Everything that is given must hold."""
-
-    pipeline: str | None = None
-    stage: str | None = None
-    states: frozenset[State] = frozenset()
-    key: str | tuple[str, ...] | None = None
-    #: A part of the error's text.
-    error: str | None = None
-    older_than_us: int | None = None
-    #: What failures that are alike have in common.
-    group: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Who:
-    """Who did it, and why; both go into the event, without secrets and as far as they can be stored, with the action that it
-    is part of."""
-
-    name: str = ""
-    reason: str = ""
-    action: int | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", storable(str(self.name)))
-        object.__setattr__(self, "reason", storable(str(self.reason)))
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What an event says of it."""
-        part = {} if self.action is None else {"action": self.action}
-        return {**part, "by": self.name, "reason": self.reason}
-
-
-class Place(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where an action stands. Items and paid calls that came after its beginning are not meant, however long it takes."""
-
-    #: The last item and the last paid call there were.
-    until: int = 0
-    until_call: int = 0
-    #: What was older than this is meant.
-    before: int | None = None
-    #: Behind this entry of a page.
-    after: str = "0"
-    #: Or behind this item, or this item of this stage.
-    stage: int = 0
-    item: int = 0
-    #: What may still be spent, and how many items taken.
-    budget: int | None = None
-    limit: int | None = None
-    #: Or behind this event.
-    at: int = 0
-    event: int = 0
-
-
-def beginning(tx: Transaction, which: Which) -> Place:
-    """The place before everything that a filter can mean now."""
-    error_groups.check(tx, which.group)
-    [(item, call)] = tx.run("newest_of_all")
-    return Place(item or 0, call or 0, None if which.older_than_us is None else tx.now - which.older_than_us)
-
-
-class Chosen(NamedTuple):
-    """A stage of an item that is meant."""
-
-    item: int
-    stage: int
-    state: str
-
-
-Step = tuple[list[Chosen], Place | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
+class RetryStages:
     """Send finished, delayed or held stages back to pending with all their attempts; counted by the state they came from."""
 
     name: ClassVar[str] = "retry"
     event: ClassVar[str] = "retried"
     which: Which
 
-    def begin(self, tx: Transaction) -> Place:
+    def begin(self, tx: Transaction) -> ActionPlace:
         if self._states & {State.PENDING, State.IN_PROGRESS}:
             raise UsageError(
                 "retry takes finished stages, retry_later and on_hold; what is pending or in progress runs anyway"
@@ -128,8 +45,8 @@ class Retry:
     def _states(self) -> frozenset[State]:
         return self.which.states or RETRIED
 
-    def choose(self, tx: Transaction, place: Place) -> Step:
-        return _choose(tx, self.which, self._states, place)
+    def choose(self, tx: Transaction, place: ActionPlace) -> Selected:
+        return choose(tx, self.which, self._states, place)
 
     def count(self, tx: Transaction, rows: list[Chosen]) -> Counter[str]:
         return Counter(row.state for row in rows)
@@ -142,14 +59,14 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
+class CancelStages:
     """Set open stages aside; whoever works on one of them loses the lease. A stage that was done before stays done."""
 
     name: ClassVar[str] = "cancel"
     event: ClassVar[str] = "cancelled"
     which: Which
 
-    def begin(self, tx: Transaction) -> Place:
+    def begin(self, tx: Transaction) -> ActionPlace:
         if self._states - OPEN:
             raise UsageError(f"cancel takes what is {', '.join(sorted(OPEN))}; the rest is finished already")
         return beginning(tx, self.which)
@@ -158,51 +75,14 @@ class Cancel:
     def _states(self) -> frozenset[State]:
         return self.which.states or OPEN
 
-    def choose(self, tx: Transaction, place: Place) -> Step:
-        return _choose(tx, self.which, self._states, place)
+    def choose(self, tx: Transaction, place: ActionPlace) -> Selected:
+        return choose(tx, self.which, self._states, place)
 
     def count(self, tx: Transaction, rows: list[Chosen]) -> Counter[str]:
         return Counter(row.state for row in rows)
 
     def act(self, tx: Transaction, rows: list[Chosen], who: Who) -> Counter[str]:
         return set_aside(tx, rows, who, PASSED)
-
-
-def means_all_on_hold(which: Which) -> bool:
-    """Whether a filter means all that is on hold at some stages, and so what is still to be put on hold there, too."""
-    return State.ON_HOLD in which.states and not (which.key or which.error or which.older_than_us or which.group)
-
-
-def _choose(tx: Transaction, which: Which, states: frozenset[State], place: Place) -> Step:
-    """The next stages of items in these states, in the order of items: so an action comes by each of them once, wherever it
-    has moved to meanwhile."""
-    stages = _stages(tx, which)
-    cursor = Cursor.read(place.after)
-    page = stages_of_items(tx, stages, states, which.key, which.error, which.group, cursor, CHUNK)
-    number = {(row.pipeline_name, row.name): row.id for row in stages}
-    rows = [
-        Chosen(row["id"], number[row["pipeline"], row["stage"]], row["state"])
-        for row in page
-        if row["id"] <= place.until and (place.before is None or row["updated_at"] < place.before)
-    ]
-    is_last = len(page) < CHUNK or page[-1]["id"] > place.until
-    return rows, None if is_last else msgspec.structs.replace(place, after=page[-1]["cursor"])
-
-
-def patterns_of(tx: Transaction, which: Which) -> list[str]:
-    """The keys that a filter means, as statements take them."""
-    return [tx.store.driver.dialect.glob_pattern(key) for key in several(which.key) or ("*",)]
-
-
-def stages_of(tx: Transaction, which: Which) -> list[int]:
-    """The stages that a filter means, by number."""
-    return [row.id for row in _stages(tx, which)]
-
-
-def _stages(tx: Transaction, which: Which) -> list[StageRow]:
-    known = layout(tx).chosen(which.pipeline, which.stage)
-    # A stage that its pipeline no longer has is meant only if it is named: nobody would run what is sent back to it.
-    return [row for row in known if which.stage is not None or row.active]
 
 
 def reopen(tx: Transaction, rows: list[Chosen], who: Who) -> Counter[str]:
@@ -259,7 +139,7 @@ def set_aside(tx: Transaction, rows: list[Chosen], who: Who, stands: frozenset[S
     everything else is cancelled from now on."""
     count: Counter[str] = Counter()
     # Before the leases, as those who end their work do it.
-    hold_resources(tx, {row.stage for row in rows if row.state == State.IN_PROGRESS})
+    lock_resources(tx, {row.stage for row in rows if row.state == State.IN_PROGRESS})
     for state, take in _TAKE.items():
         for stage, same in _by_stage(row for row in rows if row.state == state):
             taken = tx.run(take, stage=stage, items=[row.item for row in same])
@@ -270,7 +150,7 @@ def set_aside(tx: Transaction, rows: list[Chosen], who: Who, stands: frozenset[S
                     tx, [(lease, item, stage) for item, *_, lease in taken], "it was cancelled during the call"
                 )
             _end(tx, stage, state, taken, who, stands)
-            parents_may_go_on(tx, stage, [row[0] for row in taken])
+            begin_waiting_parents(tx, stage, [row[0] for row in taken])
     return +count
 
 

@@ -1,0 +1,132 @@
+"""Selection: which stages of items a person's action is meant for, who asked for it, and how far it has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.engine import error_groups
+from holdfast.engine.pages import Place as Cursor
+from holdfast.engine.pages import stages_of_items
+from holdfast.engine.register import layout
+from holdfast.model.faults import storable
+from holdfast.model.layout import StageRow
+from holdfast.model.pattern import several
+from holdfast.model.states import State
+from holdfast.store import Transaction
+
+#: Entries per transaction of an action.
+CHUNK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Which stages of items are meant. Everything that is given must hold."""
+
+    pipeline: str | None = None
+    stage: str | None = None
+    states: frozenset[State] = frozenset()
+    key: str | tuple[str, ...] | None = None
+    #: A part of the error's text.
+    error: str | None = None
+    older_than_us: int | None = None
+    #: What failures that are alike have in common.
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Who did it, and why; both go into the event, without secrets and as far as they can be stored, with the action that it
+    is part of."""
+
+    name: str = ""
+    reason: str = ""
+    action: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", storable(str(self.name)))
+        object.__setattr__(self, "reason", storable(str(self.reason)))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What an event says of it."""
+        part = {} if self.action is None else {"action": self.action}
+        return {**part, "by": self.name, "reason": self.reason}
+
+
+class ActionPlace(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where an action stands. Items and paid calls that came after its beginning are not meant, however long it takes."""
+
+    #: The last item and the last paid call there were.
+    until: int = 0
+    until_call: int = 0
+    #: What was older than this is meant.
+    before: int | None = None
+    #: Behind this entry of a page.
+    after: str = "0"
+    #: Or behind this item, or this item of this stage.
+    stage: int = 0
+    item: int = 0
+    #: What may still be spent, and how many items taken.
+    budget: int | None = None
+    limit: int | None = None
+    #: Or behind this event.
+    at: int = 0
+    event: int = 0
+
+
+def beginning(tx: Transaction, which: Which) -> ActionPlace:
+    """The place before everything that a filter can mean now."""
+    error_groups.check(tx, which.group)
+    [(item, call)] = tx.run("newest_of_all")
+    return ActionPlace(item or 0, call or 0, None if which.older_than_us is None else tx.now - which.older_than_us)
+
+
+class Chosen(NamedTuple):
+    """A stage of an item that is meant."""
+
+    item: int
+    stage: int
+    state: str
+
+
+Selected = tuple[list[Chosen], ActionPlace | None]
+
+
+def means_all_on_hold(which: Which) -> bool:
+    """Whether a filter means all that is on hold at some stages, and so what is still to be put on hold there, too."""
+    return State.ON_HOLD in which.states and not (which.key or which.error or which.older_than_us or which.group)
+
+
+def choose(tx: Transaction, which: Which, states: frozenset[State], place: ActionPlace) -> Selected:
+    """The next stages of items in these states, in the order of items: so an action comes by each of them once, wherever it
+    has moved to meanwhile."""
+    stages = _stages(tx, which)
+    cursor = Cursor.read(place.after)
+    page = stages_of_items(tx, stages, states, which.key, which.error, which.group, cursor, CHUNK)
+    number = {(row.pipeline_name, row.name): row.id for row in stages}
+    rows = [
+        Chosen(row["id"], number[row["pipeline"], row["stage"]], row["state"])
+        for row in page
+        if row["id"] <= place.until and (place.before is None or row["updated_at"] < place.before)
+    ]
+    is_last = len(page) < CHUNK or page[-1]["id"] > place.until
+    return rows, None if is_last else msgspec.structs.replace(place, after=page[-1]["cursor"])
+
+
+def patterns_of(tx: Transaction, which: Which) -> list[str]:
+    """The keys that a filter means, as statements take them."""
+    return [tx.store.driver.dialect.glob_pattern(key) for key in several(which.key) or ("*",)]
+
+
+def stages_of(tx: Transaction, which: Which) -> list[int]:
+    """The stages that a filter means, by number."""
+    return [row.id for row in _stages(tx, which)]
+
+
+def _stages(tx: Transaction, which: Which) -> list[StageRow]:
+    known = layout(tx).chosen(which.pipeline, which.stage)
+    # A stage that its pipeline no longer has is meant only if it is named: nobody would run what is sent back to it.
+    return [row for row in known if which.stage is not None or row.active]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast, Summary
-    from holdfast.engine.add import Added
     from holdfast.engine.provenance import merge_provenance
+    from holdfast.engine.upsert import Added
     from holdfast.errors import (
         DefinitionError,
         HoldfastError,

@@ -18,7 +18,6 @@ from holdfast import schema
 from holdfast.clock import Clock, microseconds
 from holdfast.engine import (
     actions,
-    add,
     costs,
     error_groups,
     limits,
@@ -33,7 +32,7 @@ from holdfast.engine import (
 from holdfast.engine import pause as pausing
 from holdfast.engine import tune as tuning
 from holdfast.engine.actions import ActionCounts, ActionKind
-from holdfast.engine.add import Added, Looked, Merge, NewItem, overwrite
+from holdfast.engine.add import CHUNK, Adder, Addition, Merge, add_within, overwrite
 from holdfast.engine.delete import Delete
 from holdfast.engine.events import record_user_event
 from holdfast.engine.forget import Forget, Restore
@@ -46,7 +45,6 @@ from holdfast.engine.register import (
     changes_of,
     is_registered,
     layout,
-    learn_provenance,
     register,
 )
 from holdfast.engine.resolve import Resolve
@@ -54,6 +52,7 @@ from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import Which, Who, means_all_on_hold, stages_of
 from holdfast.engine.stale import Accept, Reprocess
 from holdfast.engine.tune import Declared, declare, defined_resources, is_declared
+from holdfast.engine.upsert import Added, keys_for
 from holdfast.errors import RunFailed, StoreBroken, UsageError
 from holdfast.model import codec
 from holdfast.model.durations import Duration, seconds
@@ -165,7 +164,6 @@ class Holdfast:
         self.pipelines = tuple(pipelines)
         #: By pipeline: what becomes of data that is added to a known key, where nothing else is said.
         self.merges = dict(merges or {})
-        self._learned: set[tuple[str, Merge]] = set()
         self._companions = tuple(companions)
         self._said = Declared.of(resources or {}, tunings or {})
         #: Resources that only the store can define. A new one defines nothing, so none is made for these pipelines.
@@ -186,8 +184,7 @@ class Holdfast:
         self._asking = threading.Lock()
         self._readable = False
         self._registered = False
-        #: Whether the newest `add` found nothing but new items: then so will the next one.
-        self._last_was_new = False
+        self._adder = Adder()
 
     # Setting up ---------------------------------------------------------------------------------------------------
 
@@ -296,99 +293,18 @@ class Holdfast:
         With a SQLAlchemy Connection or Session to this store's database, they are added inside its transaction: they appear
         when the caller commits, and not if it rolls back.
         """
-        merge = merge or self.merges.get(pipeline, overwrite)
-        if isinstance(priority, bool) or not isinstance(priority, int) or not -(2**31) <= priority < 2**31:
-            raise UsageError(f"priority {priority!r} is not a whole number; smaller ones are claimed first")
-        if atomic is None:
-            atomic = isinstance(items, Collection)
-        if connection is None and not atomic:
-            return self._add_as_they_come(pipeline, items, merge, priority, progress)
-        ready = add.read_items(items)
-        total = Added(0, 0, 0)
+        to = Addition(pipeline, merge or self.merges.get(pipeline, overwrite), priority, progress)
+        if connection is not None:
+            return add_within(self._registered_store, connection, to, items)
+        atomic = isinstance(items, Collection) if atomic is None else atomic
+        return self._adder.add(self._registered_store, to, items, atomic=atomic)
+
+    @contextmanager
+    def _registered_store(self) -> Iterator[Store]:
         with self._lock:
             if not self._registered:
                 self.register()
-            if connection is not None:
-                with self.store.within(connection) as tx:
-                    return add.add_items(tx, pipeline, ready, merge, priority)
-            self._learn_provenance(pipeline, merge)
-            chunks = [ready[at : at + add.CHUNK] for at in range(0, len(ready), add.CHUNK)]
-            # A merge function that goes wrong does so before anything is written, and no transaction waits for it.
-            looks = (
-                [self._look(pipeline, chunk, merge) for chunk in chunks] if self._looks_first(ready, merge) else [{}]
-            )
-            for chunk, looked in zip(chunks, looks, strict=True):
-                total += self._add(pipeline, chunk, looked, merge, priority)
-                if progress is not None:
-                    progress(total)
-            self._last_was_new = total.new == len(ready)
-        return total
-
-    def _add_as_they_come(
-        self,
-        pipeline: str,
-        items: Iterable[str | Mapping[str, Any]],
-        merge: Merge,
-        priority: int,
-        progress: Callable[[Added], None] | None,
-    ) -> Added:
-        total = Added(0, 0, 0)
-        try:
-            for chunk in add.read_in_chunks(items):
-                # Not for longer: whoever makes the items may take long, or use this object.
-                with self._lock:
-                    if not self._registered:
-                        self.register()
-                    self._learn_provenance(pipeline, merge)
-                    total += self._add(pipeline, chunk, self._look(pipeline, chunk, merge), merge, priority)
-                if progress is not None:
-                    progress(total)
-        except UsageError as error:
-            there = f"the {sum(total):,} items before it were added" if any(total) else "nothing was added"
-            raise UsageError(f"{error}; {there}") from None
-        return total
-
-    def _learn_provenance(self, pipeline: str, merge: Merge) -> None:
-        """Once for each pipeline and function."""
-        if (pipeline, merge) not in self._learned:
-            learn_provenance(pipeline, merge, self.store.read, self.store.write)
-            self._learned.add((pipeline, merge))
-
-    def _looks_first(self, items: list[NewItem], merge: Merge) -> bool:
-        """Whether what is there is to be looked at before anything is written. One item after another that is new, each in
-        a call of its own, is the one case in which that would be a round trip for nothing."""
-        return len(items) != 1 or merge is not overwrite or not self._last_was_new
-
-    def _look(self, pipeline: str, items: list[NewItem], merge: Merge) -> dict[str, Looked]:
-        there = self.store.glance(partial(add.look_up, pipeline=pipeline, items=items))
-        given = {item.key: item.data for item in items}
-        return {key: Looked(old, add.merged(merge, key, old, given[key])) for key, old in there.items()}
-
-    def _add(
-        self, pipeline: str, items: list[NewItem], looked: dict[str, Looked], merge: Merge, priority: int
-    ) -> Added:
-        total = Added(0, 0, 0)
-        while True:
-            # Adding what is there already is the common case, and takes no write.
-            same = {key for key, (old, new) in looked.items() if old == new}
-            total += Added(0, 0, len(same))
-            items = [item for item in items if item.key not in same]
-            if not items:
-                return total
-            decide = add.as_looked(looked)
-            known = [key for key in looked if key not in same]
-            slot = self.store.writer
-            done = self.store.write(
-                partial(
-                    add.upsert_alone, pipeline=pipeline, items=items, decide=decide, priority=priority, known=known
-                ),
-                slot=slot,
-                at_once=None if known else add.at_once(self.store.cache.get("layout"), pipeline, items, priority, slot),
-            )
-            total += done.added
-            # Somebody else has changed these since the look.
-            items = done.left
-            looked = self._look(pipeline, items, merge) if items else {}
+            yield self.store
 
     def keys_for(self, pipeline: str, written: Sequence[str]) -> dict[str, str]:
         """The keys that a source would give to these: an address is written one way, unless there is an item under it as it
@@ -398,9 +314,9 @@ class Holdfast:
         with self._lock:
             if differ and not self._registered:
                 self.register()
-            for at in range(0, len(differ), add.CHUNK):
-                some = differ[at : at + add.CHUNK]
-                keys |= self.store.glance(partial(add.keys_for, pipeline=pipeline, written=some))
+            for at in range(0, len(differ), CHUNK):
+                some = differ[at : at + CHUNK]
+                keys |= self.store.glance(partial(keys_for, pipeline=pipeline, written=some))
         return keys
 
     def changes(self) -> list[Changes]:

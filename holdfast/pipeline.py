@@ -10,7 +10,8 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from holdfast.app import Holdfast, Summary
 from holdfast.companions import discover_now, discovering
-from holdfast.engine.add import Added, Merge, overwrite
+from holdfast.engine.add import Merge, overwrite
+from holdfast.engine.upsert import Added
 from holdfast.errors import DefinitionError, UsageError
 from holdfast.model.backoff import Backoff
 from holdfast.model.durations import Duration, seconds

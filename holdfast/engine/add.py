@@ -1,51 +1,176 @@
-"""Add items: a bulk upsert. New keys enter the first stages; what happens to known ones is a merge function."""
+"""Add items: check them, merge them with known ones of the same key, and upsert them in chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from holdfast.engine.changed_items import enter
-from holdfast.engine.checkpoints import read_anew
-from holdfast.engine.register import layout
+from holdfast.engine.register import learn_provenance
+from holdfast.engine.upsert import Added, Looked, NewItem, as_looked, at_once, look_up, upsert, upsert_alone
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.item import check_key
-from holdfast.model.layout import Layout
-from holdfast.model.states import State
-from holdfast.model.urls import as_key
-from holdfast.store import AtOnce, Transaction
+from holdfast.store import Store, Transaction
 
 #: Items per transaction: long enough to be fast, short enough to let others write in between.
 CHUNK = 2000
 
+#: From old and new data to the data to store.
 Merge = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 
-
-class Added(NamedTuple):
-    """What became of the items of one `add`."""
-
-    new: int
-    changed: int
-    unchanged: int
-
-    def __add__(self, other: Added) -> Added:  # type: ignore[override]
-        return Added(*(mine + its for mine, its in zip(self, other, strict=True)))
-
-
-class NewItem(NamedTuple):
-    key: str
-    data: str
+#: An item as a user writes it: a mapping with a `key`, or a key alone.
+Written = str | Mapping[str, Any]
 
 
 def overwrite(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The default merge: the newest data stands."""
+    """The default merge: new data replaces old data."""
     return new
 
 
-def read_items(items: Iterable[str | Mapping[str, Any]]) -> list[NewItem]:
-    """Check every item before anything is written: a mapping with a `key`, or a key alone."""
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """Where items are added, and how."""
+
+    pipeline: str
+    merge: Merge = overwrite
+    priority: int = 0
+    #: Called after each chunk with the counts so far.
+    progress: Callable[[Added], None] | None = None
+
+    def __post_init__(self) -> None:
+        given = self.priority
+        if isinstance(given, bool) or not isinstance(given, int) or not -(2**31) <= given < 2**31:
+            raise UsageError(f"priority {given!r} is not a whole number; smaller ones are claimed first")
+
+
+#: Lends the store, with its pipelines registered, to one thread at a time.
+Opened = Callable[[], AbstractContextManager[Store]]
+
+
+class Adder:
+    """Adds items, and remembers between calls what saves a round trip."""
+
+    def __init__(self) -> None:
+        self._learned: set[tuple[str, Merge]] = set()
+        #: Whether the latest `add` had new items only: then the next one is likely to, as well.
+        self._last_was_new = False
+
+    def add(self, opened: Opened, to: Addition, items: Iterable[Written], *, atomic: bool) -> Added:
+        """Add items in transactions of our own. If atomic, all items are checked and merged before the first is written."""
+        return self._add_checked(opened, to, read_items(items)) if atomic else self._add_stream(opened, to, items)
+
+    def _add_checked(self, opened: Opened, to: Addition, ready: list[NewItem]) -> Added:
+        total = Added(0, 0, 0)
+        chunks = [ready[at : at + CHUNK] for at in range(0, len(ready), CHUNK)]
+        with opened() as store:
+            self._learn_provenance(store, to)
+            # A merge function that raises does so before anything is written, and no transaction waits for it.
+            looks = [_look(store, to, chunk) for chunk in chunks] if self._looks_first(ready, to.merge) else [{}]
+            for chunk, looked in zip(chunks, looks, strict=True):
+                total += _write(store, to, chunk, looked)
+                if to.progress is not None:
+                    to.progress(total)
+            self._last_was_new = total.new == len(ready)
+        return total
+
+    def _add_stream(self, opened: Opened, to: Addition, items: Iterable[Written]) -> Added:
+        total = Added(0, 0, 0)
+        try:
+            for chunk in read_in_chunks(items):
+                # Only for the chunk: the iterator may take long, or use the same app.
+                with opened() as store:
+                    self._learn_provenance(store, to)
+                    total += _write(store, to, chunk, _look(store, to, chunk))
+                if to.progress is not None:
+                    to.progress(total)
+        except UsageError as error:
+            there = f"the {sum(total):,} items before it were added" if any(total) else "nothing was added"
+            raise UsageError(f"{error}; {there}") from None
+        return total
+
+    def _looks_first(self, items: list[NewItem], merge: Merge) -> bool:
+        """Whether to look up known items before writing. Only for single new items, each added by a call of its own,
+        would that be a wasted round trip."""
+        return len(items) != 1 or merge is not overwrite or not self._last_was_new
+
+    def _learn_provenance(self, store: Store, to: Addition) -> None:
+        """Once per pipeline and merge function."""
+        if (to.pipeline, to.merge) not in self._learned:
+            learn_provenance(to.pipeline, to.merge, store.read, store.write)
+            self._learned.add((to.pipeline, to.merge))
+
+
+def _look(store: Store, to: Addition, items: list[NewItem]) -> dict[str, Looked]:
+    there = store.glance(partial(look_up, pipeline=to.pipeline, items=items))
+    given = {item.key: item.data for item in items}
+    return {key: Looked(old, merged(to.merge, key, old, given[key])) for key, old in there.items()}
+
+
+def _write(store: Store, to: Addition, items: list[NewItem], looked: dict[str, Looked]) -> Added:
+    """Write a chunk after a look-up. Items that another writer has changed since are looked up and written again."""
+    total = Added(0, 0, 0)
+    while True:
+        # Adding what is there already is common, and takes no write.
+        same = {key for key, (old, new) in looked.items() if old == new}
+        total += Added(0, 0, len(same))
+        items = [item for item in items if item.key not in same]
+        if not items:
+            return total
+        known = [key for key in looked if key not in same]
+        slot = store.writer
+        done = store.write(
+            partial(
+                upsert_alone,
+                pipeline=to.pipeline,
+                items=items,
+                decide=as_looked(looked),
+                priority=to.priority,
+                known=known,
+            ),
+            slot=slot,
+            at_once=None if known else at_once(store.cache.get("layout"), to.pipeline, items, to.priority, slot),
+        )
+        total += done.added
+        items = done.left
+        looked = _look(store, to, items) if items else {}
+
+
+def add_within(opened: Opened, connection: Any, to: Addition, items: Iterable[Written]) -> Added:
+    """Add items inside the transaction of the caller's connection."""
+    ready = read_items(items)
+    with opened() as store, store.within(connection) as tx:
+        return add_items(tx, to.pipeline, ready, to.merge, to.priority)
+
+
+def add_items(
+    tx: Transaction, pipeline: str, items: list[NewItem], merge: Merge = overwrite, priority: int = 0
+) -> Added:
+    """Add items in a transaction that may wait for the merge function."""
+    return upsert(tx, pipeline, items, partial(merged, merge), priority).added
+
+
+def merged(merge: Merge, key: str, old: str, new: str) -> str:
+    """The merged data of an item, checked."""
+    if merge is overwrite:
+        return new
+    name = getattr(merge, "__name__", repr(merge))
+    try:
+        value = merge(codec.decode(old), codec.decode(new))
+    except Exception as error:
+        raise UsageError(f"item {key!r}: the merge function {name} raised {type(error).__name__}: {error}") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"item {key!r}: the merge function {name} returned {type(value).__name__}, not an object")
+    try:
+        return codec.encode(value)
+    except ValueRefused as error:
+        raise UsageError(f"item {key!r}: the merge function {name} returned {error}") from None
+
+
+def read_items(items: Iterable[Written]) -> list[NewItem]:
+    """Check every item before anything is written."""
     ready: dict[str, NewItem] = {}
     for place, given in enumerate(items, start=1):
         item = _read(place, given)
@@ -55,8 +180,8 @@ def read_items(items: Iterable[str | Mapping[str, Any]]) -> list[NewItem]:
     return list(ready.values())
 
 
-def read_in_chunks(items: Iterable[str | Mapping[str, Any]]) -> Iterator[list[NewItem]]:
-    """The same a chunk at a time, for any number of items. A key that comes again begins a chunk of its own, and is merged."""
+def read_in_chunks(items: Iterable[Written]) -> Iterator[list[NewItem]]:
+    """The same for any number of items, a chunk at a time. A key that comes again starts a new chunk, and is merged."""
     ready: dict[str, NewItem] = {}
     for place, given in enumerate(items, start=1):
         item = _read(place, given)
@@ -85,178 +210,3 @@ def _read(place: int, given: object) -> NewItem:
         return NewItem(key, codec.encode(data))
     except ValueRefused as error:
         raise UsageError(f"item {key!r}: its data has {error}") from None
-
-
-def keys_for(tx: Transaction, pipeline: str, written: Iterable[str]) -> dict[str, str]:
-    """The key of each of these: an address is written one way, unless there is an item under it as it stands here."""
-    keys = {one: as_key(one) for one in written}
-    there = tx.run("look_up_keys", pipeline=pipeline, keys=[one for one, key in keys.items() if one != key])
-    return keys | {key: key for key, _ in there}
-
-
-class Looked(NamedTuple):
-    """What the data of an item was, and what a merge made of it."""
-
-    old: str
-    new: str
-
-
-class Upserted(NamedTuple):
-    """Which items were new and which were there, by key and number, and how many of the latter were changed."""
-
-    born: dict[str, int]
-    known: dict[str, int]
-    changed: int
-    #: Known ones that nothing was decided for: they are as they were.
-    left: list[NewItem]
-
-    @property
-    def added(self) -> Added:
-        return Added(len(self.born), self.changed, len(self.known) - self.changed)
-
-
-#: From key, old and new data to what is stored; None leaves the item as it is, and to the caller.
-Decide = Callable[[str, str, str], str | None]
-
-
-def look_up(tx: Transaction, pipeline: str, items: list[NewItem]) -> dict[str, str]:
-    """The data of those of the items that are there, by key; keeps nobody waiting. One statement."""
-    return dict(tx.run("look_up_keys", pipeline=pipeline, keys=[item.key for item in items]))
-
-
-def upsert(
-    tx: Transaction,
-    pipeline: str,
-    items: list[NewItem],
-    decide: Decide,
-    priority: int = 0,
-    known: Collection[str] | None = None,
-) -> Upserted:
-    """Insert new items, which enter the first stages, and change known ones as decided; unchanged ones cost no write.
-
-    `known` are the keys that were there a moment ago, if the caller has looked.
-    """
-    number = _number(tx, pipeline)
-    left = {item.key: item for item in items}
-    done = Upserted({}, {}, 0, [])
-    if known is None or known:
-        done = _change_known(tx, pipeline, left, [*left] if known is None else [*known], decide, done)
-    while left:
-        # In the order given: it is the order of claiming. Two who add the same keys in other orders at once may wait for
-        # each other; the database lets one of them begin again.
-        rows = list(left.values())
-        for id_, key in tx.run_rows("insert_items", rows, pipeline=number, priority=priority, now=tx.now):
-            done.born[key] = id_
-            del left[key]
-        if left:
-            # Somebody else added these a moment ago, and has committed by now.
-            done = _change_known(tx, pipeline, left, [*left], decide, done)
-    first = [stage.id for stage in layout(tx).of_pipeline(pipeline) if not stage.after]
-    waiting = [(stage, priority, item, 0, 0, 0) for stage in first for item in done.born.values()]
-    tx.run_rows("begin_waiting", waiting, since=tx.now)
-    for stage in first:
-        tx.count(stage, State.PENDING, len(done.born))
-    if done.born:
-        tx.tell_idle_workers(*first)
-    return done
-
-
-def upsert_alone(
-    tx: Transaction, pipeline: str, items: list[NewItem], decide: Decide, priority: int, known: Collection[str]
-) -> Upserted:
-    """The same in a transaction of its own, which commits nothing if there was nothing to do."""
-    done = upsert(tx, pipeline, items, decide, priority, known)
-    tx.is_for_nothing = not done.born and not done.changed
-    return done
-
-
-def at_once(
-    layout: Layout | None, pipeline: str, items: list[NewItem], priority: int, slot: int
-) -> AtOnce[Upserted] | None:
-    """How one item that seems to be new is added by one statement."""
-    number = layout.number_of(pipeline) if layout is not None else None
-    if layout is None or number is None or len(items) != 1:
-        return None
-    [(key, data)] = items
-    first = [stage.id for stage in layout.of_pipeline(pipeline) if not stage.after]
-    params = {
-        "pipeline": number,
-        "key": key,
-        "data": data,
-        "priority": priority,
-        "slot": slot,
-        "stages": first,
-        "generation": layout.generation,
-    }
-    return AtOnce(
-        "add_at_once",
-        params,
-        first,
-        take=lambda rows, _: Upserted({key: rows[0][0]}, {}, 0, []),
-        find=lambda tx: Upserted({key: tx.run("find_item", pipeline=pipeline, key=key)[0][0]}, {}, 0, []),
-        like="insert_items",
-    )
-
-
-def add_items(
-    tx: Transaction, pipeline: str, items: list[NewItem], merge: Merge = overwrite, priority: int = 0
-) -> Added:
-    """The same, where the caller's own transaction may wait for the merge function."""
-    return upsert(tx, pipeline, items, partial(merged, merge), priority).added
-
-
-def as_looked(looked: Mapping[str, Looked]) -> Decide:
-    """What was decided at a look, for items that have not changed since."""
-
-    def decide(key: str, old: str, new: str) -> str | None:
-        before = looked.get(key)
-        return before.new if before is not None and before.old == old else None
-
-    return decide
-
-
-def _change_known(
-    tx: Transaction, pipeline: str, left: dict[str, NewItem], keys: list[str], decide: Decide, done: Upserted
-) -> Upserted:
-    """Move those of these items that exist out of `left`, and change those for which something else was decided."""
-    updates: list[tuple[int, str]] = []
-    before: list[tuple[int, str, str]] = []
-    own = _number(tx, pipeline)
-    for number, key, data in tx.run("read_by_keys", pipeline=own, keys=keys):
-        item = left.pop(key)
-        new = decide(key, data, item.data)
-        if new is None:
-            done.left.append(item)
-            continue
-        done.known[key] = number
-        if new != data:
-            updates.append((number, new))
-            before.append((number, key, data))
-    read_anew(tx, pipeline, before)
-    tx.run_rows("update_items", updates, now=tx.now)
-    enter(tx, own, [number for number, _ in updates])
-    return done._replace(changed=done.changed + len(updates))
-
-
-def _number(tx: Transaction, pipeline: str) -> int:
-    number = layout(tx).number_of(pipeline)
-    if number is None:
-        raise UsageError(f"there is no pipeline {pipeline!r} in this store")
-    return number
-
-
-def merged(merge: Merge, key: str, old: str, new: str) -> str:
-    """What a merge function makes of old and new data, checked."""
-    if merge is overwrite:
-        return new
-    name = getattr(merge, "__name__", repr(merge))
-    try:
-        value = merge(codec.decode(old), codec.decode(new))
-    except Exception as error:
-        raise UsageError(f"item {key!r}: the merge function {name} raised {type(error).__name__}: {error}") from error
-    if not isinstance(value, dict):
-        raise UsageError(f"item {key!r}: the merge function {name} returned {type(value).__name__}, not an object")
-    try:
-        return codec.encode(value)
-    except ValueRefused as error:
-        raise UsageError(f"item {key!r}: the merge function {name} returned {error}") from None

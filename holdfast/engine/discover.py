@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.clock import SECOND, microseconds
-from holdfast.engine.add import Decide, NewItem, merged, overwrite, upsert
+from holdfast.engine.add import merged, overwrite
+from holdfast.engine.upsert import Decide, NewItem, upsert
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.model import codec
 from holdfast.model.backoff import Backoff

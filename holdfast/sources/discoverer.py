@@ -13,9 +13,10 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from holdfast.engine import discover
-from holdfast.engine.add import Decide, Looked, Merge, NewItem, as_looked, keys_for, look_up, merged
+from holdfast.engine.add import Merge, merged
 from holdfast.engine.discover import DueSource, Wanted
 from holdfast.engine.register import learn_provenance
+from holdfast.engine.upsert import Decide, Looked, NewItem, as_looked, keys_for, look_up
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.durations import spoken

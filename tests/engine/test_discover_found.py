@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engine import discover
-from holdfast.engine.add import Looked, as_looked, look_up
 from holdfast.engine.discover import Wanted
+from holdfast.engine.upsert import Looked, as_looked, look_up
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model.found import Counts, label
 from holdfast.model.schedule import NEVER

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from holdfast.clock import microseconds
 from holdfast.engine import actions, changed_items, reap, retry_and_cancel, selection, workers
 from holdfast.engine import add as adding
-from holdfast.engine.add import Added, Merge
+from holdfast.engine.add import Merge
 from holdfast.engine.backfill import backfill
 from holdfast.engine.claim import Lease, claim, claim_at_once
 from holdfast.engine.complete import complete, must_be_alone
@@ -36,6 +36,7 @@ from holdfast.engine.promote import Promoted, promote
 from holdfast.engine.reap import Reaped
 from holdfast.engine.register import Registered, layout, register
 from holdfast.engine.release import release
+from holdfast.engine.upsert import Added, at_once, upsert
 from holdfast.engine.workers import Identity
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.model import codec
@@ -115,9 +116,9 @@ class App:
         ready = adding.read_items(items)
         slot = new_identity()
         return self.store.write(
-            lambda tx: adding.upsert(tx, self.name, ready, partial(adding.merged, merge), priority),
+            lambda tx: upsert(tx, self.name, ready, partial(adding.merged, merge), priority),
             slot=slot,
-            at_once=adding.at_once(self.store.cache.get("layout"), self.name, ready, priority, slot),
+            at_once=at_once(self.store.cache.get("layout"), self.name, ready, priority, slot),
         ).added
 
     def backfill(self, most: int = 1000) -> int:

@@ -36,17 +36,11 @@ from holdfast.engine.add import CHUNK, Adder, Addition, Merge, add_within, overw
 from holdfast.engine.delete import Delete
 from holdfast.engine.events import record_user_event
 from holdfast.engine.forget import Forget, Restore
+from holdfast.engine.layout import layout
 from holdfast.engine.ledger import take_up_old_payments
 from holdfast.engine.on_hold import Outdated, outdated_workers
 from holdfast.engine.pipeline_changes import Changes
-from holdfast.engine.register import (
-    Registered,
-    as_registered,
-    changes_of,
-    is_registered,
-    layout,
-    register,
-)
+from holdfast.engine.register import Registered, as_registered, changes_of, is_registered, register
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import Which, Who, means_all_on_hold, stages_of

@@ -31,7 +31,7 @@ from holdfast import points, schema
 from holdfast.app import URL_VARIABLE, Holdfast
 from holdfast.cli.loader import Loaded, load
 from holdfast.crashtest import record, watch
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.backoff import Backoff
 from holdfast.model.stage import PipelineSpec

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.engine.delete import Delete
 from holdfast.engine.forget import Forget, Restore
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import ActionPlace, Who

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast.engine.claim import Lease, claim, claim_these
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.engine.resource_gates import BY_BUDGET, BY_PERSON, Gate, lock_gates, read_gates, save_gates
 from holdfast.model.day import day_of, next_day_at
 from holdfast.model.money import spoken

@@ -4,8 +4,8 @@ for them, if nobody has accepted its price yet."""
 from __future__ import annotations
 
 from holdfast.engine.fan_in import begin_if_ready
+from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import hold
-from holdfast.engine.register import layout
 from holdfast.store import Transaction
 
 CHUNK = 1000

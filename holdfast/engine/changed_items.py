@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from holdfast.engine.checkpoints import pictures_of, read_pictures
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.store import Transaction
 
 CHUNK = 500

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from holdfast.engine.finish import input_hash
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.model import codec
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.reading import Reading, tagged

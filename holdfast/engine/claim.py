@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.errors import Permanent
 from holdfast.model import codec
 from holdfast.model.layout import Layout

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.engine.events import EVER, LAST
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.model.layout import Layout
 from holdfast.store import Transaction

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from holdfast.engine.discover import DueSource
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.model import codec
 from holdfast.model.found import Found, LookedUp, short_hash
 from holdfast.store import Transaction

@@ -13,8 +13,8 @@ from holdfast.engine import ledger
 from holdfast.engine.checkpoints import ItemPicture, pictures_of
 from holdfast.engine.fan_in import begin_if_ready
 from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import hold_for_version
-from holdfast.engine.register import layout
 from holdfast.engine.reopen import Reopened, reopen
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.states import PASSED, Rerun, State

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from holdfast import points
 from holdfast.clock import microseconds
 from holdfast.engine.finish import FinishedAttempt
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.errors import EffectStalled, Permanent, StoreError, UsageError
 from holdfast.model.faults import describe
 from holdfast.model.outcome import NOTHING, RetryLater, Skip, reason_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.model import codec
 from holdfast.model.history import EVENTS

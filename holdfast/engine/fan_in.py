@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.engine.wait_cycles import end_wait_cycles
 from holdfast.model.states import State
 from holdfast.store import Transaction

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.engine import ledger
 from holdfast.engine.claim import NOTHING_YET, Lease
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.model import codec
 from holdfast.model.faults import Cause
 from holdfast.model.layout import StageRow

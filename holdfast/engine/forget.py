@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from holdfast.engine import ledger
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.engine.selection import CHUNK, ActionPlace, Which, Who, beginning, patterns_of, stages_of
 from holdfast.model.paid import Paid, PaidCall
 from holdfast.store import Transaction

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.engine.resource_gates import lock_resources
 from holdfast.model import codec
 from holdfast.model.day import day_of

@@ -15,10 +15,10 @@ from typing import Any
 
 from msgspec import UNSET
 
+from holdfast.engine.layout import layout
 from holdfast.engine.legacy_logs import Logs
 from holdfast.engine.legacy_report import Again, ImportReport
 from holdfast.engine.legacy_write import OldItem, import_items, kept_as
-from holdfast.engine.register import layout
 from holdfast.engine.upsert import NewItem, look_up
 from holdfast.errors import UsageError
 from holdfast.model.legacy import Reader, Record

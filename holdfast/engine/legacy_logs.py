@@ -15,9 +15,9 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.engine import ledger
+from holdfast.engine.layout import layout
 from holdfast.engine.ledger import OldPayment
 from holdfast.engine.legacy_report import ImportReport, LogCounts
-from holdfast.engine.register import layout
 from holdfast.model.faults import storable
 from holdfast.model.legacy_values import SHOWN, Problem, is_nothing, read_payment, read_time, text_of
 from holdfast.model.mapping import Beside, Cells

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.engine import error_groups, ledger
 from holdfast.engine.clock_changes import follow_the_clock
 from holdfast.engine.finish import bucket, input_hash
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.model import codec
 from holdfast.model.faults import cause_of

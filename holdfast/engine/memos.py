@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from holdfast.engine import ledger
 from holdfast.engine.claim import Lease, Memo
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.engine.resource_gates import lock_resources
 from holdfast.errors import LeaseLost
 from holdfast.model import codec

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import FinishedAttempt, end_leases, record_costs, record_user_events
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.engine.release import release
 from holdfast.engine.settle import settle
 from holdfast.engine.strays import without_strays

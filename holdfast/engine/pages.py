@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from holdfast.engine import error_groups
 from holdfast.engine.item_stages import read_item_stages
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.names import there_are

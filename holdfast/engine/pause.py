@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.engine.resource_gates import BY_PERSON, lock_gates, save_gates
 from holdfast.engine.selection import Who
 from holdfast.errors import UsageError

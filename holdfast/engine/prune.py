@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.model.states import State
 from holdfast.store import Transaction
 

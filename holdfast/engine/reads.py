@@ -12,10 +12,10 @@ from holdfast.engine.events import events as events
 from holdfast.engine.fan_in import open_children
 from holdfast.engine.finish import bucket_middle_us
 from holdfast.engine.item_stages import read_item_stages
+from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import outdated_workers, spoken_of
 from holdfast.engine.pages import items as items
 from holdfast.engine.pipeline_changes import release
-from holdfast.engine.register import layout
 from holdfast.engine.wait_cycles import find_wait_cycles
 from holdfast.errors import UsageError
 from holdfast.model import codec

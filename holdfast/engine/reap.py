@@ -14,7 +14,7 @@ from holdfast.engine import error_groups, ledger
 from holdfast.engine.claim import Lease
 from holdfast.engine.fan_in import begin_waiting_parents
 from holdfast.engine.finish import FinishedAttempt, save_outcomes
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.engine.resource_gates import lock_resources
 from holdfast.engine.strays import without_strays
 from holdfast.model.decide import after_death

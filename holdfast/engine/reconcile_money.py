@@ -14,7 +14,7 @@ from holdfast.engine import ledger
 from holdfast.engine.admit import called
 from holdfast.engine.costs import sums_of_calls
 from holdfast.engine.events import EVER, LAST
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.engine.selection import Who
 from holdfast.model.day import date_of, day_of
 from holdfast.model.layout import Layout

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from holdfast.engine.changed_items import WalkPlace, missing, recheck
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.store import Store, Transaction
 
 

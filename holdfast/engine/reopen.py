@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.engine.changed_items import enter
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.model.states import PASSED, Rerun, State
 from holdfast.store import Transaction
 

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from holdfast.engine.describe_chain import describe_chain
+from holdfast.engine.layout import layout
 from holdfast.engine.pause import pause
-from holdfast.engine.register import layout
 from holdfast.engine.reopen import reopen
 from holdfast.engine.selection import Who
 from holdfast.model import codec

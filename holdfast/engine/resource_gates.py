@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.model.breaker import Breaker
 from holdfast.model.resource import ResourceSpec
 from holdfast.store import Transaction

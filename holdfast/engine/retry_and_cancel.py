@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from holdfast.engine import ledger
 from holdfast.engine.fan_in import begin_waiting_parents
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.engine.reopen import reopen as send_back
 from holdfast.engine.resource_gates import lock_resources
 from holdfast.engine.selection import ActionPlace, Chosen, Selected, Which, Who, beginning, choose

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.engine import error_groups
+from holdfast.engine.layout import layout
 from holdfast.engine.pages import Place as Cursor
 from holdfast.engine.pages import stages_of_items
-from holdfast.engine.register import layout
 from holdfast.model.faults import storable
 from holdfast.model.layout import StageRow
 from holdfast.model.pattern import several

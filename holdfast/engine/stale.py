@@ -20,9 +20,9 @@ from msgspec.structs import replace
 
 from holdfast.clock import SECOND
 from holdfast.engine.checkpoints import ItemPicture, read_pictures
+from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import hold_for_version
 from holdfast.engine.pages import few_items
-from holdfast.engine.register import layout
 from holdfast.engine.reopen import reopen
 from holdfast.engine.selection import ActionPlace, Which, Who, beginning
 from holdfast.errors import UsageError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.model import codec
 from holdfast.model.logs import logger
 from holdfast.store import Store, Transaction

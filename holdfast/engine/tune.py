@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.engine.layout import layout
 from holdfast.engine.reconcile_money import count_for_new_limits
-from holdfast.engine.register import layout
 from holdfast.engine.selection import Who
 from holdfast.errors import UsageError
 from holdfast.model import guards as guarding

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from holdfast.engine.changed_items import enter
 from holdfast.engine.checkpoints import read_anew
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.model.layout import Layout
 from holdfast.model.states import State

@@ -12,7 +12,7 @@ from itertools import islice, pairwise
 
 from holdfast.engine import error_groups
 from holdfast.engine.describe_chain import describe_chain
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.model.faults import Cause
 from holdfast.model.pattern import exactly
 from holdfast.model.shell import word

@@ -19,8 +19,8 @@ import msgspec
 from holdfast.engine.claim import Lease, Memo
 from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.finish import AttemptEffect, Cost, FinishedAttempt, FollowOn
+from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
-from holdfast.engine.register import layout
 from holdfast.engine.resource_gates import lock_resources
 from holdfast.errors import HoldfastError, ProcessDied, StoreUnavailable, UsageError
 from holdfast.model import codec

@@ -14,9 +14,9 @@ from typing import Any
 
 from holdfast.engine.clock_changes import clock_behind
 from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
 from holdfast.engine.prune import EVENTS_KEPT_DAYS
-from holdfast.engine.register import layout
 from holdfast.engine.workers import Identity
 from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.model.durations import spoken

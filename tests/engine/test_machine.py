@@ -33,9 +33,10 @@ from holdfast.engine.costs import costs
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Cost, FinishedAttempt
 from holdfast.engine.fold_counts import fold
+from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite, remember
 from holdfast.engine.promote import promote
-from holdfast.engine.register import layout, register
+from holdfast.engine.register import register
 from holdfast.engine.release import release
 from holdfast.engine.workers import Identity
 from holdfast.model import codec

@@ -133,7 +133,7 @@ def test_a_layout_with_texts_that_are_no_json_is_read_without_them(app: App, tex
 
 def test_limits_that_cannot_be_read_let_nothing_in(app: App) -> None:
     """Rather than everything: somebody has set them to bound what is spent."""
-    from holdfast.engine.register import layout
+    from holdfast.engine.layout import layout
 
     app.execute("INSERT INTO holdfast_resources (name, spec, tuned, updated_at) VALUES ('api', '{', '{', 0)")
     app.store.cache.clear()

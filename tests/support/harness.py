@@ -31,10 +31,11 @@ from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.fold_counts import fold
+from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import hold, hold_in_doubt
 from holdfast.engine.promote import Promoted, promote
 from holdfast.engine.reap import Reaped
-from holdfast.engine.register import Registered, layout, register
+from holdfast.engine.register import Registered, register
 from holdfast.engine.release import release
 from holdfast.engine.upsert import Added, at_once, upsert
 from holdfast.engine.workers import Identity

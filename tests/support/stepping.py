@@ -33,8 +33,9 @@ from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.fold_counts import fold
+from holdfast.engine.layout import layout
 from holdfast.engine.promote import promote
-from holdfast.engine.register import layout, register
+from holdfast.engine.register import register
 from holdfast.engine.release import release
 from holdfast.engine.workers import Identity
 from holdfast.errors import StoreConflict, StoreUnavailable

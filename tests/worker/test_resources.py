@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import DefinitionError, Holdfast, Pipeline
-from holdfast.engine.register import layout
+from holdfast.engine.layout import layout
 from holdfast.store import open_store
 from tests.support.limited_bench import LimitedBench
 

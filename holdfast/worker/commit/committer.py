@@ -21,9 +21,9 @@ from holdfast import points
 from holdfast.engine.claim import Lease, look_for_work, peek
 from holdfast.engine.complete import must_be_alone
 from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
 from holdfast.engine.reads import unfinished
-from holdfast.engine.register import layout
 from holdfast.errors import HoldfastError, LeaseLost, StoreBroken, StoreConflict, StoreError, StoreUnavailable
 from holdfast.model.faults import describe
 from holdfast.model.layout import Layout

@@ -13,8 +13,8 @@ from holdfast.engine.claim import Lease, claim, claim_at_once
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import hold_in_doubt, let_in, refuse
-from holdfast.engine.register import layout
 from holdfast.engine.release import release
 from holdfast.engine.resource_gates import lock_resources
 from holdfast.model.layout import Layout

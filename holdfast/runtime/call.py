@@ -32,6 +32,11 @@ class Call:
     def is_over(self) -> bool:
         return not self._end
 
+    @property
+    def is_being_saved(self) -> bool:
+        """Whether it is over, and its child process writes down how it ended."""
+        return False
+
     def close(self) -> None:
         """Nothing more may be done through what the handler was given, whoever still has it."""
 

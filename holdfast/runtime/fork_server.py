@@ -1,8 +1,8 @@
-"""A process that makes child processes.
+"""The fork server: a process that makes child processes.
 
-It is forked before the worker starts its threads, so that the children it forks later begin with one thread, no
-connection and no lock, and with every handler already imported. It ends, and its children with it, when the worker is
-gone, however that came about.
+It is forked before its parent starts threads, so that the children it forks later begin with one thread, no connection and
+no lock, and with every handler already imported. It ends, and its children with it, when the parent is gone, for whatever
+reason.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from holdfast.runtime import child_messages as wire
 from holdfast.store.driver import Forkable
 
 
-class NurseryFailed(HoldfastError):
+class ForkServerGone(HoldfastError):
     """There is no child process to be had: trouble of this process, not of the work."""
 
 
-class Nursery(Forkable):
-    """The worker's side: ask for a child, end one, learn how one ended."""
+class ForkServer(Forkable):
+    """The parent's side: ask for a child, end one, learn how one ended."""
 
     def __init__(self, serve: Callable[[socket.socket], None]) -> None:
         """`serve` is what a child does: it talks over its socket until that closes."""
@@ -41,11 +41,11 @@ class Nursery(Forkable):
             self._pid = os.fork()
         if self._pid == 0:
             mine.close()
-            _run_and_exit(lambda: _Matron(its, serve).run())
+            _run_and_exit(lambda: _Server(its, serve).run())
         its.close()
         self._line = mine
         self._lines: list[socket.socket] = []
-        #: It died. Another cannot be forked now that threads run: the worker must make way for a new process.
+        #: It died. Another cannot be forked now that threads run: a new process must take over.
         self.gone = False
         # From here on: what a handler forks must not keep the lines open, or nobody would see this process end.
         super().__init__()
@@ -61,7 +61,7 @@ class Nursery(Forkable):
             answer = self._ask("child", its)
         if isinstance(answer, str):
             mine.close()
-            raise NurseryFailed(f"no child process could be started: {answer}")
+            raise ForkServerGone(f"no child process could be started: {answer}")
         return int(answer), mine
 
     def end(self, pid: int) -> str:
@@ -77,7 +77,7 @@ class Nursery(Forkable):
             return wire.receive(self._line)
         except (OSError, EOFError) as error:
             self.gone = True
-            raise NurseryFailed(f"the process that makes child processes is gone ({type(error).__name__})") from error
+            raise ForkServerGone(f"the process that makes child processes is gone ({type(error).__name__})") from error
 
     def close(self) -> None:
         self.closed = True
@@ -89,8 +89,8 @@ class Nursery(Forkable):
             os.waitpid(self._pid, 0)
 
 
-class _Matron:
-    """The nursery's side: forks, ends and collects."""
+class _Server:
+    """The server's side: forks, ends and collects."""
 
     def __init__(self, line: socket.socket, serve: Callable[[socket.socket], None]) -> None:
         self._line = line
@@ -98,7 +98,7 @@ class _Matron:
         self._children: set[int] = set()
 
     def run(self) -> None:
-        os.setsid()  # a Ctrl-C in the terminal is for the worker to handle
+        os.setsid()  # a Ctrl-C in the terminal is for the parent to handle
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)

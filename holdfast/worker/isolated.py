@@ -4,7 +4,6 @@ is lost. Stages ask for it with isolate="process"; work that was in hand when a 
 from __future__ import annotations
 
 import asyncio
-import queue
 import random
 import socket
 import sys
@@ -22,7 +21,7 @@ from holdfast.engine.finish import AttemptEffect, Cost, FinishedAttempt, FollowO
 from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
 from holdfast.engine.resource_gates import lock_resources
-from holdfast.errors import HoldfastError, ProcessDied, StoreUnavailable, UsageError
+from holdfast.errors import HoldfastError, StoreUnavailable, UsageError
 from holdfast.model import codec
 from holdfast.model.faults import describe
 from holdfast.model.logs import logger
@@ -30,9 +29,6 @@ from holdfast.model.paid import CallFacts
 from holdfast.model.states import Alone, State
 from holdfast.model.user_event import UserEvent
 from holdfast.runtime import child_messages as wire
-from holdfast.runtime.call import MayStart, Report
-from holdfast.runtime.fork_server import Nursery, NurseryFailed, kill_all_of
-from holdfast.runtime.thread_group import ThreadGroup
 from holdfast.store import Store, Transaction
 from holdfast.worker.call import Offer, StageCall
 from holdfast.worker.context import Surroundings
@@ -80,114 +76,26 @@ _TOLD = (
 )
 
 
-class Isolated:
-    """Runs calls in child processes, at most `width` at a time."""
+class StageConversation:
+    """The worker's side: sends a child the leases of a call, answers what its handlers ask, and gets how they ended."""
 
-    def __init__(
-        self,
-        runner: Runner,
-        around: Surroundings,
-        offer: Offer,
-        width: int,
-        report: Report[StageCall, list[FinishedAttempt]],
-        may_start: MayStart[StageCall],
-        another_store: Callable[[], Store],
-    ) -> None:
+    def __init__(self, runner: Runner, around: Surroundings) -> None:
         self._runner = runner
         self._around = around
-        self._report = report
-        self._may_start = may_start
-        self._calls: queue.SimpleQueue[StageCall | None] = queue.SimpleQueue()
-        self._spare: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
-        self._busy: dict[StageCall, int] = {}
-        self._threads = ThreadGroup("holdfast-isolated", width, self._serve)
-        self._nursery = Nursery(lambda line: _Child(line, offer, another_store).run())
 
-    @property
-    def unfit(self) -> bool:
-        """Whether nothing can be run in isolation any more."""
-        return self._nursery.gone or self._threads.impossible
+    def is_suspect(self, call: StageCall) -> bool:
+        return call.leases[0].alone >= Alone.ISOLATED
 
-    def submit(self, calls: Sequence[StageCall]) -> None:
-        for call in calls:
-            self._calls.put(call)
-        self._threads.grow(len(calls))
+    def timed_out(self, call: StageCall) -> list[FinishedAttempt]:
+        return self._runner.timed_out(call)
 
-    def withdraw(self) -> list[StageCall]:
-        calls: list[StageCall] = []
-        while True:
-            try:
-                call = self._calls.get_nowait()
-            except queue.Empty:
-                return calls
-            if call is not None:
-                calls.append(call)
+    def raised(self, call: StageCall, error: BaseException) -> list[FinishedAttempt]:
+        return self._runner.raised(call, error)
 
-    def look(self, now: float) -> None:
-        """Children are ended by the threads that wait for them; one whose call was handed back is ended here."""
-        for call, pid in list(self._busy.items()):
-            if call.is_over and self._busy.pop(call, None) is not None:
-                self._end_child(pid)
+    def not_run(self, call: StageCall) -> list[FinishedAttempt]:
+        return [FinishedAttempt(lease, State.PENDING) for lease in call.leases]
 
-    def stop(self) -> None:
-        self._nursery.close()
-        for _ in range(self._threads.count):
-            self._calls.put(None)
-
-    def _serve(self) -> None:
-        while True:
-            call = self._calls.get()
-            if call is None:
-                return
-            if self._may_start(call):
-                finished = self._run(call)
-                if call.end():
-                    self._report(call, finished)
-
-    def _run(self, call: StageCall) -> list[FinishedAttempt]:
-        call.started = time.monotonic()
-        # Work that is under suspicion gets a child that nobody used before, and nobody will use after it.
-        suspect = call.leases[0].alone >= Alone.ISOLATED
-        try:
-            pid, line = self._nursery.child() if suspect else self._a_child()
-        except NurseryFailed as error:
-            log.error("item %r, stage %r is handed back: %s", call.leases[0].key, call.spec.name, error)
-            return [FinishedAttempt(lease, State.PENDING) for lease in call.leases]
-        self._busy[call] = pid
-        try:
-            finished = self._talk(call, line)
-        except TimeoutError:
-            line.close()
-            self._end(call, pid)
-            return self._runner.timed_out(call)
-        except (EOFError, OSError):
-            line.close()
-            how = self._end(call, pid)
-            return self._runner.raised(call, ProcessDied(f"the process that ran it ended with {how}"))
-        if suspect:
-            line.close()
-            self._end(call, pid)
-        elif self._busy.pop(call, None) is not None:
-            self._spare.put((pid, line))
-        return finished
-
-    def _end(self, call: StageCall, pid: int) -> str:
-        return "a shutdown" if self._busy.pop(call, None) is None else self._end_child(pid)
-
-    def _end_child(self, pid: int) -> str:
-        try:
-            return self._nursery.end(pid)
-        except NurseryFailed as error:
-            kill_all_of(pid)
-            return f"nobody to tell how: {error}"
-
-    def _a_child(self) -> tuple[int, socket.socket]:
-        try:
-            return self._spare.get_nowait()
-        except queue.Empty:
-            return self._nursery.child()
-
-    def _talk(self, call: StageCall, line: socket.socket) -> list[FinishedAttempt]:
+    def talk(self, call: StageCall, line: socket.socket) -> list[FinishedAttempt]:
         wire.send(line, {"stage": call.leases[0].stage, "leases": [_sent(lease) for lease in call.leases]})
         limit = call.spec.timeout_seconds
         while True:
@@ -225,7 +133,7 @@ class Isolated:
             return {"error": str(error), "kind": type(error).__name__}
 
 
-class _Child:
+class StageChild:
     """The child's side: runs what it is sent, one call after another."""
 
     stopping = False

@@ -28,6 +28,8 @@ from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import Alone
 from holdfast.runtime import process_identity as machine
 from holdfast.runtime.async_pool import AsyncPool
+from holdfast.runtime.fork_server import ForkServer
+from holdfast.runtime.process_pool import ProcessPool
 from holdfast.runtime.python_settings import set_for_work
 from holdfast.runtime.thread_pool import ThreadPool
 from holdfast.signals import caught
@@ -40,7 +42,7 @@ from holdfast.worker.background.heartbeat import Pulse
 from holdfast.worker.call import StageCall, versions_of
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.in_hand import Hand
-from holdfast.worker.isolated import Isolated
+from holdfast.worker.isolated import StageChild, StageConversation
 from holdfast.worker.runner import Runner
 
 log = logger("holdfast.worker")
@@ -200,7 +202,7 @@ class Worker:
         self._bell.set()
 
     def start(self) -> None:
-        """Make the parts and let them run. The child processes' nursery first, while there is one thread."""
+        """Make the parts and let them run. The fork server first, while there is one thread."""
         settings = self.settings
         if behind := self._store.read(clock_behind):
             log.warning(
@@ -214,14 +216,11 @@ class Worker:
         self._reader.close()
         runner = Runner(self)
         self._hand = Hand(settings.concurrency)
-        self._isolated = Isolated(
-            runner,
-            self,
-            self._offer,
-            settings.concurrency,
-            self._report,
-            self._may_start,
-            lambda: self._store.another(self._writer_limits),
+        server = ForkServer(
+            lambda line: StageChild(line, self._offer, lambda: self._store.another(self._writer_limits)).run()
+        )
+        self._isolated = ProcessPool(
+            StageConversation(runner, self), server, settings.concurrency, self._report, self._may_start
         )
         self._lanes = AsyncPool(runner, settings.concurrency, self._report, self._may_start, self._out_of_work)
         self._threads = ThreadPool(

@@ -34,7 +34,7 @@ class Call:
 
     @property
     def is_being_saved(self) -> bool:
-        """Whether it is over, and its child process writes down how it ended."""
+        """Whether it is over, and its child process writes how it ended."""
         return False
 
     def close(self) -> None:

@@ -124,6 +124,10 @@ class ProcessPool(Generic[C]):
             line.close()
             how = self._end(call, pid)
             return self._conversation.raised(call, ProcessDied(f"the process that ran it ended with {how}"))
+        except Exception as error:  # nothing that is wrong with one call may end this thread
+            line.close()
+            self._end(call, pid)
+            return self._conversation.raised(call, error)
         if suspect:
             line.close()
             self._end(call, pid)

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 def engine_on(url: str, **settings: Any) -> Engine:
     """An engine; a SQLite file with a write-ahead log, and patience."""
     if not url.startswith("sqlite"):
-        return sa.create_engine(url, **settings)
+        return sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:", 1), **settings)
     engine = sa.create_engine(url, connect_args={"timeout": 30}, **settings)
     sa.event.listen(engine, "connect", _use_write_ahead_log)
     return engine

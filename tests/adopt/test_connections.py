@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy import Engine, NullPool, SingletonThreadPool, StaticPool
+from sqlalchemy import Engine, NullPool, StaticPool
+from sqlalchemy.pool import SingletonThreadPool
 
 from holdfast.adopt import Job, Loop
 from holdfast.adopt.loop.calls import QUICK_SECONDS

@@ -216,7 +216,7 @@ def assert_alike(error: sqlite3.Error, kind: str) -> None:
 )
 def test_a_connection_that_is_refused_for_good_is_not_waited_for(change: dict[str, str], kind: str, postgres: str):
     """The refusal has no code; a loop used to wait for it to pass."""
-    engine = sa.create_engine(sa.make_url(engine_on(postgres).url).set(**change))
+    engine = sa.create_engine(engine_on(postgres).url.set(**change))
     with pytest.raises(sa.exc.OperationalError) as raised:
         engine.connect()
     assert kind_of(raised.value) == kind

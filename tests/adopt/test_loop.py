@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import sqlite3
+import subprocess
 import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -871,3 +875,83 @@ def test_rows_that_wait_behind_a_slow_one_are_handed_back_for_others_to_do(jobs:
 def test_a_timeout_must_be_longer_than_zero(jobs: Jobs):
     with pytest.raises(UsageError, match="timeout must be longer than zero"):
         Loop(jobs.engine, jobs.mapping, nothing, timeout=0)
+
+
+# In child processes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("P23", "V7")
+@pytest.mark.fault(11)
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_row_that_kills_its_process_ends_alone(jobs: Jobs, colour: str):
+    """The loop goes on, and so do the rows beside it; each keeps its effects."""
+    jobs.add(8)
+
+    def work(job: Job) -> None:
+        if job.key == 3:
+            os.abort()
+        if job.key == 5:
+            os._exit(7)
+        if job.key == 6:
+            raise ValueError("six")
+        job.set(title=f"by {os.getpid()}")
+        job.effect(jobs.save_mark, job.key, by="child")
+
+    async def work_async(job: Job) -> None:
+        await asyncio.sleep(0)
+        work(job)
+
+    handler = work if colour == "sync" else work_async
+    loop = Loop(jobs.engine, jobs.mapping, handler, isolate="process", concurrency=2, retry=None)
+    counters = loop.run(drain=True)
+    assert jobs.statuses() == {"completed": 5, "failed": 3}
+    assert "signal 6" in jobs.row(3).error and "exit code 7" in jobs.row(5).error
+    assert jobs.row(6).error == "ValueError: six"
+    assert jobs.marks() == {str(key): 1 for key in (1, 2, 4, 7, 8)}
+    assert f"by {os.getpid()}" not in {row.title for row in jobs.rows()}
+    assert (counters.completed, counters.failed, counters.claimed) == (5, 3, 8)
+    assert counters.errors["ValueError: six"] == 1
+
+
+@pytest.mark.req("P23")
+@pytest.mark.fault(14)
+def test_a_handler_that_hangs_in_a_child_process_is_ended_with_all_it_started(jobs: Jobs, tmp_path: Path):
+    jobs.add(3)
+
+    def handler(job: Job) -> None:
+        if job.key == 2:
+            child = subprocess.Popen(["sleep", "600"])
+            (tmp_path / "pids").write_text(f"{os.getpid()} {child.pid}")
+            child.wait()
+
+    Loop(jobs.engine, jobs.mapping, handler, isolate="process", timeout=1.0, retry=None).run(drain=True)
+    assert jobs.statuses() == {"completed": 2, "failed": 1}
+    assert jobs.row(2).error.startswith("StageTimeout")
+    for pid in (tmp_path / "pids").read_text().split():
+        wait_for(lambda pid=pid: not Path(f"/proc/{pid}").exists())
+
+
+@pytest.mark.req("P23", "V3")
+def test_a_child_process_writes_nothing_about_a_row_that_was_taken_over(jobs: Jobs):
+    jobs.add(1)
+
+    def handler(job: Job) -> None:
+        engine = sa.create_engine(jobs.engine.url)
+        with engine.begin() as connection:
+            connection.execute(jobs.table.update().values(holder="somebody else"))
+        job.effect(jobs.save_mark, job.key)
+
+    counters = Loop(jobs.engine, jobs.mapping, handler, isolate="process", stale_after=None).run(once=True)
+    assert jobs.statuses() == {"processing": 1}
+    assert jobs.marks() == {} and counters.lost == 1
+
+
+def test_isolation_refuses_what_it_cannot_do(jobs: Jobs, url: str):
+    with pytest.raises(UsageError, match='it is "process" or None'):
+        Loop(jobs.engine, jobs.mapping, nothing, isolate="thread")  # type: ignore[arg-type]
+    if jobs.engine.dialect.name == "sqlite":
+        with sqlite3.connect(jobs.engine.url.database or "") as connection:
+            connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
+            with pytest.raises(UsageError, match="is open in this process"):
+                Loop(jobs.engine, jobs.mapping, nothing, isolate="process").run(once=True)
+        connection.close()

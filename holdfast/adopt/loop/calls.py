@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +24,14 @@ WEIGHT = 0.2
 class RowCall(Call):
     """One call of the handler, for one row."""
 
-    __slots__ = ("_end", "_name", "_timeout", "abandoned", "job", "kind", "started")
+    __slots__ = ("_end", "_name", "_timeout", "abandoned", "job", "kind", "saving", "started")
 
     def __init__(self, job: Job, name: str, timeout_seconds: float | None) -> None:
         self.job = job
         self.kind = 0
         self.started = 0.0
         self.abandoned = False
+        self.saving = False
         self._name = name
         self._timeout = timeout_seconds
         self._end = bytearray(1)
@@ -39,6 +39,10 @@ class RowCall(Call):
     @property
     def label(self) -> str:
         return f"{self._name}: row {self.job.key!r}"
+
+    @property
+    def is_being_saved(self) -> bool:
+        return self.saving
 
     @property
     def timeout_seconds(self) -> float | None:
@@ -118,6 +122,9 @@ class RowRunner:
         return error
 
     def timed_out(self, call: RowCall) -> BaseException:
-        assert call.timeout_seconds is not None
-        took = time.monotonic() - call.started
-        return StageTimeout(f"ran longer than {spoken(call.timeout_seconds)} ({took:.1f} s)")
+        return timeout_of(call)
+
+
+def timeout_of(call: RowCall) -> StageTimeout:
+    assert call.timeout_seconds is not None
+    return StageTimeout(f"ran longer than {spoken(call.timeout_seconds)}")

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement
@@ -84,6 +84,7 @@ class Loop:
         stale_after: Duration | _AsUsual | None = AS_USUAL,
         beat: Duration | None = None,
         timeout: Duration | None = None,
+        isolate: Literal["process"] | None = None,
         grace: Duration = "10s",
         report: Duration = "60s",
         guarded: bool = True,
@@ -117,6 +118,11 @@ class Loop:
         self.concurrency = self._number("concurrency", concurrency)
         self.max_instances = None if max_instances is None else self._number("max_instances", max_instances)
         self.poll_seconds = self._length("poll", poll)
+        if isolate not in (None, "process"):
+            raise UsageError(f'{self.name}: isolate={isolate!r}: it is "process" or None')
+        if isolate and is_async(at):
+            raise UsageError(f'{self.name}: isolate="process" needs a sync engine; handlers may be async all the same')
+        self.isolate = isolate
         self.timeout_seconds = None if timeout is None else self._length("timeout", timeout)
         self.grace_seconds = seconds(grace, what=f"{self.name}: grace")
         self.report_seconds = self._length("report", report)
@@ -186,7 +192,7 @@ class Loop:
 
     @property
     def needs_event_loop(self) -> bool:
-        return is_async(self.at) or self.is_async_handler
+        return is_async(self.at) or (self.is_async_handler and not self.isolate)
 
     # What its pieces ask ----------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from holdfast.adopt.loop.claiming import claiming
 from holdfast.adopt.loop.counters import Counters
 from holdfast.adopt.loop.draining import Rest, resting
 from holdfast.adopt.loop.heartbeats import TaskBeater, ThreadBeater
+from holdfast.adopt.loop.isolated import RowChild, RowConversation, prepare_fork
 from holdfast.adopt.loop.own_threads import Beside
 from holdfast.adopt.loop.saving import completed_at_once, handing_back, is_usual, saving
 from holdfast.adopt.loop.steps import Pause, Steps, Unbroken, drive, drive_async
@@ -34,6 +35,8 @@ from holdfast.adopt.table.held_row import Held
 from holdfast.errors import HoldfastError
 from holdfast.model.logs import logger
 from holdfast.runtime.async_pool import AsyncPool
+from holdfast.runtime.fork_server import ForkServer
+from holdfast.runtime.process_pool import ProcessPool
 from holdfast.runtime.thread_pool import ThreadPool
 from holdfast.signals import caught
 
@@ -75,7 +78,7 @@ class _Run:
     """The rows in hand, and what to do next about them."""
 
     #: Runs the handlers.
-    pool: ThreadPool[RowCall] | AsyncPool[RowCall]
+    pool: ThreadPool[RowCall] | AsyncPool[RowCall] | ProcessPool[RowCall]
     beater: Any
 
     def __init__(self, loop: Loop, once: bool) -> None:
@@ -262,10 +265,16 @@ class _ThreadedRun(_Run):
         self._bell = threading.Event()
         self._lines = threading.local()
         self.beater = ThreadBeater(loop.engine, loop.beat_seconds, self.lost)
-        runner = RowRunner(loop, self.paces, self.save)
-        self.pool: ThreadPool[RowCall] = ThreadPool(
-            runner, loop.concurrency, self._report, self.may_start, self._claim_here, self.paces
-        )
+        self.pool: ThreadPool[RowCall] | ProcessPool[RowCall]
+        if loop.isolate:
+            # Before there are threads, and heartbeats.
+            prepare_fork(loop.engine, loop.name)
+            server = ForkServer(lambda line: RowChild(line, loop).run())
+            told = RowConversation(loop, self.beater.take, self._report, self._ended)
+            self.pool = ProcessPool(told, server, loop.concurrency, self._report, self.may_start)
+        else:
+            runner = RowRunner(loop, self.paces, self.save)
+            self.pool = ThreadPool(runner, loop.concurrency, self._report, self.may_start, self._claim_here, self.paces)
 
     def work(self, drain: bool) -> None:
         try:
@@ -334,18 +343,25 @@ class _ThreadedRun(_Run):
         except BaseException as worse:
             self.broke(worse)
         finally:
-            with self._lock:
-                self._calls.pop(id(job.held), None)
-            self.ring_if_settled()
+            self._ended(call)
 
     def _report(self, call: RowCall, error: BaseException | None) -> None:
         """A call that was given up, or that was ended from outside; whoever calls this has ended it."""
-        job = call.job
-        held = self.beater.take(job.held)
-        drive(saving(self.loop, job, held, None, error), cast("SyncPlace", self.loop.engine), self._nap)
+        try:
+            held = self.beater.take(call.job.held)
+            drive(saving(self.loop, call.job, held, None, error), cast("SyncPlace", self.loop.engine), self._nap)
+        except BaseException as worse:
+            self.broke(worse)
+        finally:
+            self._ended(call)
+
+    def _ended(self, call: RowCall) -> None:
         with self._lock:
-            self._calls.pop(id(job.held), None)
-        self.ring_if_settled()
+            self._calls.pop(id(call.job.held), None)
+        if self.loop.isolate:
+            self.ring()  # nobody else claims
+        else:
+            self.ring_if_settled()
 
 
 class _AsyncRun(_Run):

@@ -1,0 +1,213 @@
+"""Handlers of a loop in child processes: a row whose handler crashes, or has to be ended, is lost alone.
+
+The child calls the handler and writes how it ended, effects included, in a transaction of its own: functions cannot be sent
+to another process. Before it writes, it asks its parent, who sends the row's heartbeats and may have given the row up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime as dt
+import enum
+import os
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, cast
+
+from sqlalchemy import Engine
+
+from holdfast.adopt.loop.calls import RowCall, timeout_of
+from holdfast.adopt.loop.counters import Counters
+from holdfast.adopt.loop.saving import saving
+from holdfast.adopt.loop.steps import drive
+from holdfast.adopt.table.held_row import Held
+from holdfast.errors import ProcessDied, UsageError
+from holdfast.runtime import child_messages
+
+if TYPE_CHECKING:
+    from holdfast.adopt.connections import SyncPlace
+    from holdfast.adopt.loop.loop import Loop
+
+#: Besides the mapping, which both processes have.
+_FIELDS = ("key", "attempt", "token", "version", "started_at", "beat_at", "row")
+
+#: Types of column values that JSON does not have: how they are written, and read.
+_TYPES: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
+    "datetime": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
+    "date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
+    "time": (dt.time, dt.time.isoformat, dt.time.fromisoformat),
+    "decimal": (Decimal, str, Decimal),
+    "uuid": (uuid.UUID, str, uuid.UUID),
+    "bytes": (bytes, lambda value: base64.b64encode(value).decode(), base64.b64decode),
+    "timedelta": (
+        dt.timedelta,
+        lambda value: str(value // dt.timedelta(microseconds=1)),
+        lambda text: dt.timedelta(microseconds=int(text)),
+    ),
+}
+
+
+class RowConversation:
+    """The parent's side."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        taken: Callable[[Held], Held],
+        save: Callable[[RowCall, BaseException], None],
+        saved: Callable[[RowCall], None],
+    ) -> None:
+        self._loop = loop
+        self._taken = taken
+        self._save = save
+        self._saved = saved
+
+    def talk(self, call: RowCall, line: socket.socket) -> None:
+        limit = call.timeout_seconds
+        line.settimeout(limit)
+        child_messages.send(line, _packed_row(call.job.held))
+        child_messages.receive(line)
+        if not call.end():
+            raise EOFError  # given up or handed back meanwhile: the child must not write
+        call.saving = True
+        line.settimeout(None)
+        try:
+            child_messages.send(line, _packed_row(self._taken(call.job.held)))
+            self._count(call, child_messages.receive(line))
+        except (EOFError, OSError):
+            self._save(call, ProcessDied("the process that ran it ended while it wrote how it ended"))
+            raise
+        self._saved(call)
+
+    def _count(self, call: RowCall, told: dict[str, Any]) -> None:
+        """What the child has counted, and for how long the row is to be left alone."""
+        counters = self._loop.counters
+        counters.add(**told["counted"])
+        for error in told["errors"]:
+            counters.add_error(error)
+        if told["aside"] is not None:
+            seconds, is_refused = told["aside"]
+            self._loop.set_aside(call.job.held.key_values, None if is_refused else seconds)
+
+    def is_suspect(self, call: RowCall) -> bool:
+        return False
+
+    def timed_out(self, call: RowCall) -> BaseException:
+        return timeout_of(call)
+
+    def raised(self, call: RowCall, error: BaseException) -> BaseException:
+        return error
+
+    def not_run(self, call: RowCall) -> BaseException:
+        return KeyboardInterrupt("no child process could be had")  # hands the row back
+
+
+class RowChild:
+    """The child's side: runs what it is sent, one row after another."""
+
+    def __init__(self, line: socket.socket, loop: Loop) -> None:
+        self._line = line
+        self._loop = loop
+
+    def run(self) -> None:
+        # The connections that were inherited are the parent's.
+        self._loop.engine.dispose(close=False)
+        while True:
+            try:
+                self._run_one(self._receive())
+            except EOFError:
+                return
+
+    def _run_one(self, held: Held) -> None:
+        loop, job = self._loop, self._loop.job(held)
+        returned: Any = None
+        error: BaseException | None = None
+        try:
+            returned = loop.handler(job)
+            if asyncio.iscoroutine(returned):
+                returned = asyncio.run(returned)
+        except BaseException as raised:
+            error = raised if isinstance(raised, Exception) else RuntimeError(f"the handler raised {raised!r}")
+        # This process may be ended the moment it has answered.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child_messages.send(self._line, {})
+        held = self._receive()
+        loop.counters = Counters()
+        place = cast("SyncPlace", loop.at if job.effects else loop.engine)
+        drive(saving(loop, job, held, returned, error), place)
+        numbers = {name: n for name, n in loop.counters.as_dict().items() if isinstance(n, int) and n}
+        aside = loop.aside().get(held.key_values)
+        waits = None if aside is None else [max(0.0, aside.until - time.monotonic()), aside.is_refused]
+        child_messages.send(self._line, {"counted": numbers, "errors": list(loop.counters.errors), "aside": waits})
+
+    def _receive(self) -> Held:
+        fields = {name: _unpacked(value) for name, value in child_messages.receive(self._line).items()}
+        if isinstance(fields["key"], list):
+            fields["key"] = tuple(fields["key"])
+        return Held(self._loop.mapping, **fields)
+
+
+def prepare_fork(engine: Engine, name: str) -> None:
+    """Close idle connections before a process is forked. SQLite keeps its locks per process and believes what it inherited: a
+    child of a process that has the file open would lose what it writes."""
+    engine.dispose()
+    file = engine.url.database
+    if engine.dialect.name == "sqlite" and file and os.path.realpath(file) in _open_files():
+        raise UsageError(
+            f'{name}: isolate="process": {file} is open in this process; close its connections before the loop runs'
+        )
+
+
+def _open_files() -> set[str]:
+    try:
+        return {os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")}
+    except OSError:
+        return set()
+
+
+def _packed_row(held: Held) -> dict[str, Any]:
+    return {name: _packed(getattr(held, name), held) for name in _FIELDS}
+
+
+def _packed(value: Any, held: Held) -> Any:
+    """As JSON. An object stands for a value of a type that JSON does not have, or for a mapping."""
+    if isinstance(value, enum.Enum):
+        return {"enum": [type(value).__module__, type(value).__qualname__, value.name]}
+    if value is None or isinstance(value, (int, float)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return [_packed(one, held) for one in value]
+    if isinstance(value, Mapping):
+        return {"mapping": [[_packed(key, held), _packed(one, held)] for key, one in value.items()]}
+    for kind, (known, write, _) in _TYPES.items():
+        if isinstance(value, known):
+            return {kind: write(value)}
+    raise UsageError(
+        f'{held}: isolate="process": a {type(value).__name__} cannot be sent to another process; '
+        "name the columns that the handler needs with columns="
+    )
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    [(kind, what)] = value.items()
+    if kind == "mapping":
+        return {_unpacked(key): _unpacked(one) for key, one in what}
+    if kind == "enum":
+        module, path, name = what
+        found: Any = sys.modules[module]
+        for part in path.split("."):
+            found = getattr(found, part)
+        return found[name]
+    return _TYPES[kind][2](what)

@@ -12,7 +12,7 @@ A statement is written once. In its text
     {by index}          after a table holds the database to that index, where statistics could lead it elsewhere;
     {word}              is replaced by what the dialect has for that word (`skip_locked`, for one);
     holdfast_xxx        is a table or view of ours, wherever the dialect keeps it.
-A file of the same name in the dialect's folder may define a statement again; it begins with the reason.
+A file in the dialect's folder may define a statement again, or one that has no text for both; it begins with the reason.
 """
 
 from __future__ import annotations

@@ -38,12 +38,21 @@ def _parameters(text, pattern):
 
 
 @each_dialect
-def test_an_override_gives_its_reason_and_stands_for_a_statement_that_exists(dialect):
+def test_a_statement_for_one_database_has_a_shared_text_or_a_counterpart_in_a_file_of_the_same_name(dialect):
     shared = {name for file in SHARED.iterdir() if file.is_file() for name in _names(file)}
-    folder = SHARED / dialect.name
-    for file in folder.iterdir() if folder.is_dir() else ():
+    [other] = [one.name for one in DIALECTS if one.name != dialect.name]
+    for file in (SHARED / dialect.name).iterdir():
         assert re.match(r"-- (?!name:)\w", file.read_text()), f"{file.name} begins without a reason"
-        assert set(_names(file)) <= shared | (AT_ONCE if file.name == "at_once.sql" else set()), file.name
+        counterpart = SHARED / other / file.name
+        expected = shared | (AT_ONCE if file.name == "at_once.sql" else set())
+        expected |= set(_names(counterpart)) if counterpart.is_file() else set()
+        assert set(_names(file)) <= expected, file.name
+
+
+def test_no_shared_statement_needs_what_only_postgresql_has():
+    for file in SHARED.iterdir():
+        if file.is_file():
+            assert not re.search(r"\bctid\b|FOR UPDATE|SKIP LOCKED", file.read_text()), file.name
 
 
 def _names(file):

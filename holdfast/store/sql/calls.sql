@@ -62,14 +62,6 @@ ON CONFLICT (slot, stage, resource, model, day) DO UPDATE SET payments = holdfas
     in_doubt = holdfast_money.in_doubt + excluded.in_doubt, tokens_in = holdfast_money.tokens_in + excluded.tokens_in,
     tokens_out = holdfast_money.tokens_out + excluded.tokens_out;
 
--- name: take_money_of_the_gone
--- Sums of writers that are no living worker, for folding into slot 0.
-DELETE FROM holdfast_money WHERE ctid = ANY(ARRAY(
-    SELECT m.ctid FROM holdfast_money m
-    WHERE m.slot <> 0 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = m.slot)
-    ORDER BY m.slot, m.stage, m.resource, m.model, m.day LIMIT :most FOR UPDATE OF m SKIP LOCKED))
-RETURNING stage, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out;
-
 -- name: sum_money
 SELECT stage, resource, model, day, {sum payments} AS payments, {sum amount} AS costs,
        {sum doubts} AS doubts, {sum in_doubt} AS in_doubt,

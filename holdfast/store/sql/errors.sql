@@ -15,14 +15,6 @@ DELETE FROM holdfast_error_groups WHERE slot = :slot AND stage = :stage AND last
     SELECT g.last_seen FROM holdfast_error_groups g WHERE g.slot = :slot AND g.stage = :stage
     ORDER BY g.last_seen DESC LIMIT 1 OFFSET CAST(:most AS BIGINT) - 1);
 
--- name: take_error_groups_of_the_gone
--- Groups of writers that are no living worker, for folding into slot 0.
-DELETE FROM holdfast_error_groups WHERE ctid = ANY(ARRAY(
-    SELECT g.ctid FROM holdfast_error_groups g
-    WHERE g.slot <> 0 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = g.slot)
-    ORDER BY g.slot, g.stage, g.id LIMIT :most FOR UPDATE OF g SKIP LOCKED))
-RETURNING stage, id, kind, place, message, n, amount, first_seen, last_seen, item;
-
 -- name: read_error_groups
 SELECT stage, id, kind, place, message, n, amount, first_seen, last_seen, item FROM holdfast_error_groups;
 

@@ -109,20 +109,6 @@ WHERE w.stage = :stage ORDER BY w.priority, w.item LIMIT :most;
 SELECT h.item, i.key, i.data, h.attempts FROM holdfast_holds h JOIN holdfast_items i ON i.id = h.item
 WHERE h.stage = :stage AND h.kind = 'version' ORDER BY h.item LIMIT :most;
 
--- name: claim_these
-WITH taken AS (
-    DELETE FROM holdfast_waiting WHERE ctid = ANY(ARRAY(
-        SELECT w.ctid FROM holdfast_waiting w JOIN holdfast_items i ON i.id = w.item
-        WHERE w.stage = :stage AND w.priority = i.priority AND i.id {in items} ORDER BY w.priority, w.item FOR UPDATE OF w SKIP LOCKED))
-    RETURNING item, priority, attempts, alone, rerun),
-leased AS (
-    INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
-    SELECT item, :stage, :worker, LEAST(attempts, 1000000) + 1, alone, rerun, :now FROM taken ORDER BY priority, item
-    RETURNING id, item, attempt, alone, rerun)
-SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data,
-    EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
-FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;
-
 -- name: read_pipeline_states
 SELECT id, name, paused, reason, retry_after, paused_at, guards, tuned, provenance FROM holdfast_pipelines ORDER BY name;
 

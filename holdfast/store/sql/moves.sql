@@ -1,31 +1,5 @@
--- Every change of state: a row leaves one table and enters another. Whoever deletes the row has it.
-
--- name: claim
--- Turn up to :most waiting rows of a stage, best first, into leases, and hand over what the handlers need.
--- By physical address: no statistics can turn the plan, and the limit is exact.
-WITH taken AS (
-    DELETE FROM holdfast_waiting WHERE ctid = ANY(ARRAY(
-        SELECT ctid FROM holdfast_waiting WHERE stage = :stage ORDER BY priority, item LIMIT :most FOR UPDATE SKIP LOCKED))
-    RETURNING item, priority, attempts, alone, rerun),
-leased AS (
-    INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
-    SELECT item, :stage, :worker, LEAST(attempts, 1000000) + 1, alone, rerun, :now FROM taken ORDER BY priority, item
-    RETURNING id, item, attempt, alone, rerun)
-SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data,
-    EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
-FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;
-
--- name: take_leases
--- End leases that still stand at this stage, and return those that do not: they were lost before.
-WITH ended AS (DELETE FROM holdfast_leases WHERE stage = :stage AND id {in leases} RETURNING id)
-SELECT value FROM {list leases} WHERE value NOT IN (SELECT id FROM ended);
-
--- name: move_leases
--- Let leases that still stand at this stage go on to the next one in place (no index is written), and return the lost.
-WITH moved AS (
-    UPDATE holdfast_leases SET stage = :next, attempt = 1, alone = 0, rerun = 0, since = :now
-    WHERE stage = :stage AND id {in leases} RETURNING id)
-SELECT value FROM {list leases} WHERE value NOT IN (SELECT id FROM moved);
+-- Changes of state: a row leaves one table and enters another. Who deletes the row owns the work.
+-- Those that take rows in batches are in sqlite/moves.sql and postgres/moves.sql.
 
 -- name: begin_waiting
 -- Items that were not there a moment ago.
@@ -46,11 +20,6 @@ INSERT INTO holdfast_delayed (item, stage, due_at, attempts, alone, rerun, error
 -- name: enter_held
 INSERT INTO holdfast_holds (stage, item, kind, reason, attempts, alone, rerun, since)
 {values stage bigint, item bigint, kind text, reason text, attempts int, alone smallint, rerun smallint, since bigint};
-
--- name: take_due
-DELETE FROM holdfast_delayed WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast_delayed WHERE due_at <= :now ORDER BY due_at LIMIT :most FOR UPDATE SKIP LOCKED))
-RETURNING item, stage, attempts, alone, rerun;
 
 -- name: read_clock
 SELECT ahead FROM holdfast_clock WHERE name = :name {for_update};
@@ -84,23 +53,6 @@ SELECT MIN(due_at) FROM holdfast_delayed;
 
 -- name: free_stages
 SELECT DISTINCT stage FROM holdfast_leases l WHERE NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker);
-
--- name: free_leases
--- Take leases whose worker no row vouches for. Never by age: a handler may run as long as its worker lives.
--- Of work in isolation (alone >= 2) also: whether its worker held other leases. All of it is taken at once, so that none is
--- judged after its neighbours are gone; asked in the same statement, it sees what another reaper is about to take, too.
-WITH freed AS (
-    DELETE FROM holdfast_leases WHERE ctid = ANY(ARRAY(
-        SELECT l.ctid FROM holdfast_leases l
-        WHERE NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker)
-        ORDER BY l.alone DESC, l.id LIMIT GREATEST(:most, (
-            SELECT COUNT(*) FROM holdfast_leases l
-            WHERE l.alone >= 2 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker)))
-        FOR UPDATE OF l SKIP LOCKED))
-    AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = holdfast_leases.worker)
-    RETURNING id, item, stage, worker, attempt, alone, rerun, since)
-SELECT f.*, f.alone >= 2 AND f.worker IN (SELECT worker FROM holdfast_leases GROUP BY worker HAVING worker <> 0 AND COUNT(*) > 1)
-FROM freed f;
 
 -- name: leases_at
 -- As the claim hands them over.

@@ -9,20 +9,8 @@ UPDATE holdfast_workers SET beat_at = :now, alive_until = :alive_until, facts = 
 -- name: remove_worker
 DELETE FROM holdfast_workers WHERE id = :id;
 
--- name: bury_silent
--- Workers without a heartbeat for a whole lease, on the clock that judges them; another clock means another boot.
--- One that is beating at this moment is locked, and passed over.
-DELETE FROM holdfast_workers WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast_workers WHERE alive_until <= :now OR clock <> :clock ORDER BY id FOR UPDATE SKIP LOCKED))
-RETURNING id, name;
-
 -- name: neighbours
 SELECT id, process FROM holdfast_workers WHERE host = :host AND id <> :id;
-
--- name: bury
-DELETE FROM holdfast_workers WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast_workers WHERE id {in ids} ORDER BY id FOR UPDATE SKIP LOCKED))
-RETURNING id, name;
 
 -- name: newest_time
 SELECT COALESCE(MAX(x.at), 0) FROM (

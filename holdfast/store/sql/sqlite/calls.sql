@@ -1,4 +1,4 @@
--- No physical addresses and no arrays here, and no locks to skip: the writer lock is held.
+-- SQLite has no physical addresses and no row locks to skip: the writer lock is held.
 
 -- name: take_money_of_the_gone
 DELETE FROM holdfast_money WHERE (slot, stage, resource, model, day) IN (

@@ -1,4 +1,4 @@
--- No physical addresses and no arrays here, and no locks to skip: the writer lock is held.
+-- SQLite has no physical addresses and no row locks to skip: the writer lock is held.
 
 -- name: take_error_groups_of_the_gone
 DELETE FROM holdfast_error_groups WHERE (slot, stage, id) IN (

@@ -1,4 +1,4 @@
--- No physical addresses here, and no locks to skip: the writer lock is held.
+-- SQLite has no physical addresses and no row locks to skip: the writer lock is held.
 
 -- name: take_counts_of_the_gone
 DELETE FROM holdfast_counts WHERE (slot, stage, state, bucket) IN (

@@ -1,5 +1,6 @@
--- Here the writer lock makes several steps one. Rows come back packed into one JSON text: fetched one by one, each row
--- would hand the interpreter to another thread and wait to get it back.
+-- The writer lock makes several steps atomic. Rows are returned packed into one JSON text: fetched one by one, each row
+-- would release the interpreter lock to another thread and wait to get it back. The same statements are described in
+-- postgres/moves.sql.
 
 -- name: claim
 INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)

@@ -1,4 +1,4 @@
--- No physical addresses here, and no locks to skip: the writer lock is held.
+-- SQLite has no physical addresses and no row locks to skip: the writer lock is held.
 
 -- name: bury_silent
 DELETE FROM holdfast_workers WHERE alive_until <= :now OR clock <> :clock RETURNING id, name;

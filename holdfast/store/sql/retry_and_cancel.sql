@@ -1,4 +1,4 @@
--- How what a person has chosen is taken from where it was.
+-- Takes the work that a person has selected out of its tables.
 
 -- name: lock_outcomes
 -- Nobody else may reopen or replace these outcomes until this transaction ends.
@@ -10,11 +10,6 @@ DELETE FROM holdfast_holds WHERE stage = :stage AND item {in items} RETURNING it
 
 -- name: take_held_in_doubt
 DELETE FROM holdfast_holds WHERE stage = :stage AND item {in items} AND kind = 'doubt' RETURNING item, attempts, alone, rerun;
-
--- name: take_held_for_version
-DELETE FROM holdfast_holds WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast_holds WHERE stage = :stage AND kind = 'version' ORDER BY item LIMIT :most FOR UPDATE SKIP LOCKED))
-RETURNING item, attempts, alone, rerun;
 
 -- name: take_delayed
 DELETE FROM holdfast_delayed WHERE stage = :stage AND item {in items} RETURNING item, attempts, alone, rerun;

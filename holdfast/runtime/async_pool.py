@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any, Generic
 
 from holdfast.model.logs import logger
-from holdfast.runtime.call import C, MayStart, OutOfWork, Report, Runner
+from holdfast.runtime.call import C, MayStart, OutOfWork, ReportEnd, Runner
 
 log = logger("holdfast.runtime")
 
@@ -37,7 +37,7 @@ class AsyncPool(Generic[C]):
         self,
         runner: Runner[C, Any],
         width: int,
-        report: Report[C, Any],
+        report: ReportEnd[C, Any],
         may_start: MayStart[C],
         out_of_work: OutOfWork,
         *,
@@ -133,7 +133,7 @@ class _Loop(Generic[C]):
         self,
         runner: Runner[C, Any],
         width: int,
-        report: Report[C, Any],
+        report: ReportEnd[C, Any],
         may_start: MayStart[C],
         out_of_work: OutOfWork,
         calls: _Waiting[C],

@@ -71,7 +71,7 @@ A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
 #: What a call came to goes here.
-Report = Callable[[C, A], None]
+ReportEnd = Callable[[C, A], None]
 #: Whether a call that waited may begin now.
 MayStart = Callable[[C], bool]
 #: Called when there is nothing left to run, with a way to learn whether the thread is free for something else; True if it is

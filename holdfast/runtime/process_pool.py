@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol
 
 from holdfast.errors import ProcessDied
 from holdfast.model.logs import logger
-from holdfast.runtime.call import A_co, C, C_contra, MayStart, Report
+from holdfast.runtime.call import A_co, C, C_contra, MayStart, ReportEnd
 from holdfast.runtime.fork_server import ForkServer, ForkServerGone, kill_all_of
 from holdfast.runtime.thread_group import ThreadGroup
 
@@ -48,7 +48,7 @@ class ProcessPool(Generic[C]):
         conversation: Conversation[C, Any],
         server: ForkServer,
         width: int,
-        report: Report[C, Any],
+        report: ReportEnd[C, Any],
         may_start: MayStart[C],
     ) -> None:
         self._conversation = conversation

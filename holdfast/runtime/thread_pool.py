@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Generic
 
 from holdfast.model.logs import logger
-from holdfast.runtime.call import C, MayStart, OutOfWork, Paces, Report, Runner
+from holdfast.runtime.call import C, MayStart, OutOfWork, Paces, ReportEnd, Runner
 from holdfast.runtime.thread_group import ThreadGroup
 
 log = logger("holdfast.runtime")
@@ -41,7 +41,7 @@ class ThreadPool(Generic[C]):
         self,
         runner: Runner[C, Any],
         width: int,
-        report: Report[C, Any],
+        report: ReportEnd[C, Any],
         may_start: MayStart[C],
         out_of_work: OutOfWork,
         paces: Paces,

@@ -30,8 +30,16 @@ from holdfast.runtime.process_identity import Lineage
 from holdfast.worker import undeclared_reads as undeclared
 from holdfast.worker.once import Once, forget
 from holdfast.worker.sub_step import SubStep, key_of, key_of_all
-from holdfast.worker.sub_step_terms import REJECTIONS, Facts, OnDoubt, Price, Terms, check_memo_name, check_resource
-from holdfast.worker.sync_or_async import Steps, run, run_async
+from holdfast.worker.sub_step_terms import (
+    REJECTIONS,
+    OnDoubt,
+    Price,
+    StatedFacts,
+    Terms,
+    check_memo_name,
+    check_resource,
+)
+from holdfast.worker.sync_or_async import SubSteps, run, run_async
 
 
 class Surroundings(Protocol):
@@ -106,7 +114,7 @@ class Context(msgspec.Struct, eq=False):
         on_doubt: OnDoubt = "retry",
         resource: str | None = None,
         validate: Callable[[Any], Any] | None = None,
-        facts: Facts | None = None,
+        facts: StatedFacts | None = None,
         rejections: int = REJECTIONS,
     ) -> Any:
         """Call `function(*args)` once for this stage of this item, whatever crashes: its result is recorded before this
@@ -272,7 +280,7 @@ class Context(msgspec.Struct, eq=False):
             said.sub_steps.pop(name, None)
         return SubStep(self._lease, self._spec, terms, said.sub_steps, sum(one.amount for one in said.costs), again)
 
-    def _run(self, steps: Steps) -> Any:
+    def _run(self, steps: SubSteps) -> Any:
         return run_async(steps) if self._spec.is_async else run(steps)
 
     def _say(self) -> Said:
@@ -334,7 +342,7 @@ class BatchContext:
         on_doubt: OnDoubt = "retry",
         resource: str | None = None,
         validate: Callable[[Any], Any] | None = None,
-        facts: Facts | None = None,
+        facts: StatedFacts | None = None,
         rejections: int = REJECTIONS,
     ) -> Any:
         """Call `function(some, *args)` once for those of the items that have no record under this name, and return the answers

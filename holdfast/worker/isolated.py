@@ -32,7 +32,7 @@ from holdfast.runtime import child_messages as wire
 from holdfast.store import Store, Transaction
 from holdfast.worker.call import Offer, StageCall
 from holdfast.worker.context import Surroundings
-from holdfast.worker.runner import Runner
+from holdfast.worker.runner import StageRunner
 
 log = logger("holdfast.worker")
 
@@ -79,7 +79,7 @@ _TOLD = (
 class StageConversation:
     """The worker's side: sends a child the leases of a call, answers what its handlers ask, and gets how they ended."""
 
-    def __init__(self, runner: Runner, around: Surroundings) -> None:
+    def __init__(self, runner: StageRunner, around: Surroundings) -> None:
         self._runner = runner
         self._around = around
 
@@ -143,7 +143,7 @@ class StageChild:
         self._lock = threading.Lock()
         self._offer = offer
         self._another_store = another_store
-        self._runner = Runner(self)
+        self._runner = StageRunner(self)
 
     def run(self) -> None:
         while True:

@@ -27,7 +27,7 @@ from holdfast.model.replies import key_refused, not_charged
 from holdfast.model.stage import StageSpec
 from holdfast.worker.sub_step import SubStep, key_of, key_of_all
 from holdfast.worker.sub_step_terms import Terms, name_of
-from holdfast.worker.sync_or_async import Run, Steps
+from holdfast.worker.sync_or_async import SubSteps, UserCall
 
 #: How much is kept of an answer that has no JSON form.
 KEPT_LENGTH = 100_000
@@ -65,7 +65,7 @@ class Once:
         self._parts = parts
         self._items = None if items is None else dict(zip(parts, items, strict=True))
 
-    def steps(self) -> Steps:
+    def steps(self) -> SubSteps:
         """Ends with the answer or, for a batch, with the verdicts of its items in their order."""
         self._terms.check(self._where(self._parts), may_wait=self._spec.is_async)
         for one in self._parts:
@@ -86,7 +86,7 @@ class Once:
 
     # Before the call ----------------------------------------------------------------------------------------------
 
-    def _recall(self) -> Steps:
+    def _recall(self) -> SubSteps:
         """The verdicts of those that have a record."""
         recorded = []
         for one in self._parts:
@@ -106,7 +106,7 @@ class Once:
                 verdicts[one] = error
         return due
 
-    def _ask(self, due: Sequence[SubStep], verdicts: _Verdicts) -> Steps:
+    def _ask(self, due: Sequence[SubStep], verdicts: _Verdicts) -> SubSteps:
         """Ask the provider about calls in doubt, once about each; return those that are still to be called for."""
         in_doubt: dict[str, list[SubStep]] = {}
         for one in due:
@@ -114,7 +114,7 @@ class Once:
                 in_doubt.setdefault(key, []).append(one)
         for key, some in in_doubt.items():
             assert callable(self._terms.on_doubt)
-            answer = yield Run(_asking(self._terms.on_doubt), (key, *self._given(some)))
+            answer = yield UserCall(_asking(self._terms.on_doubt), (key, *self._given(some)))
             knows = not _is_call_again(answer)
             for one in some:
                 one.key, one.was_free = key, not knows
@@ -124,7 +124,7 @@ class Once:
                 verdicts |= yield from self._save(answer, some, asked=True)
         return [one for one in due if one not in verdicts]
 
-    def _intend(self, due: Sequence[SubStep], verdicts: _Verdicts) -> Steps:
+    def _intend(self, due: Sequence[SubStep], verdicts: _Verdicts) -> SubSteps:
         """Record that the call is about to be made; return those that it is made for."""
         due = self._within_cap(due, verdicts)
         if not due:
@@ -163,11 +163,11 @@ class Once:
 
     # The call, and after it ---------------------------------------------------------------------------------------
 
-    def _call(self, due: Sequence[SubStep]) -> Steps:
+    def _call(self, due: Sequence[SubStep]) -> SubSteps:
         before = sys.exception()
         is_paid = self._terms.is_paid
         try:
-            value = yield Run(self._terms.function, (*self._given(due), *self._terms.args))
+            value = yield UserCall(self._terms.function, (*self._given(due), *self._terms.args))
         except BaseException as error:
             # What was refused, or never sent, is free at once. Anything else may have been charged.
             if is_paid and (why := not_charged(error, before)) is not None:
@@ -184,7 +184,7 @@ class Once:
             raise UsageError(f"{self._where(due)}: {function} is async: call it from an async handler")
         return value
 
-    def _save(self, value: Any, some: Sequence[SubStep], *, asked: bool = False) -> Steps:
+    def _save(self, value: Any, some: Sequence[SubStep], *, asked: bool = False) -> SubSteps:
         """Record what a call returned; the verdicts. It is made and paid by now: nothing that goes wrong here may lose it."""
         where = self._where(some)
         cost, unpriced = self._terms.cost_of(value, where)
@@ -226,7 +226,7 @@ class Once:
         judged = yield from self._judge([(one, text) for one, text in good if one not in lost])
         return {**verdicts, **judged, **lost}
 
-    def _judge(self, answers: Sequence[tuple[SubStep, str]]) -> Steps:
+    def _judge(self, answers: Sequence[tuple[SubStep, str]]) -> SubSteps:
         """The recorded answers that `validate` has nothing against; the others are rejected. A mistake in `validate` itself
         leaves the record."""
         verdicts: _Verdicts = {}
@@ -245,7 +245,7 @@ class Once:
         lost = yield from self._remember(refused)
         return {**verdicts, **lost}
 
-    def _keep_whole(self, value: Any, some: Sequence[SubStep], paid: Sequence[dict[str, Any]], wrong: str) -> Steps:
+    def _keep_whole(self, value: Any, some: Sequence[SubStep], paid: Sequence[dict[str, Any]], wrong: str) -> SubSteps:
         """Nobody can tell whose answers these are: they stay with the first item, paid for by all. Ends with an error."""
         where, function = self._where(some), name_of(self._terms.function)
         if not self._terms.is_paid:
@@ -303,7 +303,7 @@ class Once:
             return [None if (memo := one.memo) is None else memo.estimate for one in some]
         return _shares(cost, len(some))
 
-    def _remember(self, writes: Sequence[tuple[SubStep, MemoWrite]]) -> Steps:
+    def _remember(self, writes: Sequence[tuple[SubStep, MemoWrite]]) -> SubSteps:
         """Write memos in one transaction; return what becomes of those whose lease was lost."""
         if not writes:
             return {}
@@ -314,7 +314,7 @@ class Once:
         return {one: write.lease_lost() for one, write in writes if write.lost}
 
 
-def forget(around: Rememberer, lease: Lease, name: str, reason: str, forgotten: set[str]) -> Steps:
+def forget(around: Rememberer, lease: Lease, name: str, reason: str, forgotten: set[str]) -> SubSteps:
     """Reject the recorded answer of a sub-step; ends with whether there was one."""
     memo = lease.memos.get(name)
     if memo is None or memo.state != "done":

@@ -48,7 +48,7 @@ _DONE = State.DONE
 AWAY_US = 2_000_000
 
 
-class Runner:
+class StageRunner:
     """Turns calls into finished attempts."""
 
     def __init__(self, around: Surroundings, rng: random.Random | None = None) -> None:

@@ -15,7 +15,7 @@ from holdfast.model.paid import NO_FACTS, CallFacts
 
 Price = Amount | Callable[[Any], Amount]
 OnDoubt = Literal["retry", "hold"] | Callable[..., Any]
-Facts = Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
+StatedFacts = Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
 
 MAX_NAME = 200
 #: So many answers of one call may be rejected before its item fails.
@@ -32,7 +32,7 @@ class Terms:
     on_doubt: OnDoubt = "retry"
     resource: str | None = None
     validate: Callable[[Any], Any] | None = None
-    facts: Facts | None = None
+    facts: StatedFacts | None = None
     rejections: int = REJECTIONS
 
     def check(self, where: str, *, may_wait: bool) -> None:

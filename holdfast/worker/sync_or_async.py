@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from holdfast.model.functions import is_async
 
 
-class Run(NamedTuple):
+class UserCall(NamedTuple):
     """A function of the user's to be run."""
 
     function: Callable[..., Any]
@@ -20,16 +20,16 @@ class Run(NamedTuple):
 
 
 #: What is waited for, one after another.
-Steps = Generator[Future[None] | Run, Any, Any]
+SubSteps = Generator[Future[None] | UserCall, Any, Any]
 
 
-def run(steps: Steps) -> Any:
+def run(steps: SubSteps) -> Any:
     """In a sync handler."""
     try:
         step = next(steps)
         while True:
             try:
-                result = step.function(*step.args) if isinstance(step, Run) else step.result()
+                result = step.function(*step.args) if isinstance(step, UserCall) else step.result()
             except BaseException as error:
                 step = steps.throw(error)
             else:
@@ -38,13 +38,13 @@ def run(steps: Steps) -> Any:
         return end.value
 
 
-async def run_async(steps: Steps) -> Any:
+async def run_async(steps: SubSteps) -> Any:
     """In an async handler. A plain function runs in a thread, so that the others go on."""
     try:
         step = next(steps)
         while True:
             try:
-                waited = _called(*step) if isinstance(step, Run) else asyncio.wrap_future(step)
+                waited = _called(*step) if isinstance(step, UserCall) else asyncio.wrap_future(step)
                 result = await waited
             except BaseException as error:
                 step = steps.throw(error)

@@ -12,14 +12,14 @@ from typing import Any
 from holdfast.model.stage import StageSpec
 
 #: Told of each use, in a sentence.
-Listener = Callable[[str], None]
+ReadListener = Callable[[str], None]
 
 #: None outside of tests.
-listener: Listener | None = None
+listener: ReadListener | None = None
 
 
 @contextmanager
-def listening(new: Listener) -> Iterator[None]:
+def listening(new: ReadListener) -> Iterator[None]:
     """Within it, handlers of this process are watched."""
     global listener
     old, listener = listener, new

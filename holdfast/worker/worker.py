@@ -43,7 +43,7 @@ from holdfast.worker.call import StageCall, versions_of
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.in_hand import Hand
 from holdfast.worker.isolated import StageChild, StageConversation
-from holdfast.worker.runner import Runner
+from holdfast.worker.runner import StageRunner
 
 log = logger("holdfast.worker")
 
@@ -203,7 +203,6 @@ class Worker:
 
     def start(self) -> None:
         """Make the parts and let them run. The fork server first, while there is one thread."""
-        settings = self.settings
         if behind := self._store.read(clock_behind):
             log.warning(
                 "the clock of this process is %s behind what is in the store: leases do not depend on it, but times that are "
@@ -214,18 +213,43 @@ class Worker:
         # A child must not inherit an open SQLite file: it would trust locks it does not have.
         self._store.close()
         self._reader.close()
-        runner = Runner(self)
-        self._hand = Hand(settings.concurrency)
+        self._hand = Hand(self.settings.concurrency)
+        self._make_pools()
+        writer = self._store.another(self._writer_limits)
+        self._make_background(writer)
+        promoter = services.Promoter(writer, self.settings.poll_seconds)
+        self._committer = Committer(
+            writer,
+            self._pulse,
+            self._offer,
+            self._hand,
+            self._services(writer, promoter),
+            promoter,
+            self._start_calls,
+            self.settings.poll_seconds,
+            [spec.name for spec in self._pipelines],
+            self._guarding.held,
+            is_near=is_near,
+        )
+        self._parts_made = True
+        self._pulse.start()
+        self._committer.start()
+        self._guarding.start()
+        self._company.start()
+        log.info("worker %s offers %d stages", self._pulse.identity.name, len(self._offer))
+
+    def _make_pools(self) -> None:
+        """What runs handlers: child processes, an event loop, threads."""
+        runner, width = StageRunner(self), self.settings.concurrency
         server = ForkServer(
             lambda line: StageChild(line, self._offer, lambda: self._store.another(self._writer_limits)).run()
         )
-        self._isolated = ProcessPool(
-            StageConversation(runner, self), server, settings.concurrency, self._report, self._may_start
-        )
-        self._lanes = AsyncPool(runner, settings.concurrency, self._report, self._may_start, self._out_of_work)
-        self._threads = ThreadPool(
-            runner, settings.concurrency, self._report, self._may_start, self._out_of_work, self._hand
-        )
+        self._isolated = ProcessPool(StageConversation(runner, self), server, width, self._report, self._may_start)
+        self._lanes = AsyncPool(runner, width, self._report, self._may_start, self._out_of_work)
+        self._threads = ThreadPool(runner, width, self._report, self._may_start, self._out_of_work, self._hand)
+
+    def _make_background(self, writer: Store) -> None:
+        """What goes on beside the work, in threads of its own."""
         self._pulse = Pulse(
             self._store.another(Limits(ANSWER_SECONDS, self._idle)),
             self._new_identity,
@@ -239,9 +263,20 @@ class Worker:
         self._guarding = Guarding(
             lambda: self._guards(writer), lambda: self._committer.news(), on_held=lambda: self._pulse.beat_soon()
         )
-        writer = self._store.another(self._writer_limits)
-        promoter = services.Promoter(writer, settings.poll_seconds)
-        for_all = services.Services(
+        self._company = Company(
+            self._companions,
+            lambda stopped: Around(
+                self._store.another(Limits(ANSWER_SECONDS, self._idle)),
+                lambda: self._pulse.identity.id,
+                stopped,
+                self._committer.news,
+            ),
+        )
+
+    def _services(self, writer: Store, promoter: services.Promoter) -> services.Services:
+        """What this worker does for all, in the committer's thread."""
+        settings = self.settings
+        return services.Services(
             [
                 services.Reaper(writer, self._pulse, self._host, settings.lease_seconds),
                 promoter,
@@ -255,34 +290,6 @@ class Worker:
             ],
             settings.poll_seconds,
         )
-        self._committer = Committer(
-            writer,
-            self._pulse,
-            self._offer,
-            self._hand,
-            for_all,
-            promoter,
-            self._start_calls,
-            settings.poll_seconds,
-            [spec.name for spec in self._pipelines],
-            self._guarding.held,
-            is_near=is_near,
-        )
-        self._company = Company(
-            self._companions,
-            lambda stopped: Around(
-                self._store.another(Limits(ANSWER_SECONDS, self._idle)),
-                lambda: self._pulse.identity.id,
-                stopped,
-                self._committer.news,
-            ),
-        )
-        self._parts_made = True
-        self._pulse.start()
-        self._committer.start()
-        self._guarding.start()
-        self._company.start()
-        log.info("worker %s offers %d stages", self._pulse.identity.name, len(self._offer))
 
     @property
     def _idle(self) -> float:

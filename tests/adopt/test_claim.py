@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from holdfast.adopt import TableMapping, claim, fail
 from holdfast.adopt.rows import dialects as move
 from holdfast.adopt.rows.unguarded_claim import look, take_anyway
-from holdfast.adopt.table.tokens import Identity, instance_of
+from holdfast.adopt.table.tokens import LoopIdentity, instance_of
 from holdfast.errors import UsageError
 from tests.adopt.tables import Jobs
 from tests.support.together import at_once
@@ -155,7 +155,7 @@ def test_a_claim_of_nothing_is_refused(jobs: Jobs, n: Any):
 def test_every_claim_has_a_token_of_its_own_and_every_process_a_part_of_it(jobs: Jobs):
     jobs.add(3)
     tokens = [claim(jobs.engine, jobs.mapping)[0].token for _ in range(2)]
-    other = claim(jobs.engine, jobs.mapping, holder=Identity("other"))[0].token
+    other = claim(jobs.engine, jobs.mapping, holder=LoopIdentity("other"))[0].token
     assert len({*tokens, other}) == 3
     assert instance_of(tokens[0]) == instance_of(tokens[1]) != instance_of(other)
 
@@ -215,7 +215,7 @@ def test_two_that_saw_the_same_rows_process_them_once_with_the_guard_and_twice_w
             if guarded:
                 own = jobs.table.c.id.in_([key for (key,) in seen])
                 return claim(connection, jobs.mapping, 10, where=own), 0
-            return take_anyway(connection, jobs.mapping, seen, Identity(), None)
+            return take_anyway(connection, jobs.mapping, seen, LoopIdentity(), None)
 
     taken = at_once(scheduler, scheduler)
     keys = sorted(row.key for rows, _ in taken for row in rows)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from sqlalchemy import Column, DateTime, Engine, Integer, MetaData, Table, Text
 
 from holdfast.adopt import TableMapping, claim, complete, heartbeat, requeue_stale
-from holdfast.adopt.ddl.migration import DIALECTS, NAMES, Migration, Quote, Wish, migration
+from holdfast.adopt.ddl.migration import DIALECTS, NAMES, Quote, TableMigration, Wish, migration
 from holdfast.cli.adopt_sql import adopt_sql
 from holdfast.errors import DefinitionError, UsageError
 
@@ -299,4 +299,4 @@ def test_names_are_quoted_as_each_database_reads_them():
         assert Quote(dialect).name("s", 'a"b%') == '"s"."a""b%"'
     assert Quote.text("it's") == "'it''s'"
     assert len(Wish("ü" * 60, "status").index("processing").encode()) <= 63
-    assert Migration(("a;",), ()).script(("a;", "b;")) == "a;\nb;\n"
+    assert TableMigration(("a;",), ()).script(("a;", "b;")) == "a;\nb;\n"

@@ -82,7 +82,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Migration:
+class TableMigration:
     """Statements, each complete in itself."""
 
     up: tuple[str, ...]
@@ -115,7 +115,7 @@ class Quote:
         return "'" + value.replace("'", "''") + "'"
 
 
-def migration(wish: Wish, dialect: str, there: object = None) -> Migration:
+def migration(wish: Wish, dialect: str, there: object = None) -> TableMigration:
     """The statements for a database. `there` is what `inspect_sqlite` found, which SQLite needs to be exact."""
     if dialect == "postgresql":
         from holdfast.adopt.ddl.postgresql import write

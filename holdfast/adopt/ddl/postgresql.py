@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.adopt.ddl.migration import MARK, Migration, Quote, Wish
+from holdfast.adopt.ddl.migration import MARK, Quote, TableMigration, Wish
 
 _TYPES = {
     "heartbeat": "timestamp with time zone",
@@ -14,14 +14,14 @@ _TYPES = {
 }
 
 
-def write(wish: Wish) -> Migration:
+def write(wish: Wish) -> TableMigration:
     text = _Text(wish)
     up = ["BEGIN;", *(text.add_column(role, name) for role, name in wish.columns.items())]
     up += [text.add_index(of, columns) for of, columns in text.indexes.items()]
     up += [text.add_function(), "COMMIT;"]
     down = ["BEGIN;", text.drop_function(), *(text.drop_index(of) for of in reversed(text.indexes))]
     down += [text.drop_column(name) for name in reversed(wish.columns.values())]
-    return Migration(tuple(up), (*down, "COMMIT;"))
+    return TableMigration(tuple(up), (*down, "COMMIT;"))
 
 
 class _Text:

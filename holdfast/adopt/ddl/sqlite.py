@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from holdfast.adopt.ddl.migration import MARK, Migration, Quote, Wish
+from holdfast.adopt.ddl.migration import MARK, Quote, TableMigration, Wish
 from holdfast.errors import DefinitionError
 
 _TYPES = {
@@ -62,7 +62,7 @@ def view_name(wish: Wish) -> str:
     return f"{wish.table}_is_job_stale"
 
 
-def write_sqlite(wish: Wish, there: Present | None) -> Migration:
+def write_sqlite(wish: Wish, there: Present | None) -> TableMigration:
     quote = Quote("sqlite")
     table, view = quote.name(wish.schema, wish.table), quote.name(wish.schema, view_name(wish))
     if there is None:
@@ -85,7 +85,7 @@ def write_sqlite(wish: Wish, there: Present | None) -> Migration:
     down += [f"ALTER TABLE {table} DROP COLUMN {quote.name(name)};" for name in reversed(added_columns)]
     if there is not None:
         down = ["-- nothing to take back"] if gone else ["BEGIN IMMEDIATE;", *down, "COMMIT;"]
-    return Migration(tuple(up), tuple(down))
+    return TableMigration(tuple(up), tuple(down))
 
 
 def _up(there: Present | None, adding: list[str], view: str, making: str) -> list[str]:

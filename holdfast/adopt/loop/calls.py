@@ -49,7 +49,7 @@ class RowCall(Call):
         return self._timeout
 
 
-class Paces:
+class HandlerPace:
     """How long the handler takes. Each row is worth a thread: its outcome is written before the next one begins."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ SaveAsync = Callable[[RowCall, Any, BaseException | None], Awaitable[None]]
 class RowRunner:
     """Calls the handler, and has the outcome of its row written before anything else is run in its place."""
 
-    def __init__(self, loop: Loop, paces: Paces, save: Save, save_async: SaveAsync | None = None) -> None:
+    def __init__(self, loop: Loop, paces: HandlerPace, save: Save, save_async: SaveAsync | None = None) -> None:
         self._loop = loop
         self._paces = paces
         self._save = save

@@ -21,12 +21,12 @@ from sqlalchemy import ColumnElement
 from holdfast.adopt.connections import is_async, makes_transactions, sync_engine_of
 from holdfast.adopt.loop.counters import Counters
 from holdfast.adopt.loop.job import Job
-from holdfast.adopt.loop.own_threads import Beside
+from holdfast.adopt.loop.own_threads import OwnThreads
 from holdfast.adopt.loop.what_to_claim import ALONE, BATCH
 from holdfast.adopt.rows.claim import OrderBy, Where, conditions_of, has_last_attempts, is_last_attempt
 from holdfast.adopt.rows.outcome import Retry, read_retry
 from holdfast.adopt.table.mapping import Name, TableMapping
-from holdfast.adopt.table.tokens import Identity
+from holdfast.adopt.table.tokens import LoopIdentity
 from holdfast.errors import UsageError
 from holdfast.model import functions
 from holdfast.model.backoff import Backoff
@@ -45,8 +45,8 @@ ASIDE_SECONDS = 60.0
 #: Rows set aside, at most: the list is part of every claim.
 MOST_ASIDE = 500
 
-Handler = Callable[[Job], Any]
-Key = tuple[Any, ...]
+RowHandler = Callable[[Job], Any]
+RowKey = tuple[Any, ...]
 
 
 class Aside(NamedTuple):
@@ -70,7 +70,7 @@ class Loop:
         self,
         at: Place,
         mapping: TableMapping,
-        handler: Handler,
+        handler: RowHandler,
         *,
         name: str | None = None,
         batch: int = 10,
@@ -90,24 +90,7 @@ class Loop:
         guarded: bool = True,
     ) -> None:
         self.name = name or f"loop {mapping.name}"
-        if not makes_transactions(at):
-            raise UsageError(
-                f"{self.name}: give an Engine or a sessionmaker (or an async one), not a {type(at).__name__}"
-            )
-        if not callable(handler):
-            raise UsageError(f"{self.name}: the handler {handler!r} cannot be called")
-        if is_async(at) and getattr(handler, "wants_sync_session", False):
-            raise UsageError(
-                f"{self.name}: the handler is sync and gets a session, the engine is async; make it an `async def`, "
-                "or give the loop a sync engine"
-            )
-        if getattr(handler, "gets_session", False) and is_counted_by_the_model(mapping):
-            log.warning(
-                "%s: the model counts up %r when a handler writes its own row, and the row is lost to it then; name a "
-                "holder column as well",
-                self.name,
-                mapping.columns["version"].name,
-            )
+        self._check(at, mapping, handler, isolate)
         self.at = at
         self.mapping = mapping
         self.handler = handler
@@ -118,10 +101,6 @@ class Loop:
         self.concurrency = self._number("concurrency", concurrency)
         self.max_instances = None if max_instances is None else self._number("max_instances", max_instances)
         self.poll_seconds = self._length("poll", poll)
-        if isolate not in (None, "process"):
-            raise UsageError(f'{self.name}: isolate={isolate!r}: it is "process" or None')
-        if isolate and is_async(at):
-            raise UsageError(f'{self.name}: isolate="process" needs a sync engine; handlers may be async all the same')
         self.isolate = isolate
         self.timeout_seconds = None if timeout is None else self._length("timeout", timeout)
         self.grace_seconds = seconds(grace, what=f"{self.name}: grace")
@@ -140,13 +119,38 @@ class Loop:
         self.stale_seconds = self._read_stale(stale_after)
         self.beat_seconds = self._read_beat(beat)
         self.guarded = guarded
-        self.identity = Identity(name or "")
+        self.identity = LoopIdentity(name or "")
         self.counters = Counters()
         # Plain truths, not events: a signal may set them in the middle of anything.
         self.stopping = False
         self.hurrying = False
-        self._aside: dict[Key, Aside] = {}
+        self._aside: dict[RowKey, Aside] = {}
         self._complained = 0.0
+
+    def _check(self, at: object, mapping: TableMapping, handler: object, isolate: object) -> None:
+        """Refuse what cannot work before anything runs."""
+        if not makes_transactions(at):
+            raise UsageError(
+                f"{self.name}: give an Engine or a sessionmaker (or an async one), not a {type(at).__name__}"
+            )
+        if not callable(handler):
+            raise UsageError(f"{self.name}: the handler {handler!r} cannot be called")
+        if is_async(at) and getattr(handler, "wants_sync_session", False):
+            raise UsageError(
+                f"{self.name}: the handler is sync and gets a session, the engine is async; make it an `async def`, "
+                "or give the loop a sync engine"
+            )
+        if getattr(handler, "gets_session", False) and is_counted_by_the_model(mapping):
+            log.warning(
+                "%s: the model counts up %r when a handler writes its own row, and the row is lost to it then; name a "
+                "holder column as well",
+                self.name,
+                mapping.columns["version"].name,
+            )
+        if isolate not in (None, "process"):
+            raise UsageError(f'{self.name}: isolate={isolate!r}: it is "process" or None')
+        if isolate and is_async(at):
+            raise UsageError(f'{self.name}: isolate="process" needs a sync engine; handlers may be async all the same')
 
     # Running ----------------------------------------------------------------------------------------------------------
 
@@ -172,7 +176,7 @@ class Loop:
         if not self.needs_event_loop:
             from holdfast.adopt.loop.run import run
 
-            thread = Beside(1, self.name)
+            thread = OwnThreads(1, self.name)
             try:
                 counters: Counters = await thread.call(run, self, drain=drain, once=once, signals=False)
                 return counters
@@ -220,14 +224,14 @@ class Loop:
         level = logging.WARNING if counters.left or counters.troubles > before else logging.INFO
         log.log(level, "%s: %s", self.name, counters)
 
-    def set_aside(self, key: Key, for_seconds: float | None = None) -> None:
+    def set_aside(self, key: RowKey, for_seconds: float | None = None) -> None:
         """Leave a row alone for a while, here in this process: one to be retried, or one that cannot be changed."""
         while len(self._aside) >= MOST_ASIDE:
             self._aside.pop(next(iter(self._aside)), None)
         length = ASIDE_SECONDS if for_seconds is None else for_seconds
         self._aside[key] = Aside(time.monotonic() + length, is_refused=for_seconds is None)
 
-    def aside(self) -> dict[Key, Aside]:
+    def aside(self) -> dict[RowKey, Aside]:
         """What is set aside now."""
         now = time.monotonic()
         for key in [key for key, one in list(self._aside.items()) if one.until <= now]:
@@ -243,7 +247,7 @@ class Loop:
         aside = self.aside()
         return [sa.not_(self.is_among(aside))] if aside else []
 
-    def is_among(self, keys: Iterable[Key]) -> ColumnElement[bool]:
+    def is_among(self, keys: Iterable[RowKey]) -> ColumnElement[bool]:
         own = self.mapping.key
         if len(own) == 1:
             return own[0].in_([key[0] for key in keys])
@@ -286,7 +290,9 @@ class Loop:
         return found
 
 
-def run_job_loop(at: Place, model: Any, handler: Handler, **settings: Any) -> Counters | Coroutine[Any, Any, Counters]:
+def run_job_loop(
+    at: Place, model: Any, handler: RowHandler, **settings: Any
+) -> Counters | Coroutine[Any, Any, Counters]:
     """Work off a model's rows until stopped: a mapping, a loop and `run` in one call.
 
     `model` is a TableMapping, or a model or Table with the mapping's settings (`status=`, `queued=`, …) among the others.

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 
-class Beside:
+class OwnThreads:
     """Calls functions in up to `width` threads."""
 
     def __init__(self, width: int, name: str) -> None:

@@ -18,19 +18,19 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.adopt.connections import is_async
-from holdfast.adopt.loop.calls import Paces, RowCall, RowRunner
+from holdfast.adopt.loop.calls import HandlerPace, RowCall, RowRunner
 from holdfast.adopt.loop.claiming import claiming
 from holdfast.adopt.loop.counters import Counters
 from holdfast.adopt.loop.draining import Rest, resting
 from holdfast.adopt.loop.heartbeats import TaskBeater, ThreadBeater
 from holdfast.adopt.loop.isolated import RowChild, RowConversation, prepare_fork
-from holdfast.adopt.loop.own_threads import Beside
+from holdfast.adopt.loop.own_threads import OwnThreads
 from holdfast.adopt.loop.saving import completed_at_once, handing_back, is_usual, saving
 from holdfast.adopt.loop.steps import Pause, Steps, Unbroken, drive, drive_async
 from holdfast.adopt.loop.upkeep import PIECES, unless_stopping
 from holdfast.adopt.loop.upkeep_times import Tending
 from holdfast.adopt.loop.what_to_claim import Picking
-from holdfast.adopt.rows.sqlite_direct import Line, is_plain
+from holdfast.adopt.rows.sqlite_direct import DirectLine, is_plain
 from holdfast.adopt.table.held_row import Held
 from holdfast.errors import HoldfastError
 from holdfast.model.logs import logger
@@ -85,7 +85,7 @@ class _Run:
         self.loop = loop
         self._once = once
         self._picking = Picking(loop, once=once)
-        self.paces = Paces()
+        self.paces = HandlerPace()
         self._lock = threading.RLock()
         #: By row as it was claimed: calls that have not ended.
         self._calls: dict[int, RowCall] = {}
@@ -287,7 +287,7 @@ class _ThreadedRun(_Run):
         if self.broken is not None:
             raise self.broken
 
-    def _drive(self, steps: Steps[Any], line: Line | None = None) -> Any:
+    def _drive(self, steps: Steps[Any], line: DirectLine | None = None) -> Any:
         return drive(steps, cast("SyncPlace", self.loop.engine), self._nap, line, self._wait)
 
     def _nap(self, length: float) -> None:
@@ -307,12 +307,12 @@ class _ThreadedRun(_Run):
         yield
 
     @property
-    def _line(self) -> Line:
+    def _line(self) -> DirectLine:
         """The way to the driver of this thread. What handlers may need at a time, two for each, and what looks after things,
         must be left in the engine's pool."""
-        line: Line | None = getattr(self._lines, "line", None)
+        line: DirectLine | None = getattr(self._lines, "line", None)
         if line is None:
-            line = self._lines.line = Line(others=2 * self.loop.concurrency + 1)
+            line = self._lines.line = DirectLine(others=2 * self.loop.concurrency + 1)
         return line
 
     def _claim_here(self, is_free: object) -> bool:
@@ -373,7 +373,7 @@ class _AsyncRun(_Run):
         self._events = asyncio.get_running_loop()
         self._bell = asyncio.Event()
         # For the claim, for upkeep, and for outcomes.
-        self._beside = Beside(loop.concurrency + 2, "holdfast-database")
+        self._beside = OwnThreads(loop.concurrency + 2, "holdfast-database")
         self._place: Any = loop.engine
         self.beater = ThreadBeater(loop.engine, loop.beat_seconds, self.lost)
         self._reports: set[asyncio.Task[None]] = set()
@@ -455,7 +455,7 @@ class _AsyncRun(_Run):
             now: Any = self.beater.take(job.held)
             held: Held = await now if inspect.isawaitable(now) else now
             if error is None and is_usual(job, returned) and is_plain(loop.engine):
-                if await self._beside.call(completed_at_once, loop, held, Line()):
+                if await self._beside.call(completed_at_once, loop, held, DirectLine()):
                     return
             place = loop.at if job.effects else self._place
             await drive_async(saving(loop, job, held, returned, error), place, self._beside.call)

@@ -14,7 +14,7 @@ from holdfast.adopt.loop.job import Job
 from holdfast.adopt.loop.steps import Steps, Transact, patiently
 from holdfast.adopt.rows.finish import complete_directly, error_text, postpone, where_is
 from holdfast.adopt.rows.outcome import COMPLETED, Outcome, outcome_of, pause_seconds
-from holdfast.adopt.rows.sqlite_direct import UNUSUAL, Line
+from holdfast.adopt.rows.sqlite_direct import UNUSUAL, DirectLine
 from holdfast.adopt.table.held_row import Held
 from holdfast.model.backoff import Backoff
 from holdfast.model.logs import logger
@@ -56,7 +56,7 @@ def is_usual(job: Job, returned: Any) -> bool:
     return returned is None and not (job.effects or job.values)
 
 
-def completed_at_once(loop: Loop, held: Held, line: Line) -> bool:
+def completed_at_once(loop: Loop, held: Held, line: DirectLine) -> bool:
     """The usual end of a row, in short. False: nothing was saved, and `saving` has to see to it; to trouble, too, which
     then comes up once more."""
     try:

@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 
 from holdfast.adopt.connections import Open, SyncPlace, check_user_code, is_async, opened, opened_async
 from holdfast.adopt.database_errors import MOST_AGAIN, kind_of
-from holdfast.adopt.rows.sqlite_direct import UNUSUAL, Direct, Line
+from holdfast.adopt.rows.sqlite_direct import UNUSUAL, Direct, DirectLine
 from holdfast.errors import UsageError
 from holdfast.store.database_errors import ErrorKind
 
@@ -111,7 +111,7 @@ def drive(
     steps: Steps[T],
     at: SyncPlace,
     sleep: Callable[[float], Any] = time.sleep,
-    line: Line | None = None,
+    line: DirectLine | None = None,
     pause: Callable[[float], Any] = time.sleep,
 ) -> T:
     """Carry out steps here and now."""
@@ -187,9 +187,9 @@ async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-def _transact(step: Transact, at: SyncPlace, line: Line | None = None) -> Any:
+def _transact(step: Transact, at: SyncPlace, line: DirectLine | None = None) -> Any:
     if step.direct is not None and isinstance(at, Engine):
-        answer = (line or Line()).transact(at, step.direct)
+        answer = (line or DirectLine()).transact(at, step.direct)
         if answer is not UNUSUAL:
             return answer
     if step.is_single and isinstance(at, Engine):

@@ -27,7 +27,7 @@ from holdfast.adopt.rows.sqlite_direct import Direct
 from holdfast.adopt.table.held_row import Held
 from holdfast.adopt.table.mapping import Name, TableMapping
 from holdfast.adopt.table.times import asks_database, now, plain, stored, time_type, utc
-from holdfast.adopt.table.tokens import Identity, identity
+from holdfast.adopt.table.tokens import LoopIdentity, identity
 from holdfast.errors import UsageError
 
 #: Conditions on the user's rows: one, or several that must all hold.
@@ -44,7 +44,7 @@ def claim(
     *,
     where: Where = None,
     order_by: OrderBy = None,
-    holder: str | Identity | None = None,
+    holder: str | LoopIdentity | None = None,
     columns: Sequence[Name] | None = None,
     now: datetime | None = None,
 ) -> list[Held]:
@@ -72,7 +72,7 @@ def take(
     n: int,
     where: tuple[ColumnElement[bool], ...],
     order_by: tuple[ColumnElement[Any], ...] | None,
-    who: Identity,
+    who: LoopIdentity,
     columns: tuple[Name, ...] | None,
     at_time: datetime | None,
 ) -> list[Held]:
@@ -88,9 +88,9 @@ def take(
     else:
         due = claimable(dialect, mapping, where, at_time)
         choice = Choice("queued", due, n, order_by)
-        clock: Clock = partial(now, dialect, at=at_time)
+        clock: ColumnClock = partial(now, dialect, at=at_time)
         rows = move(connection, mapping, choice, marks(mapping, clock, token), returned_columns(mapping, columns))
-        shape = Shape.of(mapping, columns)
+        shape = RowShape.of(mapping, columns)
     return [shape.held(mapping, row, token) for row in rows]
 
 
@@ -99,7 +99,7 @@ def take_directly(
     mapping: TableMapping,
     n: int,
     where: tuple[ColumnElement[bool], ...],
-    who: Identity,
+    who: LoopIdentity,
     columns: tuple[Name, ...] | None,
 ) -> Direct | None:
     """The same for SQLite's driver, by the order of keys; None where it takes SQLAlchemy to say it."""
@@ -120,7 +120,7 @@ def take_directly(
 
 
 #: What it is now, as a column of some type stores it.
-Clock = Callable[[DateTime], ColumnElement[Any]]
+ColumnClock = Callable[[DateTime], ColumnElement[Any]]
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Claiming:
     dialect: Dialect
     choice: Choice
     told: Mapping[str, DateTime]
-    shape: Shape
+    shape: RowShape
     #: The types of what it returns.
     kinds: Sequence[TypeEngine[Any]]
 
@@ -189,11 +189,11 @@ def claiming(
     build = locked_and_returned if way.startswith("locked") else returned
     shown = [*own, *returned_columns(mapping, columns)]
     statement = build(mapping, choice, marks(mapping, clock, token), shown)
-    shape = Shape.of(mapping, columns, place=way.startswith("locked"))
+    shape = RowShape.of(mapping, columns, place=way.startswith("locked"))
     return Claiming(statement, dialect, choice, told, shape, [one.type for one in shown])
 
 
-def marks(mapping: TableMapping, clock: Clock, token: Any) -> dict[str, Any]:
+def marks(mapping: TableMapping, clock: ColumnClock, token: Any) -> dict[str, Any]:
     """What a claim writes."""
     found: dict[str, Any] = {mapping.columns["status"].name: mapping.words["processing"]}
     for role, column in mapping.columns.items():
@@ -220,7 +220,7 @@ def claimable(
     return [*is_due(mapping, partial(now, dialect, at=at_time)), *has_attempts(mapping), *where]
 
 
-def is_due(mapping: TableMapping, clock: Clock) -> list[ColumnElement[bool]]:
+def is_due(mapping: TableMapping, clock: ColumnClock) -> list[ColumnElement[bool]]:
     column = mapping.column("next_attempt")
     kind = None if column is None else time_type(column)
     if column is None or kind is None:
@@ -281,7 +281,7 @@ def row_columns(mapping: TableMapping, columns: Sequence[Name] | None) -> list[A
 
 
 @dataclass(frozen=True)
-class Shape:
+class RowShape:
     """Where in a returned row what is."""
 
     key: slice
@@ -290,7 +290,7 @@ class Shape:
     facts: Mapping[str, int]
 
     @classmethod
-    def of(cls, mapping: TableMapping, columns: Sequence[Name] | None, place: bool = False) -> Shape:
+    def of(cls, mapping: TableMapping, columns: Sequence[Name] | None, place: bool = False) -> RowShape:
         start = int(place)
         end = start + len(mapping.key)
         names = tuple(mapping.attribute(column) for column in row_columns(mapping, columns))

@@ -24,7 +24,7 @@ from sqlalchemy import ColumnElement, Connection, Dialect, Row, TableClause, Upd
 from holdfast.adopt.table.mapping import TableMapping
 
 Values = Mapping[str, Any]
-Key = tuple[Any, ...]
+KeyColumns = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def key_in(mapping: TableMapping, keys: Any) -> ColumnElement[bool]:
     return own[0].in_(keys)
 
 
-def key_of(mapping: TableMapping, row: Row[Any]) -> Key:
+def key_of(mapping: TableMapping, row: Row[Any]) -> KeyColumns:
     """The key of a row that `move` returned."""
     return tuple(row._mapping[f"hf_key{at}"] for at in range(len(mapping.key)))
 
@@ -154,7 +154,7 @@ def sorted_rows(
     return sorted(rows, key=lambda row: places.get(key_of(mapping, row), len(places)))
 
 
-def _one_by_one(connection: Connection, mapping: TableMapping, choice: Choice, values: Values) -> list[Key]:
+def _one_by_one(connection: Connection, mapping: TableMapping, choice: Choice, values: Values) -> list[KeyColumns]:
     roles = [role for role in ("holder", "version", "attempts", "heartbeat", "started") if role in mapping.columns]
     seen = [mapping.columns[role] for role in roles]
     target = bare(mapping)

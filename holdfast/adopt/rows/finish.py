@@ -46,13 +46,13 @@ from holdfast.errors import UsageError
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.faults import describe, storable
 
-Rows = Held | Iterable[Held]
+HeldRows = Held | Iterable[Held]
 
 
 @primitive
 def complete(
     at: Open,
-    rows: Rows,
+    rows: HeldRows,
     *,
     values: Mapping[str, Any] | None = None,
     report: bool = False,
@@ -69,7 +69,7 @@ def complete(
 @primitive
 def fail(
     at: Open,
-    rows: Rows,
+    rows: HeldRows,
     error: BaseException | str,
     *,
     retry_after: Duration | None = None,
@@ -93,7 +93,7 @@ def fail(
 @primitive
 def release(
     at: Open,
-    rows: Rows,
+    rows: HeldRows,
     *,
     after: Duration | None = None,
     refund: bool = True,
@@ -175,7 +175,7 @@ def _has_won(cursor: DBAPICursor) -> Any:
     return True if cursor.rowcount == 1 else UNUSUAL
 
 
-def rows_of(rows: Rows) -> list[Held]:
+def rows_of(rows: HeldRows) -> list[Held]:
     found = [rows] if isinstance(rows, Held) else list(rows)
     wrong = [one for one in found if not isinstance(one, Held)]
     if wrong:

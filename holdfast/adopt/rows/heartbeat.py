@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from holdfast.adopt.connections import Open, connection_of, primitive
 from holdfast.adopt.rows.claim import written
 from holdfast.adopt.rows.dialects import bare, changing, key_in, way_of
-from holdfast.adopt.rows.finish import Rows, rows_of
+from holdfast.adopt.rows.finish import HeldRows, rows_of
 from holdfast.adopt.rows.guarded_change import by_fence, by_mapping, stands
 from holdfast.adopt.rows.sessions import forget
 from holdfast.adopt.table.held_row import Finished, Held
@@ -26,10 +26,10 @@ from holdfast.errors import UsageError
 
 
 @primitive
-def heartbeat(at: Open, rows: Rows, *, now: datetime | None = None) -> Finished:
+def heartbeat(at: Open, rows: HeldRows, *, now: datetime | None = None) -> Finished:
     """Renew held rows. `won` has those that still stand, as they are to be used from now on; `lost` the others.
 
-    A row that another transaction has locked is passed over, and counts as held until the next beat. Rows of a table
+    A row that another transaction has locked is passed over, and counts as held until the next beat. HeldRows of a table
     without a heartbeat column cannot be renewed: that is an error.
     """
     won: list[Held] = []

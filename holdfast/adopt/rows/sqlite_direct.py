@@ -62,7 +62,7 @@ def is_plain(engine: Engine) -> bool:
     )
 
 
-class Line:
+class DirectLine:
     """A way to the driver, for one thread: each statement is a transaction of its own.
 
     The connection goes back to the pool after it; or stays for the next one, if its user has said that this is near, and

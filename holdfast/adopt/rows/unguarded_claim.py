@@ -13,12 +13,21 @@ from typing import Any
 import sqlalchemy as sa
 
 from holdfast.adopt.connections import Open, connection_of
-from holdfast.adopt.rows.claim import OrderBy, Shape, Where, claimable, conditions_of, marks, order_of, returned_columns
+from holdfast.adopt.rows.claim import (
+    OrderBy,
+    RowShape,
+    Where,
+    claimable,
+    conditions_of,
+    marks,
+    order_of,
+    returned_columns,
+)
 from holdfast.adopt.rows.dialects import Choice, bare, key_in, key_of
 from holdfast.adopt.table.held_row import Held
 from holdfast.adopt.table.mapping import Name, TableMapping
 from holdfast.adopt.table.times import now
-from holdfast.adopt.table.tokens import Identity
+from holdfast.adopt.table.tokens import LoopIdentity
 
 Keys = list[tuple[Any, ...]]
 
@@ -33,7 +42,7 @@ def look(at: Open, mapping: TableMapping, n: int, where: Where, order_by: OrderB
 
 
 def take_anyway(
-    at: Open, mapping: TableMapping, keys: Keys, who: Identity, columns: Sequence[Name] | None
+    at: Open, mapping: TableMapping, keys: Keys, who: LoopIdentity, columns: Sequence[Name] | None
 ) -> tuple[list[Held], int]:
     """Make these rows ours, and tell how many of them were queued no longer."""
     connection = connection_of(at, mapping)
@@ -60,5 +69,5 @@ def take_anyway(
     read = sa.select(*own, *returned_columns(mapping, columns)).where(key_in(mapping, keys))
     places = {key: place for place, key in enumerate(keys)}
     rows = sorted(connection.execute(read), key=lambda row: places[key_of(mapping, row)])
-    shape = Shape.of(mapping, columns)
+    shape = RowShape.of(mapping, columns)
     return [shape.held(mapping, row, token) for row in rows], len(rows) - queued

@@ -21,7 +21,7 @@ TOKEN_LENGTH = 2 * _INSTANCE + 1
 _LABEL = 40
 
 
-class Identity:
+class LoopIdentity:
     """Who claims: a random number for this start, and a label for people."""
 
     def __init__(self, label: str = "") -> None:
@@ -58,15 +58,15 @@ def instance_of(token: Any) -> str:
     return text.replace("-", "")[:_INSTANCE] if len(text) == 36 else text
 
 
-_mine = Identity()
+_mine = LoopIdentity()
 
 
-def identity(given: str | Identity | None) -> Identity:
+def identity(given: str | LoopIdentity | None) -> LoopIdentity:
     """The process's own identity, one with a label, or the one that was given."""
-    if isinstance(given, Identity):
+    if isinstance(given, LoopIdentity):
         return given
     if not given:
         return _mine
-    labelled = Identity(given)
+    labelled = LoopIdentity(given)
     labelled._instance = _mine.instance
     return labelled

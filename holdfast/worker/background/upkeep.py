@@ -24,7 +24,7 @@ from holdfast.worker.commit.in_hand import Hand
 
 log = logger("holdfast.worker")
 
-Clock = Callable[[], float]
+ClockWatch = Callable[[], float]
 
 #: A service does not wait for a database in trouble: the committer, whose thread it uses, says so and comes again.
 PATIENCE_SECONDS = 0.5
@@ -72,7 +72,7 @@ class Reaper:
     """Buries dead workers and frees their leases."""
 
     def __init__(
-        self, store: Store, pulse: Pulse, host: str, lease_seconds: float, clock: Clock = time.monotonic
+        self, store: Store, pulse: Pulse, host: str, lease_seconds: float, clock: ClockWatch = time.monotonic
     ) -> None:
         self._store = store
         self._pulse = pulse
@@ -109,7 +109,7 @@ class Reaper:
 class Promoter:
     """Sends work whose time has come back to waiting."""
 
-    def __init__(self, store: Store, poll_seconds: float, clock: Clock = time.monotonic) -> None:
+    def __init__(self, store: Store, poll_seconds: float, clock: ClockWatch = time.monotonic) -> None:
         self._store = store
         self._poll = poll_seconds
         self._clock = clock
@@ -133,7 +133,7 @@ class Promoter:
 class Gatekeeper:
     """Ends pauses whose time has come."""
 
-    def __init__(self, store: Store, poll_seconds: float, clock: Clock = time.monotonic) -> None:
+    def __init__(self, store: Store, poll_seconds: float, clock: ClockWatch = time.monotonic) -> None:
         self._store = store
         self._poll = poll_seconds
         self._clock = clock
@@ -148,7 +148,7 @@ class Gatekeeper:
 class Backfiller:
     """Begins stages that were added later, a stretch of items at a time."""
 
-    def __init__(self, store: Store, poll_seconds: float, clock: Clock = time.monotonic) -> None:
+    def __init__(self, store: Store, poll_seconds: float, clock: ClockWatch = time.monotonic) -> None:
         self._store = store
         self._poll = poll_seconds
         self._clock = clock
@@ -163,7 +163,9 @@ class Backfiller:
 class Finisher:
     """Goes on with actions that whoever began them has left: a chunk at a time, so that work goes on between."""
 
-    def __init__(self, store: Store, poll_seconds: float, lease_seconds: float, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, store: Store, poll_seconds: float, lease_seconds: float, clock: ClockWatch = time.monotonic
+    ) -> None:
         self._store = store
         self._poll = poll_seconds
         self._lease_us = round(lease_seconds * 1e6)
@@ -209,7 +211,7 @@ class Auditor:
         hand: Hand,
         stages: Sequence[int],
         lease_seconds: float,
-        clock: Clock = time.monotonic,
+        clock: ClockWatch = time.monotonic,
     ) -> None:
         self._store = store
         self._stages = list(stages)
@@ -238,7 +240,7 @@ class Pruner:
 
     INTERVAL_SECONDS = 600.0
 
-    def __init__(self, store: Store, keep_days: float, clock: Clock = time.monotonic) -> None:
+    def __init__(self, store: Store, keep_days: float, clock: ClockWatch = time.monotonic) -> None:
         self._store = store
         self._keep_us = round(keep_days * 24 * 3600 * 1e6)
         self._clock = clock
@@ -257,7 +259,7 @@ class Rechecker:
 
     INTERVAL_SECONDS = 30.0
 
-    def __init__(self, store: Store, clock: Clock = time.monotonic) -> None:
+    def __init__(self, store: Store, clock: ClockWatch = time.monotonic) -> None:
         self._store = store
         self._clock = clock
         self._place = changed_items.WalkPlace()
@@ -276,7 +278,7 @@ class Folder:
 
     INTERVAL_SECONDS = 30.0
 
-    def __init__(self, store: Store, clock: Clock = time.monotonic) -> None:
+    def __init__(self, store: Store, clock: ClockWatch = time.monotonic) -> None:
         self._store = store
         self._clock = clock
         self.due = clock() + self.INTERVAL_SECONDS * random.random()

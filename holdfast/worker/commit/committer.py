@@ -37,7 +37,7 @@ from holdfast.worker.commit.finished_queue import Inbox
 from holdfast.worker.commit.in_hand import Hand
 from holdfast.worker.commit.memo_queue import Errands
 from holdfast.worker.commit.settle_and_claim import Cycle, Cycles
-from holdfast.worker.commit.what_to_claim import MOST_WEIGHED, Order, Orders
+from holdfast.worker.commit.what_to_claim import MOST_WEIGHED, ClaimOrder, Orders
 from holdfast.worker.commit.who_commits import OVER, Round, Turns
 
 log = logger("holdfast.worker")
@@ -259,7 +259,7 @@ class Committer:
             self.empty.set()
         return self._rest()
 
-    def _next_orders(self, batch: Sequence[FinishedAttempt], by_thread: bool) -> list[Order]:
+    def _next_orders(self, batch: Sequence[FinishedAttempt], by_thread: bool) -> list[ClaimOrder]:
         """How many items of which stages to claim, in the transaction that ends these."""
         if solitary := self._orders.solitary_now():
             self._start_calls(solitary)
@@ -290,7 +290,7 @@ class Committer:
             return [order for order in orders if order not in weighty]
         return [self._weighed(order) if order in weighty else order for order in orders]
 
-    def _weighed(self, order: Order) -> Order:
+    def _weighed(self, order: ClaimOrder) -> ClaimOrder:
         """Where items differ in what they use, the next ones are looked at before they are claimed."""
         most = min(order.most, order.room, MOST_WEIGHED)
         rows = self._store.read(lambda tx: peek(tx, order.stage, most, held=order.held))
@@ -301,7 +301,7 @@ class Committer:
         known: Layout | None = self._store.cache.get("layout")
         return known
 
-    def _settle(self, finished: list[FinishedAttempt], orders: list[Order]) -> None:
+    def _settle(self, finished: list[FinishedAttempt], orders: list[ClaimOrder]) -> None:
         points.reach("claim.before")
         began = time.monotonic()
         try:
@@ -343,7 +343,7 @@ class Committer:
                 self._inbox.give(finished[place + 1 :])
                 raise
 
-    def _cycle(self, tx: Transaction, finished: list[FinishedAttempt], orders: Sequence[Order]) -> Cycle:
+    def _cycle(self, tx: Transaction, finished: list[FinishedAttempt], orders: Sequence[ClaimOrder]) -> Cycle:
         identity = self._pulse.identity
         goes_on = self._claiming and not self._orders.is_solitary
         seconds = identity.lease_us / 1e6 * SHARE_FOR_EFFECTS

@@ -21,7 +21,7 @@ from holdfast.model.layout import Layout
 from holdfast.model.states import FINISHED, State
 from holdfast.store import AtOnce, Store, Transaction
 from holdfast.worker.commit.in_hand import Hand
-from holdfast.worker.commit.what_to_claim import Order, Orders
+from holdfast.worker.commit.what_to_claim import ClaimOrder, Orders
 
 
 class Cycle(NamedTuple):
@@ -55,7 +55,7 @@ class Cycles:
         tx: Transaction,
         worker: int,
         finished: list[FinishedAttempt],
-        orders: Sequence[Order],
+        orders: Sequence[ClaimOrder],
         *,
         goes_on: bool,
         seconds: float,
@@ -101,13 +101,13 @@ class Cycles:
         tx.is_for_nothing = not finished and not taken and not any(order.weight for order in orders)
         return cycle
 
-    def _is_late(self, known: Layout, order: Order, began: float) -> bool:
+    def _is_late(self, known: Layout, order: ClaimOrder, began: float) -> bool:
         """Whether this transaction has taken so long that what it claims would begin too late."""
         within = known.hand_over_seconds(order.stage) if order.weight is not None else None
         return within is not None and time.monotonic() - began > within / 2
 
     def at_once(
-        self, known: Layout | None, worker: int, finished: Sequence[FinishedAttempt], orders: Sequence[Order]
+        self, known: Layout | None, worker: int, finished: Sequence[FinishedAttempt], orders: Sequence[ClaimOrder]
     ) -> AtOnce[Cycle] | None:
         """The same where it is a claim and nothing else: what an idle worker does when it hears of work."""
         if finished or len(orders) != 1 or orders[0].weight is not None or known is None:
@@ -125,7 +125,7 @@ class Cycles:
 
         return claim_at_once(known, worker, stage, most, self._hand.__contains__, self._store.read, cycle)
 
-    def _claim(self, tx: Transaction, worker: int, order: Order, most: int, cycle: Cycle) -> int:
+    def _claim(self, tx: Transaction, worker: int, order: ClaimOrder, most: int, cycle: Cycle) -> int:
         with let_in(tx, order.stage, most) if order.held else nullcontext():
             if order.weight is None:
                 leases = claim(tx, worker, order.stage, most)

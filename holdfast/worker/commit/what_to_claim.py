@@ -36,7 +36,7 @@ WEIGH_SECONDS = 5.0
 MOST_UNITS = 1e12
 
 
-class Order(NamedTuple):
+class ClaimOrder(NamedTuple):
     """Up to `most` items of a stage."""
 
     stage: int
@@ -114,7 +114,7 @@ class Orders:
             return float("inf")
         return min((until for until, _ in self._resting.values()), default=float("inf"))
 
-    def next(self, known: Layout | None, now: float, ending: Mapping[int, int]) -> list[Order]:
+    def next(self, known: Layout | None, now: float, ending: Mapping[int, int]) -> list[ClaimOrder]:
         """What to claim now, in the transaction that ends so many leases of these stages."""
         if self._solitary is not None or len(self._dry) == len(self._offer):
             return []
@@ -144,7 +144,7 @@ class Orders:
                 room = self._hand.room(
                     stage, spec.batch or 1, spec.isolate is not None, freed, beside_limited=beside_limited
                 )
-                orders.append(Order(stage, room, room))
+                orders.append(ClaimOrder(stage, room, room))
         if len(limited) >= self._hand.concurrency:
             # More stages than places: by lot, or those that come last would never have one.
             random.shuffle(orders)
@@ -156,7 +156,7 @@ class Orders:
             return [orders[0]._replace(most=1, room=1)]
         return orders
 
-    def _limited(self, known: Layout, stages: Sequence[int], sharing: int) -> list[Order]:
+    def _limited(self, known: Layout, stages: Sequence[int], sharing: int) -> list[ClaimOrder]:
         """Orders for stages that use resources, of so many that share the places."""
         load = self._hand.load({stage for stage in self._offer if self._goes_on(stage, known)})
         width = self._hand.concurrency
@@ -180,7 +180,7 @@ class Orders:
             soon = 0.0 if len(stages) >= width else HORIZON_SECONDS if within is None else within / 2
             room = size * self._hand.free_within(soon, load)
             estimate = spec.estimate if isinstance(spec.estimate, int) else 0
-            orders.append(Order(stage, most, room, Weight(estimate)))
+            orders.append(ClaimOrder(stage, most, room, Weight(estimate)))
         return orders
 
     # Work that needs the worker to itself ---------------------------------------------------------------------------
@@ -218,11 +218,11 @@ class Orders:
             return [call]
         return []
 
-    def needs_weighing(self, order: Order) -> bool:
+    def needs_weighing(self, order: ClaimOrder) -> bool:
         spec = self._offer[order.stage][1]
         return order.weight is not None and bool(spec.units or callable(spec.estimate))
 
-    def weigh(self, order: Order, rows: Sequence[tuple[int, str, str, int]]) -> Order:
+    def weigh(self, order: ClaimOrder, rows: Sequence[tuple[int, str, str, int]]) -> ClaimOrder:
         """The order with what each of these items (number, key, data) is expected to use.
 
         Functions of the user's say so: in a thread of their own, which is left behind if they do not come back. An item of

@@ -25,12 +25,12 @@ from holdfast.runtime.async_pool import _Loop
 from holdfast.runtime.thread_pool import ThreadPool
 from holdfast.store import Transaction, Write
 from holdfast.worker.commit.committer import Committer
-from holdfast.worker.commit.settle_and_claim import Cycles
-from holdfast.worker.commit.who_commits import Turns
+from holdfast.worker.commit.settle_and_claim import SettleAndClaim
+from holdfast.worker.commit.who_commits import CommitTurns
 
 #: Who is measured, under which name, and how far in it stands.
 PARTS: tuple[tuple[Any, str, str, int], ...] = (
-    (Turns, "_run", "the thread that commits", 0),
+    (CommitTurns, "_run", "the thread that commits", 0),
     (_Loop, "_serve", "the event loop with its handlers", 0),
     (ThreadPool, "_serve", "threads with handlers", 0),
     (Committer, "_one_round", "a round, in any of these", 0),
@@ -39,7 +39,7 @@ PARTS: tuple[tuple[Any, str, str, int], ...] = (
     (complete, "end_leases", "end leases", 3),
     (complete, "move_leases", "move leases on", 3),
     (complete, "save_outcomes", "save outcomes", 3),
-    (Cycles, "_claim", "claim", 3),
+    (SettleAndClaim, "_claim", "claim", 3),
     (Transaction, "flush", "counts and events", 2),
     (Committer, "_deliver", "hand out calls", 1),
 )

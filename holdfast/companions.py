@@ -17,9 +17,9 @@ from holdfast.model.alert import AlertRule
 from holdfast.runtime import process_identity as machine
 from holdfast.sources import Discoverer, SourceSpec
 from holdfast.store.store import new_identity
-from holdfast.worker.background.alerts import FAREWELL_SECONDS, PATIENCE_SECONDS, Alerting
+from holdfast.worker.background.alerts import FAREWELL_SECONDS, PATIENCE_SECONDS, Alerts
 from holdfast.worker.background.companion import Around, Companion, Passes
-from holdfast.worker.background.heartbeat import Pulse
+from holdfast.worker.background.heartbeat import Heartbeat
 
 #: By pipeline.
 Sources = Mapping[str, Sequence[SourceSpec]]
@@ -55,7 +55,7 @@ def alerting(rules: Sequence[AlertRule], interval_seconds: float = LOOK_SECONDS)
     """Watches events by rules, and tells."""
 
     def begin(around: Around) -> Passes:
-        service = Alerting(around.store, rules, around.worker)
+        service = Alerts(around.store, rules, around.worker)
 
         def one_pass() -> bool:
             service.one_pass()
@@ -74,7 +74,7 @@ def discover_now(
     app.register()
     store = app.store.another()
     writer = app.store.another()
-    pulse = Pulse(
+    pulse = Heartbeat(
         store,
         _identity,
         {},

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.adopt.connections import is_async, makes_transactions, sync_engine_of
-from holdfast.adopt.loop.heartbeats import TaskBeater, ThreadBeater
+from holdfast.adopt.loop.heartbeats import TaskHeartbeat, ThreadHeartbeat
 from holdfast.adopt.loop.steps import Effect, Steps, Transact, drive, drive_async, patiently
 from holdfast.adopt.rows.finish import complete
 from holdfast.adopt.rows.outcome import Outcome, Retry, outcome_of, read_retry
@@ -90,7 +90,7 @@ class Unit:
     def __enter__(self) -> Unit:
         if is_async(self._at):
             raise UsageError("held: the engine is async; write `async with`")
-        self._beater = ThreadBeater(sync_engine_of(self._at, self.rows[0].mapping), self._every, self._lost.append)
+        self._beater = ThreadHeartbeat(sync_engine_of(self._at, self.rows[0].mapping), self._every, self._lost.append)
         for one in self.rows:
             self._beater.add(one)
         return self
@@ -109,7 +109,7 @@ class Unit:
         from sqlalchemy.ext.asyncio import AsyncEngine
 
         engine = AsyncEngine(sync_engine_of(self._at, self.rows[0].mapping))
-        self._beater = TaskBeater(engine, self._every, self._lost.append)
+        self._beater = TaskHeartbeat(engine, self._every, self._lost.append)
         for one in self.rows:
             self._beater.add(one)
         return self

@@ -37,11 +37,11 @@ from holdfast.store import Limits, Store
 from holdfast.store.store import new_identity
 from holdfast.worker.background import upkeep as services
 from holdfast.worker.background.companion import Around, Companion, Company
-from holdfast.worker.background.guards import Guarding
-from holdfast.worker.background.heartbeat import Pulse
+from holdfast.worker.background.guards import GuardWatch
+from holdfast.worker.background.heartbeat import Heartbeat
 from holdfast.worker.call import StageCall, versions_of
 from holdfast.worker.commit.committer import Committer
-from holdfast.worker.commit.in_hand import Hand
+from holdfast.worker.commit.in_hand import InHand
 from holdfast.worker.isolated import StageChild, StageConversation
 from holdfast.worker.runner import StageRunner
 
@@ -122,7 +122,7 @@ class Worker:
 
     @property
     def stopping(self) -> bool:
-        return self._stop_requests > 0 or not self._pulse.trusted
+        return self._stop_requests > 0 or not self._heartbeat.trusted
 
     def read_result(self, pipeline: str, item: int, stage: str, known: Mapping[int, str]) -> str | None:
         row = self._layout.find(pipeline, stage)
@@ -213,14 +213,14 @@ class Worker:
         # A child must not inherit an open SQLite file: it would trust locks it does not have.
         self._store.close()
         self._reader.close()
-        self._hand = Hand(self.settings.concurrency)
+        self._hand = InHand(self.settings.concurrency)
         self._make_pools()
         writer = self._store.another(self._writer_limits)
         self._make_background(writer)
         promoter = services.Promoter(writer, self.settings.poll_seconds)
         self._committer = Committer(
             writer,
-            self._pulse,
+            self._heartbeat,
             self._offer,
             self._hand,
             self._services(writer, promoter),
@@ -228,15 +228,15 @@ class Worker:
             self._start_calls,
             self.settings.poll_seconds,
             [spec.name for spec in self._pipelines],
-            self._guarding.held,
+            self._guard_watch.held,
             is_near=is_near,
         )
         self._parts_made = True
-        self._pulse.start()
+        self._heartbeat.start()
         self._committer.start()
-        self._guarding.start()
+        self._guard_watch.start()
         self._company.start()
-        log.info("worker %s offers %d stages", self._pulse.identity.name, len(self._offer))
+        log.info("worker %s offers %d stages", self._heartbeat.identity.name, len(self._offer))
 
     def _make_pools(self) -> None:
         """What runs handlers: child processes, an event loop, threads."""
@@ -245,12 +245,12 @@ class Worker:
             lambda line: StageChild(line, self._offer, lambda: self._store.another(self._writer_limits)).run()
         )
         self._isolated = ProcessPool(StageConversation(runner, self), server, width, self._report, self._may_start)
-        self._lanes = AsyncPool(runner, width, self._report, self._may_start, self._out_of_work)
+        self._async_pool = AsyncPool(runner, width, self._report, self._may_start, self._out_of_work)
         self._threads = ThreadPool(runner, width, self._report, self._may_start, self._out_of_work, self._hand)
 
     def _make_background(self, writer: Store) -> None:
         """What goes on beside the work, in threads of its own."""
-        self._pulse = Pulse(
+        self._heartbeat = Heartbeat(
             self._store.another(Limits(ANSWER_SECONDS, self._idle)),
             self._new_identity,
             versions_of(self._offer),
@@ -260,14 +260,14 @@ class Worker:
             on_lost=self._lost_identity,
             on_broken=lambda error: self._committer.fail(error),
         )
-        self._guarding = Guarding(
-            lambda: self._guards(writer), lambda: self._committer.news(), on_held=lambda: self._pulse.beat_soon()
+        self._guard_watch = GuardWatch(
+            lambda: self._guards(writer), lambda: self._committer.news(), on_held=lambda: self._heartbeat.beat_soon()
         )
         self._company = Company(
             self._companions,
             lambda stopped: Around(
                 self._store.another(Limits(ANSWER_SECONDS, self._idle)),
-                lambda: self._pulse.identity.id,
+                lambda: self._heartbeat.identity.id,
                 stopped,
                 self._committer.news,
             ),
@@ -278,12 +278,12 @@ class Worker:
         settings = self.settings
         return services.Services(
             [
-                services.Reaper(writer, self._pulse, self._host, settings.lease_seconds),
+                services.Reaper(writer, self._heartbeat, self._host, settings.lease_seconds),
                 promoter,
                 services.Backfiller(writer, settings.poll_seconds),
                 services.Gatekeeper(writer, settings.poll_seconds),
                 services.Finisher(writer, settings.poll_seconds, settings.lease_seconds),
-                services.Auditor(writer, self._pulse, self._hand, list(self._offer), settings.lease_seconds),
+                services.Auditor(writer, self._heartbeat, self._hand, list(self._offer), settings.lease_seconds),
                 services.Folder(writer),
                 services.Rechecker(writer),
                 services.Pruner(writer, settings.keep_events_days),
@@ -302,7 +302,7 @@ class Worker:
 
     @property
     def _unfit(self) -> bool:
-        return self._threads.unfit or self._lanes.unfit or self._isolated.unfit
+        return self._threads.unfit or self._async_pool.unfit or self._isolated.unfit
 
     @property
     def interrupted(self) -> bool:
@@ -318,7 +318,7 @@ class Worker:
         if not self._parts_made:
             return
         committer = self._committer
-        self._guarding.stop()
+        self._guard_watch.stop()
         self._company.stop()
         committer.stop_claiming()
         if not committer.broken:
@@ -334,18 +334,18 @@ class Worker:
         ended = committer.join(FAREWELL_SECONDS) and not committer.broken
         self._company.end()
         if ended:
-            self._pulse.stop()
+            self._heartbeat.stop()
             try:
-                self._pulse.leave()
+                self._heartbeat.leave()
             except StoreError as error:
                 log.warning("left without saying goodbye: %s", error)
         else:
-            self._pulse.stop()
-        self._lanes.stop()
+            self._heartbeat.stop()
+        self._async_pool.stop()
         self._threads.stop()
         self._isolated.stop()
         self._reader.close()
-        self._pulse.close()
+        self._heartbeat.close()
 
     # Between the parts --------------------------------------------------------------------------------------------
 
@@ -358,7 +358,7 @@ class Worker:
         lanes = [call for call in calls if call.spec.is_async]
         threads = [call for call in calls if not call.spec.is_async] if len(lanes) < len(calls) else []
         if lanes:
-            self._lanes.submit(lanes)
+            self._async_pool.submit(lanes)
         if threads:
             self._threads.submit(threads)
 
@@ -366,7 +366,7 @@ class Worker:
         """Whether a call that waited here may run now: not if it ended meanwhile, not if its lease may have."""
         if call.is_over:
             return False
-        if not self._pulse.trusted:
+        if not self._heartbeat.trusted:
             self._committer.hand_back([call])
             return False
         return call.start_by is None or self._in_time(call, call.start_by)
@@ -403,7 +403,7 @@ class Worker:
         now = time.monotonic()
         self._committer.look(now)
         self._threads.look(now)
-        self._lanes.look(now)
+        self._async_pool.look(now)
         self._isolated.look(now)
 
     def _lost_identity(self) -> None:
@@ -412,7 +412,7 @@ class Worker:
 
     def _withdraw(self) -> list[StageCall]:
         """What is in hand and has not started."""
-        calls = self._isolated.withdraw() + self._threads.withdraw() + self._lanes.withdraw()
+        calls = self._isolated.withdraw() + self._threads.withdraw() + self._async_pool.withdraw()
         return calls + self._committer.withdraw()
 
     def _new_identity(self) -> Identity:
@@ -425,7 +425,7 @@ class Worker:
         done = {str(state): n for state, n in self._committer.done.items() if n} if self._parts_made else {}
         progress = list(self._progress.copy().values())[:50]
         facts = {"in_hand": len(self._hand), "done": done, "progress": progress}
-        return {**facts, "guards": held} if (held := self._guarding.facts() if self._parts_made else []) else facts
+        return {**facts, "guards": held} if (held := self._guard_watch.facts() if self._parts_made else []) else facts
 
     def _guards(self, store: Store) -> dict[str, Guards]:
         """The guards of the pipelines of this worker, as they are now."""

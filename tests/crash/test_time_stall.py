@@ -16,7 +16,7 @@ from holdfast.engine.workers import Identity
 from holdfast.store import Store, open_store
 from holdfast.store.store import new_identity
 from holdfast.testing import ManualClock
-from holdfast.worker.background.heartbeat import Pulse
+from holdfast.worker.background.heartbeat import Heartbeat
 from holdfast.worker.background.upkeep import Reaper
 from tests.support.cluster import Cluster
 from tests.support.harness import App
@@ -210,7 +210,7 @@ class _beating:
     def __init__(
         self, store: Store, name: str, lost: list[str], on_news: Callable[[Collection[int]], None] = lambda stages: None
     ) -> None:
-        self._pulse = Pulse(
+        self._heartbeat = Heartbeat(
             store.another(),
             lambda: Identity(new_identity(), name, name, "1 1", round(SHORT_LEASE * 1e6)),
             [],
@@ -221,10 +221,10 @@ class _beating:
             on_broken=lambda error: None,
         )
 
-    def __enter__(self) -> Pulse:
-        self._pulse.start()
-        return self._pulse
+    def __enter__(self) -> Heartbeat:
+        self._heartbeat.start()
+        return self._heartbeat
 
     def __exit__(self, *_: object) -> None:
-        self._pulse.stop()
-        self._pulse.close()
+        self._heartbeat.stop()
+        self._heartbeat.close()

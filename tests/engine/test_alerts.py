@@ -331,7 +331,7 @@ def test_a_number_that_never_comes_holds_nobody_up_for_long(watch: Watch):
     assert watch.watch() == 1
 
 
-# Telling --------------------------------------------------------------------------------------------------------------
+# OngoingDelivery --------------------------------------------------------------------------------------------------------------
 
 
 def test_each_way_of_telling_is_a_delivery_of_its_own(watch: Watch):

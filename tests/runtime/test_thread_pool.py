@@ -16,7 +16,7 @@ from holdfast.engine.finish import FinishedAttempt
 from holdfast.model.states import State
 from holdfast.runtime.thread_pool import PATIENCE_SECONDS, SLOW_SECONDS, ThreadPool
 from holdfast.worker.call import StageCall, calls_of
-from holdfast.worker.commit.in_hand import Hand
+from holdfast.worker.commit.in_hand import InHand
 from tests.support.waiting import wait_for
 
 WIDTH = 8
@@ -30,7 +30,7 @@ class Blocked:
         self.begun: list[StageCall] = []
         self.reported: list[StageCall] = []
         self.errors: list[BaseException] = []
-        self.hand = Hand(WIDTH)
+        self.hand = InHand(WIDTH)
         self.threads = ThreadPool(
             self, WIDTH, self.report, lambda call: not call.is_over, lambda is_free: False, self.hand
         )

@@ -172,11 +172,9 @@ def _look_into_a_source(app: Holdfast) -> None:
 
 def _alerts(app: Holdfast) -> Any:
     from holdfast.model.alert import AlertRule
-    from holdfast.worker.background.alerts import Alerting
+    from holdfast.worker.background.alerts import Alerts
 
-    return Alerting(
-        app.store.another(), [AlertRule.read("trouble", {"event": "failed", "command": ["true"]})], lambda: 1
-    )
+    return Alerts(app.store.another(), [AlertRule.read("trouble", {"event": "failed", "command": ["true"]})], lambda: 1)
 
 
 def _work(app: Holdfast) -> None:

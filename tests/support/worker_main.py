@@ -15,7 +15,7 @@ import time
 from holdfast import Holdfast, Pipeline, points, testing
 from holdfast.runtime import process_identity as machine
 from holdfast.worker import Settings, Worker
-from holdfast.worker.background.heartbeat import Pulse
+from holdfast.worker.background.heartbeat import Heartbeat
 from tests.support.forking import die_with_parent
 
 PARENT_VARIABLE = "HOLDFAST_TEST_PARENT"
@@ -83,18 +83,18 @@ def _freezer(first: str, second: str, nth: str) -> points.Listener:
 
 def _slow_the_heart(lease: float) -> None:
     """Let beats follow each other at about the length of a lease: every one of them may come too late."""
-    beat = Pulse.one_pass
+    beat = Heartbeat.one_pass
     rng = random.Random(os.getpid())
     due = 0.0
 
-    def one_pass(pulse: Pulse) -> bool:
+    def one_pass(pulse: Heartbeat) -> bool:
         nonlocal due
         if time.monotonic() < due:
             return True
         due = time.monotonic() + lease * rng.uniform(0.9, 1.1)
         return beat(pulse)
 
-    Pulse.one_pass = one_pass  # type: ignore[method-assign]
+    Heartbeat.one_pass = one_pass  # type: ignore[method-assign]
 
 
 def _late_killer(worker: Worker, point: str) -> points.Listener:

@@ -30,7 +30,7 @@ from holdfast.store.sqlite_files import file_of
 from holdfast.store.store import new_identity
 from holdfast.worker.background import alerts as alerting
 from holdfast.worker.background import delivery as telling
-from holdfast.worker.background.alerts import Alerting
+from holdfast.worker.background.alerts import Alerts
 from holdfast.worker.background.companion import Around, Company
 from tests.support.bench import Bench
 from tests.support.hook_server import HookServer
@@ -89,12 +89,12 @@ class Desk:
         self._started.append(found)
         return found
 
-    def idle(self, *rules: AlertRule, who: Identity | None = None) -> Alerting:
+    def idle(self, *rules: AlertRule, who: Identity | None = None) -> Alerts:
         """Not started: its passes are made by the test."""
         number = (who or self.who).id
         store = self.store.another()
         self._stores.append(store)
-        return Alerting(store, rules, lambda: number)
+        return Alerts(store, rules, lambda: number)
 
     def happen(self, event: str = "worker_died", n: int = 1, **facts: Any) -> None:
         def record(tx: Any) -> None:

@@ -19,7 +19,7 @@ from holdfast.engine.claim import Lease
 from holdfast.model.stage import StageSpec
 from holdfast.testing import ManualClock
 from holdfast.worker.call import StageCall
-from holdfast.worker.commit.in_hand import Hand
+from holdfast.worker.commit.in_hand import InHand
 from holdfast.worker.worker import Worker
 from tests.support.bench import Ran
 from tests.support.effort import effort
@@ -733,7 +733,7 @@ def test_work_that_could_not_begin_in_time_is_claimed_again_and_leaves_no_event(
 
 
 def test_fewer_are_claimed_at_once_while_what_was_claimed_begins_too_late():
-    hand = Hand(16)
+    hand = InHand(16)
     spec = StageSpec("work", lambda item, ctx: None)
 
     def call(granted: float, start_by: float) -> StageCall:

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.worker.background.upkeep import Services
 from holdfast.worker.commit.committer import Committer
-from holdfast.worker.commit.finished_queue import Inbox
+from holdfast.worker.commit.finished_queue import FinishedQueue
 
 
 class Service:
@@ -88,7 +88,7 @@ def test_none_runs_before_there_was_a_claim_or_a_poll_has_passed(poll_seconds: f
 
 def test_news_calls_for_whoever_serves():
     committer = Committer.__new__(Committer)
-    committer._inbox, committer._told, committer._news, committer.idle = Inbox(), deque(), False, True
+    committer._finished, committer._told, committer._news, committer.idle = FinishedQueue(), deque(), False, True
     assert not committer._is_called()
     committer.news()
-    assert committer._is_called() and committer._inbox._bell.is_set()
+    assert committer._is_called() and committer._finished._bell.is_set()

@@ -19,11 +19,11 @@ from holdfast.model.states import State
 from holdfast.runtime.async_pool import IN_A_ROW
 from holdfast.worker.background.upkeep import Services
 from holdfast.worker.commit.committer import Committer
-from holdfast.worker.commit.finished_queue import QUIET_SECONDS, Inbox
-from holdfast.worker.commit.in_hand import Hand
-from holdfast.worker.commit.memo_queue import Errands
-from holdfast.worker.commit.what_to_claim import Orders
-from holdfast.worker.commit.who_commits import OVER, Round, Turns
+from holdfast.worker.commit.finished_queue import QUIET_SECONDS, FinishedQueue
+from holdfast.worker.commit.in_hand import InHand
+from holdfast.worker.commit.memo_queue import MemoQueue
+from holdfast.worker.commit.what_to_claim import ClaimPlanner
+from holdfast.worker.commit.who_commits import OVER, CommitTurns, Round
 from tests.support.bench import Bench
 from tests.support.kinds import keys
 from tests.support.waiting import wait_for
@@ -65,7 +65,7 @@ def ended() -> list[FinishedAttempt]:
 
 
 def test_nothing_is_quiet_once_somebody_was_told_of_something():
-    inbox = Inbox()
+    inbox = FinishedQueue()
     inbox.put(ended(), quietly=True)
     assert inbox.is_quiet and not inbox._bell.is_set()
     inbox.put(ended(), quietly=False)
@@ -75,7 +75,7 @@ def test_nothing_is_quiet_once_somebody_was_told_of_something():
 
 
 def test_who_takes_only_what_is_routine_leaves_the_rest_to_those_who_were_told():
-    inbox = Inbox()
+    inbox = FinishedQueue()
     [plain], [odd], [late] = ended(), ended(), ended()
     plain.routine = late.routine = True
     inbox.put([plain], quietly=True)
@@ -87,7 +87,7 @@ def test_who_takes_only_what_is_routine_leaves_the_rest_to_those_who_were_told()
 
 
 def test_what_was_reported_quietly_does_not_lie_there_for_long():
-    inbox = Inbox()
+    inbox = FinishedQueue()
     now = time.monotonic()
     inbox.look(now + 1, now)
     inbox.put(ended(), quietly=True)
@@ -106,12 +106,14 @@ class Rounds:
     """Rounds that take what lies in an inbox, and note who made them."""
 
     def __init__(self) -> None:
-        self.inbox = Inbox()
+        self.inbox = FinishedQueue()
         self.made: list[tuple[str, bool, int]] = []
         self.held = 1
         self.starts = False
         self.over = False
-        self.turns = Turns(self.inbox, self.make, lambda: self.held, 60.0, lambda: self.made.append(("end", True, 0)))
+        self.turns = CommitTurns(
+            self.inbox, self.make, lambda: self.held, 60.0, lambda: self.made.append(("end", True, 0))
+        )
 
     def make(self, by_thread: bool) -> Round:
         taken = self.inbox.take(100)
@@ -213,7 +215,7 @@ def test_what_has_been_heard_does_not_wake_the_thread_again(rounds: Rounds, monk
     """It was told of the first result, and has taken it. Of the next one, reported meanwhile, nobody was to be told."""
     rounds.held = 2
     rounds.inbox.put(ended(), quietly=False)
-    make, wait = rounds.turns._make_round, Inbox.wait
+    make, wait = rounds.turns._make_round, FinishedQueue.wait
     woken_by: list[bool] = []
 
     def reported_meanwhile(by_thread: bool) -> Round:
@@ -222,12 +224,12 @@ def test_what_has_been_heard_does_not_wake_the_thread_again(rounds: Rounds, monk
             rounds.inbox.put(ended(), quietly=True)
         return done
 
-    def watched(inbox: Inbox, seconds: float) -> None:
+    def watched(inbox: FinishedQueue, seconds: float) -> None:
         woken_by.append(inbox._bell.is_set())
         wait(inbox, seconds)
 
     rounds.turns._make_round = reported_meanwhile
-    monkeypatch.setattr(Inbox, "wait", watched)
+    monkeypatch.setattr(FinishedQueue, "wait", watched)
     rounds.turns.start()
     wait_for(lambda: bool(woken_by))
     assert woken_by == [False] and len(rounds.inbox) == 1
@@ -251,9 +253,9 @@ class AtTheLastMoment(deque[int]):
 def resting() -> Committer:
     """A committer that has nothing to do, as far as rest and news go."""
     committer = Committer.__new__(Committer)
-    committer._inbox, committer._errands, committer._told = Inbox(), Errands(lambda work: None), deque()
+    committer._finished, committer._memos, committer._told = FinishedQueue(), MemoQueue(lambda work: None), deque()
     committer._news = committer._stopped = committer.idle = False
-    committer._claiming, committer._hand, committer.drained = True, Hand(1), threading.Event()
+    committer._claiming, committer._hand, committer.drained = True, InHand(1), threading.Event()
     committer.drained.set()
     return committer
 
@@ -262,7 +264,7 @@ def test_a_busy_worker_is_not_woken_by_news_and_does_not_rest_on_it():
     """Most of it is its own: every commit is news on SQLite."""
     committer = resting()
     committer.news()
-    assert not committer._inbox._bell.is_set()
+    assert not committer._finished._bell.is_set()
     assert committer._rest() == 0.0
 
 
@@ -270,7 +272,7 @@ def test_an_idle_worker_is_woken_by_news():
     committer = resting()
     committer.idle = True
     committer.news()
-    assert committer._inbox._bell.is_set()
+    assert committer._finished._bell.is_set()
 
 
 def test_news_between_the_last_look_and_the_rest_wakes_the_worker():
@@ -278,9 +280,9 @@ def test_news_between_the_last_look_and_the_rest_wakes_the_worker():
     committer._told = AtTheLastMoment(committer)
     committer._look_at = time.monotonic() + 60
     committer._services, committer._poll = Services([Idle()], 60.0), 60.0
-    committer._orders = Orders({}, committer._hand, [], tuple, 60.0)
+    committer._orders = ClaimPlanner({}, committer._hand, [], tuple, 60.0)
     assert committer._rest() > 0
-    assert committer._inbox._bell.is_set()
+    assert committer._finished._bell.is_set()
 
 
 class Idle:
@@ -317,20 +319,20 @@ def test_a_server_is_waited_for_by_the_thread_that_commits(run: Bench, committer
 
 def test_while_a_group_is_saved_one_by_one_trouble_with_one_loses_none_of_the_others(monkeypatch: pytest.MonkeyPatch):
     committer = Committer.__new__(Committer)
-    committer._inbox = Inbox()
+    committer._finished = FinishedQueue()
     group = [one for _ in range(4) for one in ended()]
     saved: list[FinishedAttempt] = []
 
     def settle(self: Committer, finished: list[FinishedAttempt], orders: list[Any]) -> None:
         if finished[0] is group[1]:
-            self._inbox.put_back(finished)
+            self._finished.put_back(finished)
             raise StoreConflict("another was first")
         saved.extend(finished)
 
     monkeypatch.setattr(Committer, "_settle", settle)
     with pytest.raises(StoreConflict):
         committer._settle_apart(group, ValueError("no"))
-    assert saved == group[:1] and committer._inbox.take(10) == group[1:]
+    assert saved == group[:1] and committer._finished.take(10) == group[1:]
 
 
 @pytest.mark.parametrize("kind", ["sync", "async", "blocks the loop"])

@@ -1,4 +1,4 @@
-"""Beaters: keep rows alive while somebody works on them, each from a connection of its own.
+"""Heartbeats: keep rows alive while somebody works on them, each from a connection of its own.
 
 One statement per beat and claim, however long handlers run. A row that turns out to be lost is told to whoever asked
 for it, and beaten no more. A beat that cannot be sent is tried again soon; the log says so, once a minute.
@@ -87,7 +87,7 @@ class _Complaints:
             log.warning(text, *values)
 
 
-class ThreadBeater:
+class ThreadHeartbeat:
     """Beats from a thread."""
 
     def __init__(self, engine: Engine, every_seconds: float, on_lost: OnLost) -> None:
@@ -149,7 +149,7 @@ class ThreadBeater:
                 connection.close()
 
 
-class TaskBeater:
+class TaskHeartbeat:
     """Beats from a task of the running event loop; a handler that blocks the loop blocks it, too."""
 
     def __init__(self, engine: AsyncEngine, every_seconds: float, on_lost: OnLost) -> None:

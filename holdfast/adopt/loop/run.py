@@ -22,14 +22,14 @@ from holdfast.adopt.loop.calls import HandlerPace, RowCall, RowRunner
 from holdfast.adopt.loop.claiming import claiming
 from holdfast.adopt.loop.counters import Counters
 from holdfast.adopt.loop.draining import Rest, resting
-from holdfast.adopt.loop.heartbeats import TaskBeater, ThreadBeater
+from holdfast.adopt.loop.heartbeats import TaskHeartbeat, ThreadHeartbeat
 from holdfast.adopt.loop.isolated import RowChild, RowConversation, prepare_fork
 from holdfast.adopt.loop.own_threads import OwnThreads
 from holdfast.adopt.loop.saving import completed_at_once, handing_back, is_usual, saving
 from holdfast.adopt.loop.steps import Pause, Steps, Unbroken, drive, drive_async
 from holdfast.adopt.loop.upkeep import PIECES, unless_stopping
-from holdfast.adopt.loop.upkeep_times import Tending
-from holdfast.adopt.loop.what_to_claim import Picking
+from holdfast.adopt.loop.upkeep_times import UpkeepTimes
+from holdfast.adopt.loop.what_to_claim import ClaimChoice
 from holdfast.adopt.rows.sqlite_direct import DirectLine, is_plain
 from holdfast.adopt.table.held_row import Held
 from holdfast.errors import HoldfastError
@@ -84,7 +84,7 @@ class _Run:
     def __init__(self, loop: Loop, once: bool) -> None:
         self.loop = loop
         self._once = once
-        self._picking = Picking(loop, once=once)
+        self._picking = ClaimChoice(loop, once=once)
         self.paces = HandlerPace()
         self._lock = threading.RLock()
         #: By row as it was claimed: calls that have not ended.
@@ -103,7 +103,7 @@ class _Run:
 
     def steps(self, drain: bool) -> Steps[None]:
         """Look after things until the end."""
-        loop, tending = self.loop, Tending(self.loop)
+        loop, tending = self.loop, UpkeepTimes(self.loop)
         while not loop.stopping and self.broken is None:
             for piece in tending.due():
                 if (yield from unless_stopping(loop, PIECES[piece](loop))) and piece == "suspect":
@@ -264,7 +264,7 @@ class _ThreadedRun(_Run):
         super().__init__(loop, once)
         self._bell = threading.Event()
         self._lines = threading.local()
-        self.beater = ThreadBeater(loop.engine, loop.beat_seconds, self.lost)
+        self.beater = ThreadHeartbeat(loop.engine, loop.beat_seconds, self.lost)
         self.pool: ThreadPool[RowCall] | ProcessPool[RowCall]
         if loop.isolate:
             # Before there are threads, and heartbeats.
@@ -375,13 +375,13 @@ class _AsyncRun(_Run):
         # For the claim, for upkeep, and for outcomes.
         self._beside = OwnThreads(loop.concurrency + 2, "holdfast-database")
         self._place: Any = loop.engine
-        self.beater = ThreadBeater(loop.engine, loop.beat_seconds, self.lost)
+        self.beater = ThreadHeartbeat(loop.engine, loop.beat_seconds, self.lost)
         self._reports: set[asyncio.Task[None]] = set()
         if is_async(loop.at):
             from sqlalchemy.ext.asyncio import AsyncEngine
 
             self._place = AsyncEngine(loop.engine)
-            self.beater = TaskBeater(self._place, loop.beat_seconds, self.lost)
+            self.beater = TaskHeartbeat(self._place, loop.beat_seconds, self.lost)
         runner = RowRunner(loop, self.paces, self._save_from_thread, self.save)
         width = loop.concurrency
         if loop.is_async_handler:

@@ -1,4 +1,4 @@
-"""Tending: what a loop looks after between claims, and when."""
+"""What a loop looks after between claims, and when."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST_SECONDS = 30.0
 SUSPECT_SECONDS = 5.0
 
 
-class Tending:
+class UpkeepTimes:
     """Recovery of stale rows, jittered so that loops do not all do it at once; rows that must run alone; a report."""
 
     def __init__(self, loop: Loop) -> None:

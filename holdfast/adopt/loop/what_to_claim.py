@@ -1,4 +1,4 @@
-"""Picking: what a loop claims next, a batch or one row alone.
+"""What a loop claims next, a batch or one row alone.
 
 A row that kills its process takes the rows beside it along, and each time all of them lose an attempt. So that they do
 not use up their attempts together, a row on its last attempt runs while its loop holds nothing else: the killer is then
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BATCH, ALONE = "batch", "alone"
 
 
-class Picking:
+class ClaimChoice:
     """Told how much is in hand and what claims brought, it says what to claim."""
 
     def __init__(self, loop: Loop, *, once: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Alerting: looks through the events for every rule, and tells whoever is to be told.
+"""Alerts: looks through the events for every rule, and tells whoever is to be told.
 
 A companion of a worker, in a thread and on a connection of its own: neither a slow look nor an address that hangs keeps work
 waiting. A pass writes down how tellings went, looks, and begins to tell what is due; each telling is a thread that lives as
@@ -19,7 +19,7 @@ from holdfast.model.alert import AlertRule
 from holdfast.model.logs import logger
 from holdfast.model.redact import remember_secret
 from holdfast.store import Store
-from holdfast.worker.background.delivery import Telling
+from holdfast.worker.background.delivery import OngoingDelivery
 
 log = logger("holdfast.alert")
 
@@ -39,13 +39,13 @@ class Passed(NamedTuple):
     failed: int
 
 
-class Alerting:
+class Alerts:
     """Watches events by rules, and tells. `worker` says the number of the worker that vouches for it at the moment."""
 
     def __init__(self, store: Store, rules: Sequence[AlertRule], worker: Callable[[], int]) -> None:
         self._store = store
         self._worker = worker
-        self._under_way: list[Telling] = []
+        self._under_way: list[OngoingDelivery] = []
         self._bell = threading.Event()
         self._rules = {rule.name: rule for rule in rules}
         for secret in (secret for rule in rules for secret in rule.secrets):
@@ -84,7 +84,7 @@ class Alerting:
             self._write_down(telling, telling.error or "its worker ended before it was told")
 
     def _begin(self, delivery: Delivery) -> None:
-        telling = Telling(self._rules.get(delivery.alert), delivery, self._bell.set)
+        telling = OngoingDelivery(self._rules.get(delivery.alert), delivery, self._bell.set)
         self._under_way.append(telling)
         telling.start()
 
@@ -99,7 +99,7 @@ class Alerting:
                 told, failed = (told + 1, failed) if error is None else (told, failed + 1)
         return told, failed
 
-    def _write_down(self, telling: Telling, error: str | None) -> None:
+    def _write_down(self, telling: OngoingDelivery, error: str | None) -> None:
         one = telling.delivery
         if error is None:
             self._store.write(lambda tx: alerts.delivered(tx, one), patience_seconds=PATIENCE_SECONDS)

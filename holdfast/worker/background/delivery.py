@@ -35,11 +35,11 @@ MARGIN_SECONDS = 5.0
 SAID = 400
 
 
-class NotTold(Exception):
+class NotDelivered(Exception):
     """It could not be told; the text says why, without secrets."""
 
 
-class Telling:
+class OngoingDelivery:
     """A delivery under way. Over when it has come to an end, or has taken too long."""
 
     def __init__(self, rule: AlertRule | None, delivery: Delivery, on_end: Callable[[], None]) -> None:
@@ -76,7 +76,7 @@ class Telling:
     def _run(self) -> None:
         try:
             self._tell()
-        except NotTold as error:
+        except NotDelivered as error:
             self.error = storable(str(error), 500)
         except BaseException as error:
             self.error = storable(f"{type(error).__name__}: {error}", 500)
@@ -87,7 +87,7 @@ class Telling:
     def _tell(self) -> None:
         rule, one = self._rule, self.delivery
         if rule is None or one.by not in rule.ways:
-            raise NotTold(f"the alert has no {one.by} any more")
+            raise NotDelivered(f"the alert has no {one.by} any more")
         if one.by == "log":
             log.warning("alert %s", one.body["text"])
         elif one.by == "webhook":
@@ -104,7 +104,9 @@ class Telling:
                     command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
                 )
             except (OSError, ValueError) as error:
-                raise NotTold(f"the command cannot be started: {getattr(error, 'strerror', None) or error}") from None
+                raise NotDelivered(
+                    f"the command cannot be started: {getattr(error, 'strerror', None) or error}"
+                ) from None
             self._process = process
             if self._given_up:
                 _kill(process)
@@ -113,9 +115,9 @@ class Telling:
             except subprocess.TimeoutExpired:
                 _kill(process)
                 process.wait()
-                raise NotTold(f"the command did not end within {COMMAND_SECONDS:.0f} s and was killed") from None
+                raise NotDelivered(f"the command did not end within {COMMAND_SECONDS:.0f} s and was killed") from None
             if process.returncode != 0:
-                raise NotTold(f"the command ended with {_spoken(process.returncode)}{_last_words(said)}")
+                raise NotDelivered(f"the command ended with {_spoken(process.returncode)}{_last_words(said)}")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -126,7 +128,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def post(address: str, headers: Mapping[str, str], body: bytes, idempotency_key: str) -> None:
-    """Send a JSON body to an address; NotTold unless it answers that all is well."""
+    """Send a JSON body to an address; NotDelivered unless it answers that all is well."""
     parts = urlsplit(address)
     sent = {"Content-Type": "application/json", "User-Agent": "holdfast", "Idempotency-Key": idempotency_key}
     if parts.username is not None or parts.password is not None:
@@ -141,12 +143,12 @@ def post(address: str, headers: Mapping[str, str], body: bytes, idempotency_key:
             return
     except urllib.error.HTTPError as error:
         with error:
-            raise NotTold(f"the address answered {error.code}") from None
+            raise NotDelivered(f"the address answered {error.code}") from None
     except urllib.error.URLError as error:
-        raise NotTold(_trouble(error.reason)) from None
+        raise NotDelivered(_trouble(error.reason)) from None
     except Exception as error:
         # Its own words may hold the address.
-        raise NotTold(_trouble(error)) from None
+        raise NotDelivered(_trouble(error)) from None
 
 
 def _trouble(error: object) -> str:

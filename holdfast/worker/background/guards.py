@@ -26,7 +26,7 @@ LOOK_SECONDS = 1.0
 STALE_SECONDS = 10.0
 
 
-class Guarding:
+class GuardWatch:
     """Which pipelines may not begin anything here, and why. Each is looked at in a thread of its own."""
 
     def __init__(

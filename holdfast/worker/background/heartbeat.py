@@ -21,7 +21,7 @@ from holdfast.store import Store
 log = logger("holdfast.worker")
 
 
-class Pulse:
+class Heartbeat:
     """Keeps one worker row alive."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Pulse:
         self._on_lost = on_lost
         self._on_broken = on_broken
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-pulse", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
         self.identity = renew()
         self._lease_seconds = self.identity.lease_us / 1e6
         self._is_urgent = False

@@ -19,8 +19,8 @@ from holdfast.errors import StoreError
 from holdfast.model.logs import logger
 from holdfast.runtime.process_identity import is_alive
 from holdfast.store import Store
-from holdfast.worker.background.heartbeat import Pulse
-from holdfast.worker.commit.in_hand import Hand
+from holdfast.worker.background.heartbeat import Heartbeat
+from holdfast.worker.commit.in_hand import InHand
 
 log = logger("holdfast.worker")
 
@@ -72,10 +72,10 @@ class Reaper:
     """Buries dead workers and frees their leases."""
 
     def __init__(
-        self, store: Store, pulse: Pulse, host: str, lease_seconds: float, clock: ClockWatch = time.monotonic
+        self, store: Store, pulse: Heartbeat, host: str, lease_seconds: float, clock: ClockWatch = time.monotonic
     ) -> None:
         self._store = store
-        self._pulse = pulse
+        self._heartbeat = pulse
         self._host = host
         self._interval = lease_seconds / 2
         self._clock = clock
@@ -84,14 +84,15 @@ class Reaper:
     def one_pass(self) -> bool:
         # Jittered, so that workers started together do not sweep together.
         self.due = self._clock() + self._interval * random.uniform(0.7, 1.0)
-        me = self._pulse.identity.id
+        me = self._heartbeat.identity.id
         buried = self._store.write(
             lambda tx: reap.bury_gone(tx, self._host, me, is_alive), patience_seconds=PATIENCE_SECONDS
         )
         # Asked inside, after the transaction has read the time: the wait for it may have been what silenced everyone.
         clock = self._store.driver.clock_name
         buried += self._store.write(
-            lambda tx: reap.bury_silent(tx, clock) if self._pulse.may_judge else [], patience_seconds=PATIENCE_SECONDS
+            lambda tx: reap.bury_silent(tx, clock) if self._heartbeat.may_judge else [],
+            patience_seconds=PATIENCE_SECONDS,
         )
         for _, name in buried:
             log.warning("worker %s is dead; its work is taken over", name)
@@ -207,15 +208,15 @@ class Auditor:
     def __init__(
         self,
         store: Store,
-        pulse: Pulse,
-        hand: Hand,
+        pulse: Heartbeat,
+        hand: InHand,
         stages: Sequence[int],
         lease_seconds: float,
         clock: ClockWatch = time.monotonic,
     ) -> None:
         self._store = store
         self._stages = list(stages)
-        self._pulse = pulse
+        self._heartbeat = pulse
         self._hand = hand
         self._interval = lease_seconds
         self._clock = clock
@@ -223,7 +224,7 @@ class Auditor:
 
     def one_pass(self) -> bool:
         self.due = self._clock() + self._interval
-        worker = self._pulse.identity.id
+        worker = self._heartbeat.identity.id
         mine = self._store.read(lambda tx: tx.run("leases_of", worker=worker), patience_seconds=PATIENCE_SECONDS)
         unknown = [row[0] for row in mine if row[0] not in self._hand]
         if unknown:

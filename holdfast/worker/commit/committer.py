@@ -30,15 +30,15 @@ from holdfast.model.layout import Layout
 from holdfast.model.logs import logger
 from holdfast.model.states import State
 from holdfast.store import AtOnce, Store, Transaction
-from holdfast.worker.background.heartbeat import Pulse
+from holdfast.worker.background.heartbeat import Heartbeat
 from holdfast.worker.background.upkeep import Promoter, Services
 from holdfast.worker.call import Offer, StageCall, calls_of, versions_of
-from holdfast.worker.commit.finished_queue import Inbox
-from holdfast.worker.commit.in_hand import Hand
-from holdfast.worker.commit.memo_queue import Errands
-from holdfast.worker.commit.settle_and_claim import Cycle, Cycles
-from holdfast.worker.commit.what_to_claim import MOST_WEIGHED, ClaimOrder, Orders
-from holdfast.worker.commit.who_commits import OVER, Round, Turns
+from holdfast.worker.commit.finished_queue import FinishedQueue
+from holdfast.worker.commit.in_hand import InHand
+from holdfast.worker.commit.memo_queue import MemoQueue
+from holdfast.worker.commit.settle_and_claim import SettleAndClaim, Settled
+from holdfast.worker.commit.what_to_claim import MOST_WEIGHED, ClaimOrder, ClaimPlanner
+from holdfast.worker.commit.who_commits import OVER, CommitTurns, Round
 
 log = logger("holdfast.worker")
 
@@ -64,9 +64,9 @@ class Committer:
     def __init__(
         self,
         store: Store,
-        pulse: Pulse,
+        pulse: Heartbeat,
         offer: Offer,
-        hand: Hand,
+        hand: InHand,
         services: Services,
         promoter: Promoter,
         start: Callable[[list[StageCall]], None],
@@ -77,7 +77,7 @@ class Committer:
         is_near: bool = False,
     ) -> None:
         self._store = store
-        self._pulse = pulse
+        self._heartbeat = pulse
         self._offer = offer
         self._hand = hand
         self._services = services
@@ -87,11 +87,11 @@ class Committer:
         self._is_near = is_near
         #: Whether so much is in hand that quick results may wait for whoever ran their handlers.
         self._crowded = False
-        self._inbox = Inbox()
-        self._errands = Errands(self._commit)
-        self._orders = Orders(offer, hand, pipelines, held_by_guards, poll_seconds)
-        self._cycles = Cycles(store, self._orders, hand)
-        self._turns = Turns(self._inbox, self._careful_round, hand.__len__, poll_seconds, self._end)
+        self._finished = FinishedQueue()
+        self._memos = MemoQueue(self._commit)
+        self._orders = ClaimPlanner(offer, hand, pipelines, held_by_guards, poll_seconds)
+        self._cycles = SettleAndClaim(store, self._orders, hand)
+        self._turns = CommitTurns(self._finished, self._careful_round, hand.__len__, poll_seconds, self._end)
         self._look_at = 0.0
         self._complained_at = -COMPLAIN_SECONDS
         self._news = True
@@ -118,7 +118,7 @@ class Committer:
 
     def report(self, finished: list[FinishedAttempt]) -> None:
         """Take over what a call came to."""
-        self._inbox.put(finished, quietly=self._crowded and len(finished) == 1 and self._is_quick(finished[0]))
+        self._finished.put(finished, quietly=self._crowded and len(finished) == 1 and self._is_quick(finished[0]))
 
     def out_of_work(self, is_free: Callable[[], bool]) -> bool:
         """A thread that runs handlers has nothing left to run, and may be free for something else. True if there is something
@@ -136,8 +136,8 @@ class Committer:
 
     def remember(self, memos: Sequence[MemoWrite]) -> Future[None]:
         """Write memos with the next commit; the future tells when they are safe. Those whose lease was lost are marked."""
-        future = self._errands.add(memos)
-        self._inbox.ring()
+        future = self._memos.add(memos)
+        self._finished.ring()
         return future
 
     def hand_back(self, calls: Sequence[StageCall]) -> None:
@@ -145,8 +145,8 @@ class Committer:
         for call in calls:
             if call.end():
                 reason = "the worker is stopping" if call.started else None
-                self._inbox.give([FinishedAttempt(lease, State.PENDING, error=reason) for lease in call.leases])
-        self._inbox.ring()
+                self._finished.give([FinishedAttempt(lease, State.PENDING, error=reason) for lease in call.leases])
+        self._finished.ring()
 
     def set_aside(self, calls: list[StageCall]) -> list[StageCall]:
         """The calls of these that may start now. One that needs this worker to itself starts later, from here; others of its
@@ -171,16 +171,16 @@ class Committer:
             self._news = True
         if self.idle:
             # Else there will be another round in a moment, which sees to it: most news of a busy worker is its own.
-            self._inbox.ring()
+            self._finished.ring()
 
     def stop_claiming(self) -> None:
         self._claiming = False
-        self._inbox.ring()
+        self._finished.ring()
 
     def stop(self) -> None:
         """End once everything reported so far is committed."""
         self._stopped = True
-        self._inbox.ring()
+        self._finished.ring()
 
     def join(self, timeout_seconds: float) -> bool:
         """Wait for the end; False if it has not come by then, or there was no beginning."""
@@ -190,7 +190,7 @@ class Committer:
         """The store cannot be used any more."""
         self.broken = self.broken or error
         self._stopped = True
-        self._inbox.ring()
+        self._finished.ring()
 
     # Whoever has the turn -------------------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class Committer:
         """A round, whatever comes of it."""
         if self.broken is not None:
             return OVER
-        if not self._pulse.trusted and not self._stopped:
+        if not self._heartbeat.trusted and not self._stopped:
             return Round(0.05, failed=True)
         try:
             wait = self._one_round(by_thread)
@@ -234,14 +234,14 @@ class Committer:
         # if its handler did not wait for it.
         # Only the thread runs effects.
         claim_first = self._claim_first and self._claiming and not stopped
-        batch = [] if claim_first else self._inbox.take(MOST_SETTLED, routine=not by_thread)
+        batch = [] if claim_first else self._finished.take(MOST_SETTLED, routine=not by_thread)
         self._claim_first = False
         self._hand.learn_from(batch)
         try:
-            self._errands.run()
+            self._memos.run()
             orders = self._next_orders(batch, by_thread)
         except BaseException:
-            self._inbox.put_back(batch)
+            self._finished.put_back(batch)
             raise
         if batch or orders:
             self.idle = False
@@ -286,7 +286,7 @@ class Committer:
         weighty = [order for order in orders if self._orders.needs_weighing(order)]
         if weighty and not by_thread:
             # To weigh is to wait for functions of the user's.
-            self._inbox.ring()
+            self._finished.ring()
             return [order for order in orders if order not in weighty]
         return [self._weighed(order) if order in weighty else order for order in orders]
 
@@ -308,7 +308,7 @@ class Committer:
             cycle = self._commit(
                 lambda tx: self._cycle(tx, finished, orders),
                 must_be_alone(finished),
-                self._cycles.at_once(self._known, self._pulse.identity.id, finished, orders),
+                self._cycles.at_once(self._known, self._heartbeat.identity.id, finished, orders),
             )
         except StoreError as error:
             if isinstance(error, StoreConflict) and any(one.effects for one in finished):
@@ -316,7 +316,7 @@ class Committer:
                 self._settle_apart(finished, error)
                 return
             # Not committed, and nothing lost: it goes out with the next one.
-            self._inbox.put_back(finished)
+            self._finished.put_back(finished)
             raise
         except Exception as error:
             self._settle_apart(finished, error)
@@ -340,18 +340,18 @@ class Committer:
                 self._settle([one], [])
             except StoreError:
                 # It has gone back itself; those after it must not be forgotten.
-                self._inbox.give(finished[place + 1 :])
+                self._finished.give(finished[place + 1 :])
                 raise
 
-    def _cycle(self, tx: Transaction, finished: list[FinishedAttempt], orders: Sequence[ClaimOrder]) -> Cycle:
-        identity = self._pulse.identity
+    def _cycle(self, tx: Transaction, finished: list[FinishedAttempt], orders: Sequence[ClaimOrder]) -> Settled:
+        identity = self._heartbeat.identity
         goes_on = self._claiming and not self._orders.is_solitary
         seconds = identity.lease_us / 1e6 * SHARE_FOR_EFFECTS
         return self._cycles.run(tx, identity.id, finished, orders, goes_on=goes_on, seconds=seconds)
 
     def _commit(self, work: Callable[[Transaction], T], exclusive: bool = False, at_once: AtOnce[T] | None = None) -> T:
         """Commit, however long it takes: the same write is tried again until it is known to have taken place."""
-        write = self._store.writing(work, slot=self._pulse.identity.id, exclusive=exclusive, at_once=at_once)
+        write = self._store.writing(work, slot=self._heartbeat.identity.id, exclusive=exclusive, at_once=at_once)
         pause = 0.02
         while True:
             try:
@@ -363,12 +363,12 @@ class Committer:
             time.sleep(random.uniform(0, pause))
             pause = min(pause * 2, 1.0)
 
-    def _deliver(self, finished: list[FinishedAttempt], cycle: Cycle) -> None:
+    def _deliver(self, finished: list[FinishedAttempt], cycle: Settled) -> None:
         now = time.monotonic()
         if cycle.left:
             left = {one.lease.id for one in cycle.left}
             finished = [one for one in finished if one.lease.id not in left]
-            self._inbox.put_back(cycle.left)
+            self._finished.put_back(cycle.left)
         self._hand.drop(finished)
         self._note(finished)
         known: dict[int, list[Lease]] = {}
@@ -436,7 +436,7 @@ class Committer:
         try:
             cycle = self._commit(lambda tx: self._cycle(tx, [one], []))
         except StoreError:
-            self._inbox.put_back([one])
+            self._finished.put_back([one])
             raise
         except Exception:
             # Nobody can say what is wrong with it. Let go, its lease is found by those who look for such.
@@ -447,7 +447,7 @@ class Committer:
 
     def _is_called(self) -> bool:
         """Whether there is something to claim or to commit, or may be."""
-        return bool(self._news or self._told or self._inbox)
+        return bool(self._news or self._told or self._finished)
 
     def _rest(self) -> float:
         """Nothing to do: see whether everything is done, and how long to wait for a reason to go on."""
@@ -456,7 +456,7 @@ class Committer:
                 self.drained.set()
         # Before a last look: what comes after it rings.
         self.idle = True
-        if self._inbox or self._errands or self._stopped or ((self._news or self._told) and self._claiming):
+        if self._finished or self._memos or self._stopped or ((self._news or self._told) and self._claiming):
             return 0.0
         now = time.monotonic()
         wake = min(self._look_at, self._orders.wake_at(), self._services.due) if self._claiming else now + 0.1

@@ -1,4 +1,4 @@
-"""The inbox: what handlers have come to, until it is committed, and the bell for those who do that.
+"""The queue of finished attempts that are not committed yet, and the bell that wakes the committer.
 
 To wake a thread and let it have a thousand small things costs more than what it does with them, and on another core they
 all have to be fetched first. So quick handlers report quietly: nobody is woken, and whoever runs them commits what has
@@ -19,7 +19,7 @@ from holdfast.engine.finish import FinishedAttempt
 QUIET_SECONDS = 0.05
 
 
-class Inbox:
+class FinishedQueue:
     """Filled by any thread, emptied by the one whose turn it is to commit."""
 
     def __init__(self) -> None:

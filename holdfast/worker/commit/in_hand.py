@@ -43,7 +43,7 @@ class Load(NamedTuple):
     calls: Mapping[int, int]
 
 
-class Hand:
+class InHand:
     """The leases of this worker, from claim to commit. Used by whoever commits; `pace` and `is_quick` by others as well."""
 
     def __init__(self, concurrency: int) -> None:

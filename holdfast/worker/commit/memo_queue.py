@@ -1,4 +1,4 @@
-"""Errands: memos that handlers wait for, written by the committer's thread before anything else: money is at stake."""
+"""The queue of memos. Handlers wait for them, and money is at stake: the committer writes them before anything else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Commit = Callable[[Callable[[Transaction], None]], None]
 Errand = tuple[Sequence[MemoWrite], Future[None]]
 
 
-class Errands:
+class MemoQueue:
     """A queue of memos, with futures that tell when they are safe. Those whose lease was lost are marked."""
 
     def __init__(self, commit: Commit) -> None:

@@ -20,11 +20,11 @@ from holdfast.engine.resource_gates import lock_resources
 from holdfast.model.layout import Layout
 from holdfast.model.states import FINISHED, State
 from holdfast.store import AtOnce, Store, Transaction
-from holdfast.worker.commit.in_hand import Hand
-from holdfast.worker.commit.what_to_claim import ClaimOrder, Orders
+from holdfast.worker.commit.in_hand import InHand
+from holdfast.worker.commit.what_to_claim import ClaimOrder, ClaimPlanner
 
 
-class Cycle(NamedTuple):
+class Settled(NamedTuple):
     """What a transaction has done."""
 
     at: int
@@ -42,10 +42,10 @@ class Cycle(NamedTuple):
     late: list[int]
 
 
-class Cycles:
+class SettleAndClaim:
     """Makes the transactions of one worker, whatever its number is by then."""
 
-    def __init__(self, store: Store, orders: Orders, hand: Hand) -> None:
+    def __init__(self, store: Store, orders: ClaimPlanner, hand: InHand) -> None:
         self._store = store
         self._orders = orders
         self._hand = hand
@@ -59,10 +59,10 @@ class Cycles:
         *,
         goes_on: bool,
         seconds: float,
-    ) -> Cycle:
+    ) -> Settled:
         """End these attempts and claim these orders; leases go on to the next stage if the worker does. After so many seconds
         no more effects are run."""
-        cycle = Cycle(tx.now, time.monotonic(), [], {}, [], {}, [], [], [])
+        cycle = Settled(tx.now, time.monotonic(), [], {}, [], {}, [], [], [])
         known = layout(tx)
         if known.resources:
             stages = {one.lease.stage for one in finished}
@@ -108,7 +108,7 @@ class Cycles:
 
     def at_once(
         self, known: Layout | None, worker: int, finished: Sequence[FinishedAttempt], orders: Sequence[ClaimOrder]
-    ) -> AtOnce[Cycle] | None:
+    ) -> AtOnce[Settled] | None:
         """The same where it is a claim and nothing else: what an idle worker does when it hears of work."""
         if finished or len(orders) != 1 or orders[0].weight is not None or known is None:
             return None
@@ -120,12 +120,12 @@ class Cycles:
             return None
         began = time.monotonic()
 
-        def cycle(leases: list[Lease], now: int) -> Cycle:
-            return Cycle(now, began, [], {stage: leases}, [stage] if len(leases) < most else [], {}, [], [], [])
+        def cycle(leases: list[Lease], now: int) -> Settled:
+            return Settled(now, began, [], {stage: leases}, [stage] if len(leases) < most else [], {}, [], [], [])
 
         return claim_at_once(known, worker, stage, most, self._hand.__contains__, self._store.read, cycle)
 
-    def _claim(self, tx: Transaction, worker: int, order: ClaimOrder, most: int, cycle: Cycle) -> int:
+    def _claim(self, tx: Transaction, worker: int, order: ClaimOrder, most: int, cycle: Settled) -> int:
         with let_in(tx, order.stage, most) if order.held else nullcontext():
             if order.weight is None:
                 leases = claim(tx, worker, order.stage, most)

@@ -1,4 +1,4 @@
-"""Orders: how much of which stages to claim next.
+"""What to claim next: of which stages, and how much.
 
 The last stages first, so that items finish early; pipelines take turns at being first. Not asked are stages in which the
 last claim found less than it wanted, those whose resources say until when it is no use, and pipelines that stand still.
@@ -28,7 +28,7 @@ from holdfast.model.money import micros
 from holdfast.model.stage import StageSpec
 from holdfast.model.states import Alone
 from holdfast.worker.call import Offer, StageCall
-from holdfast.worker.commit.in_hand import HORIZON_SECONDS, Hand
+from holdfast.worker.commit.in_hand import HORIZON_SECONDS, InHand
 
 #: Items that are weighed before a claim, at most, and how long that may take.
 MOST_WEIGHED = 100
@@ -56,13 +56,13 @@ class ClaimOrder(NamedTuple):
             lease.unsure = self.unsure.get(lease.item)
 
 
-class Orders:
+class ClaimPlanner:
     """Used by the committer's thread alone."""
 
     def __init__(
         self,
         offer: Offer,
-        hand: Hand,
+        hand: InHand,
         pipelines: Sequence[str],
         held_by_guards: Callable[[], Collection[str]],
         poll_seconds: float,

@@ -1,4 +1,4 @@
-"""Turns: the rounds of the committer are made by one at a time.
+"""Who commits: one thread at a time makes a round of the committer.
 
 A thread makes them and sleeps in between. Whoever has run quick handlers, and has nothing left to run, makes one itself
 instead of waking it: docs/reasons/who-commits.md says why, and what must hold.
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from holdfast.worker.commit.finished_queue import QUIET_SECONDS, Inbox
+from holdfast.worker.commit.finished_queue import QUIET_SECONDS, FinishedQueue
 
 #: The thread looks for itself after this time, whoever should have come.
 MOST_SECONDS = 1.0
@@ -31,18 +31,18 @@ class Round(NamedTuple):
 OVER = Round(None)
 
 
-class Turns:
+class CommitTurns:
     """Lets a thread, and those who are out of work, make rounds; `make_round` is told whether it is the thread."""
 
     def __init__(
         self,
-        inbox: Inbox,
+        inbox: FinishedQueue,
         make_round: Callable[[bool], Round],
         held: Callable[[], int],
         poll_seconds: float,
         end: Callable[[], None],
     ) -> None:
-        self._inbox = inbox
+        self._finished = inbox
         self._make_round = make_round
         self._held = held
         self._poll = poll_seconds
@@ -67,10 +67,10 @@ class Turns:
     def out_of_work(self, is_free: Callable[[], bool]) -> bool:
         """A thread that runs handlers has nothing left to run. If it is free for something else, it makes a round for what was
         reported quietly; else the thread is woken. True if there is something to run."""
-        if not self._inbox.is_quiet:
+        if not self._finished.is_quiet:
             return False
         if not is_free():
-            self._inbox.ring()
+            self._finished.ring()
             return False
         if not self._turn.acquire(blocking=False):
             return False  # whoever has it looks again
@@ -81,7 +81,7 @@ class Turns:
         finally:
             self._turn.release()
             if not started:
-                self._inbox.ring()  # what is left to wait for, and whether anything is, the thread sees to
+                self._finished.ring()  # what is left to wait for, and whether anything is, the thread sees to
         return started
 
     def look(self, now: float) -> None:
@@ -90,24 +90,24 @@ class Turns:
         if self._turn.locked():
             return
         if self._lent and now - self._last > QUIET_SECONDS:
-            self._inbox.ring()
+            self._finished.ring()
         else:
-            self._inbox.look(now, self._last)
+            self._finished.look(now, self._last)
 
     def _run(self) -> None:
         try:
             while True:
                 with self._turn:
-                    self._inbox.hear()
+                    self._finished.hear()
                     done = self._one(True)
                 if done.wait_seconds is None:
                     break
                 wait = done.wait_seconds
-                if self._inbox.is_quiet and not done.failed:
+                if self._finished.is_quiet and not done.failed:
                     # Whoever runs the rest of what is in hand takes the next turn, unless all of it has ended meanwhile.
-                    wait = min(self._poll, MOST_SECONDS) if len(self._inbox) < self._held() else 0.0
+                    wait = min(self._poll, MOST_SECONDS) if len(self._finished) < self._held() else 0.0
                 if wait:
-                    self._inbox.wait(wait)
+                    self._finished.wait(wait)
         finally:
             with self._turn:
                 self._over = True

@@ -180,7 +180,7 @@ def test_a_guard_that_is_not_there_blocks_and_says_so(run: LimitedBench):
 def test_work_begins_and_stops_with_its_hours_in_its_zone(run: LimitedBench, monkeypatch: pytest.MonkeyPatch):
     """On the night on which the clocks of New York are set: 02:30 does not exist, work begins at 03:00."""
     now = [datetime(2025, 3, 9, 6, 59, 59, tzinfo=UTC)]
-    monkeypatch.setattr("holdfast.worker.worker.Guarding", functools.partial(GuardWatch, clock=lambda: now[0]))
+    monkeypatch.setattr("holdfast.worker.worker.GuardWatch", functools.partial(GuardWatch, clock=lambda: now[0]))
     pipeline = guarded(hours="02:30-04:00", zone="America/New_York")
     with run.serving(pipeline, keys(2), lease_seconds=LEASE) as (_, ran):
         why = wait_for(lambda: refused(ran))

@@ -1,8 +1,8 @@
-"""Actions: what a person does to many items at once, as a row that says what was asked for and how far it has come.
+"""Actions: what a person does to many items at once. A row says what was asked for and how far it has come.
 
-An action is done in chunks. Each is one transaction that holds the row, acts on the next stretch, and says in the row where to
-go on and what was done. So a process that dies between two chunks loses nothing and repeats nothing, anybody may go on with the
-action, and two who do so at once take turns. Every event that an action leaves bears its number.
+An action is done in chunks. Each chunk is one transaction that locks the row, acts on the next items, and saves the progress
+in the row. So a process that dies between two chunks loses nothing and repeats nothing. Any process may continue the action,
+and two that do so at once take turns. Every event of an action carries its number.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ PREVIEWED = 10_000
 
 
 class ActionKind(Protocol):
-    """An act on many items: its fields are what was asked for."""
+    """A kind of action: its fields are what was asked for."""
 
     name: ClassVar[str]
-    #: What it leaves for each item.
+    #: The event it records for each item.
     event: ClassVar[str]
 
     def begin(self, tx: Transaction) -> ActionPlace:
-        """Where it begins; an error if it makes no sense."""
+        """The place to start at; an error if what was asked for makes no sense."""
         ...
 
     def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[Any], ActionPlace | None]:
-        """The next stretch, and the place behind it; None if nothing is behind it."""
+        """The next chunk, and the place after it; None at the end."""
         ...
 
     def count(self, tx: Transaction, rows: list[Any]) -> Counter[str]:
-        """What acting on these rows would come to."""
+        """What acting on these rows would do."""
         ...
 
     def act(self, tx: Transaction, rows: list[Any], who: Who) -> Counter[str]:
@@ -64,7 +64,7 @@ _KINDS: Mapping[str, type[Any]] = {
     kind.name: kind for kind in (RetryStages, CancelStages, Forget, Restore, Delete, Resolve, Reprocess, Accept)
 }
 _UNDOING: Mapping[str, type[Any]] = {kind.name: kind for kind in (UndoCancel, UndoRetry, UndoForget, UndoRestore)}
-#: How an action of a kind is undone; or why it is not.
+#: How an action of each kind is undone, or why it cannot be.
 _UNDO: Mapping[str, type[Any]] = {
     "cancel": UndoCancel,
     "retry": UndoRetry,
@@ -80,13 +80,13 @@ _CANNOT_UNDO = {
 
 
 class ActionCounts(dict[str, int]):
-    """How many of what an action has done, or would do; and its number, if it has done anything."""
+    """What an action has done, or would do, as counts by name; and its number, if it has done anything."""
 
     action: int | None = None
 
 
 class _Progress(msgspec.Struct, frozen=True):
-    """Where an action stands, and between which times it has acted."""
+    """How far an action has come, and the times of its first and latest chunk."""
 
     place: ActionPlace | None
     since: int
@@ -94,7 +94,7 @@ class _Progress(msgspec.Struct, frozen=True):
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """What an action was going to do when it began; `more` if not all of it was counted."""
+    """What an action was expected to do when it began; `more` if not all of it was counted."""
 
     counts: dict[str, int]
     more: bool = False
@@ -123,7 +123,7 @@ class Action:
         return Trail(self.id, self.kind.event, self.progress.since, self.progress.until)
 
     def told(self) -> dict[str, Any]:
-        """What a person is told of it."""
+        """What is shown to people."""
         undoes = _undone(self.kind)
         asked = _plain(msgspec.json.decode(_to_text(self.kind))) if undoes is None else {}
         return {
@@ -147,7 +147,7 @@ class Action:
 
 
 def act(store: Store, kind: ActionKind, who: Who) -> ActionCounts:
-    """Do what was asked for, as an action. If it finds nothing to do, there is none."""
+    """Do what was asked for, as an action. If there is nothing to do, no action is recorded."""
     action = store.write(lambda tx: begin(tx, kind, who))
     if action is None:
         return ActionCounts()
@@ -159,13 +159,13 @@ def act(store: Store, kind: ActionKind, who: Who) -> ActionCounts:
 
 
 def count(store: Store, kind: ActionKind) -> ActionCounts:
-    """What it would come to. Only reads."""
+    """What it would do. Only reads."""
     counts, _ = _count(store, kind, store.read(kind.begin), None)
     return ActionCounts(counts)
 
 
 def drive(store: Store, number: int) -> ActionCounts:
-    """Go on with an action until nothing is left of it, or somebody stops it; return what it has done in all."""
+    """Continue an action until it is done or stopped; return everything it has done."""
     store.read(lambda tx: _find(tx, number))
     with _noted(number):
         while (action := store.write(lambda tx: step(tx, number))).is_open:
@@ -181,7 +181,7 @@ def _counts(action: Action) -> ActionCounts:
 
 @contextmanager
 def _noted(number: int) -> Iterator[None]:
-    """Whatever breaks off an action, an interrupt or a lost database, says what becomes of it."""
+    """Add a note to any error that interrupts an action: what becomes of it."""
     try:
         yield
     except BaseException as error:
@@ -199,20 +199,20 @@ def step(tx: Transaction, number: int) -> Action:
 
 
 def take_up(tx: Transaction, number: int, touched_at: int) -> Action | None:
-    """The same, unless somebody is at it or was since that time."""
+    """The same, unless another process works on it or has done so since that time."""
     rows = tx.records("lock_idle_action", id=number, touched_at=touched_at)
     return _advance(tx, _read(rows[0])) if rows else None
 
 
 def idle(tx: Transaction, before: int, mine: Action | None) -> tuple[int, int] | None:
-    """An open action that nobody has touched since then, or the one that is one's own; and when it was touched."""
+    """An open action that no process has worked on since then, or the caller's own; and when it was last worked on."""
     own = {"mine": 0, "touched_at": 0} if mine is None else {"mine": mine.id, "touched_at": mine.touched_at}
     rows = tx.run("find_idle_action", kinds=sorted(_KINDS), before=before, now=tx.now, **own)
     return (rows[0][0], rows[0][1]) if rows else None
 
 
 def begin(tx: Transaction, kind: ActionKind, who: Who) -> Action | None:
-    """The action with its first chunk done, which for most is all there is to do."""
+    """Start an action and do its first chunk, which is all there is to do for most."""
     place = kind.begin(tx)
     [(number,)] = tx.run(
         "add_action",
@@ -260,7 +260,7 @@ def _advance(tx: Transaction, action: Action, *, is_first: bool = False) -> Acti
 
 
 def _foresee(store: Store, action: Action) -> None:
-    """Count what is left to do, up to a limit, for whoever wants to know how far it has come."""
+    """Count what is left to do, up to a limit, so that progress can be shown."""
     place = action.progress.place
     assert place is not None
     counts, more = _count(store, action.kind, place, PREVIEWED - sum(action.preview.counts.values()))
@@ -269,7 +269,7 @@ def _foresee(store: Store, action: Action) -> None:
 
 
 def _count(store: Store, kind: ActionKind, place: ActionPlace | None, most: int | None) -> tuple[dict[str, int], bool]:
-    """What acting from a place on would come to, up to so many; and whether there is more."""
+    """What acting from a place on would do, up to a limit; and whether there is more."""
     counts: Counter[str] = Counter()
     while place is not None and (most is None or counts.total() < most):
 
@@ -286,7 +286,7 @@ def _count(store: Store, kind: ActionKind, place: ActionPlace | None, most: int 
 
 
 def stop(tx: Transaction, number: int, who: Who, error: str | None = None) -> bool:
-    """End an open action where it stands; what it has done stays done. False if it was not open."""
+    """Stop an open action; what it has done stays done. False if it was not open."""
     if not tx.run("stop_action", id=number, now=tx.now, error=error and storable(error)):
         return False
     tx.record("action_stopped", **replace(who, action=number).facts)
@@ -294,7 +294,7 @@ def stop(tx: Transaction, number: int, who: Who, error: str | None = None) -> bo
 
 
 def undoing(tx: Transaction, number: int) -> ActionKind:
-    """What undoes an action that has ended."""
+    """The action that undoes one that has ended."""
     action = _find(tx, number)
     name = action.kind.name
     if name in _CANNOT_UNDO:
@@ -317,7 +317,7 @@ def actions(tx: Transaction, *, only_open: bool = False, most: int) -> list[dict
 
 
 def action(tx: Transaction, number: int, *, after: str = "", most: int) -> dict[str, Any]:
-    """One action, and a page of what it did to which item, in the order it was done. The next page is after its `cursor`."""
+    """One action, and a page of what it did to which item, in order. The next page comes after its `cursor`."""
     found = _find(tx, number)
     moved, behind = follow(tx, found.trail, _place(after), most)
     known = layout(tx)
@@ -382,7 +382,7 @@ def _read(row: dict[str, Any]) -> Action:
 
 
 def _undone(kind: ActionKind) -> int | None:
-    """The action whose items this one moves back."""
+    """The action that this one undoes."""
     trail: Trail | None = getattr(kind, "undoes", None)
     return None if trail is None else trail.action
 
@@ -392,7 +392,7 @@ def _to_text(value: Any) -> str:
 
 
 def _plain(asked: dict[str, Any]) -> dict[str, Any]:
-    """What was asked for, without what was not said; an age in seconds."""
+    """What was asked for, without defaults; an age in seconds."""
     flat = {**asked.pop("which", {}), **asked}
     if (age := flat.pop("older_than_us", None)) is not None:
         flat["older_than"] = age / 1e6

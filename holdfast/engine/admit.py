@@ -1,7 +1,7 @@
 """Admit: claim no more than the resources of a stage allow, in the transaction that takes rate, slots and money.
 
-A stage without a resource does not come here. Slots are counted from the leases that stand, money is set aside by lease, so
-nothing that a dead worker held is lost for longer than its leases.
+Only for stages with resources. Slots are counted from the leases that exist, and money is reserved by lease. So what a dead
+worker held is free again as soon as its leases are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.store import Transaction
 
 #: The bucket of calls; the others are named after their unit.
 CALLS = ""
-#: Among so many items at the head of a queue a probe is chosen.
+#: A probe is chosen among this many items at the head of the queue.
 MOST_PROBES = 100
 
 
@@ -36,7 +36,7 @@ LEAST = Weight()
 
 
 class Spent(NamedTuple):
-    """Money of a resource in millionths: what was charged, and what may have been; ever, and today."""
+    """Money spent on a resource, in millionths: charged and in doubt; in all and today."""
 
     costs: int = 0
     in_doubt: int = 0
@@ -56,7 +56,7 @@ NOTHING_SPENT = Spent()
 
 
 class Blocked(NamedTuple):
-    """Why nothing more may begin now, and when that clears by itself."""
+    """Why nothing more may begin now, and when that ends by itself."""
 
     #: A word to act on: `paused`, `cool_down`, `breaker`, `rate`, `concurrency`, `units`, `budget`.
     reason: str
@@ -67,9 +67,9 @@ class Blocked(NamedTuple):
 
 class Admitted(NamedTuple):
     leases: list[Lease]
-    #: What stood in the way of more, if something did.
+    #: Why no more were admitted, if a limit was reached.
     blocked: Blocked | None
-    #: Whether there was less work than would have been allowed.
+    #: Whether there was less work than the limits allowed.
     dry: bool
 
 
@@ -81,8 +81,8 @@ def admit(
     weight: Weight,
     peeked: Sequence[tuple[int, Weight]] | None = None,
 ) -> Admitted:
-    """Claim up to `most` items of a stage that uses resources. `peeked` are the next items with what each is expected to
-    use, where that differs; without it, each is expected to use `weight`."""
+    """Claim up to `most` items of a stage that uses resources. `peeked` are the next items with the expected use of each,
+    where that differs; without it, each is expected to use `weight`."""
     tallies = _tallies(tx, stage, lock=True)
     wanted = [(item, one) for item, one in peeked[:most]] if peeked is not None else [(0, weight)] * most
     blocked: Blocked | None = None
@@ -113,27 +113,27 @@ def admit(
         tally.settle(leases, used)
     _save(tx, tallies)
     tx.run_rows("reserve", [row for tally in tallies for row in tally.reservations])
-    # Another worker may have been first at items that both had looked at, and what was refused waits: neither means that
-    # there are no more.
+    # Another worker may have claimed peeked items first, and refused ones are still waiting: in neither case is the queue
+    # empty.
     dry = len(leases) < len(chosen) if peeked is None else blocked is None and len(peeked) < most
     return Admitted(leases, blocked, dry)
 
 
 def _claim_a_probe(tx: Transaction, worker: int, stage: int) -> list[Lease]:
-    """An item that has not failed yet, if there is one: a bad one must not be all that is ever tried."""
+    """Claim an item that has not failed yet, if there is one: otherwise a bad item could be probed again and again."""
     rows = tx.run("peek_waiting", stage=stage, most=MOST_PROBES)
     return claim_these(tx, worker, stage, [min(rows, key=lambda row: row[3])[0]]) if rows else []
 
 
 def look(tx: Transaction, stage: int) -> Blocked | None:
-    """What keeps the next attempt at a stage from beginning; nothing is taken. What it would cost is not known here, but
-    whoever last wanted to claim has left word if the money did not suffice."""
+    """Why the next attempt at a stage cannot begin now. Only reads. Its cost is not known here, but the latest claim has
+    recorded whether the budget was too small."""
     tallies = _tallies(tx, stage, lock=False)
     return next((why for tally in tallies if (why := tally.refuses(LEAST) or tally.stopped_for_budget())), None)
 
 
 class _Tally:
-    """What is left of one resource, counted down while attempts are let in."""
+    """What is left of one resource, counted down as attempts are admitted."""
 
     def __init__(
         self, gate: Gate, now: int, held: int, used: Mapping[str, int], reserved: int, spent: Spent, probing: bool
@@ -157,7 +157,7 @@ class _Tally:
         for unit, rate in spec.units.items():
             self._rates[unit] = Bucket.of(rate, rate.default_burst, pace)
         if CALLS in self._rates:
-            # It cannot be further ahead than a burst, unless somebody has set the clock back.
+            # It cannot be further ahead than a burst, unless the clock was set back.
             furthest = self._now_ns + round(self._rates[CALLS].burst * self._rates[CALLS].interval_ns)
             self._used[CALLS] = min(self._used.get(CALLS, 0), furthest)
         self._ahead = {unit: self._used.get(unit, 0) for unit in self._rates}
@@ -185,7 +185,7 @@ class _Tally:
         if self._money_left is not None and (weight.money > self._money_left or self._money_left <= 0):
             return self._no_money(weight)
         for unit, bucket in self._rates.items():
-            # What nobody has weighed uses some of each unit.
+            # Without a known weight, assume some of each unit.
             n = 1 if unit == CALLS or weight is LEAST else weight.units.get(unit, 0)
             if n and not bucket.fits(self._ahead[unit], self._now_ns, n):
                 until = -(-bucket.free_at(self._ahead[unit], n) // 1000)
@@ -206,7 +206,7 @@ class _Tally:
             self._ahead[unit] = bucket.take(self._ahead[unit], self._now_ns, n)
 
     def settle(self, leases: Sequence[Lease], used: Sequence[Weight]) -> None:
-        """Write down what those who were let in have taken: fewer, perhaps, than would have been."""
+        """Charge what the claimed leases use; they may be fewer than were admitted."""
         if not leases:
             return
         for unit, bucket in self._rates.items():
@@ -225,7 +225,7 @@ class _Tally:
             self.gate.breaker = self.gate.breaker.probed_by(leases[0].id)
             self.changed = True
         if self.gate.paused == BY_PERSON:
-            # Its time is over.
+            # The pause has ended.
             self.gate.resume()
             self.changed = True
 
@@ -265,7 +265,7 @@ class _Tally:
 
 
 def called(name: str) -> str:
-    """A resource, or the limits of a pipeline or a stage, for people."""
+    """How to call a resource, or the limits of a pipeline or a stage, in messages."""
     if not name.startswith("@"):
         return f"resource {name!r}"
     pipeline, _, stage = name[1:].partition("/")
@@ -308,7 +308,7 @@ def _tallies(tx: Transaction, stage: int, *, lock: bool) -> list[_Tally]:
 
 
 def _stop_for_budget(tx: Transaction, tallies: Sequence[_Tally], blocked: Blocked) -> None:
-    """A budget stop is a state of the resource, with a reason and a time of return, and said once."""
+    """Mark the resource as stopped by its budget, with a reason and an end time, and record that once."""
     for tally in tallies:
         gate = tally.gate
         stopped = (BY_BUDGET, blocked.until, blocked.text)

@@ -1,8 +1,8 @@
-"""Alerts: look through new events for each rule, write down what is to be told, and keep account of the telling.
+"""Alerts: match new events against each rule, queue notifications, and keep track of their delivery.
 
-What is to be told is written in the transaction that moves the rule on, so each event counts once, whoever looks. It is then
-told at least once: a worker takes it, tells it outside of any transaction, and says how that went. What a dead worker had
-taken is taken again.
+A notification is queued in the transaction that advances the rule, so each event counts once, whichever worker looks. It is
+delivered at least once: a worker claims it, delivers it outside of any transaction, and records the result. What a dead
+worker had claimed is claimed again.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from holdfast.model.backoff import Backoff
 from holdfast.model.faults import storable
 from holdfast.store import Transaction
 
-#: Events read at a time, fewer where their text is read too, and in one transaction at most.
+#: Events read at a time, fewer where their text is read too; and the most in one transaction.
 PAGE, PAGE_WITH_TEXT, MOST_READ = 1000, 200, 20_000
-#: Numbers are given before commits: a number that is missing may still come, for as long as this.
+#: Numbers are assigned before the commit: a missing number may still appear for this long.
 STRAGGLER_US = 30 * SECOND
-#: How many of the newest events are looked through for numbers that are missing.
+#: How many of the newest events are searched for missing numbers.
 NEWEST = 2000
 EXAMPLES = 5
 
-#: Between two attempts to tell someone, and how many there are.
+#: The time between two attempts to deliver, and how many there are.
 BACKOFF = Backoff(first_seconds=10.0, factor=2.0, most_seconds=3600.0)
 MOST_ATTEMPTS = 10
-#: No attempt is due later than this: if one seems to be, the clock was set.
+#: No attempt is due later than this; if one seems to be, the clock was changed.
 _BEYOND_US = microseconds(2 * BACKOFF.most_seconds)
 
 
 class Delivery(NamedTuple):
-    """Something to be told, in one way, by the worker that has taken it."""
+    """A notification to deliver in one way, claimed by this worker."""
 
     id: int
     alert: str
@@ -51,7 +51,7 @@ class Delivery(NamedTuple):
 
 
 def anything_to_do(tx: Transaction, rules: Sequence[AlertRule]) -> bool:
-    """Whether there are events that a rule has not seen, or something to tell; a look that keeps nobody waiting."""
+    """Whether there are events that a rule has not seen, or notifications to deliver. Takes no locks."""
     names = [rule.name for rule in rules]
     seen = {name: (looked, told_at) for name, looked, told_at in tx.run("look_at_alerts", names=names)}
     if len(seen) < len(rules):
@@ -63,25 +63,25 @@ def anything_to_do(tx: Transaction, rules: Sequence[AlertRule]) -> bool:
 
 
 def watch_events(tx: Transaction, rules: Sequence[AlertRule]) -> int:
-    """Move each rule on over the new events, and write down what is to be told; return how many rules have something."""
+    """Advance each rule over the new events, and queue notifications; return how many rules have some."""
     newest = tx.run("newest_events", most=NEWEST)
     names = [rule.name for rule in rules]
     known = {row[0] for row in tx.run("look_at_alerts", names=names)}
-    # A new rule is about what happens from now on.
+    # A new rule sees only what happens from now on.
     new = [(name,) for name in names if name not in known]
     tx.run_rows("add_alerts", new, newest=newest[0][0] if newest else 0)
     settled = _settled(newest, tx.now)
     raised = 0
     for rule in rules:
         for looked_until, told_at in tx.run("hold_alert", name=rule.name):
-            # While it is quiet nothing is looked at: what happens meanwhile counts afterwards.
+            # In its quiet period nothing is read: what happens meanwhile counts afterwards.
             if settled > looked_until and not _is_quiet(tx, rule, told_at):
                 raised += _watch(tx, rule, looked_until, told_at, settled)
     return raised
 
 
 def take_deliveries(tx: Transaction, rules: Sequence[AlertRule], worker: int, most: int) -> list[Delivery]:
-    """Take what is due of these rules; the attempt counts from here. Workers that are not alive have nothing."""
+    """Claim the due notifications of these rules; the attempt counts from here. A dead worker holds none."""
     rows = tx.run(
         "take_deliveries",
         alerts=[rule.name for rule in rules],
@@ -98,7 +98,7 @@ def take_deliveries(tx: Transaction, rules: Sequence[AlertRule], worker: int, mo
 
 
 def delivered(tx: Transaction, one: Delivery) -> bool:
-    """It was told; False if somebody else has it by now."""
+    """Record a delivery; False if another worker has claimed the notification by now."""
     if not tx.run("end_delivery", id=one.id, worker=one.worker):
         return False
     tx.record("alert_told", alert=one.alert, by=one.by, attempt=one.attempt, count=one.body["count"])
@@ -106,7 +106,7 @@ def delivered(tx: Transaction, one: Delivery) -> bool:
 
 
 def failed_delivery(tx: Transaction, one: Delivery, error: str) -> bool:
-    """It could not be told: it is tried again later, or given up after the last attempt."""
+    """Record a failed delivery: it is tried again later, or given up after the last attempt."""
     text = storable(error, 500)
     if one.attempt < MOST_ATTEMPTS:
         due_at = tx.now + microseconds(BACKOFF.ceiling(one.attempt))
@@ -118,13 +118,13 @@ def failed_delivery(tx: Transaction, one: Delivery, error: str) -> bool:
 
 
 def _is_quiet(tx: Transaction, rule: AlertRule, told_at: int | None) -> bool:
-    """Whether it was told a short while ago. A telling in the future was before somebody set the clock."""
+    """Whether its latest notification is recent. One in the future is from before the clock was changed."""
     return told_at is not None and 0 <= tx.now - told_at < rule.every_us
 
 
 def _settled(newest: Sequence[tuple[int, int]], now: int) -> int:
-    """The event up to which all are there, given the newest (id, at) first. Behind a missing number that may still come,
-    nothing is looked at."""
+    """The event up to which none is missing, given the newest (id, at) first. Nothing is read after a missing number that
+    may still appear."""
     settled = newest[0][0] if newest else 0
     for (later, at), (earlier, _) in pairwise(newest):
         if at <= now - STRAGGLER_US:
@@ -151,7 +151,7 @@ class _Matches:
 
 
 def _watch(tx: Transaction, rule: AlertRule, looked_until: int, told_at: int | None, until: int) -> int:
-    # What was told once does not count again.
+    # Events of earlier notifications do not count again.
     told = told_at if told_at is not None and told_at <= tx.now else 0
     window: deque[tuple[int, int]] | None = None
     raised: _Matches | None = None
@@ -169,7 +169,7 @@ def _watch(tx: Transaction, rule: AlertRule, looked_until: int, told_at: int | N
                 for one in window:
                     raised.add(*one)
         if read >= MOST_READ:
-            # The rest is for the next time; if there is something to tell by now, it is more of the same.
+            # The rest is for the next pass; if there is a notification by now, the rest is more of the same.
             until = id_ if raised is None else until
             break
     if raised is None:
@@ -182,7 +182,7 @@ def _watch(tx: Transaction, rule: AlertRule, looked_until: int, told_at: int | N
 
 
 def _new(tx: Transaction, rule: AlertRule, after: int, until: int) -> Iterator[tuple[int, int]]:
-    """Events that count and that the rule has not seen, oldest first."""
+    """New events that match the rule, oldest first."""
     page = PAGE if rule.error is None else PAGE_WITH_TEXT
     while True:
         rows = tx.run("new_matches", after=after, until=until, events=list(rule.events), most=page, **_filters(rule))
@@ -193,7 +193,7 @@ def _new(tx: Transaction, rule: AlertRule, after: int, until: int) -> Iterator[t
 
 
 def _old(tx: Transaction, rule: AlertRule, until: int, since: int) -> list[tuple[int, int]]:
-    """Those that it has seen and not told of, as many as may make up the count with one more."""
+    """Matching events it has seen without notifying: as many as can reach the count together with one more."""
     if rule.count == 1:
         return []
     most = rule.count - 1 if rule.error is None else 4 * rule.count
@@ -207,7 +207,7 @@ def _old(tx: Transaction, rule: AlertRule, until: int, since: int) -> list[tuple
 
 
 def _filters(rule: AlertRule) -> dict[str, Any]:
-    # As it is written in JSON: the database looks through the whole of what an event says, and `_says` at the right place.
+    # As JSON writes it: the database searches the whole text of an event, and `_says` then looks at the right field.
     error = None if rule.error is None else msgspec.json.encode(rule.error).decode()[1:-1]
     return {"pipeline": rule.pipeline, "stage": rule.stage, "error": error}
 
@@ -217,7 +217,7 @@ def _says(rule: AlertRule, data: str | None) -> bool:
 
 
 def _said(data: dict[str, Any]) -> str:
-    """The one text of an event that tells why."""
+    """The text of an event that says why."""
     return next((str(data[name]) for name in ("error", "reason", "why") if data.get(name)), "")
 
 

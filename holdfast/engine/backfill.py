@@ -1,5 +1,5 @@
-"""Back-fill: a stage that was added to a pipeline with items begins for those that were there before it; or is put on hold
-for them, if nobody has accepted its price yet."""
+"""Back-fill: a stage that was added later begins for the items that existed before it, or is put on hold for them if nobody
+has accepted its price yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHUNK = 1000
 
 
 def backfill(tx: Transaction, most: int = CHUNK) -> int:
-    """Look at the next stretch of one stage; return how many items were looked at, 0 when all is done."""
+    """Back-fill the next items of one stage; return how many were looked at, 0 when all is done."""
     for [stage] in tx.run("stages_to_backfill"):
         rows = tx.run("take_backfill", stage=stage)
         if rows and stage in layout(tx).stages:
@@ -27,7 +27,7 @@ def backfill(tx: Transaction, most: int = CHUNK) -> int:
             first, last, pipeline, reason = rows[0]
             items = _items(tx, pipeline, first, last, most)
             begun = begin_if_ready(tx, stage, items)
-            # Items that nothing was done for yet are on their way through the pipeline, whatever it is.
+            # Items without any outcome are not new work: they are on their way through the pipeline anyway.
             worked_on = [item for (item,) in tx.run("items_with_outcomes", items=begun)] if begun else []
             hold(tx, stage, worked_on, "price", reason)
             tx.run("move_hold_walk", stage=stage, next=items[-1] + 1 if len(items) == most else None)

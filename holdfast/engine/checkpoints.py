@@ -1,4 +1,4 @@
-"""Checkpoints of items, read together: what each stage was made from, by which version, and what is open now."""
+"""Checkpoints of items, read together: the input and version of each result, and which stages are open."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class ItemPicture:
         return all(stage in self.made and self.made[stage].passed for stage in before)
 
     def has_other_input(self, row: StageRow, before: Sequence[int]) -> bool:
-        """Whether a checkpoint was made from something else than the stage would be given now, as far as it was read then.
-        What was made before inputs were recorded counts as made from the same."""
+        """Whether the input of a stage has changed since its checkpoint, in the fields that it read then. A checkpoint
+        without a recorded input counts as unchanged."""
         recorded = self.made[row.id].input_hash
         if recorded is None:
             return False
@@ -57,7 +57,7 @@ class ItemPicture:
         return recorded != self.input_hash(row, before, number)
 
     def input_hash(self, row: StageRow, before: Sequence[int], number: int | None = None) -> str:
-        """What a stage would be given now, as it is read today or, with a number, was read at some time."""
+        """The hash of a stage's input now, in the fields that it reads today or, with a number, read at an earlier time."""
         number = row.readings.number if number is None else number
         reading = row.readings.known[number]
         if reading not in self._digests:
@@ -66,7 +66,7 @@ class ItemPicture:
         return tagged(number, input_hash(self._digests[reading], outputs))
 
     def is_up_to_date(self, known: Layout) -> bool:
-        """Whether every result that passed was made from what its stage would be given now, and none is being made anew."""
+        """Whether every passed result was made from its stage's current input, and none is being made again."""
         return all(
             stage not in self.open and self.has_all(before) and not self.has_other_input(known.stages[stage], before)
             for stage, made in self.made.items()
@@ -94,9 +94,8 @@ def pictures_of(tx: Transaction, items: Sequence[int], pipeline: str) -> list[It
 
 
 def read_anew(tx: Transaction, pipeline: str, rows: Sequence[tuple[int, str, str]]) -> None:
-    """The data of these items, given as rows of number, key and data, is about to change. What was made from it before the
-    stage came to read something else is recorded as if it had been read as today: only so can it be told whether the change
-    concerns it."""
+    """Prepare items, given as rows of number, key and data, for a change of their data. Inputs recorded before a stage read
+    other fields are converted to the fields it reads today: otherwise nobody could tell whether the change affects it."""
     known = layout(tx)
     stages = [row for row in known.of_pipeline(pipeline) if len(row.readings.known) > 1]
     if not stages or not rows:

@@ -1,4 +1,4 @@
-"""Claim: turn waiting rows into leases. Whoever deletes the row has it."""
+"""Claim: turn waiting rows into leases. The worker that deletes the row owns the work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.store.driver import Row
 
 T = TypeVar("T")
 
-#: Shared by all leases of which there is nothing to tell: most.
+#: Shared by all leases without such facts, which are most.
 NOTHING_YET: Mapping[Any, Any] = MappingProxyType({})
 
 #: Results longer than this are read when a handler asks for them, not with the claim.
@@ -26,7 +26,7 @@ EAGER_RESULT = 16_384
 
 
 class Lease(msgspec.Struct, eq=False, gc=False):
-    """The right to run one attempt, and what the handler will want to know. The id is the token."""
+    """The right to run one attempt, and what the handler needs. The id is the fencing token."""
 
     id: int
     item: int
@@ -41,17 +41,17 @@ class Lease(msgspec.Struct, eq=False, gc=False):
     #: Results of earlier stages, as far as they have been read, and the hashes of all of them.
     results: Mapping[int, str] = NOTHING_YET
     inputs: Mapping[int, str] = NOTHING_YET
-    #: Which life of the stage this is: a re-run of a passed stage begins another.
+    #: Which life of the stage this is: a rerun of a passed stage begins a new one.
     life: int = 1
     _data_hash: str | None = None
-    #: What earlier attempts of this life left behind, by name.
+    #: Memos of earlier attempts in this life, by name.
     memos: Mapping[str, Memo] = NOTHING_YET
-    #: What it is expected to use of its resources, by unit; and why that cannot be told, if so.
+    #: The expected use of its resources, by unit; and why that is unknown, if it is.
     units: Mapping[str, float] = NOTHING_YET
     unsure: str | None = None
 
     def read_data(self) -> Any:
-        """The item's data, a fresh copy; its hash is taken on the way. Raises Permanent if it cannot be read."""
+        """A fresh copy of the item's data; also computes its hash. Raises Permanent if the data cannot be read."""
         if not isinstance(data := codec.decode_if_possible(self.data), dict):
             raise Permanent(
                 f"items {self.item}: its data cannot be read: something other than holdfast has written it; "
@@ -70,11 +70,11 @@ class Lease(msgspec.Struct, eq=False, gc=False):
 
     @property
     def is_first(self) -> bool:
-        """Whether this life of the stage is the first, and nothing of it is remembered yet."""
+        """Whether this is the first life of the stage, without memos yet."""
         return not (self.rerun or self.memos)
 
     def remember(self, name: str, memo: Memo | None) -> None:
-        """What is known of a sub-step of this life of the stage; None for nothing."""
+        """Keep the memo of a sub-step in this life of the stage; None removes it."""
         others = {other: kept for other, kept in self.memos.items() if other != name}
         self.memos = others if memo is None else {**others, name: memo}
 
@@ -85,11 +85,11 @@ class Lease(msgspec.Struct, eq=False, gc=False):
 
     @property
     def has_open_call(self) -> bool:
-        """Whether a paid call was begun and its end is not recorded."""
+        """Whether a paid call was started and its end is not recorded."""
         return any(memo.state == "intended" for memo in self.memos.values())
 
     def moved_on(self, stage: int, now: int, result: str | None, output_hash: str | None) -> Lease:
-        """The same lease at the next stage, which knows what this one put out."""
+        """The same lease at the next stage, with the result of this one."""
         if result is None:
             results = self.results
         else:
@@ -112,7 +112,7 @@ class Lease(msgspec.Struct, eq=False, gc=False):
 
 
 class Memo(NamedTuple):
-    """What is known of a named sub-step: `done` with its value; only `intended`; or `rejected`, to be called again."""
+    """The memo of a named sub-step: `done` with its value, only `intended`, or `rejected` and to be called again."""
 
     state: str
     version: str
@@ -121,7 +121,7 @@ class Memo(NamedTuple):
     value: str | None
     #: The row of the ledger, for a paid one.
     call: int | None = None
-    #: How many answers were rejected in this life of the stage.
+    #: How many answers have been rejected in this life of the stage.
     rejections: int = 0
     estimate: int | None = None
 
@@ -131,12 +131,12 @@ class Look(NamedTuple):
 
     generation: int
     waiting: set[int]
-    #: Stages in which work is on hold for those who have today's version.
+    #: Stages with work on hold for workers with the registered version.
     held: set[int]
 
 
 def look_for_work(tx: Transaction, stages: Sequence[int]) -> Look:
-    """The generation, and those of the stages in which something can be claimed. One statement."""
+    """The generation, and the stages with something to claim. One statement."""
     [(_, generation), *found] = tx.run("look_for_work", stages=list(stages))
     return Look(generation, {stage for stage, held in found if not held}, {stage for stage, held in found if held})
 
@@ -161,7 +161,7 @@ def claim_at_once(
     read: Callable[[Callable[[Transaction], None]], None],
     wrap: Callable[[list[Lease], int], T],
 ) -> AtOnce[T]:
-    """The same by one statement, for a stage that no other comes before. `held` tells which leases the worker knows of."""
+    """The same with one statement, for a stage without predecessors. `held` tells which leases the worker knows of."""
 
     def take(rows: list[Row], now: int) -> T:
         leases = _leases(stage, rows, now)
@@ -211,20 +211,20 @@ def _leases(stage: int, rows: Sequence[Row], now: int) -> list[Lease]:
 
 
 def _tell_of_earlier(tx: Transaction, stage: int, rows: Sequence[Row], leases: Sequence[Lease]) -> None:
-    """What earlier attempts and earlier lives have left, where there were any."""
+    """Read memos of earlier attempts, and the life of each stage, where there were any."""
     _recall(tx, stage, {row[1]: lease for row, lease in zip(rows, leases, strict=True) if row[-1]})
     _revive(tx, stage, {lease.item: lease for lease in leases if lease.rerun})
 
 
 def _recall(tx: Transaction, stage: int, leases: dict[int, Lease]) -> None:
-    """What earlier attempts left behind. Nobody else can add to it while the lease stands."""
+    """Read the memos of earlier attempts. Nobody else can add to them while the lease is held."""
     if leases:
         for item, name, *memo in tx.run("read_memos", stage=stage, items=list(leases)):
             leases[item].remember(name, Memo(*memo))
 
 
 def _revive(tx: Transaction, stage: int, leases: dict[int, Lease]) -> None:
-    """Which life of the stage these are."""
+    """Read which life of the stage these are."""
     if leases:
         for item, state, life in tx.run("read_lives", stage=stage, items=list(leases)):
             leases[item].life = life + (state in PASSED)

@@ -1,21 +1,21 @@
-"""Daytime: due times are times of day, and somebody may set the clock. Whoever reads or writes one looks first."""
+"""Clock changes: due times are wall-clock times, and the clock may be set. Who reads or writes one checks first."""
 
 from __future__ import annotations
 
 from holdfast.clock import SECOND
 from holdfast.store import Transaction
 
-#: Smaller differences are a clock that is being adjusted gently.
+#: Smaller differences come from a clock that is being adjusted gradually.
 JUMP_US = 2 * SECOND
 
 
-#: By so much the clocks of two processes may differ without a word.
+#: The clocks of two processes may differ by this much without a warning.
 SKEW_US = 60 * SECOND
 
 
 def clock_behind(tx: Transaction) -> int:
-    """By how much the clock of this process lags behind what others have written, in microseconds; 0 if that is not much. Only
-    where the time of day is the process's own."""
+    """How far the clock of this process is behind what others have written, in microseconds; 0 if that is not much. Only
+    where each process uses its own wall clock."""
     if tx.elapsed is None:
         return 0
     [(newest,)] = tx.run("newest_time")
@@ -23,7 +23,7 @@ def clock_behind(tx: Transaction) -> int:
 
 
 def follow_the_clock(tx: Transaction) -> None:
-    """If the machine's clock was set, due times move along: a retry in a minute stays a minute away."""
+    """If the machine's clock was set, shift due times with it: a retry in a minute stays a minute away."""
     if tx.elapsed is None:
         return
     name, ahead = tx.store.driver.clock_name, tx.now - tx.elapsed

@@ -1,7 +1,7 @@
-"""Delete: a person removes items for good, with their data, results, memos, history, and children that belong to no other.
+"""Delete: a person removes items for good, with their data, results, memos, history, and children without another parent.
 
-Each stretch of items goes in one transaction, whatever state they are in: a worker that has one in hand loses its lease. What
-they have cost stays in the ledger, as amounts without facts, answers or keys.
+Each chunk of items goes in one transaction, whatever state they are in; a worker that is processing one of them loses its
+lease. Their costs stay in the ledger, as amounts without facts, answers or keys.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Chosen = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove the items that a filter means; counted by pipeline. Children that go with them are counted when they are gone."""
+    """Remove the selected items; counted by pipeline. Children that go with them are counted once they are gone."""
 
     name: ClassVar[str] = "delete"
     event: ClassVar[str] = "deleted"
@@ -101,7 +101,7 @@ def _delete(tx: Transaction, items: Sequence[int], who: Who) -> Counter[str]:
 
 
 def _with_children(tx: Transaction, items: Sequence[int]) -> list[int]:
-    """The items, and their children that have no other parent, theirs, and so on."""
+    """The items and, recursively, their children that have no other parent."""
     found = dict.fromkeys(items)
     newest = list(found)
     while newest:

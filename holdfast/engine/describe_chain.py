@@ -1,4 +1,4 @@
-"""Chain: items that lead to each other, as a person reads it: a → b → a."""
+"""Describe a chain of items for people: a → b → a."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHOWN = 8
 
 
 def describe_chain(tx: Transaction, items: Sequence[int]) -> str:
-    """The keys of items, in order; with their pipelines where there are several."""
+    """The keys of items, in order; with their pipelines if there are several."""
     ends = items if len(items) <= SHOWN else [*items[: SHOWN // 2], *items[-SHOWN // 2 :]]
     names = {item: (pipeline, key) for item, pipeline, key in tx.run("names_of", items=sorted(set(ends)))}
     alike = len({pipeline for pipeline, _ in names.values()}) == 1

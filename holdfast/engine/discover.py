@@ -1,8 +1,8 @@
-"""Discover: sources are looked at when they are due, by one worker at a time, and what they found becomes items.
+"""Discover: a worker polls each source when it is due, one worker at a time, and adds what it finds as items.
 
-A look is many small transactions, and nothing of it is lost: a batch is written together with the items it brings, with what
-the source remembers, and with the counts so far. Whoever takes an unfinished look over goes on with all of them under the
-same run, so that an item that comes twice counts once. A worker whose look was taken over changes nothing more (LeaseLost).
+One poll (a look) is many small transactions, and nothing of it is lost: each batch is written together with its items, the
+memory of the source, and the counts so far. A worker that takes over an unfinished look continues from there in the same run,
+so that an item that comes twice counts once. The worker that lost its look can change nothing more (LeaseLost).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from holdfast.store import Transaction
 
 #: After a look that failed.
 BACKOFF = Backoff(first_seconds=30.0, factor=2.0, most_seconds=3600.0)
-#: However long the other side asks us to wait.
+#: The longest wait that a server can ask for.
 LONGEST_WAIT_US = 24 * 3600 * SECOND
-#: What a source may remember, as JSON.
+#: The largest memory of a source, as JSON.
 MEMORY_BYTES = 4 * 1024 * 1024
-#: Rows of `found` per transaction where what has vanished is set aside.
+#: Rows of `found` per transaction when vanished items are marked.
 STRETCH = 5000
 
-#: How a memory begins: with the definition that it belongs to.
+#: A memory begins with the definition it belongs to.
 _OF = re.compile(r'\{"of":"([^"\\]*)"')
 
 newest: Decide = partial(merged, overwrite)
@@ -46,7 +46,7 @@ newest: Decide = partial(merged, overwrite)
 class Wanted(NamedTuple):
     """A source as it is defined now, at one moment."""
 
-    #: Changes when what the source remembers is of no use any more.
+    #: Changes when the memory of the source becomes useless.
     definition: str
     #: When the first look is due, and when the next one after that moment.
     first_at: int
@@ -55,7 +55,7 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class DueSource:
-    """A look that this worker has taken: the right to make it, and all that is known from before."""
+    """A look that this worker has claimed, with the memory of the source."""
 
     id: int
     pipeline: str
@@ -65,7 +65,7 @@ class DueSource:
     run: int
     definition: str
     memory: dict[str, Any]
-    #: Of this run so far, also by a worker that died over it.
+    #: Counts of this run so far, including those of a worker that died.
     counts: Counts
     failures: int
 
@@ -77,10 +77,10 @@ class DueSource:
 
 
 class Recorded(NamedTuple):
-    """What became of a batch."""
+    """The result of recording a batch."""
 
     counts: Counts
-    #: Items that somebody else has changed since they were merged: nothing was decided for them, they come again.
+    #: Items that another writer has changed since they were merged: they are unchanged here and must be merged again.
     left: list[Checked]
 
 
@@ -88,13 +88,13 @@ class Recorded(NamedTuple):
 
 
 def sync_sources(tx: Transaction, pipeline: str, wanted: Mapping[str, Wanted]) -> None:
-    """Make these the sources of a pipeline: new ones are due at `first_at`, changed ones begin anew, others retire."""
+    """Make these the sources of a pipeline: new ones are due at `first_at`, changed ones start over, others are retired."""
     for statement, params in _changes(tx, pipeline, wanted):
         tx.run(statement, **params)
 
 
 def is_synced(tx: Transaction, pipeline: str, wanted: Mapping[str, Wanted]) -> bool:
-    """Whether `sync_sources` would change nothing; a look that keeps nobody waiting."""
+    """Whether `sync_sources` would change nothing. Takes no locks."""
     return not _changes(tx, pipeline, wanted)
 
 
@@ -118,7 +118,7 @@ def _changes(tx: Transaction, pipeline: str, wanted: Mapping[str, Wanted]) -> li
 
 
 def sources(tx: Transaction) -> list[dict[str, Any]]:
-    """Every source with when it was and will be looked at, what that look found, and what went wrong."""
+    """Every source with its last and next look, what the last one found, and its error."""
     answer = []
     for row in tx.records("read_sources"):
         look = codec.stored(row["found"], {})
@@ -140,7 +140,7 @@ def sources(tx: Transaction) -> list[dict[str, Any]]:
 
 
 def call_sources(tx: Transaction, pipeline: str, names: Collection[str] | None = None) -> int:
-    """Let sources be due now, whatever their schedule says; how many were not yet."""
+    """Make sources due now, whatever their schedule says; return how many were not due yet."""
     number = _number(tx, pipeline)
     there = {
         row["name"]: row["id"] for row in tx.records("read_sources") if row["pipeline"] == number and row["active"]
@@ -158,7 +158,7 @@ def call_sources(tx: Transaction, pipeline: str, names: Collection[str] | None =
 def due_now(
     tx: Transaction, worker: int, wanted: Mapping[str, Mapping[str, Wanted]], *, but_not: Collection[int] = ()
 ) -> bool:
-    """Whether `take_due` would take or correct something; a look that keeps nobody waiting."""
+    """Whether `take_due` would take or correct something. Takes no locks."""
     for row in tx.records("read_sources"):
         want = _wanted(row, wanted, but_not)
         if want is not None:
@@ -171,9 +171,9 @@ def due_now(
 def take_due(
     tx: Transaction, worker: int, wanted: Mapping[str, Mapping[str, Wanted]], *, but_not: Collection[int] = ()
 ) -> DueSource | None:
-    """Take the longest due of these sources (by pipeline and name) that no living worker looks at.
+    """Claim the source that has been due the longest, of these (by pipeline and name), and that no live worker looks at.
 
-    A source that another deployment has defined otherwise since is left to that one.
+    A source that a newer deployment defines differently is left to that one.
     """
     if not tx.run("is_worker", worker=worker):
         raise LeaseLost(f"worker {worker} is not among the living: nobody could see that its look still goes on")
@@ -211,7 +211,7 @@ def take_due(
 
 
 def known_marks(tx: Transaction, due: DueSource, keys: Sequence[str]) -> dict[str, str]:
-    """The marks under which these keys were found before."""
+    """The marks with which these keys were found before."""
     return {key: mark for key, mark, _ in tx.run("read_found", source=due.id, keys=list(keys))}
 
 
@@ -225,9 +225,10 @@ def record_found(
     bad: int = 0,
     looked_up: Sequence[LookedUp] = (),
 ) -> Recorded:
-    """Add what is new and change what has changed; what looks as it did costs a mark. A key counts once in a run.
+    """Add new items and change those that have changed; for an unchanged one, only its mark is written. A key counts once per
+    run.
 
-    `memory` (see `remembered`), `bad` and `looked_up` are saved along with it: a look that breaks off goes on from there.
+    `memory` (see `remembered`), `bad` and `looked_up` are saved with it: an interrupted look continues from there.
     """
     _hold(tx, due)
     given = {one.key: one for one in reversed(batch)}
@@ -242,21 +243,21 @@ def record_found(
     counts = due.counts + Counts(len(seen), new, changed, len(seen) - new - changed, bad=bad)
     if looked_up and not again:
         tx.run_rows("save_lookups", looked_up, source=due.id, now=tx.now)
-    # What a source remembers may not be ahead of what is written.
+    # The memory of a source must never be ahead of its items.
     tx.run("save_look", source=due.id, memory=None if again else memory, found=_progress(counts, ended=False))
     return Recorded(counts, [one for one in differ if one.key in again])
 
 
 def unseen(tx: Transaction, due: DueSource, kept: Collection[str]) -> tuple[int, int]:
-    """How many items this look did not come by: in parts that were kept (by label), and elsewhere: those have vanished."""
+    """How many items this look did not see: in parts that were kept (by label), and elsewhere, where they have vanished."""
     [(still, gone)] = tx.run("count_unseen", source=due.id, run=due.run, kept=sorted(kept))
     return int(still), int(gone)
 
 
 def set_vanished(tx: Transaction, due: DueSource, kept: Collection[str], after: str = "") -> tuple[Counts, str | None]:
-    """Set one stretch of what has vanished aside, from a key on; the counts with it, and where the next stretch begins.
+    """Mark the next vanished items, from a key on; return the counts with them, and the key to continue at.
 
-    Their items are kept. Should they come back, they count as new or changed only if they are.
+    Their items are kept. If they come back, they count as new or changed only if they are.
     """
     _hold(tx, due)
     [(until,)] = tx.run("found_stretch", source=due.id, after=after, most=STRETCH)
@@ -279,7 +280,7 @@ def finish_look(
     retry_after: float | None = None,
     bad_example: str | None = None,
 ) -> None:
-    """End a look, and say when the next is due. One that failed comes again soon, and less and less often."""
+    """End a look, and set when the next is due. After a failure, the next is due soon, with exponential backoff."""
     _hold(tx, due)
     facts: dict[str, Any] = {"source": due.name, **counts.as_dict()}
     if counts.bad and bad_example:
@@ -291,7 +292,7 @@ def finish_look(
         failures = due.failures + 1
         error = storable(error)
         wait = microseconds(BACKOFF.ceiling(failures) * random.uniform(0.5, 1.0))
-        # Jitter only adds to what the other side asked for.
+        # Jitter only adds to the wait that the server asked for.
         asked = microseconds((retry_after or 0.0) * random.uniform(1.0, 1.1))
         next_due_at = tx.now + min(max(wait, asked), LONGEST_WAIT_US)
         tx.record(
@@ -315,13 +316,13 @@ def finish_look(
 
 
 def hand_back(tx: Transaction, due: DueSource, memory: str | None, counts: Counts) -> None:
-    """Leave an unfinished look to whoever comes next; it is due at once, and goes on where it stopped."""
+    """Leave an unfinished look to the next worker; it is due at once, and continues where it stopped."""
     _hold(tx, due)
     tx.run("hand_source_back", source=due.id, memory=memory, found=_progress(counts, ended=False))
 
 
 def remembered(due: DueSource, memory: Mapping[str, Any]) -> str:
-    """What a source remembers, as it is stored; ValueRefused if it cannot be."""
+    """The memory of a source as it is stored; ValueRefused if it cannot be."""
     return _wrapped(due.definition, memory)
 
 
@@ -336,7 +337,7 @@ def _hold(tx: Transaction, due: DueSource) -> None:
 def _wanted(
     row: Mapping[str, Any], wanted: Mapping[str, Mapping[str, Wanted]], but_not: Collection[int]
 ) -> Wanted | None:
-    """The source of a row as this worker knows it, if it may look at it."""
+    """The source of a row as this worker defines it, if it may look at it."""
     want = wanted.get(row["pipeline_name"], {}).get(row["name"])
     if want is None or not row["active"] or row["id"] in but_not or _definition(row["head"]) != want.definition:
         return None
@@ -344,7 +345,7 @@ def _wanted(
 
 
 def _is_late(tx: Transaction, row: Mapping[str, Any], want: Wanted) -> bool:
-    """Due later than can be: its schedule was made shorter, or somebody has set the clock back."""
+    """Whether it is due later than possible: its schedule was made shorter, or the clock was set back."""
     return bool(row["due_at"] > (tx.now + LONGEST_WAIT_US if row["failures"] else want.next_at))
 
 

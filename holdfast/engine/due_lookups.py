@@ -1,7 +1,7 @@
-"""Look-ups: what a source that looks something up for each of many still has to look up, and what it has.
+"""Due look-ups: for a source that looks something up for each item, which items are still to be looked up.
 
-Whoever is gone through is gone through in the order of items, in stretches: a look knows where it is by a number, and what
-was looked up is passed over without being read.
+Items are walked in order, in chunks: the number of an item says how far a look has come, and items that were looked up are
+skipped without being read.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from holdfast.model import codec
 from holdfast.model.found import Found, LookedUp, short_hash
 from holdfast.store import Transaction
 
-#: Items whose look-ups are due, per statement; and over how many numbers of items such a statement may go.
+#: Due items per statement; and the range of item numbers that one statement may cover.
 BATCH = 200
 WINDOW = 10_000
 
 
 class Lookup(NamedTuple):
-    """Something to look up: for whom, from what, and the number of the item."""
+    """Something to look up: the key, the data, and the number of the item."""
 
     key: str
     data: Any
@@ -37,7 +37,7 @@ def last_item(tx: Transaction) -> int:
 def due_of_pipeline(
     tx: Transaction, due: DueSource, pipeline: str, stage: str | None, after: int, until: int, again_us: int | None
 ) -> list[Lookup]:
-    """The first of the items with numbers over `after`, up to `until`, for which something is to be looked up."""
+    """The first items with numbers above `after`, up to `until`, that are to be looked up."""
     given: dict[str, Any] = {
         "source": due.id,
         "of": due.definition,

@@ -1,8 +1,9 @@
-"""Wave: what a stage that ran again sets in motion behind it, in the same item.
+"""Early cutoff: when a stage has run again, decide which later stages of the item must run again, and stop where nothing
+changed.
 
-Whoever works on what was made from an old output is stopped. Then the next stages that must run again are sent back: those
-whose input is another one and, in a wave over all that is stale, those made by a version that no longer stands, also
-behind stages that are kept. A stage waits for every one before it that is still to run, so each runs once and in order.
+Attempts that work from an old output lose their lease. Then the next stages that must run again are sent back: those whose
+input has changed and, in a reprocess of all that is stale, those made by an outdated version, even behind stages that are
+kept. A stage waits for every earlier stage that is still to run, so each runs once and in order.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from holdfast.store import Transaction
 
 
 def changed_outputs(tx: Transaction, stage: int, again: Sequence[FinishedAttempt]) -> set[int]:
-    """The items whose stage, run again, came to another output than the outcome it is about to replace."""
+    """The items whose stage ran again with another output than the outcome it is about to replace."""
     if not again:
         return set()
     found = tx.run("read_outcome_states", stage=stage, items=[one.lease.item for one in again])
@@ -31,7 +32,7 @@ def changed_outputs(tx: Transaction, stage: int, again: Sequence[FinishedAttempt
 
 
 def go_on(tx: Transaction, stage: int, again: Sequence[FinishedAttempt], changed: Collection[int]) -> None:
-    """Let what follows a stage that ran again begin if it never did, and run again if it must."""
+    """Begin the stages after one that ran again if they never began, and run them again if they must."""
     known = layout(tx)
     following = known.successors(stage)
     nearest = [known.stages[number] for number in (*following.simple, *following.checked)]
@@ -66,7 +67,7 @@ def go_on(tx: Transaction, stage: int, again: Sequence[FinishedAttempt], changed
 def _next_to_run(
     known: Layout, picture: ItemPicture, stage: int, near: Collection[int], rerun: Rerun
 ) -> Iterator[StageRow]:
-    """The stages behind one that must run again now: nothing before them is still to run."""
+    """The later stages that must run again now: nothing before them is still to run."""
     behind = {stage}
     unsettled: set[int] = set()
     for row in known.of_pipeline(known.stages[stage].pipeline_name):
@@ -83,9 +84,9 @@ def _next_to_run(
 
 
 def _is_due(row: StageRow, picture: ItemPicture, before: Sequence[int], near: bool, rerun: Rerun) -> bool:
-    """`near`: it follows directly on a stage whose output is another one."""
+    """`near`: it directly follows a stage whose output has changed."""
     made = picture.made.get(row.id)
-    # What a person has set aside stays aside.
+    # What a person has cancelled stays cancelled.
     if made is None or made.state == State.CANCELLED or not picture.has_all(before):
         return False
     if near and (not made.passed or made.input_hash is None):
@@ -96,8 +97,8 @@ def _is_due(row: StageRow, picture: ItemPicture, before: Sequence[int], near: bo
 
 
 def _take_back(tx: Transaction, stage: StageRow, items: list[int]) -> None:
-    """Whoever works on what was made from an old output works in vain: the lease is taken, the work waits again. What its
-    attempts remember says nothing about the new output."""
+    """Revoke leases on work made from an old output; it waits again. Its memos say nothing about the new output, and are
+    removed."""
     if not items:
         return
     revoked = tx.run("revoke_leases", stage=stage.id, items=items)

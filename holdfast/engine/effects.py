@@ -1,10 +1,10 @@
-"""Effects: functions of the user's that write rows in the transaction that completes their stage.
+"""Effects: the user's functions that write rows in the transaction that completes their stage.
 
-Each attempt's effects run in a savepoint, after its lease was found standing and is held. If one raises, the attempt
-fails as if its handler had raised, and nothing of it remains; the others in the same transaction are not touched.
+Each attempt's effects run in a savepoint, after its lease was checked and locked. If one raises, the attempt fails as if its
+handler had raised, and nothing of it remains; other attempts in the same transaction are not affected.
 
-How long they take is not known before, and others wait for the transaction: on SQLite whoever wants to write. So no more
-of them are begun after a time, and what is left goes into another transaction.
+Nobody knows in advance how long they take, and others wait for the transaction: on SQLite, every writer does. So after a
+while no more of them are started, and the rest go into another transaction.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from holdfast.store import Transaction
 
 
 class Ran(NamedTuple):
-    """What became of attempts whose effects were to be run."""
+    """The attempts, by what happened to their effects."""
 
     stand: list[FinishedAttempt]
-    #: What those came to of which an effect raised.
+    #: Those with an effect that raised, as failed attempts.
     failed: list[FinishedAttempt]
-    #: Those for which there was no time: nothing was done about them.
+    #: Those for which there was no time: nothing was done for them.
     left: list[FinishedAttempt]
 
 
 def run_effects(tx: Transaction, finished: Sequence[FinishedAttempt], until: float = math.inf) -> Ran:
-    """Run what these attempts want written, in order; none but the first is begun after `until` on the monotonic clock."""
+    """Run the effects of these attempts, in order; after `until`, on the monotonic clock, only the first is started."""
     wanting = [one for one in finished if one.effects or one.follow_ons]
     if not wanting:
         return Ran(list(finished), [], [])
@@ -50,7 +50,7 @@ def run_effects(tx: Transaction, finished: Sequence[FinishedAttempt], until: flo
             left = wanting[place:]
             break
         if stood.get(one.lease.id) != one.lease.stage:
-            continue  # a late worker's effects never run
+            continue  # effects of a worker that lost its lease never run
         try:
             _check_follow_ons(tx, one)
             _run(tx, one)
@@ -82,8 +82,8 @@ def _check_follow_ons(tx: Transaction, one: FinishedAttempt) -> None:
 
 
 def _as_if_raised(one: FinishedAttempt, error: BaseException) -> FinishedAttempt:
-    """What the attempt comes to if its handler had raised this."""
-    # A copy: the transaction may have to be run again, with what was given.
+    """The attempt as if its handler had raised this."""
+    # A copy: the transaction may have to run again, with the same attempts.
     if isinstance(error, Skip):
         return replace(one, state=State.SKIPPED, error=reason_of(error), result=None, output_hash=NOTHING, effects=[])
     bare = replace(one, state=State.RETRY_LATER, result=None, output_hash=None, effects=[], follow_ons=[])

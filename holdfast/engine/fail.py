@@ -1,4 +1,5 @@
-"""Fail: an attempt that raised goes to wait for the next, or is out of attempts. A snooze waits too, and costs none."""
+"""Fail: after an attempt that raised, the stage waits for the next attempt or is exhausted. A snooze waits too, and uses up
+no attempt."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def _fail_stage(tx: Transaction, stage: int, finished: list[FinishedAttempt]) ->
             continue
         then = after_failure(lease.attempt, row.max_attempts, lease.alone, one.company)
         if then.state is State.EXHAUSTED:
-            # A copy: this may have to be run again, with what was given.
+            # A copy: the transaction may have to run again, with the same attempts.
             exhausted.append(replace(one, state=State.EXHAUSTED))
             del facts["due_at"]
         else:

@@ -1,4 +1,5 @@
-"""Meet: decide, with the item locked, whether a stage can begin: all before it have passed, and all its children ended."""
+"""Fan-in: begin a stage once all its predecessors have passed and all children it waits for have ended. The item is locked
+while deciding."""
 
 from __future__ import annotations
 
@@ -11,8 +12,7 @@ from holdfast.store import Transaction
 
 
 def begin_if_ready(tx: Transaction, stage: int, items: Sequence[int]) -> list[int]:
-    """Begin a stage for those of the items in which nothing is missing, and return them. One that would wait for itself
-    ends."""
+    """Begin a stage for the items that are ready for it, and return them. An item that would wait for itself fails."""
     if not items:
         return []
     begun, held = _begin(tx, stage, items)
@@ -23,12 +23,12 @@ def begin_if_ready(tx: Transaction, stage: int, items: Sequence[int]) -> list[in
 
 
 def begin_waiting_parents(tx: Transaction, stage: int, items: Iterable[int]) -> None:
-    """Items came to an end at a stage, perhaps for good: a stage of their parents may have waited for that."""
+    """Items have ended at a stage: begin the stages of their parents that waited for this."""
     row = layout(tx).stages[stage]
     waiting_stages = layout(tx).awaiting_children_of(row.pipeline_name)
     if not waiting_stages or not (ended := list(items)):
         return
-    # Whoever makes one of them a child of another holds it until the commit: either that one sees that the child has
+    # A transaction that makes one of them a child locks it until the commit: either that one sees that the child has
     # ended, or this one sees the parent.
     tx.run("lock_items", items=ended)
     parents = tx.run("parents_of", items=ended)
@@ -38,10 +38,9 @@ def begin_waiting_parents(tx: Transaction, stage: int, items: Iterable[int]) -> 
 
 
 def _begin(tx: Transaction, stage: int, items: Sequence[int]) -> tuple[list[int], Collection[int]]:
-    """Begin a stage for those of the items in which nothing is missing; return these, and those whose children have not all
-    ended."""
+    """Begin a stage for the items that are ready for it; return these, and those with children that have not ended."""
     before = layout(tx).parents(stage)
-    # In a statement of its own: what follows must see what others committed while this waited.
+    # A separate statement: the next one must see what others committed while this one waited for the locks.
     tx.run("lock_items", items=list(items))
     held = open_children(tx, stage, items)
     ready = [item for item in items if item not in held]
@@ -53,14 +52,14 @@ def _begin(tx: Transaction, stage: int, items: Sequence[int]) -> tuple[list[int]
         tx.tell_idle_workers(stage)
         row = layout(tx).stages[stage]
         if row.after_children is not None:
-            # The item's own history does not tell when its children ended.
+            # The item's own history does not show when its children ended.
             for [item] in born:
                 tx.record("children_ended", pipeline=row.pipeline, item=item, stage=stage, of=row.after_children)
     return [item for [item] in born], held
 
 
 def open_children(tx: Transaction, stage: int, items: Sequence[int]) -> dict[int, list[int]]:
-    """By item: the children that a stage of it waits for and that have not come to an end."""
+    """By item: the children that its stage waits for and that have not ended."""
     known = layout(tx)
     awaited = known.stages[stage].after_children
     of = None if awaited is None else known.number_of(awaited)
@@ -69,7 +68,7 @@ def open_children(tx: Transaction, stage: int, items: Sequence[int]) -> dict[int
         return {}
     children = sorted({child for _, child in links})
     busy = {child for (child,) in tx.run("open_items", items=children)}
-    # A child may itself wait for children, with nothing of it open meanwhile.
+    # A child may itself wait for children, with none of its own stages open meanwhile.
     for row in known.of_pipeline(awaited):
         if row.after_children is not None:
             before = list(known.parents(row.id))

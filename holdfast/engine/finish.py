@@ -1,7 +1,8 @@
-"""What a worker says of an attempt, and the first step of saying it: ending the lease.
+"""Finish: the attempt as a worker reports it, and the first step of recording it, which ends the lease.
 
-Finishing means deleting the lease, or moving it on; it names the lease and the stage, so that a repeated completion of
-the stage before cannot finish the next one. No row, no right: the attempt was lost, and nothing of it is written.
+Finishing means deleting the lease, or moving it on to the next stage. It names both the lease and the stage, so that a
+repeated completion of one stage cannot finish the next. Without the row, the lease was lost and nothing of the attempt is
+written.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from holdfast.store import Transaction
 
 
 class AttemptEffect(NamedTuple):
-    """A function of the user's that writes rows in the transaction that completes the stage."""
+    """The user's function that writes rows in the transaction that completes the stage."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
 
 
 class FollowOn(NamedTuple):
-    """An item to be added by the transaction that completes the stage."""
+    """An item to add in the transaction that completes the stage."""
 
     pipeline: str
     key: str
@@ -52,52 +53,52 @@ class Cost(NamedTuple):
 
 
 class FinishedAttempt(msgspec.Struct, eq=False, gc=False):
-    """An attempt that came to an end: DONE, SKIPPED, FAILED, or one of the ways back."""
+    """An attempt that has ended: DONE, SKIPPED, FAILED, or back to an open state."""
 
     lease: Lease
-    #: PENDING hands the work back untouched; ON_HOLD does so when a person has decided about a paid call in doubt.
+    #: PENDING hands the work back unchanged; ON_HOLD waits for a person to decide about a paid call in doubt.
     state: State
     version: str = ""
     result: str | None = None
     output_hash: str | None = None
     error: str | None = None
     traceback: str | None = None
-    #: What it failed of, if it failed.
+    #: The cause of the failure, if it failed.
     cause: Cause | None = None
-    #: Until the next attempt, for RETRY_LATER; a snooze was asked for by the handler and spends no attempt.
+    #: The delay before the next attempt, for RETRY_LATER; a snooze was asked for by the handler and uses up no attempt.
     delay_us: int = 0
     snooze: bool = False
-    #: Until the next attempt if it turns out, at the very end, that this one failed.
+    #: The delay before the next attempt if an effect fails at the very end.
     backoff_us: int = 0
     #: How long the handler ran, for how many items at once, and how long after the lease was granted it started.
     took_us: int = 0
     share: int = 1
     waited_us: int = 0
-    #: How many items may be to blame.
+    #: How many items may have caused the failure.
     company: int = 1
-    #: What else belongs to this attempt: row writes of the user's own, items that follow, money spent, facts for the log.
+    #: What else belongs to this attempt: the user's row writes, follow-on items, money spent, events.
     effects: Sequence[AttemptEffect] = ()
     follow_ons: Sequence[FollowOn] = ()
     costs: Sequence[Cost] = ()
     events: Sequence[UserEvent] = ()
-    #: How many units it has really used.
+    #: The units it has actually used.
     used: Mapping[str, float] = NOTHING_YET
-    #: A provider asked for a pause of this length, which is for everyone; or has no more credit.
+    #: A provider asked for a pause of this length, which applies to every worker; or the account is out of credit.
     cool_us: int | None = None
     out_of_credit: bool = False
-    #: A provider refused the key of a paid call: not the item's fault, until it is known whose.
+    #: A provider refused the API key of a paid call, which is not the item's fault.
     key_refused: bool = False
-    #: The provider works, and this request was wrong: no vote for the breaker. Or the other way round: an answer that had to be
-    #: rejected too often is one, though it ends the item.
+    #: The provider works and this request was wrong: no vote for the breaker. Conversely, answers that were rejected too often
+    #: are a vote, although they end the item.
     item_at_fault: bool = False
     rejected: bool = False
-    #: Why nothing more of this stage may begin until a person has looked.
+    #: Why the stage is to be paused until a person resumes it.
     stop_stage: str | None = None
-    #: Like most: it passed, for the first time, and has nothing to tell but its result.
+    #: The common case: it passed for the first time, and has nothing to record but its result.
     routine: bool = False
-    #: Set when the lease no longer stood: nothing of this attempt was saved.
+    #: Set when the lease was lost: nothing of this attempt was saved.
     lost: bool = False
-    #: The process that ran it has committed it already: there is nothing left to write.
+    #: The process that ran it has already committed it: there is nothing left to write.
     saved: bool = False
 
     @property
@@ -106,14 +107,14 @@ class FinishedAttempt(msgspec.Struct, eq=False, gc=False):
 
 
 def end_leases(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> list[FinishedAttempt]:
-    """Delete the leases and return the attempts whose lease still stood."""
+    """Delete the leases, and return the attempts whose lease was still held."""
     lost = tx.run("take_leases", stage=stage, leases=[one.lease.id for one in finished])
     tx.count(stage, State.IN_PROGRESS, len(lost) - len(finished))
     return _without_lost(tx, stage, finished, lost)
 
 
 def move_leases(tx: Transaction, stage: int, onward: int, finished: Sequence[FinishedAttempt]) -> list[FinishedAttempt]:
-    """Move the leases on to the next stage and return the attempts whose lease still stood."""
+    """Move the leases to the next stage, and return the attempts whose lease was still held."""
     lost = tx.run("move_leases", stage=stage, next=onward, leases=[one.lease.id for one in finished], now=tx.now)
     tx.count(stage, State.IN_PROGRESS, len(lost) - len(finished))
     tx.count(onward, State.IN_PROGRESS, len(finished) - len(lost))
@@ -121,9 +122,9 @@ def move_leases(tx: Transaction, stage: int, onward: int, finished: Sequence[Fin
 
 
 def save_outcomes(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt], *, timed: bool = True) -> None:
-    """Write outcomes of attempts whose leases were ended in this transaction, and what they cost.
+    """Save outcomes, with their costs, of attempts whose leases ended in this transaction.
 
-    `timed` if it is known how long they took.
+    `timed`: whether it is known how long they took.
     """
     row = layout(tx).stages[stage]
     odd = [one for one in finished if not one.routine]
@@ -144,7 +145,7 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[FinishedAttemp
 
 
 def record_costs(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> None:
-    """Money is spent whatever became of the attempt."""
+    """Record costs, however the attempt ended."""
     calls = [
         ledger.NewCall(
             stage, one.lease.item, "", Paid.DONE, one.lease.id, one.lease.life, cost.amount, cost.resource, cost.facts
@@ -157,7 +158,7 @@ def record_costs(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt
 
 
 def record_user_events(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> None:
-    """What handlers had to tell has happened, whatever became of the attempt."""
+    """Record the handlers' own events, however the attempt ended."""
     for one in finished:
         for event in one.events:
             tx.record(
@@ -171,7 +172,7 @@ def record_user_events(tx: Transaction, stage: int, finished: Sequence[FinishedA
 
 
 def made_from(row: StageRow, lease: Lease) -> str:
-    """What an attempt was given, as it is recorded."""
+    """The hash of an attempt's input, as it is recorded."""
     number = row.readings.number
     if not number:
         return input_hash(lease.data_hash, lease.inputs) if lease.inputs else lease.data_hash
@@ -179,7 +180,7 @@ def made_from(row: StageRow, lease: Lease) -> str:
 
 
 def input_hash(data_hash: str, inputs: Mapping[int, str]) -> str:
-    """What a stage was given: what it reads of the item's data, and what the stages before it had put out."""
+    """The hash of a stage's input: what it reads of the item's data, and the outputs of its predecessors."""
     if not inputs:
         return data_hash
     if len(inputs) == 1:
@@ -190,7 +191,7 @@ def input_hash(data_hash: str, inputs: Mapping[int, str]) -> str:
 
 
 def _settle_memos(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> dict[int, int]:
-    """Memos of stages that have passed have done their duty; return what they had cost, by item."""
+    """Remove the memos of stages that have passed; return what they cost, by item."""
     remembered = [one for one in finished if one.lease.memos]
     passed = [one.lease.item for one in remembered if one.state in PASSED]
     if passed:
@@ -221,7 +222,7 @@ def _row(row: StageRow, one: FinishedAttempt, paid: Mapping[int, int]) -> tuple[
 
 
 def _routine_rows(row: StageRow, finished: Sequence[FinishedAttempt]) -> list[tuple[Any, ...]]:
-    """What differs between the outcomes of routine attempts."""
+    """The columns that differ between the outcomes of routine attempts."""
     rows: list[tuple[Any, ...]] = []
     for one in finished:
         lease = one.lease
@@ -242,7 +243,7 @@ def _routine_rows(row: StageRow, finished: Sequence[FinishedAttempt]) -> list[tu
 
 
 def _count_times(tx: Transaction, stage: int, state: State, version: str, times: Sequence[int]) -> None:
-    """So many attempts ended in this state, and took so long: counted in buckets."""
+    """Count attempts that ended in this state, in buckets by how long they took."""
     buckets: dict[int, list[int]] = {}
     for took_us in times:
         number = bucket(took_us)

@@ -1,5 +1,5 @@
-"""Fold: counts, sums of money and error groups of writers that are gone are added up into one set of rows, so that reading them
-always costs the same; and what workers of the version before have paid is taken into the ledger."""
+"""Fold counts: add up the counts, sums of money and error groups of writers that are gone into one set of rows, so that reading
+them always costs the same; and enter payments of workers of the version before into the ledger."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.engine.ledger import fold_money, take_up_old_payments
 from holdfast.store import Transaction
 
 CHUNK = 500
-#: How long a writer may take to find out about a commit whose reply it lost.
+#: How long a writer may take to check on a commit whose reply it lost.
 COMMITS_KEPT_US = 7 * 24 * 3600 * SECOND
 
 

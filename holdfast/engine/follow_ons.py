@@ -1,7 +1,7 @@
-"""Follow-ons and children: items that the completion of a stage brings about, and stages that wait for them.
+"""Follow-ons and children: items that a handler submits, and stages that wait for them.
 
-A follow-on is added by the completing transaction. Where two ask for the same key at once, the second waits for the
-first to commit or to roll back: there is one, never two and never none.
+A follow-on is added by the transaction that completes the stage. If two submit the same key at once, the second waits for the
+first to commit or roll back: the item is added exactly once.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def add_follow_ons(tx: Transaction, finished: Sequence[FinishedAttempt]) -> None
 
 
 def _submit(tx: Transaction, pipeline: str, when_exists: str, follow_ons: list[FollowOn]) -> tuple[Upserted, set[int]]:
-    """Add the items; which are those that were there and got new data?"""
+    """Add the items; also return those that existed and got new data."""
     merge = {"skip": keep, "rerun": rerun_with, "merge": unite}[when_exists]
     items: dict[str, NewItem] = {}
     for one in follow_ons:
-        # Several with the same key come to what they would if one after the other had been added.
+        # Several with the same key are merged as if they were added one after the other.
         data = merged(merge, one.key, items[one.key].data, one.data) if one.key in items else one.data
         items[one.key] = NewItem(one.key, data)
     renewed: set[str] = set()
@@ -64,7 +64,7 @@ def _submit(tx: Transaction, pipeline: str, when_exists: str, follow_ons: list[F
 
 
 def _wait_also_for_these(tx: Transaction, stage: int, pipeline: str, parents: list[int]) -> None:
-    """Items have got children by a stage that a waiting one need not come after: it may have closed a ring."""
+    """Items got children from a stage that need not come before the waiting one: that may have closed a cycle."""
     known = layout(tx)
     for waiting in known.awaiting_children_of(pipeline):
         is_theirs = waiting.pipeline == known.stages[stage].pipeline and waiting.id in known.ringed
@@ -73,15 +73,15 @@ def _wait_also_for_these(tx: Transaction, stage: int, pipeline: str, parents: li
 
 
 def keep(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The item is there: leave it as it is."""
+    """Leave the existing item unchanged."""
     return old
 
 
 def unite(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The fields of both; where both have one, the new one stands."""
+    """The fields of both; new values replace old ones."""
     return {**old, **new}
 
 
 def rerun_with(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """New data replaces the old; no data leaves it."""
+    """New data replaces old data; without new data, the old stays."""
     return new or old

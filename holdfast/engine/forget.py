@@ -1,6 +1,6 @@
-"""Forget: a person rejects recorded answers of paid calls, so that the next attempt calls again; or takes that back.
+"""Forget: a person rejects recorded answers of paid calls, so that the next attempt calls again; or reverts that.
 
-An answer that was rejected stays paid for, and readable in the ledger, until its item is pruned.
+A rejected answer still counts as paid, and stays readable in the ledger until its item is pruned.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Rejecting:
 
 
 class Restoring:
-    """Takes rejections back; counted by stage."""
+    """Reverts rejections; counted by stage."""
 
     __slots__ = ()
     name: ClassVar[str] = "restore"
@@ -51,8 +51,7 @@ class Restoring:
 
 @dataclass(frozen=True, slots=True)
 class Forget(Rejecting):
-    """Reject the recorded answers that a filter means; counted by stage. What is in progress is left alone: its handler may be
-    using the answer."""
+    """Reject the selected answers; counted by stage. Work in progress is left alone: its handler may be using the answer."""
 
     which: Which
     memo: str | None = None
@@ -66,7 +65,7 @@ class Forget(Rejecting):
 
 @dataclass(frozen=True, slots=True)
 class Restore(Restoring):
-    """Take back the newest rejections that a filter means; counted by stage."""
+    """Revert the newest of the selected rejections; counted by stage."""
 
     which: Which
     memo: str | None = None
@@ -109,7 +108,7 @@ def by_stage(tx: Transaction, memos: list[MemoRow]) -> Counter[str]:
 
 
 def reject(tx: Transaction, memo: MemoRow, who: Who) -> bool:
-    """Refuse a recorded answer: the next attempt calls again."""
+    """Reject a recorded answer: the next attempt calls again."""
     reason = who.reason or "a person has forgotten it"
     _settle(tx, memo, lambda call: call._replace(state=str(Paid.REJECTED), reason=reason, value=memo["value"]))
     _save(tx, memo, "rejected", None, memo["rejections"] + 1)
@@ -118,7 +117,7 @@ def reject(tx: Transaction, memo: MemoRow, who: Who) -> bool:
 
 
 def restore(tx: Transaction, memo: MemoRow, who: Who) -> bool:
-    """Only where the answer is still there: an unpaid call has no row in the ledger that could have kept it."""
+    """Restore an answer, if it still exists: an unpaid call has no row in the ledger that could have kept it."""
     found = _settle(tx, memo, lambda call: call._replace(state=str(Paid.DONE)) if call.value is not None else None)
     if not found:
         return False

@@ -1,4 +1,4 @@
-"""Where stages of items stand: what the view `item_stages` says, read for some items by what each table is ordered by."""
+"""The states of stages of items: like the view `item_stages`, read for a few items through the indexes of each table."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from holdfast.store import Transaction
 
 
 def read_item_stages(tx: Transaction, items: Collection[int], stages: Collection[int]) -> list[dict[str, Any]]:
-    """One entry for each of these stages that has begun in each of the items. One that is open again hides its outcome.
+    """One entry for each of these stages that has begun in each of the items. A stage that is open again hides its outcome.
 
-    `updated_at` is None where nothing but the item itself says when that was.
+    `updated_at` is None where only the item itself has a time.
     """
     if not items:
         return []

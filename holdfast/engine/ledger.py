@@ -1,9 +1,9 @@
-"""The ledger: every paid call is a row, and what was spent is what the rows add up to.
+"""The ledger: every paid call is a row, and the money spent is the sum of the rows.
 
-A call is intended before it is made. Then it is done; or rejected: paid for, and its answer refused; or not charged; or
-doubtful: it may have been charged, and counts as spent until somebody says what became of it. A call for several items is a
-row for each, with its share of the price. Beside the rows are two sums, written with them: per day for questions, and per
-resource for budgets.
+A call is `intended` before it is made. Afterwards it is `done`; or `rejected`, which means paid with an unusable answer; or
+not charged; or in doubt: it may have been charged, and counts as spent until it is resolved. A call for several items has a
+row for each, with its share of the price. Two sums are written together with the rows: per day for questions, and per resource
+for budgets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.model.layout import Layout, StageRow
 from holdfast.model.paid import IMPORTED, NO_FACTS, CallFacts, Paid, PaidCall
 from holdfast.store import Transaction
 
-#: Old payments that are taken into the ledger by one transaction.
+#: Old payments entered per transaction.
 CHUNK = 500
 
 #: Where a call belongs: stage, item and name.
@@ -30,7 +30,7 @@ MemoPlace = tuple[int, int, str]
 
 
 class NewCall(NamedTuple):
-    """A call to be entered. The resource is the one it names, if any; those of the same name and `lead` are one call."""
+    """A call to enter. The resource is the one it names, if any; rows with the same name and `lead` are one call."""
 
     stage: int
     item: int
@@ -45,7 +45,7 @@ class NewCall(NamedTuple):
 
 
 def enter(tx: Transaction, new: Sequence[NewCall]) -> dict[MemoPlace, int]:
-    """Write calls into the ledger; return their numbers by place. The caller holds the resources that it pays for."""
+    """Write calls into the ledger; return their numbers by place. The caller has locked the resources."""
     known = layout(tx)
     calls = []
     for one in new:
@@ -102,8 +102,8 @@ def whole(tx: Transaction, calls: Sequence[int]) -> list[list[PaidCall]]:
 
 
 def settle(tx: Transaction, calls: Sequence[int], decide: Callable[[PaidCall], PaidCall | None]) -> list[PaidCall]:
-    """Let `decide` say what became of these calls, as they stand now: None leaves one as it is. Returns those that changed, as
-    they were. Money moves on the day of the call, whenever that was."""
+    """Change these calls as `decide` says, given their current rows: None leaves one unchanged. Returns the old rows of those
+    that changed. Money is booked on the day of the call."""
     if not calls:
         return []
     old = [PaidCall(*row) for row in tx.run("read_calls", calls=list(calls))]
@@ -111,8 +111,8 @@ def settle(tx: Transaction, calls: Sequence[int], decide: Callable[[PaidCall], P
 
 
 def doubt(tx: Transaction, ended: Sequence[tuple[int, int, int]], reason: str) -> None:
-    """Attempts under these leases (lease, item, stage) have ended: a call that was begun and not recorded may have been
-    charged. Without an estimate of its own it counts with what was set aside for the attempt. A budget is never
+    """Attempts under these leases (lease, item, stage) have ended: a call that was started and not recorded may have been
+    charged. Without an estimate, it counts with the money reserved for the attempt, so that a budget is never
     under-counted."""
     if not ended:
         return
@@ -165,7 +165,7 @@ def free(call: PaidCall, reason: str | None = None) -> PaidCall:
 
 
 def take_up_old_payments(tx: Transaction, most: int = CHUNK) -> int:
-    """Enter what workers of the version before have paid: they leave events. Budgets know of it already."""
+    """Enter payments of workers of the version before, which only leave events. Budgets have counted them already."""
     known = layout(tx)
     rows = tx.run("old_payments", most=most)
     calls = []
@@ -200,7 +200,7 @@ def take_up_old_payments(tx: Transaction, most: int = CHUNK) -> int:
 
 
 class OldPayment(NamedTuple):
-    """What an earlier program has paid. Its name says where it was written down; 0 for no stage, or no item."""
+    """A payment of an earlier program. Its name says where it was recorded; 0 for no stage, or no item."""
 
     name: str
     stage: int
@@ -211,14 +211,14 @@ class OldPayment(NamedTuple):
 
 
 def imported_among(tx: Transaction, payments: Sequence[OldPayment]) -> set[tuple[int, str]]:
-    """Those of the payments that the ledger has, by time and name."""
+    """The payments that are already in the ledger, by time and name."""
     rows = tx.run("imported_calls", times=sorted({one.at for one in payments}), resource=IMPORTED)
     return {(at, name) for at, name in rows}
 
 
 def enter_imported(tx: Transaction, payments: Sequence[OldPayment]) -> list[OldPayment]:
-    """Enter what is not there yet, on the days that it was paid, and return it. No budget counts it: all of that was spent
-    before there was one. The transaction must be exclusive, unless the items are new."""
+    """Enter payments that are not in the ledger yet, on the days they were made, and return them. No budget counts them: they
+    were made before it existed. The transaction must be exclusive, unless the items are new."""
     there = imported_among(tx, payments)
     new = [one for one in payments if (one.at, one.name) not in there]
     calls = [
@@ -261,8 +261,8 @@ def fold_money(tx: Transaction, most: int) -> int:
 
 
 def budgets_of(known: Layout, stage: int, resource: str, day: int, at: int) -> list[tuple[int, int]]:
-    """The budgets that a call counts for, each with its day there: of its resource, on the day that was written down, also if
-    the zone is another now; and of the limits of its pipeline and stage."""
+    """The budgets that a call counts for, each with the day there: that of its resource, on the recorded day even if the time
+    zone has changed; and those of its pipeline and stage."""
     limits = [known.resources[number] for number in known.resources_of(stage)]
     own = [(one.id, day_of(at, one.spec.zone)) for one in limits if one.spec.name.startswith("@")]
     named = known.resource(resource) if resource else None
@@ -290,7 +290,7 @@ def _change(tx: Transaction, pairs: Sequence[tuple[PaidCall, PaidCall]]) -> list
 
 
 def _count(tx: Transaction, gone: Iterable[PaidCall], come: Iterable[PaidCall], *, budgets: bool = True) -> None:
-    """Bring both sums up to date with calls that are no longer as they were."""
+    """Update both sums with calls that have changed."""
     known = layout(tx)
     by_day: dict[tuple[Any, ...], list[int]] = {}
     spent: dict[tuple[int, int], list[int]] = {}
@@ -311,7 +311,7 @@ def _count(tx: Transaction, gone: Iterable[PaidCall], come: Iterable[PaidCall], 
 
 
 def _resource(known: Layout, row: StageRow, named: str | None) -> str:
-    """What a payment counts for: the resource it names, if there is such a one; else the stage's first; else nothing."""
+    """The resource a payment counts for: the one it names, if it exists; else the stage's first; else none."""
     if named is not None and known.resource(named) is not None:
         return named
     return row.uses[0] if row.uses else ""

@@ -1,7 +1,7 @@
-"""Import an old database: items, outcomes, results, open work, what was paid and what happened, a batch per transaction.
+"""Import an old database: items, outcomes, results, open work, payments and events, a batch per transaction.
 
-An item and its stages are written together, and a key that is there is left as it is: whoever runs an import again, or after
-it was killed half-way, ends with the same. What could not be read is told in the report, and as an event of the item.
+An item and its stages are written together, and an existing key is left unchanged. So an import that is repeated, or run again
+after it was killed, has the same result. Values that cannot be read are reported, and recorded as events of the item.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ AnyMapping = Mapped | MappedByFunction
 
 
 class _Into:
-    """Where rows go: by the name that the old table has for a pipeline, or to the only one there is."""
+    """Which pipeline a row goes to: by the name in the old table, or to the only pipeline."""
 
     def __init__(self, pipelines: Mapping[str, PipelineSpec], mapping: AnyMapping) -> None:
         self.specs = {spec.name: spec for spec in pipelines.values()}
@@ -73,8 +73,8 @@ def import_legacy(
 ) -> ImportReport:
     """Import every row; return what was done, or with `dry_run` what would be.
 
-    `pipelines` says which name in the old database means which pipeline; they must be registered in the store. Rows without
-    a name, or of a table without such a column, belong to the only one. For a dry run the store may be missing.
+    `pipelines` maps names in the old database to pipelines, which must be registered in the store. Rows without a name, or of
+    a table without such a column, go to the only pipeline. For a dry run the store may be missing.
     """
     report = ImportReport()
     into = _Into(pipelines, mapping)
@@ -103,8 +103,8 @@ def import_legacy(
 
 
 def check(old: OldDatabase, mapping: AnyMapping) -> bool:
-    """Refuse a database that cannot be meant: without the key, or what the user's own mapping names. Returns whether its rows
-    say which pipeline they belong to."""
+    """Refuse a database without the key column, or without a column that the user's mapping names. Returns whether its rows
+    name their pipeline."""
     table = old.table(mapping.table)
     if isinstance(mapping, MappedByFunction):
         return True
@@ -136,7 +136,7 @@ class _Reading:
             raise UsageError(
                 f"{old.where} does not say which pipeline a row belongs to: import into one pipeline at a time"
             )
-        #: Tables beside that of the items, as far as they are there.
+        #: Further tables that exist.
         self.beside: dict[str, OldTable] = {}
         for name, beside in mapping.beside.items():
             table = old.find(beside.table)
@@ -155,7 +155,7 @@ class _Reading:
             yield [item for row in rows if (item := self._read(row, beside)) is not None]
 
     def _choose(self, table: OldTable, columns: set[str]) -> list[str]:
-        """Those of the columns that are there; the report is told of the others, and of what is there beside them."""
+        """The columns that exist; missing columns, and those that the mapping does not name, are reported."""
         missing = sorted(column for column in columns if not table.has(column))
         beside = "" if table is self._table else f"{table.name}."
         self._report.missing += [f"{beside}{column}" for column in missing]
@@ -167,7 +167,7 @@ class _Reading:
         return sorted(columns - {*missing})
 
     def _pairs(self, name: str) -> Iterator[tuple[bytes, int]]:
-        """Each row of a table beside, with the item that it belongs to."""
+        """Each row of a further table, with the item it belongs to."""
         beside = self._mapping.beside[name]
         paths = [path for part in ("pipeline", "key") if (path := beside.paths.get(part)) is not None]
         for rows in self.beside[name].batches(sorted({path.column for path in paths} | {*beside.where})):
@@ -180,7 +180,7 @@ class _Reading:
                     )
 
     def _place(self, name: str, pipeline: Any, key: Any) -> bytes:
-        """Which item a row of a table beside belongs to."""
+        """Which item a row of a further table belongs to."""
         told_apart = self._names_pipelines and "pipeline" in self._mapping.beside[name].paths
         whose = text_of(pipeline) if told_apart and pipeline is not UNSET else ""
         return _digest(whose, "" if key is UNSET or key is None else text_of(key))
@@ -200,7 +200,7 @@ class _Reading:
         return found
 
     def _read(self, old: OldRow, beside: Mapping[str, Mapping[bytes, Sequence[Cells]]]) -> OldItem | None:
-        """One row; what cannot be read of it is told to the report."""
+        """One row; values that cannot be read are reported."""
         self._report.read += 1
         cells = Cells(old.cells, [])
         said, name, pipeline = self._said(cells, beside)
@@ -228,7 +228,7 @@ class _Reading:
     def _said(
         self, cells: Cells, beside: Mapping[str, Mapping[bytes, Sequence[Cells]]]
     ) -> tuple[Record | None, str | None, str | None]:
-        """What is said of an item, and which pipeline it belongs to: by its name there, and ours."""
+        """The record of an item, and its pipeline: the name in the old database, and ours."""
         if isinstance(self._mapping, MappedByFunction):
             try:
                 said = self._mapping.to_record(cells)
@@ -267,7 +267,7 @@ def _digest(pipeline: str, key: str) -> bytes:
 
 
 def _count_in(report: ImportReport, spec: PipelineSpec, items: Sequence[OldItem]) -> None:
-    """Count where imported items are, and what of them runs again."""
+    """Count the states of imported items, and the stages that run again."""
     states = Counter((stage, entry.state) for item in items for stage, entry in item.begun.items())
     for (stage, state), n in states.items():
         report.stages.setdefault(f"{spec.name}/{stage}", Counter())[str(kept_as(state))] += n
@@ -280,7 +280,7 @@ def _count_in(report: ImportReport, spec: PipelineSpec, items: Sequence[OldItem]
 
 
 def _write(store: Store | None, spec: PipelineSpec, items: Sequence[OldItem], dry_run: bool) -> list[OldItem]:
-    """Import those that are not there yet. To import again what is there takes no write."""
+    """Import items that do not exist yet. Importing existing items again takes no write."""
     if not items or store is None:
         return list(items)
     wanted = [NewItem(item.key, "") for item in items]

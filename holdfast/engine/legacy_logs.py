@@ -1,7 +1,7 @@
-"""Logs of an old database: what was paid, and what happened. Each row comes over once, however often it is tried.
+"""Import the logs of an old database: payments and events. Each row is imported once, however often the import runs.
 
-A row is known again by its time, and by the table and number that it is kept under; so those that an interrupted import has
-brought over are not brought over twice, and those that were added since come with the next one.
+A row is recognised by its time, table and row number. So rows that an interrupted import has brought over are not imported
+twice, and rows that were added since come with the next import.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EventRow = tuple[Any, ...]
 
 
 class LogRow(NamedTuple):
-    """A row of a log: what it says, and of whom."""
+    """A row of a log."""
 
     row: int
     pipeline: str
@@ -43,10 +43,10 @@ class LogRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """Brings logs over, into a store if there is one."""
+    """Imports logs into a store, or only counts without one."""
 
     store: Store | None
-    #: From the name of a pipeline in the old database to that of ours; None for one that is not meant.
+    #: From the name of a pipeline in the old database to ours; None for one that is not imported.
     find: Callable[[str | None], str | None]
     #: By pipeline: its stages.
     stages: Mapping[str, frozenset[str]]
@@ -57,7 +57,7 @@ class Logs:
     most: int
 
     def import_costs(self, table: OldTable, log: Beside) -> None:
-        """Enter what was paid into the ledger."""
+        """Enter payments into the ledger."""
         counts = self.report.costs
         for lines in self._lines(table, log, counts):
             problems: list[tuple[LogRow, Problem]] = []
@@ -76,7 +76,7 @@ class Logs:
             counts.amount += sum(one.amount for one in new)
 
     def import_events(self, table: OldTable, log: Beside) -> None:
-        """Keep what happened as events of ours: what each was called is one of its facts."""
+        """Import old events as events of ours; the old name becomes one of the facts."""
         counts = self.report.events
         for lines in self._lines(table, log, counts):
             rows = []
@@ -92,7 +92,7 @@ class Logs:
             counts.already_there += len(those) - len(new)
 
     def _lines(self, table: OldTable, log: Beside, counts: LogCounts) -> Iterator[list[LogRow]]:
-        """The rows of a log that are meant, a batch at a time."""
+        """The rows of a log that are imported, a batch at a time."""
         paths = log.paths
         for rows in table.batches(sorted(column for column in log.columns() if table.has(column)), self.most):
             lines: list[LogRow] = []
@@ -137,7 +137,7 @@ class Logs:
         return otherwise if self.store is None else self.store.read(question)
 
     def _write(self, write: Callable[[Transaction], Any], look: Callable[[Transaction], Any], those: Any) -> Any:
-        """Write what is new, or find out what that is."""
+        """Write new rows; in a dry run, only find them."""
         if self.store is None or not those:
             return those
         return self.store.read(look) if self.dry_run else self.store.write(write, exclusive=True)
@@ -148,7 +148,7 @@ class Logs:
 
 
 def _numbers(lines: Sequence[LogRow], tx: Transaction) -> dict[tuple[str, str | None], int]:
-    """By pipeline and key: the numbers of the items that are there."""
+    """By pipeline and key: the numbers of existing items."""
     found: dict[tuple[str, str | None], int] = {}
     for pipeline in {line.pipeline for line in lines}:
         keys = sorted({line.key for line in lines if line.pipeline == pipeline and line.key})

@@ -1,9 +1,9 @@
-"""Remember: what a named sub-step inside a stage returned, so that it is called once however often the stage is tried.
+"""Memos: the recorded result of a named sub-step of a stage, so that it is called once however often the stage is attempted.
 
-A memo is written under the lease of its attempt; if the lease no longer stands, nothing is written. A paid call leaves its
-intent first, and is a row of the ledger from then on: the memo points at it. An intent without a result means that the
-process died somewhere around the call, or that the call failed in a way that does not tell whether it was charged. An answer
-that was rejected leaves a memo that only counts. Memos go when their stage has passed.
+A memo is written under the lease of its attempt; if the lease was lost, nothing is written. A paid call first records its
+intent, which is a row of the ledger that the memo points to. An intent without a result means that the process died around
+the time of the call, or that the call failed without saying whether it was charged. A rejected answer leaves a memo that only
+counts rejections. Memos are removed when their stage has passed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.store import Transaction
 
 @dataclass(slots=True)
 class MemoWrite:
-    """A memo to be written, or replaced, under a lease."""
+    """A memo to write or replace under a lease."""
 
     lease: Lease
     name: str
@@ -36,16 +36,16 @@ class MemoWrite:
     value: str | None = None
     resource: str | None = None
     facts: CallFacts = NO_FACTS
-    #: An intent of an earlier attempt was found, and this says what was decided; and whether that call is known to be free.
+    #: What was decided about the intent of an earlier attempt; and whether that call is known not to have been charged.
     doubt: str | None = None
     was_free: bool = False
-    #: Why the answer was rejected, or the call is known to be free.
+    #: Why the answer was rejected, or why the call is known not to have been charged.
     reason: str | None = None
-    #: The same number for all items that one call is made for, of which amounts and tokens are the shares; None for one item.
+    #: The same number for all items of one call; amounts and tokens are then shares. None for a call for one item.
     lead: int | None = None
-    #: Set when the lease no longer stood: nothing was written.
+    #: Set when the lease was lost: nothing was written.
     lost: bool = False
-    #: What is there now; None for nothing.
+    #: The memo as it is stored now, if there is one.
     kept: Memo | None = None
 
     def __post_init__(self) -> None:
@@ -60,9 +60,9 @@ class MemoWrite:
 
 
 def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
-    """Write memos whose lease still stands, with the money they cost; mark the others as lost. A call for several items is
-    settled as long as one of their leases stands: the others get no memo, but what they cost is known."""
-    # Two who pay for several resources take them in the same order.
+    """Write memos whose lease is still held, with their costs; mark the others as lost. A call for several items is settled as
+    long as one of their leases is held: the others get no memo, but their costs are recorded."""
+    # In a fixed order, so that two writers that pay for several resources never deadlock.
     lock_resources(tx, {memo.lease.stage for memo in memos})
     stood: dict[int, int] = dict(tx.run("hold_leases", leases=sorted({memo.lease.id for memo in memos})))
     standing = []
@@ -119,8 +119,8 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
 
 
 def idempotency_key(lease: Lease, name: str, version: str, rejections: int = 0) -> str:
-    """The same for every attempt of one life of a stage; another one when the stage is run anew, its code is another, an
-    answer was rejected, or the stages before it put out something else: a provider would answer with what it said before."""
+    """The same for every attempt in one life of a stage. It differs after a rerun, a new version of the code, a rejected
+    answer, or a new output of the stages before it: with the same key, a provider would repeat its earlier answer."""
     inputs = " ".join(output for _, output in sorted(lease.inputs.items()))
     again = f" {rejections}" if rejections else ""
     text = f"{lease.item} {lease.stage} {lease.life} {version} {inputs} {lease.key} {name}{again}"
@@ -136,13 +136,13 @@ def _had(memo: MemoWrite) -> Memo | None:
 
 
 def _settle(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
-    """Say what became of the calls that these memos point at so far."""
+    """Settle the calls that these memos have pointed to so far."""
     about = {had.call: memo for memo in memos if (had := _had(memo)) is not None and had.call is not None}
 
     def decide(call: PaidCall) -> PaidCall | None:
         memo = about[call.id]
         if memo.lost and memo.state in ("done", "rejected"):
-            # The item may be gone, and with it what was said about it.
+            # The item, and with it the memo, may be gone.
             return ledger.charged(call, memo.cost or 0, memo.facts._replace(text="{}")) if call.state in _OPEN else None
         if memo.state == "done":
             return ledger.charged(call, memo.cost or 0, memo.facts) if call.state in _OPEN else None
@@ -160,7 +160,7 @@ _OPEN = (Paid.INTENDED, Paid.DOUBTFUL)
 
 
 def _new_call(memo: MemoWrite) -> ledger.NewCall | None:
-    """The row that the ledger gets: before a paid call, or after one whose price was not known to be paid."""
+    """The row for the ledger: before a paid call, or after one that was not expected to cost anything."""
     had = _had(memo)
     if memo.state == "intended":
         state, amount = Paid.INTENDED, memo.estimate or 0
@@ -177,7 +177,7 @@ def _new_call(memo: MemoWrite) -> ledger.NewCall | None:
 def _kept(memo: MemoWrite, entered: int | None) -> Memo | None:
     had = _had(memo)
     rejections = 0 if had is None else had.rejections
-    # What rejected answers have cost stays part of the price of this one.
+    # The cost of rejected answers stays part of the price of this one.
     earlier = had.cost or 0 if had is not None and had.rejections and had.state != "done" else 0
     cost = None if memo.cost is None and not earlier else (memo.cost or 0) + earlier
     call = entered if entered is not None else None if had is None else had.call

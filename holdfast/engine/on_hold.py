@@ -1,10 +1,9 @@
-"""Hold: open work is set apart until what it waits for is there: a person's word, also about a paid call in doubt, a price
-that somebody accepts, or a worker with the right version of its code. No claim sees it; `retry` lets it run, `cancel` sets it
-aside.
+"""On hold: open work that no worker claims until a person releases it, decides about a paid call in doubt or accepts its price,
+or until a worker with the registered version takes it. `retry` releases it, `cancel` cancels it.
 
-Work that is to be done again by today's version goes on hold while a worker lives that would do it with another one. It
-is claimed from there by workers whose version is today's, or one that today's is compatible with. Which version that is,
-is nowhere written down with the work: it is always the one that is registered.
+Work to be done again by the registered version goes on hold while a live worker would do it with another one. It is claimed
+from there by workers with the registered version, or one it is compatible with. The version is not stored with the work: it is
+always the registered one.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ ANOTHER_VERSION = "to be done again by the registered version of its code, while
 
 
 class Outdated(NamedTuple):
-    """A living worker that offers a stage with another version than the registered one."""
+    """A live worker that offers a stage with another version than the registered one."""
 
     worker: str
-    #: None for a worker of a holdfast that does not tell.
+    #: None for a worker of an older holdfast, which does not report it.
     version: str | None
 
 
 def hold(tx: Transaction, stage: int, items: Sequence[int], kind: HoldKind, reason: str, **facts: Any) -> int:
-    """Put those of the items that wait at a stage on hold; return how many. The facts go into the events."""
+    """Put the items that wait at a stage on hold; return how many. The facts go into the events."""
     held = _set_apart(tx, stage, items, kind, reason)
     pipeline = layout(tx).stages[stage].pipeline
     for item in held:
@@ -49,7 +48,7 @@ def hold(tx: Transaction, stage: int, items: Sequence[int], kind: HoldKind, reas
 
 
 def hold_in_doubt(tx: Transaction, finished: Sequence[FinishedAttempt]) -> None:
-    """Put work on hold whose attempts came upon paid calls in doubt that a person is to decide about. They are refunded."""
+    """Put work on hold until a person decides about its paid calls in doubt. The attempts are refunded."""
     ordered = sorted(finished, key=lambda one: (one.lease.stage, one.lease.id))
     for stage, same in groupby(ordered, key=lambda one: one.lease.stage):
         ended = end_leases(tx, stage, list(same))
@@ -79,7 +78,7 @@ def hold_in_doubt(tx: Transaction, finished: Sequence[FinishedAttempt]) -> None:
 
 
 def outdated_workers(tx: Transaction, stage: StageRow) -> list[Outdated]:
-    """Who would do the work of a stage with another version of its code than this."""
+    """Live workers that would run a stage with another version of its code."""
     found = []
     for name, stages, versions in tx.run("living_workers", now=tx.steady, clock=tx.store.driver.clock_name):
         version = codec.stored(versions, {}).get(str(stage.id))
@@ -89,7 +88,7 @@ def outdated_workers(tx: Transaction, stage: StageRow) -> list[Outdated]:
 
 
 def spoken_of(outdated: Sequence[Outdated]) -> str:
-    """Who they are, in a sentence: worker 'a' still runs version 1."""
+    """These workers in a sentence: worker 'a' still runs version 1."""
     by_version: dict[str, list[str]] = {}
     for one in outdated:
         by_version.setdefault(f"version {one.version}" if one.version else "an unknown version", []).append(one.worker)
@@ -101,14 +100,14 @@ def spoken_of(outdated: Sequence[Outdated]) -> str:
 
 
 def hold_for_version(tx: Transaction, stage: int, items: Sequence[int]) -> None:
-    """Keep work that waits to be done again by today's version from workers that have another one."""
+    """Keep work that waits for the registered version from workers with another one."""
     if items and outdated_workers(tx, layout(tx).stages[stage]):
         hold(tx, stage, items, "version", ANOTHER_VERSION)
 
 
 def refuse(tx: Transaction, stage: int, leases: Sequence[Lease]) -> list[Lease]:
-    """What a worker with another version may keep of what it has claimed. The rest, to be done again by today's version, is
-    put on hold for somebody who has it."""
+    """The leases that a worker with another version may keep. Work to be done again by the registered version is put on hold
+    for a worker that has it."""
     wrong = [lease for lease in leases if lease.rerun == Rerun.WAVE]
     if wrong:
         release(tx, wrong)
@@ -118,8 +117,8 @@ def refuse(tx: Transaction, stage: int, leases: Sequence[Lease]) -> list[Lease]:
 
 @contextmanager
 def let_in(tx: Transaction, stage: int, most: int) -> Iterator[None]:
-    """Within it, a claim finds up to `most` items that are on hold for today's version, too. What it leaves stays on hold,
-    and nobody else has seen it waiting."""
+    """Within it, a claim also finds up to `most` items that are on hold for the registered version. What it does not take stays
+    on hold, and no other worker sees it waiting."""
     held = [(item, stage, *rest) for item, *rest in tx.run("take_held_for_version", stage=stage, most=most)]
     taken = without_strays(tx, "holds", held, ("item", "stage", "attempts", "alone", "rerun")) if held else []
     tx.run_rows("enter_waiting", taken, since=tx.now)

@@ -1,5 +1,5 @@
-"""Pause: a pipeline, one of its stages, or a resource stands still until a person or a time says otherwise. Work in hand
-comes to its end. A stage is named `PIPELINE/STAGE`.
+"""Pause: nothing more begins in a pipeline, a stage or with a resource, until a person resumes it or its time is over. Work in
+progress is finished. A stage is named `PIPELINE/STAGE`.
 
 A pause is four facts: whether, why, until when, and since when.
 """
@@ -18,7 +18,7 @@ from holdfast.store import Transaction
 
 
 def pause(tx: Transaction, name: str, who: Who, until: int | None = None, *, resource: bool = False) -> None:
-    """Let nothing more begin. Paused again, the last word counts."""
+    """Let nothing more begin. A second pause replaces the first."""
     if until is not None and until <= tx.now:
         raise UsageError("a pause must end in the future")
     if resource:
@@ -36,8 +36,8 @@ def pause(tx: Transaction, name: str, who: Who, until: int | None = None, *, res
 
 
 def resume(tx: Transaction, name: str, who: Who, *, resource: bool = False) -> bool:
-    """Let work begin again; False if nothing was in the way. For a resource, a cool-down and an open breaker end
-    too, and what was used up is forgotten."""
+    """Let work begin again; False if nothing was paused. For a resource, this also ends a cool-down, closes an open breaker,
+    and resets the rate limit."""
     known = layout(tx)
     if resource:
         row = known.resource(name)
@@ -65,7 +65,7 @@ def resume(tx: Transaction, name: str, who: Who, *, resource: bool = False) -> b
 
 
 def end_pauses(tx: Transaction) -> int:
-    """Let pipelines and stages go on whose pause has a time that has come; return how many."""
+    """Resume pipelines and stages whose pause is over; return how many."""
     over = tx.run("pauses_to_end", now=tx.now)
     for number, stage in over:
         _end(tx, number, stage)
@@ -86,7 +86,7 @@ def _set(tx: Transaction, number: int, stage: int | None, **facts: Any) -> None:
     else:
         tx.run("set_stage_pause", stage=stage, now=tx.now, **facts)
     tx.run("raise_generation", pipeline=number, now=tx.now)
-    # What is claimed later in this transaction is claimed by it.
+    # A claim later in this transaction must see the pause.
     tx.generation = -1
 
 

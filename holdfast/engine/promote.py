@@ -1,4 +1,4 @@
-"""Promote: what is due leaves the waiting room for retries and may be claimed."""
+"""Promote: delayed work that is due may be claimed."""
 
 from __future__ import annotations
 

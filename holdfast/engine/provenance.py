@@ -1,7 +1,7 @@
-"""A merge function for items that several searches find: who found them, for which topic, by which query, and when.
+"""A merge function that keeps how items were found: by which source, for which topic, with which query, and when.
 
-Given to `add(..., merge=merge_provenance)`, or named in a job file. All that the store learns of it is which fields are
-provenance: they are input of no stage that does not name them.
+Pass it to `add(..., merge=merge_provenance)`, or name it in a job file. The store only learns which fields are provenance:
+they are input only to stages that name them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from holdfast.errors import UsageError
 from holdfast.model import codec
 from holdfast.model.reading import at, is_path
 
-#: Lists that are united, in order and without repeats, unless other fields are named.
+#: The lists that are united by default, in order and without duplicates.
 FIELDS = ("topics", "queries", "discovery_sources", "sources")
-#: The earliest and the latest of all times that are known.
+#: The earliest and the latest known time.
 FIRST, LAST = "first_seen", "last_seen"
 
 ItemData = dict[str, Any]
@@ -26,14 +26,14 @@ ItemData = dict[str, Any]
 class ProvenanceMerge:
     """The new data, with the provenance of both: the lists of its fields united, and the first and last time it was seen.
 
-    A field may lie deeper (`meta.queries`). What is no list counts as a list of one; None and empty texts count as nothing.
+    A field may be nested (`meta.queries`). A single value counts as a list of one; None and empty texts are dropped.
     """
 
     fields: tuple[str, ...]
 
     @property
     def provenance(self) -> frozenset[str]:
-        """The fields that say how an item was found, and nothing about what it is."""
+        """The fields that say how an item was found, not what it is."""
         return frozenset((*self.fields, FIRST, LAST))
 
     @overload
@@ -42,7 +42,7 @@ class ProvenanceMerge:
     def __call__(self, *, fields: Iterable[str]) -> ProvenanceMerge: ...
 
     def __call__(self, *sides: ItemData, fields: Iterable[str] | None = None) -> Any:
-        """Merge; or, given the names of fields, return a merge function that unites these instead."""
+        """Merge; or, given names of fields, return a merge function that unites these instead."""
         if fields is not None:
             return ProvenanceMerge(_names(fields))
         old, new = sides
@@ -65,7 +65,7 @@ def _names(fields: Iterable[str]) -> tuple[str, ...]:
 
 
 def _put(data: ItemData, path: list[str], entries: list[Any]) -> None:
-    """Write to a path; the objects on the way are copies, for those of the caller are not ours."""
+    """Write to a path, copying the objects on the way: the caller's must not change."""
     for name in path[:-1]:
         inner = data.get(name)
         if not isinstance(inner, dict) and not entries:
@@ -79,7 +79,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _united(entries: Iterable[Any]) -> list[Any]:
-    """Each once, told apart as JSON does: 1 is not true, and objects may be entries."""
+    """Each entry once, compared as JSON: 1 is not true, and entries may be objects."""
     found: dict[str, Any] = {}
     for entry in entries:
         found.setdefault(codec.digest(entry), entry)
@@ -87,7 +87,7 @@ def _united(entries: Iterable[Any]) -> list[Any]:
 
 
 def _times(old: ItemData, new: ItemData) -> ItemData:
-    """Texts in ISO form and numbers each have an order of their own; of two kinds, the one that was there stands."""
+    """The earliest and latest time. ISO texts and numbers cannot be compared with each other: the older kind is kept."""
     seen = [side[name] for side in (old, new) for name in (FIRST, LAST) if _is_instant(side.get(name))]
     if not seen:
         return {}

@@ -1,6 +1,6 @@
-"""Prune: forget what is old, in batches, each in a transaction of its own.
+"""Prune: delete old events and items, in batches, each in a transaction of its own.
 
-An item goes with everything that belongs to it, in one transaction: whoever adds the same key again begins a new life.
+An item goes with everything that belongs to it, in one transaction: if the same key is added again, it is a new item.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ EVENTS_KEPT_DAYS = 90
 
 
 def prune_events(tx: Transaction, before: int, most: int = CHUNK) -> int:
-    """Forget events older than `before`, but never money: what was spent stays known; actions that ended before, and error
-    groups last seen before, go with them."""
+    """Delete events older than `before`, actions that ended before it, and error groups last seen before it. The ledger is
+    kept."""
     tx.run("delete_actions", before=before, most=most)
     tx.run("delete_error_groups", before=before)
     return len(tx.run("delete_events", before=before, most=most))
 
 
 def count_events(tx: Transaction, before: int) -> int:
-    """How many events would be forgotten. Reads through all that are there."""
+    """How many events would be deleted. Reads all events."""
     return int(tx.run("count_old_events", before=before)[0][0])
 
 
 def count_items(tx: Transaction, pipeline: int, before: int) -> int:
-    """How many items would be forgotten, without their children, which go after them. Reads through all that are there."""
+    """How many items would be deleted, without their children, which go after them. Reads all items."""
     return int(tx.run("count_ended_items", pipeline=pipeline, before=before)[0][0])
 
 
 def prune_items(tx: Transaction, pipeline: int, before: int, most: int = CHUNK) -> int:
-    """Forget items that came to an end, all of them, before that time."""
+    """Delete items whose stages all ended before that time."""
     chosen = {"pipeline": pipeline, "before": before, "most": most}
     items = [row[0] for row in tx.run("ended_items", **chosen)]
     if not items:
@@ -43,9 +43,9 @@ def prune_items(tx: Transaction, pipeline: int, before: int, most: int = CHUNK) 
     stages = [row for row in layout(tx).stages.values() if row.pipeline == pipeline]
     tx.run("lock_items", items=items)
     for row in stages:
-        # Whoever sends a stage back holds its outcome while doing so.
+        # A transaction that reopens a stage locks its outcome.
         tx.run("lock_outcomes", stage=row.id, items=items)
-    # Somebody may have added or reopened one before the locks were had: look again.
+    # One may have been changed or reopened before the locks were taken: look again.
     ended = {row[0] for row in tx.run("ended_items", **chosen)}
     items = [item for item in items if item in ended]
     for row in stages:
@@ -60,7 +60,7 @@ def prune_items(tx: Transaction, pipeline: int, before: int, most: int = CHUNK) 
 
 
 def forget_items(tx: Transaction, items: Sequence[int]) -> None:
-    """Remove items in which nothing is open, with all that is theirs alone."""
+    """Delete items without open work, and everything that belongs to them alone."""
     for stage, state, version, n in tx.run("outcome_counts_of", items=list(items)):
         tx.count(stage, State(state), -n, version=version)
     for statement in (
@@ -76,7 +76,7 @@ def forget_items(tx: Transaction, items: Sequence[int]) -> None:
 
 
 def withdraw(tx: Transaction, stage: int, items: Sequence[int]) -> None:
-    """Take work of items at a stage away that nobody will do."""
+    """Remove open work of items at a stage."""
     for statement, state in (
         ("take_waiting", State.PENDING),
         ("take_delayed", State.RETRY_LATER),
@@ -88,7 +88,7 @@ def withdraw(tx: Transaction, stage: int, items: Sequence[int]) -> None:
 
 
 def uncover(tx: Transaction, stage: int, items: Sequence[int]) -> None:
-    """What a re-run that is no more would have replaced counts again."""
+    """Count the outcomes again that removed reruns would have replaced."""
     if items:
         for _, old, _, version in tx.run("read_outcome_states", stage=stage, items=list(items)):
             tx.count(stage, State(old), 1, version=version)

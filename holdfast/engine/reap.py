@@ -1,8 +1,8 @@
-"""Reap: bury workers that are dead, and free the leases that nobody vouches for.
+"""Reap: remove dead workers, and free leases without a live worker.
 
-A worker is dead if its heartbeat was silent for a whole lease, or if its process is known to be gone. First its row
-goes, and with it every right: a late heartbeat finds nothing to renew. Then leases without a worker are freed, a few at
-a time, each step standing on its own; nothing is remembered from one step to the next.
+A worker is dead if it sent no heartbeat for a whole lease, or if its process is known to be gone. First its row is deleted, and
+with it every right: a late heartbeat finds nothing to renew. Then leases without a worker are freed, a few at a time. The steps
+are independent of each other; no state is kept between them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.model.states import State
 from holdfast.store import Transaction
 
 CHUNK = 100
-#: What is known of a lease that was freed.
+#: The columns of a freed lease.
 FREED = ("id", "item", "stage", "worker", "attempt", "alone", "rerun", "since")
 
 
@@ -34,22 +34,22 @@ class Reaped(NamedTuple):
 
 
 def bury_silent(tx: Transaction, clock: str) -> list[tuple[int, str]]:
-    """Declare dead every worker that has not beaten for its lease."""
+    """Declare every worker dead that has sent no heartbeat for a whole lease."""
     return _recorded(tx, tx.run("bury_silent", now=tx.steady, clock=clock), "its heartbeat stopped")
 
 
 def bury_gone(tx: Transaction, host: str, me: int, is_alive: Callable[[str], bool]) -> list[tuple[int, str]]:
-    """Declare dead every worker of this machine whose process is gone: no need to wait for its lease."""
+    """Declare every worker on this machine dead whose process is gone, without waiting for its lease."""
     gone = [worker for worker, process in tx.run("neighbours", host=host, id=me) if not is_alive(process)]
     return _recorded(tx, tx.run("bury", ids=gone) if gone else [], "its process is gone")
 
 
 def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
-    """Free leases without a living worker, up to `most` of them; those of work in isolation all at once, because whether
-    their worker held other work is seen only until that is freed."""
+    """Free leases without a live worker, up to `most` of them. Leases of isolated work are freed all at once, because whether
+    their worker held other work can only be seen until that is freed."""
     known = layout(tx)
     if known.resources:
-        # Before the leases, as those who end their work do it.
+        # Resources before leases, in the same order as a worker that completes work.
         lock_resources(tx, [stage for (stage,) in tx.run("free_stages") if stage in known.stages])
     freed = tx.run("free_leases", most=most)
     rows = without_strays(tx, "leases", freed, FREED)

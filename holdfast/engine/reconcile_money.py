@@ -1,7 +1,7 @@
-"""Reconcile: sums of money are compared with the ledger that they follow from, and put right.
+"""Reconcile: compare sums of money with the ledger, and correct them.
 
-A difference is added to a sum, while nobody else writes; what workers have added stays where it is. Limits of a pipeline or a
-stage follow from the sums of its stages: they are as exact in all and for today, and days gone by mean nothing to them.
+A difference is added to a sum in an exclusive transaction; what workers have added stays in their own rows. The budgets of a
+pipeline or a stage follow from the sums of its stages. They are exact in all and for today; past days do not matter to them.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from holdfast.model.money import spoken
 from holdfast.model.paid import IMPORTED
 from holdfast.store import Transaction
 
-#: In every zone, days begin with a quarter of an hour.
+#: In every time zone, days begin at a quarter of an hour.
 QUARTER_US = 900 * SECOND
 DAY_US = 86_400 * SECOND
-#: No day is longer, wherever it is.
+#: The longest day in any time zone.
 LONGEST_DAY_US = 26 * 3600 * SECOND
 
 SUMS = ("payments", "costs", "doubts", "in_doubt", "tokens_in", "tokens_out")
-#: Those that a budget knows.
+#: The sums that a budget counts.
 BUDGET = ("costs", "in_doubt")
 
 Sums = dict[Any, list[int]]
 
 
 class Wrong(NamedTuple):
-    """A sum that is not what the ledger adds up to: in words, and the row that puts it right."""
+    """A sum that differs from the ledger: a description, and the row that corrects it."""
 
     text: str
     #: None for limits of a pipeline or a stage.
@@ -46,19 +46,19 @@ class Wrong(NamedTuple):
 
 
 class MoneyDifferences(NamedTuple):
-    """What is wrong. Budgets were not compared up to the time at which workers without a ledger last counted money."""
+    """Wrong sums. Budgets are compared only from `old_at` on, when workers without a ledger last counted money."""
 
     wrong: list[Wrong]
     old_at: int | None
 
     @property
     def steps(self) -> list[int | None]:
-        """The days to be put right, each by itself; then limits, which follow from them."""
+        """The days to correct, one at a time; then budgets, which follow from them."""
         return sorted({one.day for one in self.wrong}, key=lambda day: (day is None, day or 0))
 
 
 def find(tx: Transaction, progress: Callable[[int], None] | None = None) -> MoneyDifferences:
-    """Every sum that is not what the ledger adds up to. Reads all of the ledger, and says how many calls it has read so far."""
+    """Every sum that differs from the ledger. Reads the whole ledger; `progress` gets the number of calls read so far."""
     counted = _Counted(tx)
     for calls in counted.read(EVER, LAST):
         if progress is not None:
@@ -69,26 +69,26 @@ def find(tx: Transaction, progress: Callable[[int], None] | None = None) -> Mone
 
 
 def repair(tx: Transaction, day: int | None, old_at: int | None, who: Who) -> list[str]:
-    """Put right the sums of one day, or what limits follow from; return what was wrong. The transaction must be exclusive."""
+    """Correct the sums of one day, or the budgets of pipelines and stages; return what was wrong. The transaction must be
+    exclusive."""
     if day is None:
         wrong = [*_wrong_limits(tx, _kept(tx), old_at, _limits(layout(tx)))]
     else:
         counted = _Counted(tx)
-        # Somewhere it is this day from half a day before it is in UTC until half a day after.
+        # Across all time zones, a day begins half a day before it does in UTC and ends half a day later.
         list(counted.read(max(EVER, (day - 1) * DAY_US), min(LAST, (day + 2) * DAY_US)))
         wrong = [one for one in (*counted.wrong_costs(), *counted.wrong_budgets(old_at)) if one.day == day]
     _put_right(tx, wrong)
     if wrong:
         found = [one.text for one in wrong[:100]]
         tx.record("sums_repaired", day=day and date_of(day), found=found, by=who.name, reason=who.reason)
-        # There may be money left where there seemed to be none.
+        # A budget that seemed used up may have money left.
         tx.tell_idle_workers()
     return [one.text for one in wrong]
 
 
 def count_for_new_limits(tx: Transaction, before: Layout) -> None:
-    """Limits of pipelines and stages that have just begun to count know what was spent before. The transaction must be
-    exclusive."""
+    """Give new budgets of pipelines and stages what was spent before. The transaction must be exclusive."""
     known = layout(tx)
     begun = [
         number for number in _limits(known) if not _counts_alike(before, number, known.resources[number].spec.zone)
@@ -96,7 +96,7 @@ def count_for_new_limits(tx: Transaction, before: Layout) -> None:
     if begun:
         wrong = _wrong_limits(tx, _kept(tx), None, begun)
         if tx.run("ledger_came"):
-            # Before there was a ledger they may have counted what it does not tell.
+            # Before there was a ledger, they may have counted money that is not in it.
             wrong = (one for one in wrong if min(one.row[2:]) >= 0)
         _put_right(tx, [*wrong])
 
@@ -107,12 +107,12 @@ def _counts_alike(before: Layout, number: int, zone: str) -> bool:
 
 
 def _limits(known: Layout) -> list[int]:
-    """The limits of pipelines and stages. Those that limit nothing count nothing."""
+    """The limits of pipelines and stages that limit anything; others count nothing."""
     return [row.id for row in known.resources.values() if row.spec.name.startswith("@") and row.spec.limits_anything]
 
 
 def _old_at(tx: Transaction, newest_call: int | None) -> int | None:
-    """When workers of the version before, which counted money that no call tells of, did so last; None for never."""
+    """When workers of the version before, which counted money without a ledger, last did so; None for never."""
     came = tx.run("ledger_came")
     told = [came[0][0], newest_call, tx.run("newest_old_payment")[0][0]] if came else []
     return max((at for at in told if at is not None), default=None)
@@ -131,7 +131,7 @@ def _put_right(tx: Transaction, wrong: list[Wrong]) -> None:
 
 
 class _Counted:
-    """What calls add up to."""
+    """The sums of calls."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
@@ -141,7 +141,7 @@ class _Counted:
         self.old_at: int | None = None
 
     def read(self, since: int, until: int) -> Iterator[int]:
-        """Add up the calls of a time; how many, again and again."""
+        """Add up the calls of a period; yields the number read so far."""
         calls = 0
         for rows in sums_of_calls(self._tx, since, until):
             for row in rows:
@@ -160,7 +160,7 @@ class _Counted:
             yield Wrong(text, day, "add_money", (0, *place, *_more(said, right)))
 
     def wrong_budgets(self, old_at: int | None) -> Iterator[Wrong]:
-        """Of resources. Their days are those of the ledger."""
+        """Wrong budgets of resources, whose days are those of the ledger."""
         resources = self._known.resources
         numbers = {row.spec.name: number for number, row in resources.items()}
         counted: Sums = {}
@@ -181,8 +181,8 @@ class _Counted:
 
 
 def _wrong_limits(tx: Transaction, money: Sums, old_at: int | None, numbers: Collection[int]) -> Iterator[Wrong]:
-    """Limits of pipelines and stages that differ from what their stages have spent: today, and before. Days of theirs may
-    begin at another time than those of the calls, so calls of late are looked at one by one."""
+    """Budgets of pipelines and stages that differ from what their stages have spent, today and before. Their days may begin at
+    another time than those of the calls, so recent calls are read one by one."""
     known = layout(tx)
     spent: Sums = {}
     for (stage, resource, *_), sums in money.items():
@@ -206,7 +206,7 @@ def _wrong_limits(tx: Transaction, money: Sums, old_at: int | None, numbers: Col
         for _, day, *sums in (one for one in kept if one[0] == number):
             ledger.add(said, max(day, first), sums)
         for day, has, should in _differing(BUDGET, said, right):
-            # Before there was a ledger they may have counted what it does not tell.
+            # Before there was a ledger, they may have counted money that is not in it.
             if old_at is None or day > max(first, day_of(old_at, spec.zone)):
                 when = f"until {date_of(day)}" if day == first else f"on {date_of(day)}"
                 text = f"budget of {called(spec.name)} {when}: {_words(BUDGET, has, should)}"
@@ -233,7 +233,7 @@ def _more(said: list[int], right: list[int]) -> list[int]:
 
 
 def _words(names: tuple[str, ...], said: list[int], right: list[int]) -> str:
-    """Of all sums, those that differ."""
+    """The sums that differ."""
     parts = []
     for name, *amounts in zip(names, said, right, strict=True):
         has, should = (spoken(n) if name in BUDGET else f"{n:,}" for n in amounts)

@@ -1,8 +1,8 @@
-"""Recount: what is kept beside the rows, so that nobody need read them all, compared with the rows and put right.
+"""Recount: compare counts, and the list of changed items, with the rows they summarise, and correct them.
 
-Counts by state are off if something other than holdfast has written rows or removed some. Counts of versions and the list of
-changed items, which `plan` is answered from, were empty when the tables were brought up to date, and workers of the version
-before keep neither: a person counts anew once these are gone.
+Counts by state are wrong if something other than holdfast has written or removed rows. Counts of versions and the list of
+changed items, which `plan` uses, are empty after an upgrade of the tables, and workers of the version before maintain neither:
+a person recounts once these are gone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StateMiscount(NamedTuple):
 
 
 def check(store: Store) -> list[str]:
-    """What is not as the rows have it. What was never counted cannot be wrong."""
+    """What differs from the rows. What was never counted cannot be wrong."""
     found = [str(one) for one in store.read(_state_miscounts)]
     times, wrong = store.read(_miscounts)
     found += store.read(lambda tx: _told(tx, wrong)) if times else []
@@ -49,15 +49,15 @@ def check(store: Store) -> list[str]:
 
 
 def repair(reader: Store, writer: Store) -> list[str]:
-    """Bring the counts and the list of changed items up to date with the rows; return what was not.
+    """Correct the counts and the list of changed items; return what was wrong.
 
-    Work goes on meanwhile. How far the counts are off does not change while they are counted, for whoever writes changes rows
-    and counts together: the difference is found by reading, and added.
+    Workers keep working meanwhile. They change rows and counts together, so the difference stays the same while it is being
+    determined: it is found by reading, and then added.
     """
     (times, wrong), states = reader.read(lambda tx: (_miscounts(tx), _state_miscounts(tx)))
 
     def put_right(tx: Transaction) -> bool:
-        # If somebody else has counted anew since it was read, the difference was added already.
+        # If another process has recounted since it was read, the difference was already added.
         mine = bool(tx.run("count_versions_anew", times=times))
         if mine:
             tx.run_rows("add_versions", [(0, one.stage, one.version, one.there - one.counted) for one in wrong])
@@ -78,7 +78,7 @@ def repair(reader: Store, writer: Store) -> list[str]:
 
 
 def _miscounts(tx: Transaction) -> tuple[int, list[Miscount]]:
-    """How often all was counted anew, and what is off."""
+    """The number of recounts so far, and what is wrong."""
     tx.read_all()
     counted = {(stage, version): n for stage, version, n in tx.run("read_versions")}
     times = counted.pop((0, ""), 0)
@@ -105,7 +105,7 @@ def _state_miscounts(tx: Transaction) -> list[StateMiscount]:
 
 
 def _rechecks(tx: Transaction) -> list[tuple[int, str, int]]:
-    """By number and name of a pipeline: why its items must be looked at, or 0."""
+    """By number and name of a pipeline: why its items must be rechecked, or 0."""
     names = {row.id: row.name for row in layout(tx).pipelines.values()}
     return [(number, names[number], reason) for number, reason in tx.run("read_rechecks")]
 

@@ -14,8 +14,8 @@ from holdfast.store import Transaction
 
 
 def release(tx: Transaction, leases: Sequence[Lease], reason: str | None = None) -> int:
-    """Put leases that still stand back to waiting; return how many. The reason is for the log: without one, no handler was
-    called, and there is nothing to tell."""
+    """Put work whose lease is still held back to waiting; return how many. The reason goes into the event; without one, no
+    handler was called, and nothing is recorded."""
     ordered = sorted(leases, key=lambda lease: (lease.stage, lease.id))
     count = 0
     for stage, same in groupby(ordered, key=lambda lease: lease.stage):

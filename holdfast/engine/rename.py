@@ -1,8 +1,7 @@
-"""Rename: a stage that its author calls otherwise is the same stage. It keeps its number, and with it its results, records,
-payments and history.
+"""Rename: a stage with a new name is the same stage. It keeps its number, and with it its results, payments and history.
 
-A stage is known again by what its author says (`renamed_from=`), and by what it was called before: a worker that still has
-the old name, or a return to it, means the same stage.
+A stage is recognised by `renamed_from=`, and by its former names: a worker that still uses an old name, or a return to it,
+means the same stage.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from holdfast.store import Transaction
 
 
 class Rename(NamedTuple):
-    """A stage, and what it is called from now on."""
+    """A stage, and its new name."""
 
     row: StageRow
     name: str
-    #: Who goes by that name already: the new name was used before anybody said that the stage is the same.
+    #: The stage that has this name already: the new name was used before `renamed_from=` was declared.
     newcomer: StageRow | None = None
 
 
 def renames(there: Mapping[str, StageRow], spec: PipelineSpec) -> list[Rename]:
-    """Which of the stages that are there go by another name in a specification."""
+    """The registered stages that have another name in a specification."""
     names = {stage.name for stage in spec.stages}
     gone = {name: row for name, row in there.items() if name not in names}
     found = []
@@ -45,14 +44,14 @@ def renames(there: Mapping[str, StageRow], spec: PipelineSpec) -> list[Rename]:
 
 
 def renamed(there: Mapping[str, StageRow], found: list[Rename]) -> dict[str, StageRow]:
-    """The stages that are there, by the names that they will have."""
+    """The registered stages by their new names."""
     called = {one.row.name: one.name for one in found}
     after = {name: row for name, row in there.items() if name not in called.values()}
     return {called.get(name, name): _called(row, called) for name, row in after.items()}
 
 
 def rename(tx: Transaction, there: Mapping[str, StageRow], found: list[Rename]) -> None:
-    """Carry it out. The transaction must be exclusive."""
+    """Rename stages. The transaction must be exclusive."""
     called = {one.row.name: one.name for one in found}
     for row, name, newcomer in found:
         if newcomer is not None:
@@ -69,7 +68,7 @@ def rename(tx: Transaction, there: Mapping[str, StageRow], found: list[Rename]) 
 
 
 def _join(tx: Transaction, newcomer: StageRow, into: StageRow, after: list[int]) -> None:
-    """Let what a stage has done under its new name be part of the stage that it is."""
+    """Merge what a stage has done under its new name into the original stage."""
     both = f"stage {newcomer.label!r} is renamed_from={into.name!r}, but"
     [(busy,)] = tx.run("leases_of_stage", stage=newcomer.id)
     if busy:
@@ -93,11 +92,11 @@ def _join(tx: Transaction, newcomer: StageRow, into: StageRow, after: list[int])
         tx.run(f"join_{table}", **places)
     for table in ("memos", "money", "counts", "versions", "error_groups"):
         tx.run(f"leave_{table}", stage=newcomer.id)
-    # No author can call a stage so.
+    # Not a valid name, so no pipeline can use it.
     tx.run("retire_stage", stage=newcomer.id, name=f"{newcomer.name}~{newcomer.id}")
 
 
 def _called(row: StageRow, called: Mapping[str, str]) -> StageRow:
-    """A stage as it is when these have other names."""
+    """A stage after renaming these."""
     after = tuple(called.get(name, name) for name in row.after)
     return replace(row, name=called.get(row.name, row.name), after=after)

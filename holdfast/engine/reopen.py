@@ -1,4 +1,4 @@
-"""Reopen: finished stages go back to waiting, whoever wants that and why. What they came to stays readable meanwhile."""
+"""Reopen: send finished stages back to waiting, for whatever reason. Their results stay readable meanwhile."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from holdfast.engine.layout import layout
 from holdfast.model.states import PASSED, Rerun, State
 from holdfast.store import Transaction
 
-#: By item and stage: the state that the stage had ended in, and the version that had made it.
+#: By item and stage: the state in which the stage had ended, and the version that ran.
 Reopened = dict[tuple[int, int], tuple[State, str | None]]
 
 
 def reopen(
     tx: Transaction, was: Mapping[tuple[int, int], tuple[State, str | None]], rerun: Rerun
 ) -> list[tuple[int, int]]:
-    """Send stages of items back, unless they are open already; return which."""
+    """Reopen stages of items that are not open already; return these."""
     done = [(item, stage) for item, stage in tx.run_rows("reopen", list(was), rerun=rerun, since=tx.now)]
     known = layout(tx).stages
     passed: dict[int, list[int]] = {}

@@ -1,8 +1,8 @@
-"""Rerun: begin ended items again that follow-ons ask for.
+"""Rerun items: start finished items again because a follow-on with `when_exists="rerun"` asks for them.
 
-An item is running as long as reruns that it has led to are: neither its own attempt nor an attempt of theirs begins it once
-more. So items that rerun themselves, or each other, come to an end. Many of them may still take very long: a stage where reruns
-follow from reruns too often, and bring nothing new, is paused.
+An item counts as running as long as the reruns it has caused are: neither its own attempt nor theirs can start it again. So
+items that rerun themselves, or each other, come to an end. Many of them may still take very long: a stage where reruns cause
+reruns too often, without new data, is paused.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from holdfast.model.layout import StageRow
 from holdfast.model.states import Rerun, State
 from holdfast.store import Transaction
 
-#: So many reruns may follow from each other: to find out whether an item led to itself, all of them are looked at.
+#: The longest chain of reruns: all of them are read to find out whether an item has caused itself.
 LONGEST = 1000
 HOUR_US = 3_600_000_000
 
 
 def rerun_items(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]], renewed: Collection[int]) -> None:
-    """Begin items again at their first stages; those that are waiting or running will do. `asked` has, by item, the items
-    whose attempts ask for it; `renewed` are those that got new data."""
+    """Start items again at their first stages; those with open work are left to run. `asked` has, by item, the items whose
+    attempts ask for it; `renewed` are those with new data."""
     led_by = _allowed(tx, pipeline, asked)
     busy = {row[0] for row in tx.run("open_items", items=list(led_by))}
     idle = [item for item in led_by if item not in busy]
@@ -43,7 +43,7 @@ def rerun_items(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int
 
 
 def _allowed(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """Those of the items that none of their own reruns asks for, and what leads to each of them."""
+    """The items that are not asked for by their own reruns, each with the chain of items that caused it."""
     askers = sorted({asker for several in asked.values() for asker in several})
     before = {item: codec.stored(led_by, []) for item, led_by in tx.run("read_reruns", items=askers)}
     allowed: dict[int, list[int]] = {}
@@ -62,8 +62,8 @@ def _allowed(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]])
 
 
 def _count(tx: Transaction, stage: StageRow, n: int, last: Sequence[int]) -> None:
-    """Items of a stage rerun each other without new data: nothing more begins there once they have done so too often."""
-    # A person who resumes the stage lets it begin anew.
+    """Count reruns without new data, and pause the stage if there are too many."""
+    # Counting starts over when a person resumes the stage.
     after = max(tx.now - HOUR_US, stage.paused_at or 0)
     [(times,)] = tx.run("count_reruns", stage=stage.id, n=n, after=after, now=tx.now)
     if times > stage.max_reruns_per_hour and not stage.paused:

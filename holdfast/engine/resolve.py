@@ -1,6 +1,6 @@
-"""Resolve: a person says what became of paid calls that are in doubt: of one, with its answer, or of many by filter.
+"""Resolve: a person says whether paid calls in doubt were charged: one call, with its answer if known, or many by filter.
 
-A call for several items is one doubt: what is said of its money for one item holds for all of them. An answer is that of one.
+A call for several items is a single doubt: the amount given for one item holds for all of them. An answer is for one item.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from holdfast.store import Transaction
 
 
 class Decision(NamedTuple):
-    """What became of a call: its answer (JSON text), if it is known, and what was charged: None if nothing was said about
-    that, in which case what was expected counts for a call with an answer."""
+    """The decision about a call: its answer (JSON text), if known, and the amount charged. Without an amount, a call with an
+    answer counts with its estimate."""
 
     value: str | None = None
     charged: int | None = None
@@ -41,7 +41,7 @@ class Decision(NamedTuple):
 
 
 def memos(tx: Transaction, key: str, pipeline: str | None) -> list[dict[str, Any]]:
-    """The memos of an item: what its unfinished stages have done so far, and what is in doubt."""
+    """The memos of an item: sub-steps of its unfinished stages, including those in doubt."""
     known = layout(tx).stages
     return [{**memo, "stage": known[memo["stage"]].name} for memo in _memos_of(tx, find_item(tx, key, pipeline))]
 
@@ -54,8 +54,8 @@ def calls(tx: Transaction, key: str, pipeline: str | None) -> list[dict[str, Any
 
 
 def resolve(tx: Transaction, key: str, pipeline: str | None, name: str, decision: Decision, who: Who) -> str:
-    """Settle the call of a memo that is in doubt. Returns the stage. Items that are on hold for it go on; others stay where
-    they are, and `retry` sends them on."""
+    """Settle the call of a memo in doubt. Returns the stage. Items on hold for it continue; others stay where they are until
+    `retry`."""
     item = find_item(tx, key, pipeline)
     found = [memo for memo in _memos_of(tx, item) if memo["name"] == name]
     if not found:
@@ -75,7 +75,7 @@ def resolve(tx: Transaction, key: str, pipeline: str | None, name: str, decision
     if memo["call"] is not None:
         _settle(tx, [memo["call"]], decision, who, only=None if decision.value is None else item["id"])
         return stage.name
-    # Begun by a worker that kept no ledger.
+    # Started by a worker without a ledger.
     if decision.charged:
         ledger.enter(tx, [ledger.NewCall(stage.id, item["id"], name, Paid.DONE, 0, 1, decision.charged)])
     _settle_memo(tx, stage, item["id"], memo, decision, decision.charged)
@@ -90,8 +90,7 @@ _Doubt = tuple[int, int, int, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """Say of every call in doubt that a filter means what was charged for it; counted by stage. Calls under way are not in
-    doubt."""
+    """Set the amount charged for every selected call in doubt; counted by stage. Calls in progress are not in doubt."""
 
     name: ClassVar[str] = "resolve"
     event: ClassVar[str] = "resolved"
@@ -122,7 +121,7 @@ class Resolve:
         return [row for row in rows if row[0] <= place.until_call], behind
 
     def count(self, tx: Transaction, rows: list[_Doubt]) -> Counter[str]:
-        """A call for several items counts once, as far as these rows tell."""
+        """A call for several items counts once, within these rows."""
         known = layout(tx).stages
         calls = {share_of or id_: known[stage].label for id_, stage, _, share_of in rows}
         return Counter(calls.values())
@@ -133,8 +132,7 @@ class Resolve:
 
 
 def _settle(tx: Transaction, rows: Sequence[int], decision: Decision, who: Who, *, only: int | None = None) -> None:
-    """Settle the calls that these rows belong to, each with all of its shares, and the memos that wait for them, or that of
-    `only` one item."""
+    """Settle the calls that these rows belong to, each with all of its shares, and their memos, or that of `only` one item."""
     known = layout(tx).stages
     calls = ledger.whole(tx, rows)
     amounts = {share.id: amount for shares in calls for share, amount in _amounts(shares, decision)}
@@ -156,13 +154,13 @@ def _settle(tx: Transaction, rows: Sequence[int], decision: Decision, who: Who, 
 
 
 def _let_go_on(tx: Transaction, places: Sequence[tuple[int, int]], who: Who) -> None:
-    """What is on hold for these calls, by stage and item. If another one is in doubt, the next attempt comes upon that."""
+    """Release what is on hold for these calls, by stage and item. If another call is in doubt, the next attempt finds it."""
     held = [Chosen(item, stage, str(State.ON_HOLD)) for stage, item in places]
     let_run(tx, held, State.ON_HOLD, "take_held_in_doubt", who)
 
 
 def _amounts(shares: Sequence[PaidCall], decision: Decision) -> list[tuple[PaidCall, int]]:
-    """What is left of what was charged, for those that are not settled yet; what was expected, if nothing is said."""
+    """The rest of the charged amount, shared among unsettled rows; their estimates if no amount was given."""
     unsettled = [share for share in shares if share.state in (Paid.INTENDED, Paid.DOUBTFUL)]
     if decision.charged is None or not unsettled:
         return [(share, share.amount) for share in unsettled]
@@ -181,7 +179,7 @@ def _settled(call: PaidCall, decision: Decision, amount: int) -> PaidCall:
 def _settle_memo(
     tx: Transaction, stage: StageRow, item: int, memo: dict[str, Any], decision: Decision, charged: int | None
 ) -> None:
-    """With an answer it is as if the call had returned; without one, the next attempt calls again."""
+    """With an answer, as if the call had returned; without one, the next attempt calls again."""
     row = (stage.id, item, memo["name"])
     tx.run("forget_memo", stage=stage.id, item=item, name=memo["name"])
     made = (memo["version"], memo["idempotency_key"], 0, None)
@@ -208,6 +206,6 @@ def _leave_event(tx: Transaction, stage: StageRow, item: int | None, name: str, 
 
 
 def _memos_of(tx: Transaction, item: dict[str, Any]) -> list[dict[str, Any]]:
-    """Also of stages that the pipeline no longer has."""
+    """Including those of stages that the pipeline no longer has."""
     stages = [row.id for row in layout(tx).stages.values() if row.pipeline == item["pipeline_id"]]
     return tx.records("item_memos", item=item["id"], stages=stages)

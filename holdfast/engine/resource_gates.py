@@ -1,5 +1,5 @@
-"""Gates: resources as they stand in this transaction. Whoever decides what may begin, or what a result means for those to
-come, holds the row meanwhile."""
+"""Resource gates: the state of a resource in this transaction: pace, cool-down, pause and circuit breaker. The row is locked
+while deciding what may begin, or what a result means for later attempts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from holdfast.model.breaker import Breaker
 from holdfast.model.resource import ResourceSpec
 from holdfast.store import Transaction
 
-#: Thousandths of the full pace; the least that adaptation leaves; and how long it takes to grow from none to full.
+#: In thousandths of the full pace: the full pace and the slowest; and how long it takes to recover from none to full.
 FULL_PACE = 1000
 LEAST_PACE = 15
 RECOVERY_SECONDS = 600.0
 
-#: Why a gate is shut: a person, or what a provider said, ended by a person or a time; or money, looked at each time.
+#: Why a gate is closed: by a person or a provider, until resumed or for a time; or by a budget, checked on every claim.
 BY_PERSON = 1
 BY_BUDGET = 2
 
 
 @dataclass(slots=True)
 class Gate:
-    """A resource: what is allowed, and what has happened."""
+    """A resource: its limits and its current state."""
 
     id: int
     spec: ResourceSpec
@@ -37,12 +37,12 @@ class Gate:
     breaker: Breaker
 
     def pace_now(self, now: int) -> float:
-        """The share of the full rate that may be used: after a rate limit less, growing back."""
+        """The share of the full rate that may be used: reduced after a rate limit, then growing back."""
         grown = self.pace + FULL_PACE * (now - self.paced_at) / 1e6 / RECOVERY_SECONDS
         return min(FULL_PACE, grown) / FULL_PACE if self.pace < FULL_PACE else 1.0
 
     def slow_down(self, now: int) -> None:
-        """Half of what it was."""
+        """Halve the pace."""
         self.pace = max(LEAST_PACE, round(self.pace_now(now) * FULL_PACE / 2))
         self.paced_at = now
 
@@ -54,7 +54,7 @@ class Gate:
 
 
 def lock_gates(tx: Transaction, resources: Collection[int]) -> dict[int, Gate]:
-    """The resources, held until the transaction ends."""
+    """The resources, locked until the transaction ends."""
     return _gates(tx, tx.run("lock_gates", ids=sorted(resources)))
 
 
@@ -67,7 +67,7 @@ def save_gates(tx: Transaction, gates: Iterable[Gate]) -> None:
 
 
 def lock_resources(tx: Transaction, stages: Iterable[int]) -> None:
-    """Hold the resources of all these stages from here on, in order: two who need several never wait for each other."""
+    """Lock the resources of all these stages, in order: two transactions that need several never deadlock."""
     known = layout(tx)
     if numbers := {number for stage in stages for number in known.resources_of(stage)}:
         tx.run("lock_gates", ids=sorted(numbers))
@@ -85,7 +85,7 @@ def _gates(tx: Transaction, rows: Iterable[tuple[Any, ...]]) -> dict[int, Gate]:
         if id_ in known:
             spec, stands = known[id_].spec, Breaker(*breaker)
             if spec.breaker is None:
-                # It was taken away: what it had come to holds nobody back.
+                # The breaker was removed from the resource: its old state blocks nobody.
                 stands = Breaker(votes_from=stands.votes_from)
             gates[id_] = Gate(id_, spec, pace, paced_at, cool_until, paused, reason, retry_after, stands)
     return gates

@@ -22,7 +22,7 @@ from holdfast.errors import UsageError
 from holdfast.model.states import FINISHED, OPEN, PASSED, Rerun, State
 from holdfast.store import Transaction
 
-#: What `retry` sends back unless told otherwise.
+#: The states that `retry` sends back by default.
 RETRIED = frozenset({State.FAILED, State.EXHAUSTED, State.CANCELLED})
 
 
@@ -60,7 +60,7 @@ class RetryStages:
 
 @dataclass(frozen=True, slots=True)
 class CancelStages:
-    """Set open stages aside; whoever works on one of them loses the lease. A stage that was done before stays done."""
+    """Cancel open stages; a worker that is running one of them loses its lease. A stage that was done before stays done."""
 
     name: ClassVar[str] = "cancel"
     event: ClassVar[str] = "cancelled"
@@ -86,7 +86,7 @@ class CancelStages:
 
 
 def reopen(tx: Transaction, rows: list[Chosen], who: Who) -> Counter[str]:
-    """Send finished stages back, if they are still as they were seen."""
+    """Reopen finished stages that have not changed since they were chosen."""
     states = {(item, stage): state for item, stage, state in rows}
     unchanged = {
         (item, number): (State(state), version)
@@ -100,18 +100,18 @@ def reopen(tx: Transaction, rows: list[Chosen], who: Who) -> Counter[str]:
         count[state] += 1
         _record(tx, "retried", item, stage, state, who)
     if count:
-        # No other item has led to this.
+        # A person, and no other item, has caused this.
         tx.run("forget_reruns", items=[item for item, _ in unchanged])
         tx.tell_idle_workers()
     return count
 
 
 def let_run(tx: Transaction, rows: list[Chosen], state: State, take: str, who: Who) -> Counter[str]:
-    """What waits for a time, or is on hold, may be claimed now."""
+    """Let delayed or held work be claimed now."""
     count: Counter[str] = Counter()
     for stage, same in _by_stage(rows):
         taken = tx.run(take, stage=stage, items=[row.item for row in same])
-        # Whatever it was held for, from here on it may be done by any worker.
+        # Whatever it was held for, any worker may do it now.
         most = Rerun.ASKED if state is State.ON_HOLD else Rerun.WAVE
         back = [(item, stage, 0, alone, min(rerun, most)) for item, _, alone, rerun in taken]
         tx.run_rows("enter_waiting", back, since=tx.now)
@@ -125,7 +125,7 @@ def let_run(tx: Transaction, rows: list[Chosen], state: State, take: str, who: W
     return +count
 
 
-#: How open work is taken away, by its state. Leases first, as those who end their work do it.
+#: How open work is taken, by its state. Leases first, in the same order as a worker that completes work.
 _TAKE = {
     State.IN_PROGRESS: "revoke_leases",
     State.PENDING: "take_waiting",
@@ -135,10 +135,10 @@ _TAKE = {
 
 
 def set_aside(tx: Transaction, rows: list[Chosen], who: Who, stands: frozenset[State]) -> Counter[str]:
-    """Take open work away. If only a re-run of it is open, and the outcome before is one of those that stand, it stays;
-    everything else is cancelled from now on."""
+    """Take open work away. If it is a rerun, and the earlier outcome is one of those that stand, that outcome stays; everything
+    else becomes cancelled."""
     count: Counter[str] = Counter()
-    # Before the leases, as those who end their work do it.
+    # Resources before leases, in the same order as a worker that completes work.
     lock_resources(tx, {row.stage for row in rows if row.state == State.IN_PROGRESS})
     for state, take in _TAKE.items():
         for stage, same in _by_stage(row for row in rows if row.state == state):
@@ -182,7 +182,7 @@ def _by_stage(rows: Iterable[Chosen]) -> Iterable[tuple[int, list[Chosen]]]:
 
 
 def _cancelled(tx: Transaction, item: int, stage: int, attempts: int, who: Who) -> tuple[Any, ...]:
-    """An outcome row, as `replace_outcomes` wants it."""
+    """An outcome row for `replace_outcomes`."""
     unknown = (None, None, None)
     return (item, stage, State.CANCELLED, attempts, None, None, tx.now, *unknown, 0, 1, who.reason or None, None, None)
 

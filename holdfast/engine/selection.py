@@ -1,4 +1,4 @@
-"""Selection: which stages of items a person's action is meant for, who asked for it, and how far it has come."""
+"""Selection: which stages of items an action is for, who asked for it, and how far it has come."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHUNK = 1000
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """Which stages of items are meant. Everything that is given must hold."""
+    """A filter for stages of items. All conditions must hold."""
 
     pipeline: str | None = None
     stage: str | None = None
@@ -32,14 +32,13 @@ class Which:
     #: A part of the error's text.
     error: str | None = None
     older_than_us: int | None = None
-    #: What failures that are alike have in common.
+    #: The id of an error group.
     group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who did it, and why; both go into the event, without secrets and as far as they can be stored, with the action that it
-    is part of."""
+    """Who did it, and why. Both go into the event, with secrets masked, together with the action it is part of."""
 
     name: str = ""
     reason: str = ""
@@ -51,41 +50,41 @@ class Who:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What an event says of it."""
+        """The facts for the event."""
         part = {} if self.action is None else {"action": self.action}
         return {**part, "by": self.name, "reason": self.reason}
 
 
 class ActionPlace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where an action stands. Items and paid calls that came after its beginning are not meant, however long it takes."""
+    """How far an action has come. Items and paid calls added after it began are not included, however long it takes."""
 
-    #: The last item and the last paid call there were.
+    #: The last item and the last paid call when it began.
     until: int = 0
     until_call: int = 0
-    #: What was older than this is meant.
+    #: Only what is older than this is included.
     before: int | None = None
-    #: Behind this entry of a page.
+    #: Continue after this entry of a page.
     after: str = "0"
-    #: Or behind this item, or this item of this stage.
+    #: Or after this item, or this item of this stage.
     stage: int = 0
     item: int = 0
-    #: What may still be spent, and how many items taken.
+    #: The money and the number of items that are left.
     budget: int | None = None
     limit: int | None = None
-    #: Or behind this event.
+    #: Or after this event.
     at: int = 0
     event: int = 0
 
 
 def beginning(tx: Transaction, which: Which) -> ActionPlace:
-    """The place before everything that a filter can mean now."""
+    """The place to begin at, before everything that the filter can select now."""
     error_groups.check(tx, which.group)
     [(item, call)] = tx.run("newest_of_all")
     return ActionPlace(item or 0, call or 0, None if which.older_than_us is None else tx.now - which.older_than_us)
 
 
 class Chosen(NamedTuple):
-    """A stage of an item that is meant."""
+    """A selected stage of an item."""
 
     item: int
     stage: int
@@ -96,12 +95,12 @@ Selected = tuple[list[Chosen], ActionPlace | None]
 
 
 def means_all_on_hold(which: Which) -> bool:
-    """Whether a filter means all that is on hold at some stages, and so what is still to be put on hold there, too."""
+    """Whether a filter selects everything on hold at some stages, and so also what is still to be put on hold there."""
     return State.ON_HOLD in which.states and not (which.key or which.error or which.older_than_us or which.group)
 
 
 def choose(tx: Transaction, which: Which, states: frozenset[State], place: ActionPlace) -> Selected:
-    """The next stages of items in these states, in the order of items: so an action comes by each of them once, wherever it
+    """The next stages of items in these states, in the order of items: so an action sees each of them once, whatever state it
     has moved to meanwhile."""
     stages = _stages(tx, which)
     cursor = Cursor.read(place.after)
@@ -117,16 +116,16 @@ def choose(tx: Transaction, which: Which, states: frozenset[State], place: Actio
 
 
 def patterns_of(tx: Transaction, which: Which) -> list[str]:
-    """The keys that a filter means, as statements take them."""
+    """The patterns of keys of a filter, for statements."""
     return [tx.store.driver.dialect.glob_pattern(key) for key in several(which.key) or ("*",)]
 
 
 def stages_of(tx: Transaction, which: Which) -> list[int]:
-    """The stages that a filter means, by number."""
+    """The numbers of the stages that a filter selects."""
     return [row.id for row in _stages(tx, which)]
 
 
 def _stages(tx: Transaction, which: Which) -> list[StageRow]:
     known = layout(tx).chosen(which.pipeline, which.stage)
-    # A stage that its pipeline no longer has is meant only if it is named: nobody would run what is sent back to it.
+    # A stage that was removed from its pipeline is selected only by name: no worker would run what is sent back to it.
     return [row for row in known if which.stage is not None or row.active]

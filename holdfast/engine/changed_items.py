@@ -1,8 +1,8 @@
-"""Changed: items whose results may have been made from something else than their stages would be given now.
+"""Changed items: a list of items whose results may be outdated, because the input of their stages may have changed.
 
-They are listed: an item enters the list when its data changes and when a stage that had passed is sent back, and leaves it when
-a look finds all in order. So whoever asks what is stale looks at listed items alone. Where the order of stages has changed,
-every item is looked at once, a stretch at a time; until that is done, the list does not tell all.
+An item enters the list when its data changes or a passed stage is reopened, and leaves it when a check finds it up to date. So
+a question about stale results reads only listed items. After a change in the order of stages, every item is rechecked once, a
+chunk at a time; until then, the list is incomplete.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ CHUNK = 500
 
 
 class WalkPlace(NamedTuple):
-    """How far a pass over the list, or a recheck of all items of a pipeline, has come."""
+    """How far a pass over the list, or a recheck of a pipeline, has come."""
 
     pipeline: int = 0
     item: int = 0
-    #: What the recheck was asked for by; 0 where none is under way.
+    #: The generation that asked for the recheck; 0 if none is in progress.
     recheck: int = 0
 
 
 def enter(tx: Transaction, pipeline: int, items: Collection[int]) -> None:
-    """List items: what their results were made from may have changed."""
+    """Add items to the list: the input of their results may have changed."""
     tx.run_rows("enter_changed", [(pipeline, item) for item in sorted(set(items))])
 
 
 def clear(tx: Transaction, after: WalkPlace, most: int = CHUNK) -> tuple[int, WalkPlace]:
-    """Take items off the list, from a place on, in which nothing is open and all is made from what it would be given now;
-    return how many, and where to go on."""
-    # Held until the commit: whoever enters one of them again waits, and does so then.
+    """Take items off the list, from a place on, that have no open work and are up to date; return how many, and where to
+    continue."""
+    # Locked until the commit: a writer that lists one of them again waits, and then does so.
     rows = tx.run("hold_changed", pipeline=after.pipeline, item=after.item, most=most)
     known = layout(tx)
     names = {row.id: row.name for row in known.pipelines.values()}
@@ -48,7 +48,7 @@ def clear(tx: Transaction, after: WalkPlace, most: int = CHUNK) -> tuple[int, Wa
             for picture in pictures_of(tx, items, names[pipeline])
             if picture.open or not picture.is_up_to_date(known)
         }
-        # An item that is there no more has nothing to keep.
+        # A deleted item needs no entry.
         gone = [item for item in items if item not in kept]
         tx.run("clear_changed", pipeline=pipeline, items=gone)
         cleared += len(gone)
@@ -56,7 +56,7 @@ def clear(tx: Transaction, after: WalkPlace, most: int = CHUNK) -> tuple[int, Wa
 
 
 def missing(tx: Transaction, place: WalkPlace, most: int = CHUNK) -> tuple[list[int], WalkPlace | None]:
-    """Those of the next items of a pipeline that should be listed and are not, and where to go on; None at the end."""
+    """The next items of a pipeline that should be listed and are not, and where to continue; None at the end."""
     known = layout(tx)
     [name] = [row.name for row in known.pipelines.values() if row.id == place.pipeline]
     items = tx.run("items_with_data", pipeline=place.pipeline, after=place.item, key=None, most=most)
@@ -68,8 +68,8 @@ def missing(tx: Transaction, place: WalkPlace, most: int = CHUNK) -> tuple[list[
 
 
 def recheck(tx: Transaction, place: WalkPlace, most: int = CHUNK) -> tuple[int, WalkPlace | None]:
-    """List the next of a pipeline's items that should be; return how many, and where to go on. At the end the list tells all,
-    unless the order of stages has changed once more meanwhile."""
+    """List the next items of a pipeline that should be; return how many, and where to continue. At the end the list is
+    complete, unless the order of stages has changed again meanwhile."""
     found, more = missing(tx, place, most)
     enter(tx, place.pipeline, found)
     if more is None:
@@ -79,7 +79,7 @@ def recheck(tx: Transaction, place: WalkPlace, most: int = CHUNK) -> tuple[int, 
 
 
 def one_stretch(tx: Transaction, place: WalkPlace) -> tuple[bool, WalkPlace]:
-    """Recheck a stretch where that is due, or clear one; return whether there is more to do now, and where."""
+    """Recheck a chunk if that is due, or clear one; return whether there is more to do now, and where."""
     asked = [WalkPlace(pipeline, 0, reason) for pipeline, reason in tx.run("pipelines_to_recheck")]
     if asked:
         under_way = next((place for one in asked if one == place._replace(item=0)), asked[0])

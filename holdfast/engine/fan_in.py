@@ -16,7 +16,7 @@ def begin_if_ready(tx: Transaction, stage: int, items: Sequence[int]) -> list[in
     if not items:
         return []
     begun, held = _begin(tx, stage, items)
-    if held and stage in layout(tx).ringed:
+    if held and stage in layout(tx).may_wait_in_cycle:
         for ended, those in end_wait_cycles(tx, sorted(held)).items():
             begin_waiting_parents(tx, ended, those)
     return begun

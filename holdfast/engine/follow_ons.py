@@ -67,7 +67,7 @@ def _wait_also_for_these(tx: Transaction, stage: int, pipeline: str, parents: li
     """Items got children from a stage that need not come before the waiting one: that may have closed a cycle."""
     known = layout(tx)
     for waiting in known.awaiting_children_of(pipeline):
-        is_theirs = waiting.pipeline == known.stages[stage].pipeline and waiting.id in known.ringed
+        is_theirs = waiting.pipeline == known.stages[stage].pipeline and waiting.id in known.may_wait_in_cycle
         if is_theirs and stage not in known.parents(waiting.id):
             begin_if_ready(tx, waiting.id, parents)
 

@@ -1,8 +1,8 @@
-"""Changes: what registering a pipeline would change, said before it is done, with its price.
+"""Pipeline changes: a preview of what registering a pipeline would change, with its price.
 
-A stage that was added, or is back, runs for the items that were there before it. What that costs is known if the stage has
-an `estimate=`, or has cost something before. Items that nothing was done for yet are no new work: they are on their way
-through the pipeline, whatever it is. All of it is taken from counts: it costs the same at any number of items.
+A stage that was added, or brought back, runs for the items that existed before it. The price is known if the stage has an
+`estimate=`, or has cost something before. Items without any outcome are not new work: they are on their way through the
+pipeline anyway. Everything is computed from counts, so it costs the same for any number of items.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from holdfast.store import Transaction
 
 
 class NewWork(NamedTuple):
-    """A stage that will run for items that were there before it."""
+    """A stage that will run for items that existed before it."""
 
     stage: str
     items: int
-    #: What it is expected to cost in all, in millionths; None if nobody knows.
+    #: The expected cost in all, in millionths; None if unknown.
     cost: int | None
-    #: How long handlers are expected to take, one after another; None if nobody knows.
+    #: The expected time of all handlers, one after another; None if unknown.
     took_us: int | None
-    #: Whether it was there before.
+    #: Whether it was removed before and is brought back.
     back: bool
 
 
@@ -43,16 +43,16 @@ class Removed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is another one in a pipeline than the store knows."""
+    """How a pipeline differs from what the store knows."""
 
     pipeline: str
     added: tuple[NewWork, ...] = ()
     removed: tuple[Removed, ...] = ()
-    #: What it was called, what it is called, and how many results move along.
+    #: The old name, the new name, and how many results it keeps.
     renamed: tuple[tuple[str, str, int], ...] = ()
-    #: The stage, what it came after, and what it comes after.
+    #: The stage, its old predecessors, and its new ones.
     rewired: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = ()
-    #: The file it came from, and the one it comes from.
+    #: The old file and the new one.
     moved: tuple[str, str] | None = None
 
     def __bool__(self) -> bool:
@@ -60,13 +60,13 @@ class Changes:
 
     @property
     def suspects(self) -> tuple[Removed, ...]:
-        """Stages that were paid for and are gone while others are new: they may have been renamed."""
+        """Removed stages with costs, while others are new: they may have been renamed."""
         new = any(one.items and not one.back for one in self.added)
         return tuple(one for one in self.removed if one.cost) if new else ()
 
     @property
     def priced(self) -> dict[str, str]:
-        """The new work that a person should know the price of before it begins: why, by stage."""
+        """The new work whose price a person should accept before it begins: the reason, by stage."""
         found = {}
         for one in self.added:
             gone = next(iter(self.suspects), None) if not one.back else None
@@ -85,7 +85,7 @@ class Changes:
         return sum(one.cost or 0 for one in self.added)
 
     def lines(self) -> list[str]:
-        """For people: what has changed, a line each."""
+        """For people: one line per change."""
         said = [f"renamed  {was} → {name}: {_results(n)} and their history come along" for was, name, n in self.renamed]
         for one in self.added:
             cost = "cost not known" if one.cost is None else f"expected cost {spoken(one.cost)}"
@@ -103,7 +103,7 @@ class Changes:
         return said
 
     def held_lines(self, *, yet_to_come: bool = False) -> list[str]:
-        """For people: what is put on hold if nobody accepts it, and what lets it run."""
+        """For people: what is put on hold unless it is accepted, and the command that releases it."""
         on_hold = "would be put on hold" if yet_to_come else "is on hold"
         return [
             f"The new work of {stage} {on_hold}: {why}. To let it run: {release(self.pipeline, stage)}"
@@ -112,7 +112,7 @@ class Changes:
 
 
 def release(pipeline: str, stage: str) -> str:
-    """The command that lets the work of a stage run that is on hold."""
+    """The command that releases the held work of a stage."""
     return f"holdfast retry --state on_hold --pipeline {word(pipeline)} --stage {word(stage)}"
 
 
@@ -136,7 +136,7 @@ def changes(tx: Transaction, spec: PipelineSpec, rows: Mapping[str, StageRow]) -
             if row.after != stage.after:
                 rewired.append((stage.name, row.after, stage.after))
             continue
-        # What was done under the new name before the rename was declared counts, too.
+        # Work done under the new name before the rename was declared counts too.
         there_before = [row, *(one.newcomer for one in found if one.name == stage.name)]
         missing = max(0, waiting - sum(history.passed(one) for one in there_before if one is not None))
         passed[stage.name] = waiting
@@ -169,7 +169,7 @@ def _new_work(stage: StageSpec, row: StageRow | None, items: int, history: _Hist
 
 
 class _History:
-    """What the counts and the ledger's sums say about stages."""
+    """Counts and costs of stages so far."""
 
     def __init__(self, tx: Transaction) -> None:
         self._passed: dict[int, int] = {}
@@ -191,11 +191,11 @@ class _History:
         return self._cost.get(row.id, 0)
 
     def most_passed(self, rows: Iterable[StageRow]) -> int:
-        """How many items something was done for, as far as one stage tells."""
+        """The most items that any of these stages has passed."""
         return max((self.passed(row) for row in rows), default=0)
 
     def of_one(self, row: StageRow) -> tuple[float | None, float | None]:
-        """What one has cost and taken on the average, if any was done."""
+        """The average cost and time of one item, if any was done."""
         calls, took = self._took.get(row.id, (0, 0))
         if not calls:
             return None, None

@@ -82,7 +82,7 @@ def as_registered(tx: Transaction, specs: Iterable[PipelineSpec]) -> Layout:
 
 
 def changes_of(tx: Transaction, spec: PipelineSpec) -> Changes:
-    """What registering would change, with its price."""
+    """A preview of what registering would change, with its price."""
     return changes(tx, spec, _stages_of(tx, spec.name))
 
 

@@ -1,10 +1,10 @@
-"""Stale: what was made by a version of its handler, or from an input, that is no longer today's.
+"""Stale: results made by an outdated version of the handler, or from an outdated input.
 
-`plan` says what a run over all that is stale would do, from recorded history; `Reprocess` does it: the first stale stage
-of each item runs again, and what is behind it runs again if its input has changed or it is stale itself. Where the new
-output equals the old one, what was made from it is kept.
+`plan` forecasts what a reprocess would do, from recorded history. `Reprocess` does it: the first stale stage of each item runs
+again, and later stages run again if their input has changed or they are stale themselves. Where the new output equals the old
+one, results made from it are kept.
 
-Where all results are of versions that stand, only items that are listed as changed are looked at; otherwise every item.
+If all results are of current versions, only items listed as changed are read; otherwise every item.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from holdfast.model.states import PASSED, Rerun, State
 from holdfast.store import Store, Transaction
 
 CHUNK = 500
-#: How far costs differ is taken from so many items.
+#: The variation of costs is estimated from this many items.
 SAMPLE = 1000
-#: What is fast costs nothing, and its handlers take no longer than this for one item, all together.
+#: Work is fast if it costs nothing and all its handlers together take no longer than this for one item.
 FAST_SECONDS = 5
 
 #: Why every item has to be looked at.
@@ -43,12 +43,12 @@ VERSION = "there are results of other versions"
 UNSURE = "it is not known which items have changed"
 ANOTHER_ORDER = "the stages come in another order"
 
-#: What makes a result stale by itself, and can be accepted.
+#: The reasons for which a result is stale by itself, and which can be accepted.
 ACCEPTED = frozenset({"version", "input changed"})
 
-#: How the pipelines are today.
+#: Reads the current layout of the pipelines.
 Today = Callable[[Transaction], Layout]
-#: Told after each stretch of a walk over all items: why it has to be, and how many were looked at so far.
+#: Called after each chunk of a walk over all items, with the reason for the walk and the number of items read so far.
 OnWalk = Callable[[str, int], None]
 
 
@@ -58,32 +58,32 @@ class Stale(NamedTuple):
     item: int
     key: str
     stage: StageRow
-    #: `version`, `input changed`, `asked` for though it is not stale, or `upstream`: only if what comes before it changes.
+    #: `version`, `input changed`, `asked` (not stale), or `upstream`: runs only if an earlier stage has a new output.
     why: str
-    #: What it cost and how long it took the last time.
+    #: The cost and time of the last run.
     cost: int
     took_us: int
-    #: Whether it is the first in its item: the others follow it by themselves.
+    #: Whether it is the first stale stage of its item: the others follow by themselves.
     first: bool
-    #: What it would be made from now.
+    #: The hash of its current input.
     input_hash: str
 
 
 @dataclass(slots=True)
 class StageForecast:
-    """What a run over all that is stale would do at one stage."""
+    """What a reprocess would do at one stage."""
 
     stage: str
     why: Counter[str] = field(default_factory=Counter)
-    #: Sure to run, and those that run only if what comes before them changes.
+    #: How many run for sure, and how many only if an earlier stage has a new output.
     sure: int = 0
     perhaps: int = 0
     cost: int = 0
     perhaps_cost: int = 0
     took_us: int = 0
-    #: One standard deviation of the sure cost, from how much single costs differ.
+    #: One standard deviation of the sure cost, from the variation of single costs.
     spread: float = 0.0
-    #: Items that would begin here and are not fast, by `cost` or `time`; and what they may cost, with all that follows.
+    #: Items that would begin here and are not fast, by `cost` or `time`; and what they may cost, including later stages.
     left_out: Counter[str] = field(default_factory=Counter)
     left_out_cost: int = 0
 
@@ -110,8 +110,8 @@ def plan(
     on_walk: OnWalk | None = None,
     today: Today = layout,
 ) -> list[StageForecast]:
-    """Per stage: what is stale and why, how many items would run, what that would cost and how long it would take. `today`
-    is how the pipelines are, if not as the store knows them; with `fast`, only what is fast, and what is left out."""
+    """Per stage: what is stale and why, how many items would run, and the cost and time of that. `today` reads the pipelines if
+    they differ from the registered ones; with `fast`, only fast work is included, and the rest is reported as left out."""
     forecasts: dict[int, StageForecast] = {}
 
     def of(stale: Stale) -> StageForecast:
@@ -134,11 +134,10 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class Reprocess:
-    """Send the first stale stage of each item back to pending, as a wave; with `stale_only` off, the first of every item or,
-    with a stage given, that one. Counted by stage.
+    """Send the first stale stage of each item back to pending; with `stale_only` off, the first stage of every item or
+    the given one. Counted by stage.
 
-    Stops before the item whose forecast does not fit the budget, or after `limit` items. What is not fast is left out, if so
-    wanted.
+    Stops before the item whose forecast exceeds the budget, or after `limit` items. With `fast`, slow work is left out.
     """
 
     name: ClassVar[str] = "reprocess"
@@ -149,7 +148,7 @@ class Reprocess:
     stale_only: bool = True
     budget: int | None = None
     limit: int | None = None
-    #: Only what is fast; and the stages that declare an expected cost, which never are.
+    #: Whether to include only fast work; and the stages that declare an expected cost, which are never fast.
     fast: bool | None = None
     priced: tuple[str, ...] = ()
 
@@ -181,8 +180,8 @@ class Reprocess:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Mark results of older versions, or made from what has changed since, as good: from now on they count as made by today's
-    version from today's input. Counted by stage."""
+    """Accept results of older versions, or made from an older input: from now on they count as made by the current version from
+    the current input. Counted by stage."""
 
     name: ClassVar[str] = "accept"
     event: ClassVar[str] = "accepted"
@@ -195,7 +194,7 @@ class Accept:
 
     def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[Stale], ActionPlace | None]:
         found, last = _next_stretch(tx, self.pipeline, self.stage, self.key, True, place.item)
-        # With a stage given, those that follow it are found too: they would run again, but they are not meant here.
+        # With a stage given, later stages are found too: they would run again, but they are not to be accepted.
         meant = [one for one in found if one.why in ACCEPTED and self.stage in (None, one.stage.name)]
         return [one for one in meant if one.item <= place.until], _next(place, last)
 
@@ -207,7 +206,7 @@ class Accept:
         for row in {one.stage.id: one.stage for one in rows}.values():
             meant = {one.item: one for one in rows if one.stage.id == row.id}
             items = list(meant)
-            # Whoever sends a stage back holds its outcome while doing so: what is open stays so until the commit.
+            # A transaction that reopens a stage locks its outcome: which stages are open cannot change until the commit.
             made_by = {item: made for item, _, _, made in tx.run("lock_outcomes", stage=row.id, items=items)}
             again = {item for item, at in tx.run("open_stages_of", items=items, stages=[row.id]) if at == row.id}
             given = [(item, meant[item].input_hash) for item in made_by if item not in again]
@@ -228,14 +227,14 @@ class Accept:
 
 
 def _next(place: ActionPlace, last: int | None, **more: Any) -> ActionPlace | None:
-    """The place behind an item; None if there is nothing more to look at."""
+    """The place after an item; None at the end."""
     return None if last is None or last >= place.until else replace(place, item=last, **more)
 
 
 def _next_stretch(
     tx: Transaction, pipeline: str, stage: str | None, key: str | None, stale_only: bool, after: int
 ) -> tuple[list[Stale], int | None]:
-    """What is stale in the next items, and after which one to go on. What was acted on so far may have made it quick."""
+    """What is stale in the next items, and after which one to continue. After earlier chunks, listed items alone may do."""
     every_item = not stale_only or why_every_item(tx, pipeline, stage) is not None
     found, _, last = stretch(tx, pipeline, stage, key, stale_only, every_item, after)
     return found, last
@@ -251,7 +250,7 @@ def find(
     on_walk: OnWalk | None = None,
     today: Today = layout,
 ) -> Iterator[Stale]:
-    """Everything stale in a pipeline, item by item, in the order of stages; stretches are read one after another."""
+    """Everything stale in a pipeline, item by item, in the order of stages, read in chunks."""
     why = store.read(lambda tx: why_every_item(tx, pipeline, stage, today)) if stale_only else ASKED
     after: int | None = 0
     walked = 0
@@ -268,7 +267,7 @@ def find(
 
 
 def why_every_item(tx: Transaction, pipeline: str, stage: str | None, today: Today = layout) -> str | None:
-    """Why every item has to be looked at; None if those that are listed as changed will do."""
+    """Why every item has to be read; None if those listed as changed are enough."""
     known, registered = today(tx), layout(tx)
     stages = _stages(known, pipeline, stage)
     if any(row.id in registered.stages and known.parents(row.id) != registered.parents(row.id) for row in stages):
@@ -302,7 +301,7 @@ def stretch(
     after: int,
     today: Today = layout,
 ) -> tuple[list[Stale], int, int | None]:
-    """What is stale in the next items, how many were walked through, and after which one to go on."""
+    """What is stale in the next items, how many were read, and after which one to continue."""
     known = today(tx)
     stages = _stages(known, pipeline, stage)
     few = None
@@ -323,7 +322,7 @@ def stretch(
 
 
 def _stages(known: Layout, pipeline: str, stage: str | None) -> list[StageRow]:
-    """The stages of a pipeline, in order; an error if there are none, or not the one that is asked for."""
+    """The stages of a pipeline, in order; an error if there are none, or the given one does not exist."""
     stages = known.of_pipeline(pipeline)
     if not stages:
         raise UsageError(f"there is no pipeline {pipeline!r} in this store")
@@ -335,7 +334,7 @@ def _stages(known: Layout, pipeline: str, stage: str | None) -> list[StageRow]:
 def _look(
     known: Layout, stages: list[StageRow], only: str | None, stale_only: bool, picture: ItemPicture
 ) -> Iterator[Stale]:
-    """The stages of one item that are stale, in order. What is open already will run anyway."""
+    """The stale stages of one item, in order. Open ones will run anyway."""
     tainted: set[int] = set()
     for row in stages:
         before = known.parents(row.id)
@@ -345,7 +344,7 @@ def _look(
             continue
         made = picture.made.get(row.id)
         if made is None or not made.passed or not picture.has_all(before):
-            # It has nothing to be made from now; when what comes before it has passed again, it follows by itself.
+            # It has no complete input now; once the stages before it have passed again, it follows by itself.
             continue
         if only is not None and row.name != only and not upstream:
             continue
@@ -368,8 +367,8 @@ def _look(
 def split(
     known: Layout, group: list[Stale], priced: Collection[str]
 ) -> tuple[list[Stale], list[tuple[Stale, str, int]]]:
-    """Of what is stale in one item: what is fast, and the stages at which the rest would begin, each with the reason and with
-    what it may cost. A stage is as slow, and as dear, as all that running it again may set in motion."""
+    """Split what is stale in one item: fast work, and the stages at which the rest would begin, each with the reason and its
+    possible cost. A stage is as slow and as expensive as everything that its rerun may cause."""
     fast: set[int] = set()
     slow: list[tuple[Stale, str, int]] = []
     for first in (one for one in group if one.first):
@@ -424,14 +423,14 @@ def _reopen(tx: Transaction, chosen: list[Stale], who: Who) -> Counter[str]:
             count[known[number].name] += 1
         hold_for_version(tx, number, [item for item, _ in reopened])
     if count:
-        # No other item has led to this.
+        # A person, and no other item, has caused this.
         tx.run("forget_reruns", items=[item for item, _ in why])
         tx.tell_idle_workers()
     return count
 
 
 def _deviations(tx: Transaction, known: Layout, pipeline: str, stages: Iterable[int]) -> dict[int, float]:
-    """By stage, how much the costs of single items differ: one standard deviation."""
+    """By stage: the standard deviation of the cost of single items."""
     number = known.of_pipeline(pipeline)[0].pipeline
     some = [item for (item,) in tx.run("sample_of_items", pipeline=number, most=SAMPLE // 2)]
     costs: dict[int, list[int]] = {stage: [] for stage in stages}

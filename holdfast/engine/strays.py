@@ -1,8 +1,8 @@
-"""Strays: rows in our tables that only somebody else can have written, because what they belong to does not exist, or because
-they are not JSON where all that we write is.
+"""Strays: rows in our tables that something other than holdfast must have written: their item or stage does not exist, or their
+text is not the JSON that we write.
 
-Another program, an old backup or a person at a database shell may have put them there. One that is in the way of work is taken
-out of its table once, with an event that says which row it was and why, and the rest goes on; `db check` finds all of them.
+Another program, an old backup or a person at a database shell may have written them. A stray that blocks work is removed from
+its table, with an event that says which row it was and why, and the rest continues; `db check` finds all of them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ log = logger("holdfast.store")
 
 StoredRow = Sequence[Any]
 
-#: How many of those that are next in a queue are looked at.
+#: How many rows at the head of a queue are checked.
 HEAD = 100
-#: So many are told of, or set aside, at a time.
+#: How many are reported, or set aside, at a time.
 CHUNK = 1000
-#: So many rows of a table are read at a time, by their numbers.
+#: How many rows of a table are read at a time, by their numbers.
 STRETCH = 2000
 
-#: Texts of the large tables, which are read in stretches, and of the small ones; each column with the kind of value it holds.
+#: Text columns of the large tables, which are read in chunks, and of the small ones; each with the type of its JSON value.
 _LARGE: Mapping[str, Mapping[str, type]] = {
     "items": {"data": dict},
     "outcomes": {"result": object},
@@ -48,7 +48,7 @@ _SMALL: Mapping[str, Mapping[str, type]] = {
 
 
 def without_strays(tx: Transaction, table: str, rows: Sequence[StoredRow], columns: Sequence[str]) -> list[StoredRow]:
-    """Of rows that were taken out of a table: those whose stage and item exist. The others are told of, and gone."""
+    """Of rows that were taken out of a table: those whose stage and item exist. The others are recorded and dropped."""
     stage, item = columns.index("stage"), columns.index("item")
     known = layout(tx).stages
     numbers = sorted({row[item] for row in rows})
@@ -63,7 +63,7 @@ def without_strays(tx: Transaction, table: str, rows: Sequence[StoredRow], colum
 
 
 def find_in_queues(tx: Transaction, stages: Sequence[int]) -> list[int]:
-    """The stages in whose queues something without an item is among the next: no claim hands it to anybody."""
+    """The stages with a row without an item at the head of their queue: no claim would ever take it."""
     return [stage for (stage,) in tx.run("has_stray_waiting", stages=list(stages), most=HEAD)]
 
 
@@ -78,17 +78,17 @@ def take_from_queues(tx: Transaction, stages: Sequence[int]) -> None:
 
 
 def find(tx: Transaction, progress: Callable[[str, int], None] | None = None) -> list[str]:
-    """Every stray there is, each in a sentence, as far as they can be counted. Reads every row."""
+    """Every stray, each as a sentence, up to a limit. Reads every row."""
     known = layout(tx).stages
     rows = tx.run("stray_rows", most=CHUNK)
     return [_told(table, stage, item, known) for table, stage, item in rows] + list(_unreadable(tx, progress))
 
 
 def repair(reader: Store, writer: Store) -> list[str]:
-    """Set aside what belongs to no item or no stage; return what that was. What cannot be read is left alone: it may be all
-    that is left of something, and only a person can say what it was.
+    """Remove rows without an item or a stage; return what they were. Unreadable values are left alone: they may be all that is
+    left of something, and only a person can say what it was.
 
-    The tables are searched by reading, which keeps nobody from writing. What was found stays a stray: numbers are given once.
+    The tables are only read while searching, so others can write. A stray stays one: numbers are never reused.
     """
     done: list[str] = []
     while True:

@@ -1,6 +1,6 @@
-"""Tune: change limits and guards while work goes on. What a person sets stands until its author changes that key.
+"""Tune: change limits and guards while workers run. A person's setting holds until the pipeline's author changes that key.
 
-Every change raises the generation: workers follow it with their next transaction.
+Every change raises the generation: workers pick it up with their next transaction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.store import Transaction
 
 
 class Declared(NamedTuple):
-    """What authors say: limits by name of resource, guards by name of pipeline."""
+    """What pipelines declare: limits by name of resource, guards by name of pipeline."""
 
     limits: Mapping[str, Mapping[str, Any]]
     guards: Mapping[str, Mapping[str, Any]]
@@ -40,16 +40,16 @@ class Declared(NamedTuple):
 
 
 def defined_resources(tx: Transaction) -> set[str]:
-    """The resources of which somebody has said something: an author or, by tuning, a person.
+    """The resources that are declared by a pipeline or tuned by a person.
 
-    A row of which nothing was said is no definition: earlier versions made one for every name that a stage used.
+    An empty row is not a definition: earlier versions made one for every name that a stage used.
     """
     rows = layout(tx).resources.values()
     return {row.spec.name for row in rows if (row.declared or row.tuned) and not row.spec.name.startswith("@")}
 
 
 def is_declared(tx: Transaction, said: Declared) -> bool:
-    """Whether declaring would change nothing; a look that keeps nobody waiting."""
+    """Whether declaring would change nothing. Takes no locks."""
     known = layout(tx)
     there = {one.spec.name: one.declared for one in known.resources.values()}
     return all(name in there and given == there[name] for name, given in _limits(known, said).items()) and all(
@@ -59,7 +59,7 @@ def is_declared(tx: Transaction, said: Declared) -> bool:
 
 
 def declare(tx: Transaction, said: Declared) -> list[str]:
-    """Make what authors say known to the store; return the names of what changed. The transaction must be exclusive."""
+    """Save what pipelines declare; return the names of what changed. The transaction must be exclusive."""
     changed: list[str] = []
     known = layout(tx)
     for name, given in _limits(known, said).items():
@@ -88,7 +88,7 @@ def declare(tx: Transaction, said: Declared) -> list[str]:
 
 def tune(tx: Transaction, pipeline: str, changes: Mapping[str, Any], who: Who) -> dict[str, Any]:
     """Set keys of a pipeline: limits of its own (`rate`), of a stage or a resource (`extract.concurrency`, `gemini.rate`), or
-    guards (`hours`). None takes back what was set before. Returns what is in force for these keys."""
+    guards (`hours`). None removes an earlier setting. Returns the settings now in force for these keys."""
     known = layout(tx)
     row = known.pipeline(pipeline)
     limits: dict[str, dict[str, Any]] = {}
@@ -115,7 +115,7 @@ def tune(tx: Transaction, pipeline: str, changes: Mapping[str, Any], who: Who) -
 
 
 def _place(known: Layout, pipeline: str, key: object) -> tuple[str | None, str]:
-    """Whose key it is: the name of a stage's or a resource's limits, or None for the pipeline; and the key itself."""
+    """What a key belongs to: the limits of a stage or a resource, or None for the pipeline; and the key itself."""
     if not isinstance(key, str):
         raise UsageError(f"{key!r} is no key; write it like 'rate' or 'extract.rate'")
     for at in (at for at in reversed(range(len(key))) if key[at] == "."):
@@ -145,7 +145,7 @@ def _place(known: Layout, pipeline: str, key: object) -> tuple[str | None, str]:
 def _tune_resource(tx: Transaction, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     row = layout(tx).resource(name)
     declared = row.declared if row is not None else {}
-    # As it will be read: what JSON changes is refused now, not by everyone later.
+    # Check the value as JSON will return it: refuse it now, not in every worker later.
     tuned = _plain(_with(row.tuned if row is not None else {}, given))
     together = merged(declared, tuned)
     ResourceSpec.read(name, together)
@@ -156,7 +156,7 @@ def _tune_resource(tx: Transaction, name: str, given: Mapping[str, Any]) -> dict
 
 
 def _limits(known: Layout, said: Declared) -> dict[str, dict[str, Any]]:
-    """What is said of limits. Those of a pipeline's own that its author no longer mentions are no more."""
+    """The declared limits. A pipeline's own limits that are no longer declared are removed."""
     own = {one.spec.name for one in known.resources.values() if one.spec.name.startswith("@")}
     gone: dict[str, dict[str, Any]] = {name: {} for name in own if name[1:].partition("/")[0] in said.guards}
     return {**gone, **{name: _plain(given) for name, given in said.limits.items()}}
@@ -181,7 +181,7 @@ def _set(place: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _with(old: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """What was set before, with these changes; None takes one back."""
+    """The earlier settings with these changes; None removes one."""
     new = dict(old)
     for key, value in changes.items():
         if isinstance(value, Mapping):
@@ -199,8 +199,8 @@ def _with(old: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
 def _kept(
     tuned: Mapping[str, Any], before: Mapping[str, Any], now: Mapping[str, Any], read: Callable[[dict[str, Any]], Any]
 ) -> dict[str, Any]:
-    """What a person had set, without the keys of which the author says something else now; nothing if the rest does not fit
-    what the author says."""
+    """A person's settings, without the keys whose declaration has changed; none if the rest does not fit the new
+    declaration."""
     kept = {key: value for key, value in tuned.items() if before.get(key) == now.get(key)}
     try:
         read(merged(now, kept))
@@ -210,11 +210,12 @@ def _kept(
 
 
 def _tell(tx: Transaction, before: Layout, event: str, **facts: Any) -> None:
-    """Raise the generation, of which all make up the sum, let new limits know what was spent before, and say so."""
+    """Raise the generation, give new budgets what was spent before, and record the change. Raising one pipeline is enough: the
+    generation is the sum over all."""
     for row in before.pipelines.values():
         tx.run("raise_generation", pipeline=row.id, now=tx.now)
         break
-    # What is read from here on belongs to a generation that is not committed yet, and must not be kept.
+    # What is read from here on belongs to a generation that is not committed yet, and must not be cached.
     tx.generation = -1
     count_for_new_limits(tx, before)
     tx.record(event, **facts)
@@ -222,7 +223,7 @@ def _tell(tx: Transaction, before: Layout, event: str, **facts: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """As it comes back from JSON."""
+    """The value as JSON returns it."""
     return msgspec.json.decode(_text(value))
 
 

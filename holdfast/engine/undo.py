@@ -1,7 +1,7 @@
-"""Undo: move back exactly what an action has moved, as far as it has not moved on since.
+"""Undo: move back exactly what an action has moved, unless it has changed since.
 
-The events of an action say what it did to which stage of which item; each undoing is an action of the opposite kind that walks
-through them. What a person, a worker or a source has done to such a stage afterwards stands.
+The events of an action say what it did to which stage of which item; an undo is an action of the opposite kind that walks
+through them. What a person, a worker or a source has done to such a stage afterwards is kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.store import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """The events that an action has left: of one name, from the time it took."""
+    """The events of an action: their name, and the period in which it ran."""
 
     action: int
     event: str
@@ -62,7 +62,7 @@ def follow(
 
 
 class _Back(NamedTuple):
-    """A stage of an item that is still where an action has put it, and where it was before."""
+    """A stage of an item that is still in the state in which an action left it, and its state before."""
 
     item: int
     stage: int
@@ -72,7 +72,7 @@ class _Back(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UndoCancel:
-    """Send back what was cancelled. What was on hold before is on hold again, until a person lets it run."""
+    """Send back what was cancelled. What was on hold before is put on hold again."""
 
     name: ClassVar[str] = "retry"
     event: ClassVar[str] = "retried"
@@ -96,8 +96,8 @@ class UndoCancel:
 
 @dataclass(frozen=True, slots=True)
 class UndoRetry:
-    """Take back what was sent back and has not begun: the outcome before stands again, and what was on hold is on hold again.
-    What waited for its next attempt would have run anyway, and is left alone."""
+    """Withdraw what was sent back and has not begun: the earlier outcome counts again, and what was on hold is put on hold
+    again. What waited for its next attempt would have run anyway, and is left alone."""
 
     name: ClassVar[str] = "cancel"
     event: ClassVar[str] = "cancelled"
@@ -122,7 +122,7 @@ class UndoRetry:
 
 @dataclass(frozen=True, slots=True)
 class UndoForget(Restoring):
-    """Take back answers that were rejected."""
+    """Restore rejected answers."""
 
     undoes: Trail
 
@@ -135,7 +135,7 @@ class UndoForget(Restoring):
 
 @dataclass(frozen=True, slots=True)
 class UndoRestore(Rejecting):
-    """Reject answers again that were taken back."""
+    """Reject restored answers again."""
 
     undoes: Trail
 
@@ -147,7 +147,7 @@ class UndoRestore(Rejecting):
 
 
 def _unmoved(tx: Transaction, moved: Iterable[Moved], now: Callable[[Moved], str]) -> list[_Back]:
-    """Those that nothing has moved since, and that are in the state that they were left in."""
+    """Those that nothing has moved since, and that are still in the state in which they were left."""
     by_place = {(one.item, one.stage): one for one in moved}
     items = sorted({item for item, _ in by_place})
     if not items:
@@ -165,7 +165,7 @@ def _unmoved(tx: Transaction, moved: Iterable[Moved], now: Callable[[Moved], str
 
 
 def _hold_again(tx: Transaction, rows: Iterable[_Back], who: Who) -> int:
-    """Put what was on hold before, and waits now, on hold."""
+    """Put waiting work that was on hold before on hold again."""
     items: dict[int, list[int]] = {}
     for row in rows:
         if row.was == State.ON_HOLD:

@@ -1,7 +1,7 @@
-"""Rings: items that wait for each other's end as children, each for the next and the last for the first. None would ever go on.
+"""Wait cycles: items that wait for each other as children, in a cycle. None of them would ever continue.
 
-A ring closes when an item begins to wait, or gets another child while it waits. The transaction that does so walks down from
-that item, through children that wait for children of their own, and ends the stages that would wait for themselves.
+A cycle closes when an item begins to wait, or gets another child while it waits. The transaction that does so walks down from
+that item, through children that wait for children of their own, and fails the stages that would wait for themselves.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from holdfast.model.shell import word
 from holdfast.model.states import WORDS, State
 from holdfast.store import Transaction
 
-#: So many items in a row may wait for each other's end: to find out whether they are a ring, all of them are looked at.
+#: The longest chain of items that wait for each other: all of them are read to find out whether they form a cycle.
 LONGEST = 1000
-#: How many rings a check names, and how many items it looks at in one go.
+#: How many cycles a check names, and how many items it reads at a time.
 NAMED = 100
 CHUNK = 1000
 
@@ -30,16 +30,16 @@ Waits = dict[int, dict[int, list[int]]]
 
 
 def end_wait_cycles(tx: Transaction, items: Sequence[int]) -> dict[int, list[int]]:
-    """End the stages of all items in the rings that these, which have begun to wait, belong to; by stage, the items."""
+    """Fail the waiting stages of all items in cycles with these, which have begun to wait; return the items by stage."""
     waits, whole = _waits_below(tx, items)
     ended: dict[int, list[int]] = {}
-    for ring in _rings(waits):
-        error = f"{describe_chain(tx, ring)} waits for itself"
-        for item, child in pairwise(ring):
+    for cycle in _cycles(waits):
+        error = f"{describe_chain(tx, cycle)} waits for itself"
+        for item, child in pairwise(cycle):
             _fail(tx, item, waits[item][child], error, ended)
     if not whole:
         error = (
-            f"more than {LONGEST:,} items in a row wait for each other's end: whether they are a ring cannot be told"
+            f"more than {LONGEST:,} items in a row wait for each other: whether they form a cycle cannot be determined"
         )
         for item in items:
             stages = {stage for several in waits.get(item, {}).values() for stage in several}
@@ -48,26 +48,26 @@ def end_wait_cycles(tx: Transaction, items: Sequence[int]) -> dict[int, list[int
 
 
 def find_wait_cycles(tx: Transaction) -> list[str]:
-    """Every ring in the store, with what to do: those of before there was anybody to end them. Looks at all parents."""
+    """Every cycle in the store, with what to do: versions without this check left them. Reads all parents."""
     waits: Waits = {}
     after: int | None = 0
-    while after is not None and layout(tx).ringed:
+    while after is not None and layout(tx).may_wait_in_cycle:
         parents = [parent for (parent,) in tx.run("parents_after", after=after, most=CHUNK)]
         _gather(tx, parents, waits)
         after = parents[-1] if len(parents) == CHUNK else None
-    rings = islice(_rings(waits), NAMED)
+    cycles = islice(_cycles(waits), NAMED)
     return [
-        f"{describe_chain(tx, ring)} waits for itself: {_advice(tx, ring[0], waits[ring[0]][ring[1]][0])}"
-        for ring in rings
+        f"{describe_chain(tx, cycle)} waits for itself: {_advice(tx, cycle[0], waits[cycle[0]][cycle[1]][0])}"
+        for cycle in cycles
     ]
 
 
 def _waits_below(tx: Transaction, items: Sequence[int]) -> tuple[Waits, bool]:
-    """Who waits for whom below these items, and whether that is all."""
+    """Which items wait for which below these, and whether the search was complete."""
     waits: Waits = {}
     seen, newest = set(items), sorted(items)
     for _ in range(LONGEST):
-        # Two that close a ring together hold what the other one looks at: the second sees what the first has done.
+        # Two transactions that close a cycle together lock what the other one reads: the second sees what the first did.
         tx.run("lock_items", items=newest)
         _gather(tx, newest, waits)
         newest = sorted({child for item in newest for child in waits.get(item, ())} - seen)
@@ -78,28 +78,28 @@ def _waits_below(tx: Transaction, items: Sequence[int]) -> tuple[Waits, bool]:
 
 
 def _gather(tx: Transaction, items: Sequence[int], waits: Waits) -> None:
-    """Add for those of the items that wait which children they wait for, as far as these have children themselves."""
+    """Add, for the items that wait, the children they wait for that have children themselves."""
     known = layout(tx)
-    for stage in sorted(known.ringed):
+    for stage in sorted(known.may_wait_in_cycle):
         row, before = known.stages[stage], list(known.parents(stage))
         params = {"stage": stage, "before": before, "needed": len(before), "pipeline": row.pipeline}
         for item, child in tx.run("waits_for", items=list(items), of=row.after_children, **params):
             waits.setdefault(item, {}).setdefault(child, []).append(stage)
 
 
-def _rings(waits: Waits) -> Iterator[list[int]]:
-    """Rings in which each item waits for the next; the first comes again at the end. An item is in one of them at most: once a
-    ring has ended, others that wait for its items go on."""
+def _cycles(waits: Waits) -> Iterator[list[int]]:
+    """Cycles in which each item waits for the next; the first is repeated at the end. An item is in at most one of them: once
+    a cycle has ended, others that wait for its items continue."""
     left = {item: set(children) for item, children in waits.items()}
     while True:
         try:
             TopologicalSorter(left).prepare()
             return
         except CycleError as error:
-            ring = error.args[1][:0:-1]
-            first = ring.index(min(ring))
-            yield [*ring[first:], *ring[:first], ring[first]]
-            for item in ring:
+            cycle = error.args[1][:0:-1]
+            first = cycle.index(min(cycle))
+            yield [*cycle[first:], *cycle[:first], cycle[first]]
+            for item in cycle:
                 del left[item]
 
 
@@ -116,7 +116,7 @@ def _fail(tx: Transaction, item: int, stages: Iterable[int], error: str, ended: 
 
 
 def _advice(tx: Transaction, item: int, stage: int) -> str:
-    """What a person can do about an item that waits in a ring at a stage."""
+    """What a person can do about an item that waits in a cycle at a stage."""
     [(_, pipeline, key)] = tx.run("names_of", items=[item])
     this = word(exactly(key))
     return (

@@ -122,7 +122,7 @@ class Layout:
     #: Stages that stand still by themselves.
     paused: frozenset[int] = frozenset()
     #: Stages that wait for children which may wait, in the end, for items of the stage's own pipeline.
-    ringed: frozenset[int] = frozenset()
+    may_wait_in_cycle: frozenset[int] = frozenset()
     _by_name: dict[tuple[str, str], StageRow] = field(default_factory=dict)
     _by_pipeline: dict[str, list[StageRow]] = field(default_factory=dict)
     #: By stage: the resources that an attempt uses, those of its pipeline and its own among them; and the other way round.
@@ -146,7 +146,7 @@ class Layout:
             {one.id: one for one in resources},
             {one.name: one for one in pipelines},
             frozenset(row.id for row in stages.values() if row.paused),
-            _ringed(stages.values()),
+            _may_wait_in_cycle(stages.values()),
         )
         layout._join_resources()
         for row in layout.stages.values():
@@ -250,7 +250,7 @@ class Layout:
             self._successors[number] = Successors(tuple(simple.get(number, ())), tuple(checked.get(number, ())))
 
 
-def _ringed(rows: Iterable[StageRow]) -> frozenset[int]:
+def _may_wait_in_cycle(rows: Iterable[StageRow]) -> frozenset[int]:
     waiting = [row for row in rows if row.active and row.after_children is not None]
     waits_for: dict[str, list[str]] = {}
     for row in waiting:

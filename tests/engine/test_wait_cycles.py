@@ -1,4 +1,4 @@
-"""Rings of children: items that would wait for each other's end for ever are found when the ring closes, and end."""
+"""Wait cycles: items that would wait for each other forever are found when the cycle closes, and fail."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def wrong(app: App) -> list[str]:
 
 @pytest.mark.req("P5", "V1")
 @pytest.mark.parametrize("length", [2, 3, 12])
-def test_the_items_of_a_ring_end_failed_when_its_last_link_is_made(app: App, length: int):
+def test_the_items_of_a_cycle_end_failed_when_its_last_link_is_made(app: App, length: int):
     keys = [f"b{number:02}" for number in range(length)]
     app.add(keys)
     for number, key in enumerate(keys):
@@ -78,7 +78,7 @@ def test_the_items_of_a_ring_end_failed_when_its_last_link_is_made(app: App, len
 
 
 @pytest.mark.req("P5")
-def test_a_ring_through_several_pipelines_is_named_with_them(app: App):
+def test_a_cycle_through_several_pipelines_is_named_with_them(app: App):
     for name, of in (("books", "pages"), ("pages", "words"), ("words", "books")):
         app.pipeline(BOOKS, name=name, only={"gather": {"after_children": of}})
     app.name = "books"
@@ -93,7 +93,7 @@ def test_a_ring_through_several_pipelines_is_named_with_them(app: App):
     assert wrong(app) == []
 
 
-def test_an_item_that_is_its_own_child_is_a_ring(app: App):
+def test_an_item_that_is_its_own_child_is_a_cycle(app: App):
     """A handler is refused such a child before."""
     app.add(["a"])
     make(app, "a", "a")
@@ -101,7 +101,7 @@ def test_an_item_that_is_its_own_child_is_a_ring(app: App):
 
 
 @pytest.mark.req("P5")
-def test_a_ring_whose_links_were_made_before_anybody_waited_is_found_when_the_last_begins_to(app: App):
+def test_a_cycle_whose_links_were_made_before_anybody_waited_is_found_when_the_last_begins_to(app: App):
     app.pipeline({"make": [], "check": ["make"], "gather": ["check"]}, name="books", only=SELF)
     app.add(["a", "b"])
     make(app, "a", "b")
@@ -124,7 +124,7 @@ def test_what_failed_before_it_waited_holds_nobody_up(app: App):
 
 
 @pytest.mark.req("P5")
-def test_a_child_that_comes_while_the_item_waits_closes_a_ring(app: App):
+def test_a_child_that_comes_while_the_item_waits_closes_a_cycle(app: App):
     """By a stage beside the one that waits."""
     app.pipeline({"make": [], "more": [], "gather": ["make"]}, name="books", only=SELF)
     app.add(["a", "b"])
@@ -149,7 +149,7 @@ def test_a_stage_that_is_added_later_and_would_wait_for_itself_ends(app: App):
 
 
 @pytest.mark.req("P5")
-def test_whoever_waits_for_an_item_of_a_ring_goes_on_when_it_has_ended(app: App):
+def test_an_item_that_waits_for_one_of_a_cycle_continues_when_that_has_ended(app: App):
     app.add(["outside", "a", "b"])
     make(app, "outside", "a")
     make(app, "a", "b")
@@ -157,7 +157,7 @@ def test_whoever_waits_for_an_item_of_a_ring_goes_on_when_it_has_ended(app: App)
     assert app.states("outside") == {"make": "done", "gather": "pending"}
 
 
-def test_two_rings_through_one_item_leave_nobody_waiting(app: App):
+def test_two_cycles_through_one_item_leave_nobody_waiting(app: App):
     app.add(["a", "b", "c"])
     make(app, "b", "a")
     make(app, "c", "a")
@@ -167,7 +167,7 @@ def test_two_rings_through_one_item_leave_nobody_waiting(app: App):
     assert sorted([states["b"], states["c"]]) == ["failed", "pending"], "what waited for a goes on"
 
 
-def test_shared_children_are_no_ring(app: App):
+def test_shared_children_are_no_cycle(app: App):
     app.add(["a", "b", "c", "d"])
     make(app, "d")
     make(app, "a", "b", "c")
@@ -179,7 +179,7 @@ def test_shared_children_are_no_ring(app: App):
     assert app.counts() == app.recount() == {"make": {"done": 4}, "gather": {"done": 4}}
 
 
-def test_a_person_may_let_an_item_of_a_ring_run_as_it_is(app: App):
+def test_a_person_may_let_an_item_of_a_cycle_run_as_it_is(app: App):
     app.add(["a", "b"])
     make(app, "a", "b")
     make(app, "b", "a")
@@ -198,7 +198,7 @@ def test_a_row_of_waiting_items_that_is_too_long_to_look_at_is_an_error_that_say
         # From below: each finds its child waiting already.
         make(app, f"b{number}", f"b{number - 1}" if number else "leaf")
     assert [error(app, f"b{number}") for number in range(4)] == [None] * 4
-    said = "more than 4 items in a row wait for each other's end: whether they are a ring cannot be told"
+    said = "more than 4 items in a row wait for each other: whether they form a cycle cannot be determined"
     assert error(app, "b4") == said
     assert error(app, "b5") is None, "its child has ended"
     assert app.counts() == app.recount()
@@ -220,8 +220,8 @@ def test_a_tree_that_grows_downwards_may_be_as_deep_as_it_likes(app: App, monkey
 
 @pytest.mark.req("P5")
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
-def test_links_that_close_a_ring_at_the_same_moment_are_seen_by_one_of_them(app: App):
-    """A ring of six, of which two links that are far from each other are made at once."""
+def test_links_that_close_a_cycle_at_the_same_moment_are_seen_by_one_of_them(app: App):
+    """A cycle of six, of which two distant links are made at once."""
     app.add([*"abcdef"])
     for key, child in ("bc", "cd", "ef", "fa"):
         make(app, key, child)
@@ -252,7 +252,7 @@ def test_links_that_close_a_ring_at_the_same_moment_are_seen_by_one_of_them(app:
 @pytest.mark.req("P5", "V2")
 @pytest.mark.parametrize("kind", Trouble.KINDS)
 @pytest.mark.parametrize("nth", [4, 9, 14])
-def test_a_ring_ends_once_though_the_transaction_ran_twice(app: App, kind: str, nth: int):
+def test_a_cycle_ends_once_though_the_transaction_ran_twice(app: App, kind: str, nth: int):
     app.add(["a", "b"])
     make(app, "a", "b")
     one = app.finished(take(app, "b", "make"))
@@ -270,7 +270,7 @@ def test_a_ring_ends_once_though_the_transaction_ran_twice(app: App, kind: str, 
 
 
 @pytest.mark.req("P5")
-def test_db_check_finds_a_ring_that_nobody_has_ended_and_says_what_to_do(app: App, monkeypatch: pytest.MonkeyPatch):
+def test_db_check_finds_a_cycle_that_nobody_has_ended_and_says_what_to_do(app: App, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as earlier:
         earlier.setattr(fan_in, "end_wait_cycles", lambda tx, items: {})
         app.add(["a", "b", "outside"])
@@ -360,7 +360,7 @@ def test_whoever_waits_for_whom_nobody_waits_for_ever(database: str, request: py
 
 
 @pytest.mark.req("P5", "J5")
-def test_a_run_over_a_ring_ends_and_says_that_items_failed(url: str):
+def test_a_run_over_a_cycle_ends_and_says_that_items_failed(url: str):
     books = Pipeline("books")
     both_run = threading.Barrier(2)
 

@@ -17,6 +17,8 @@ import pytest
 
 from tests.support import typist
 from tests.support.cluster import USER, Cluster
+from tests.support.effort import effort
+from tests.support.environments import make_environment
 from tests.support.typist import Command, Page, Typed, Typist
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,8 +57,10 @@ def clean_environment() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def clone() -> Iterator[Path]:
-    """A fresh clone of what is here, also if it is not committed yet, after the first block of a README."""
-    if importlib.util.find_spec("ensurepip") is None:
+    """A fresh clone of what is here, also if it is not committed yet, after the first block of a README. What that block
+    installs is linked from the environment of these tests, all of it and nothing else; `make testall` types the block."""
+    is_typed = bool(effort(0, 1))
+    if is_typed and importlib.util.find_spec("ensurepip") is None:
         pytest.skip("this Python cannot make an environment with pip: it has no ensurepip")
     listing = subprocess.run(
         ["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
@@ -69,12 +73,20 @@ def clone() -> Iterator[Path]:
             if (ROOT / name).is_file():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, root / name)
-        typed = Typist(root, clean_environment()).type([Command(text) for text in INSTALL], INSTALL_SECONDS)
-        last = typed[-1]
-        if last.code and NO_NETWORK.search("\n".join(last.printed)):
-            pytest.skip("there is no network to install packages from")
-        assert last.command.text == INSTALL[-1] and last.code == 0, last
+        if is_typed:
+            install(root)
+        else:
+            make_environment(root / ".venv", root, "examples")
         yield root
+
+
+def install(root: Path) -> None:
+    """As a reader does it."""
+    typed = Typist(root, clean_environment()).type([Command(text) for text in INSTALL], INSTALL_SECONDS)
+    last = typed[-1]
+    if last.code and NO_NETWORK.search("\n".join(last.printed)):
+        pytest.skip("there is no network to install packages from")
+    assert last.command.text == INSTALL[-1] and last.code == 0, last
 
 
 @pytest.fixture(scope="module")

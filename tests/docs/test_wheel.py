@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.turns import in_turn
 from tools import pythons
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +95,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=pythons.promised())
+@pytest.fixture(scope="module", params=in_turn(pythons.promised()))
 def with_all_it_needs(
     request: pytest.FixtureRequest, installed: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:

@@ -43,7 +43,9 @@ def test_killed_at_every_named_point_the_books_end_as_if_nothing_had_happened(
     scene.judge(undisturbed)
     passed = set(seen.read_text().split())
     assert {*WORKER_POINTS, *STATEMENTS} <= passed
-    wanted = [f"{point}:{nth}" for point in WORKER_POINTS for nth in ((1, 2, 3, 5) if FULL else (1 + 2 * set_turn(),))]
+    wanted = [
+        f"{point}:{nth}" for point in WORKER_POINTS for nth in ((1, 2, 3, 5) if FULL else (1 + 2 * (set_turn() % 2),))
+    ]
     wanted += [f"{point}:{nth}" for point in STATEMENTS for nth in ((1, 2, 3, 5) if FULL else (2,))]
     wanted += [f"{point}:1" for point in sorted(passed - {*WORKER_POINTS, *STATEMENTS})] if FULL else []
     killed, missed = 0, []

@@ -2,7 +2,7 @@
 
 Half an hour of real processes and real kills on both databases is for `make testall`. So is every parameter of tests with
 whole workers, or with long lists, on both: of such a test, every other parameter is run on the one database and the rest on
-the other. All other tests run on both, always.
+the other. A few tests are run every other day. All other tests run on both, always.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import time
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import TypeVar
 
 import pytest
 
 from tests.support.effort import effort
+
+T = TypeVar("T")
 
 #: Tests with processes of their own.
 SLOW = (
@@ -26,6 +29,8 @@ SLOW = (
     "tests/jobfile/test_at_work.py",
     "tests/adopt/test_processes.py",
     "tests/docs/test_benchmarks.py",
+    "tests/docs/test_example_readmes.py",
+    "tests/docs/test_wheel.py",
 )
 #: Tests of commands and of handlers: all that those ask of a database is tested on both in tests/engine.
 ABOVE = (
@@ -49,13 +54,20 @@ WHOLE = (
     "tests/engine/test_settle.py",
     "tests/engine/test_tune.py",
 )
+#: Long tests of what other tests prove, too: one half of them on one day, the other half on the next.
+SELDOM = ("tests/examples/test_demos.py::test_the_demo_",)
 DATABASES = ("sqlite", "postgres")
 VARIABLE = "HOLDFAST_TURN"
 
 
 def set_turn() -> int:
     """Whose turn it is, the same for all processes of a run: as HOLDFAST_TURN says, or by the day."""
-    return int(os.environ.setdefault(VARIABLE, str(int(time.time()) // 86_400 % 2)))
+    return int(os.environ.setdefault(VARIABLE, str(int(time.time()) // 86_400)))
+
+
+def in_turn(values: Sequence[T]) -> list[T]:
+    """One of these a day; all of them in a thorough run."""
+    return list(values) if effort(0, 1) else [values[set_turn() % len(values)]]
 
 
 def waiting(items: Sequence[pytest.Item]) -> set[pytest.Item]:
@@ -70,8 +82,16 @@ def waiting(items: Sequence[pytest.Item]) -> set[pytest.Item]:
         if database and item.nodeid.startswith(WHOLE) and not item.nodeid.startswith(ONE_BY_ONE):
             numbers = others[item.nodeid.partition("[")[0]]
             numbers.setdefault(_elsewhere(item, database), len(numbers))
+    seldom: dict[str, int] = {}
     for item in items:
         name, database = _database(item)
+        turn = set_turn()
+        if item.nodeid.startswith(SELDOM):
+            if (seldom.setdefault(item.nodeid.partition("[")[0], len(seldom)) + turn) % 2:
+                found.add(item)
+                continue
+            # On the other database when its day comes again.
+            turn //= 2
         if both[_elsewhere(item, database)] < 2:
             continue
         if item.nodeid.startswith(ONE_BY_ONE):
@@ -83,7 +103,7 @@ def waiting(items: Sequence[pytest.Item]) -> set[pytest.Item]:
             if len(numbers) < 2:
                 continue
             number = numbers[_elsewhere(item, database)]
-        if (number + set_turn()) % 2 != DATABASES.index(database):
+        if (number + turn) % 2 != DATABASES.index(database):
             found.add(item)
     return found
 

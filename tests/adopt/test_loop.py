@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy import Engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-from holdfast import Backoff, Permanent, RetryLater, Skip
+from holdfast import Backoff, CredentialRefused, OutOfCredit, Permanent, RateLimited, RetryLater, Skip
 from holdfast.adopt import Counters, Job, Left, Loop, TableMapping, claim, run_job_loop, with_session
 from holdfast.errors import UsageError
 from tests.adopt.tables import Jobs
@@ -790,6 +790,21 @@ def test_errors_that_all_differ_take_no_more_room_and_hide_no_frequent_one():
     assert next(iter(counters.errors.items())) == ("no title", 200)
     assert len(counters.errors) == 5
     assert len(counters._errors) <= 100 and max(map(len, counters._errors)) <= 200
+
+
+@pytest.mark.req("S5")
+@pytest.mark.parametrize("said", [RateLimited(0.01), OutOfCredit("no money"), CredentialRefused("wrong key")], ids=repr)
+def test_what_is_the_providers_doing_spends_no_attempt_of_a_row(jobs: Jobs, said: Exception):
+    jobs.add(1)
+    calls: list[int] = []
+
+    def handler(job: Job) -> None:
+        calls.append(job.attempt)
+        raise said
+
+    counters = Loop(jobs.engine, jobs.mapping, handler).run(once=True)
+    assert calls == [1] and (counters.released, counters.failed, counters.retried) == (1, 0, 0)
+    assert jobs.statuses() == {"queued": 1} and jobs.row(1).attempts == 0
 
 
 # Slow and hanging handlers --------------------------------------------------------------------------------------------

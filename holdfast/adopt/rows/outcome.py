@@ -14,7 +14,7 @@ from holdfast.adopt.table.held_row import Finished, Held
 from holdfast.errors import LeaseLost, Permanent, UsageError
 from holdfast.model.backoff import Backoff
 from holdfast.model.durations import Duration, seconds
-from holdfast.model.outcome import OutOfCredit, RateLimited, RetryLater, Skip
+from holdfast.model.outcome import CredentialRefused, OutOfCredit, RateLimited, RetryLater, Skip
 
 #: How long a provider that gives no time is left alone.
 COOL_SECONDS = 30.0
@@ -70,7 +70,7 @@ def outcome_of(returned: Any, error: BaseException | None, rows: Iterable[Held],
     said = error if error is not None else returned
     if isinstance(said, RetryLater):
         return Outcome("released", after_seconds=said.after_seconds)
-    if isinstance(said, (RateLimited, OutOfCredit)):
+    if isinstance(said, (RateLimited, OutOfCredit, CredentialRefused)):
         after = getattr(said, "after_seconds", None)
         return Outcome("released", after_seconds=COOL_SECONDS if after is None else after)
     if error is None or isinstance(said, Skip):

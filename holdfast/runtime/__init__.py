@@ -1,1 +1,3 @@
-"""Runs calls of user code: in threads, on an event loop, in child processes. It knows calls, not where work comes from."""
+"""Runs calls of user code in threads, on an event loop or in child processes. It does not know where the work comes
+from.
+"""

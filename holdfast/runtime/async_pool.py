@@ -1,8 +1,8 @@
-"""The async pool: runs calls of async handlers on an event loop, in a thread of its own or where the caller's runs.
+"""The async pool: runs calls of async handlers on an event loop, in its own thread or on the caller's loop.
 
-A few tasks take one call after another and await its handler themselves, so a handler that never waits costs no task and no
-switch; one that does lets the others go on. A call that outruns its timeout is cancelled; if it will not be cancelled, or
-blocks the loop, it is given up: another task, or another loop, takes over, and whatever it still says is too late.
+A few tasks take one call after another and await the handler themselves. A handler that never waits costs no new task
+and no context switch. A call that exceeds its timeout is cancelled. If it ignores the cancellation or blocks the loop,
+the pool abandons it: another task or another loop takes over, and a late result is ignored.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from holdfast.runtime.call import C, MayStart, OutOfWork, ReportEnd, Runner
 
 log = logger("holdfast.runtime")
 
-#: How long a cancelled handler may take to clean up before it is given up.
+#: How long a cancelled handler may take to clean up before the pool abandons it.
 PATIENCE_SECONDS = 1.0
-#: A loop that has not turned for this long is blocked.
+#: A loop that has not run a callback for this long is blocked.
 BLOCKED_SECONDS = 1.0
-#: Loops given up on; beyond, the process is not fit to go on.
+#: If the pool has abandoned more loops than this, the process is unfit.
 MOST_LOST = 8
-#: After so many calls that did not wait for anything, a task lets the loop turn.
+#: After this many calls without a wait, a task yields to the loop.
 IN_A_ROW = 500
 
 
@@ -43,7 +43,7 @@ class AsyncPool(Generic[C]):
         *,
         events: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """`events` is an event loop that runs already, and that goes on when the pool is stopped."""
+        """`events` is an event loop that is already running; it keeps running after the pool stops."""
         self._events = events
         self._runner = runner
         self._width = width
@@ -56,11 +56,11 @@ class AsyncPool(Generic[C]):
 
     @property
     def unfit(self) -> bool:
-        """So many loops are blocked, or one is broken, that this process should make room for another."""
+        """Whether the process should be replaced: too many loops are blocked, or the loop is broken."""
         return self._lost > MOST_LOST or (self._loop is not None and self._loop.broken)
 
     def submit(self, calls: Sequence[C]) -> None:
-        """Run these as soon as there is a task for them."""
+        """Run these calls as soon as a task is free."""
         self._calls.extend(calls)
         if self._loop is None:
             self._loop = _Loop(
@@ -75,7 +75,7 @@ class AsyncPool(Generic[C]):
         self._loop.wake()
 
     def withdraw(self) -> list[C]:
-        """Take back what has not started."""
+        """Take back the calls that have not started."""
         calls = []
         while True:
             try:
@@ -84,7 +84,7 @@ class AsyncPool(Generic[C]):
                 return calls
 
     def look(self, now: float) -> None:
-        """Give up calls that will not end, and a loop that does not turn."""
+        """Abandon calls that do not end, and replace a blocked loop."""
         loop = self._loop
         if loop is None:
             return
@@ -107,7 +107,7 @@ class AsyncPool(Generic[C]):
 
 
 class _Waiting(Generic[C]):
-    """Calls that wait, those that use resources before the others."""
+    """Waiting calls; those that use resources come first."""
 
     def __init__(self) -> None:
         self._first: deque[C] = deque()
@@ -117,17 +117,17 @@ class _Waiting(Generic[C]):
         return len(self._first) + len(self._others)
 
     def extend(self, calls: Sequence[C]) -> None:
-        # Those of one stage come together.
+        # Calls of one stage arrive together.
         for goes_first, same in groupby(calls, key=lambda call: call.goes_first):
             (self._first if goes_first else self._others).extend(same)
 
     def next(self) -> C:
-        """Raises IndexError if there is none."""
+        """The next call; raises IndexError if there is none."""
         return (self._first or self._others).popleft()
 
 
 class _Loop(Generic[C]):
-    """One event loop and its tasks. Calls that wait are shared with the loop that may come after it."""
+    """One event loop and its tasks. If another loop replaces it, that loop takes over the waiting calls."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class _Loop(Generic[C]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[C, asyncio.Task[None] | None] = {}
         self._closing = False
-        #: Set if the loop cannot go on, whatever runs in it.
+        #: Set if the loop itself failed, regardless of the handlers in it.
         self.broken = False
         self._asked_at = 0.0
         self._warned = False
@@ -163,7 +163,7 @@ class _Loop(Generic[C]):
         self._loop.call_soon_threadsafe(self._start_tasks)
 
     def overdue(self, now: float) -> list[C]:
-        """Calls that should have been cancelled, and have not ended."""
+        """Calls that have not ended although their timeout and the time for clean-up have passed."""
         found = []
         for call in list(self._running):
             limit = call.timeout_seconds
@@ -172,7 +172,7 @@ class _Loop(Generic[C]):
         return found
 
     def give_up(self, call: C) -> bool:
-        """True if it had not ended. Its task is lost, and another takes its place."""
+        """Abandon a call and its task; a new task replaces it. False if the call has already ended."""
         call.abandoned = True
         if not call.end():
             call.abandoned = False
@@ -185,8 +185,9 @@ class _Loop(Generic[C]):
         return True
 
     def blocked(self, now: float) -> bool:
-        """Whether the loop has not answered for a while: some handler in it does not wait, it blocks. The caller's own loop
-        cannot be replaced."""
+        """Whether the loop has not run a callback for a while because a handler blocks it. Always False for the
+        caller's own loop, which cannot be replaced.
+        """
         if self._thread is None:
             return False
         if not self._asked_at:
@@ -209,7 +210,7 @@ class _Loop(Generic[C]):
         return True
 
     def stop(self) -> None:
-        """Cancel what still runs and end the loop; a handler that blocks it is left behind."""
+        """Cancel running calls and end the loop. A handler that blocks the loop is left behind."""
         if self.broken:
             return
         if self._thread is None:
@@ -222,7 +223,7 @@ class _Loop(Generic[C]):
 
     async def _close(self) -> None:
         self._closing = True
-        # Also what handlers have left behind, as at the end of any event loop.
+        # Includes tasks that handlers left behind, as `asyncio.run` does.
         tasks = asyncio.all_tasks(self._loop) - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
@@ -241,13 +242,13 @@ class _Loop(Generic[C]):
                 self._loop.run_forever()
                 break
             except OSError as error:
-                # What it waits with is gone: it was closed by somebody in this process.
+                # Code in this process closed a descriptor that the loop needs.
                 log.error("the event loop cannot go on: %s", error)
                 self.broken = True
-                # The loop must not be collected: it would close descriptors that may belong to somebody else by now.
+                # The loop must not be garbage-collected: it would close descriptors that may have been reused by now.
                 threading.Event().wait()
             except BaseException as error:
-                # A KeyboardInterrupt from a task that is not ours falls through the loop; our tasks go on.
+                # A KeyboardInterrupt in a task that a handler started ends `run_forever`; the pool's own tasks continue.
                 log.error("the event loop was interrupted by %s and goes on", type(error).__name__)
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
@@ -302,16 +303,16 @@ class _Loop(Generic[C]):
             if call.end():
                 self._report(call, finished)
             elif call.abandoned:
-                return  # another task has this one's place
+                return  # another task has replaced this one
 
     def _is_free(self) -> bool:
-        """Whether nothing in this loop waits for anything: no handler, and no task that one has left behind."""
+        """Whether nothing in this loop is waiting: neither a handler nor a task that a handler left behind."""
         return not self._running and len(asyncio.all_tasks(self._loop)) <= len(self._tasks)
 
     def _broken_off(self, call: C, error: BaseException) -> Any:
         if self._closing and isinstance(error, asyncio.CancelledError):
             raise error
-        # The handler cancelled the task it runs in; that is not its to end.
+        # The handler cancelled the task that runs it. That task belongs to the pool and must continue.
         task = asyncio.current_task()
         while task is not None and task.cancelling():
             task.uncancel()

@@ -1,4 +1,4 @@
-"""A call of user code, as those who run calls see it: how long it may take, when it began, and who may say how it ended."""
+"""A call of user code as the pools see it: its timeout, when it started, and which of several results counts."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ from typing import Protocol, TypeVar
 
 
 class Call:
-    """The methods that all calls share. A class of calls brings the fields: they are made by the thousand."""
+    """The methods that all calls share. Subclasses declare the fields, in the form that is cheapest for thousands of
+    calls.
+    """
 
     __slots__ = ()
 
-    #: Calls of one kind take about as long as each other.
+    #: Calls of one kind take about the same time.
     kind: int
-    #: On the process's own steady clock; 0 before it began.
+    #: On the monotonic clock; 0 before the call starts.
     started: float
-    #: Set on a call that took too long and was given up: the thread or the task that runs it must not take more work.
+    #: Set on a call that the pool abandoned after its timeout: the thread or task that runs it must not take more work.
     abandoned: bool
-    #: Whoever takes what is in it says how the call ended. Bytes, which the garbage collector need not look at.
+    #: Whichever thread removes its one byte decides how the call ended. A bytearray, because the garbage collector does
+    #: not track it.
     _end: bytearray
 
     def end(self) -> bool:
-        """True for the first who says how this call ended: the handler, a timeout or a shutdown. The others are late."""
+        """True for the first caller: the handler, a timeout or a shutdown decides how this call ended. Later callers
+        get False.
+        """
         try:
             self._end.pop()
         except IndexError:
@@ -34,15 +39,15 @@ class Call:
 
     @property
     def is_being_saved(self) -> bool:
-        """Whether it is over, and its child process writes how it ended."""
+        """Whether the call is over and its child process is still writing the result."""
         return False
 
     def close(self) -> None:
-        """Nothing more may be done through what the handler was given, whoever still has it."""
+        """Make the objects that the handler was given unusable, even if a stray thread still holds them."""
 
     @property
     def label(self) -> str:
-        """What it is called in messages."""
+        """How messages refer to the call."""
         raise NotImplementedError
 
     @property
@@ -51,17 +56,17 @@ class Call:
 
     @property
     def goes_first(self) -> bool:
-        """Whether it does not wait behind others: it holds what everybody shares."""
+        """Whether it starts before other calls because it holds a shared resource."""
         return False
 
     @property
     def is_single(self) -> bool:
-        """Whether it serves one item, and not a batch."""
+        """Whether it serves one item rather than a batch."""
         return True
 
     @property
     def size(self) -> float:
-        """How many items it serves; infinitely many for one that must not be bundled with others."""
+        """How many items it serves; infinite for a call that must not share a bundle."""
         return 1
 
 
@@ -70,17 +75,17 @@ C_contra = TypeVar("C_contra", bound=Call, contravariant=True)
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
-#: What a call came to goes here.
+#: Receives the result of a call.
 ReportEnd = Callable[[C, A], None]
-#: Whether a call that waited may begin now.
+#: Whether a waiting call may start now.
 MayStart = Callable[[C], bool]
-#: Called when there is nothing left to run, with a way to learn whether the thread is free for something else; True if it is
-#: worth looking again.
+#: Called when nothing is left to run, with a function that says whether the thread is free for other work. Returns True
+#: if there may be new calls.
 OutOfWork = Callable[[Callable[[], bool]], bool]
 
 
 class Runner(Protocol[C_contra, A_co]):
-    """Runs the handler of a call, and turns what it did into an answer."""
+    """Runs the handler of a call and turns its result into an answer."""
 
     def run(self, call: C_contra, clock: Callable[[], float]) -> A_co: ...
 
@@ -95,13 +100,13 @@ class Paces(Protocol):
     """How long calls of each kind take."""
 
     def may_be_quick(self, kind: int) -> bool:
-        """Whether they are not known to be slow."""
+        """Whether calls of this kind are not known to be slow."""
         ...
 
     def is_quick(self, kind: int) -> bool:
-        """Whether they are known to be over before a thread could be woken."""
+        """Whether calls of this kind are known to end before a thread could be woken."""
         ...
 
     def pace(self, kind: int) -> float | None:
-        """Seconds for each item, as far as is known."""
+        """Seconds per item; None if unknown."""
         ...

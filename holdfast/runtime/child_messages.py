@@ -1,4 +1,4 @@
-"""Messages between a worker and its child processes: JSON, each with its length before it."""
+"""Messages between a worker and its child processes: JSON with a length prefix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def send(line: socket.socket, message: Any) -> None:
 
 
 def receive(line: socket.socket) -> Any:
-    """The next message; EOFError if the other side is gone, TimeoutError if the socket's timeout passes."""
+    """The next message; raises EOFError if the other side is gone, TimeoutError if the socket's timeout expires."""
     (length,) = _LENGTH.unpack(_exactly(line, _LENGTH.size))
     return msgspec.json.decode(_exactly(line, length))
 

@@ -1,8 +1,7 @@
-"""The fork server: a process that makes child processes.
+"""The fork server: a process that forks child processes.
 
-It is forked before its parent starts threads, so that the children it forks later begin with one thread, no connection and
-no lock, and with every handler already imported. It ends, and its children with it, when the parent is gone, for whatever
-reason.
+It is forked before its parent starts threads, so its children begin with one thread, no connection, no held lock, and
+all handlers imported. The server and its children end when the parent ends, however that happens.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from holdfast.store.driver import Forkable
 
 
 class ForkServerGone(HoldfastError):
-    """There is no child process to be had: trouble of this process, not of the work."""
+    """No child process is available. The fault lies with this process, not with the work."""
 
 
 class ForkServer(Forkable):
-    """The parent's side: ask for a child, end one, learn how one ended."""
+    """The parent's side: starts a child, ends one, and reports how it ended."""
 
     def __init__(self, serve: Callable[[socket.socket], None]) -> None:
-        """`serve` is what a child does: it talks over its socket until that closes."""
+        """`serve` runs in each child; it talks over its socket until the socket closes."""
         self._talking = threading.Lock()
         mine, its = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
         with warnings.catch_warnings():
-            # The one other thread there may be watches connections, which the child does not have.
+            # The only other thread there may be watches connections, and the child has none.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._pid = os.fork()
         if self._pid == 0:
@@ -45,16 +44,17 @@ class ForkServer(Forkable):
         its.close()
         self._line = mine
         self._lines: list[socket.socket] = []
-        #: It died. Another cannot be forked now that threads run: a new process must take over.
+        #: The server died. Now that threads run, this process cannot fork another: a new process must take over.
         self.gone = False
-        # From here on: what a handler forks must not keep the lines open, or nobody would see this process end.
+        # From here on, processes that handlers fork must not keep the sockets open: they would hide the end of this
+        # process.
         super().__init__()
 
     def descriptors(self) -> list[int]:
         return [line.fileno() for line in (self._line, *self._lines) if line.fileno() >= 0]
 
     def child(self) -> tuple[int, socket.socket]:
-        """A new child process: its number, and the line to it."""
+        """Start a child process; return its pid and the socket to it."""
         mine, its = socket.socketpair()
         with self._talking, its:
             self._lines = [line for line in self._lines if line.fileno() >= 0] + [mine]
@@ -65,7 +65,7 @@ class ForkServer(Forkable):
         return int(answer), mine
 
     def end(self, pid: int) -> str:
-        """End a child that is still there, wait for it, and say how it ended."""
+        """Kill a child if it still runs, wait for it, and return how it ended."""
         with self._talking:
             return str(self._ask(pid))
 
@@ -90,7 +90,7 @@ class ForkServer(Forkable):
 
 
 class _Server:
-    """The server's side: forks, ends and collects."""
+    """The server's side: forks children, kills them and collects their exit status."""
 
     def __init__(self, line: socket.socket, serve: Callable[[socket.socket], None]) -> None:
         self._line = line
@@ -98,7 +98,7 @@ class _Server:
         self._children: set[int] = set()
 
     def run(self) -> None:
-        os.setsid()  # a Ctrl-C in the terminal is for the parent to handle
+        os.setsid()  # the parent handles Ctrl-C in the terminal
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
@@ -120,7 +120,7 @@ class _Server:
             return str(error)
         if pid == 0:
             self._line.close()
-            os.setsid()  # so that whatever the handler starts can be ended with it
+            os.setsid()  # so that processes started by the handler can be killed with it
             _run_and_exit(lambda: self._serve(its))
         its.close()
         self._children.add(pid)
@@ -139,7 +139,7 @@ class _Server:
 
 
 def kill_all_of(pid: int) -> None:
-    """End a child and whatever it has started."""
+    """Kill a child and every process in its group."""
     for kill in (os.killpg, os.kill):
         try:
             kill(pid, signal.SIGKILL)
@@ -148,7 +148,7 @@ def kill_all_of(pid: int) -> None:
 
 
 def _run_and_exit(what: Callable[[], None]) -> None:
-    """The end of a forked process: nothing of the parent's clean-up may run in it."""
+    """Run a forked process to its end, without any of the parent's clean-up code."""
     code = 1
     try:
         what()

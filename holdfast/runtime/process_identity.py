@@ -1,4 +1,4 @@
-"""Which machine and process this is, so that a neighbour can tell that a process is gone without waiting for its lease."""
+"""Identifies this host and process, so that another worker can detect a dead process before its lease expires."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.clock import boot_id
 
 
 class Lineage:
-    """Tells a process from those forked from it, which costs less than asking the system each time."""
+    """Distinguishes a process from its forks, more cheaply than a system call would."""
 
     #: One more in a forked child than in its parent.
     forks = 0
@@ -24,22 +24,22 @@ os.register_at_fork(after_in_child=Lineage.fork)
 
 
 def this_host() -> str:
-    """Equal for two processes only if they can see each other: same boot, same process namespace."""
+    """Identifies the host; equal for two processes only if they see each other: same boot, same PID namespace."""
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
-        # Nothing can be told about processes here: a host of its own, whose workers only time can bury.
+        # Processes cannot be inspected here. A unique host means that only an expired lease proves these workers dead.
         return f"unknown {secrets.token_hex(8)}"
     return f"{boot_id()} {namespace}"
 
 
 def this_process() -> str:
-    """The process number alone would be given to another process some day; its start makes it unique."""
+    """The pid with its start time, because the system reuses pids."""
     return f"{os.getpid()} {_started(os.getpid())}"
 
 
 def is_alive(process: str) -> bool:
-    """Does this process, of this machine, still run?"""
+    """Whether this process of this host is still running."""
     pid, _, started = process.partition(" ")
     return _started(int(pid)) == started
 
@@ -50,5 +50,5 @@ def _started(pid: int) -> str:
     except OSError:
         return "gone"
     state, *fields = stat.rpartition(")")[2].split()
-    # A process that has ended but was not collected by its parent yet is as dead as it gets.
+    # A zombie is dead: its parent just has not collected it yet.
     return "gone" if state in "ZX" else fields[18]

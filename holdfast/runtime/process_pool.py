@@ -1,6 +1,7 @@
-"""The process pool: runs calls in child processes. A child may crash, run out of memory or be ended: only its call is lost.
+"""The process pool: runs calls in child processes. If a child crashes, runs out of memory or is killed, only its call
+is lost.
 
-A thread of the pool talks to one child at a time. What they say is up to the owner of the calls; see `Conversation`.
+Each thread of the pool talks to one child at a time. The owner of the calls defines the messages; see `Conversation`.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ log = logger("holdfast.runtime")
 
 
 class Conversation(Protocol[C_contra, A_co]):
-    """What the parent says to a child about a call, and what becomes of the call."""
+    """The messages between parent and child about a call, and the result of the call."""
 
     def talk(self, call: C_contra, line: socket.socket) -> A_co:
-        """Have the child run the call. Raises TimeoutError if it takes too long, EOFError or OSError if the child is gone."""
+        """Have the child run the call. Raises TimeoutError if it takes too long, EOFError or OSError if the child is
+        gone.
+        """
         ...
 
     def is_suspect(self, call: C_contra) -> bool:
-        """Whether it gets a child that nobody used before, and nobody will use after it."""
+        """Whether it needs a fresh child that serves no other call."""
         ...
 
     def timed_out(self, call: C_contra) -> A_co: ...
@@ -36,7 +39,7 @@ class Conversation(Protocol[C_contra, A_co]):
     def raised(self, call: C_contra, error: BaseException) -> A_co: ...
 
     def not_run(self, call: C_contra) -> A_co:
-        """No child process could be had for it."""
+        """The result if no child process was available."""
         ...
 
 
@@ -62,7 +65,7 @@ class ProcessPool(Generic[C]):
 
     @property
     def unfit(self) -> bool:
-        """Whether nothing can be run in a child process any more."""
+        """Whether no call can run in a child process any more."""
         return self._server.gone or self._threads.impossible
 
     def submit(self, calls: Sequence[C]) -> None:
@@ -71,7 +74,7 @@ class ProcessPool(Generic[C]):
         self._threads.grow(len(calls))
 
     def withdraw(self) -> list[C]:
-        """Take back what has not started."""
+        """Take back the calls that have not started."""
         calls: list[C] = []
         while True:
             try:
@@ -82,7 +85,7 @@ class ProcessPool(Generic[C]):
                 calls.append(call)
 
     def look(self, now: float) -> None:
-        """Children are ended by the threads that wait for them; one whose call was handed back is ended here."""
+        """Kill the children whose calls were handed back. The threads that wait for children kill all others."""
         for call, pid in list(self._busy.items()):
             if call.is_over and not call.is_being_saved and self._busy.pop(call, None) is not None:
                 self._end_child(pid)
@@ -93,7 +96,7 @@ class ProcessPool(Generic[C]):
             self._calls.put(None)
 
     def join(self, seconds: float) -> None:
-        """Children end with their server, and the threads that talk to them with that."""
+        """Nothing to wait for: children end with their server, and the threads that talk to them follow."""
 
     def _serve(self) -> None:
         while True:
@@ -124,7 +127,7 @@ class ProcessPool(Generic[C]):
             line.close()
             how = self._end(call, pid)
             return self._conversation.raised(call, ProcessDied(f"the process that ran it ended with {how}"))
-        except Exception as error:  # nothing that is wrong with one call may end this thread
+        except Exception as error:  # a bad call must not end this thread
             line.close()
             self._end(call, pid)
             return self._conversation.raised(call, error)

@@ -1,4 +1,4 @@
-"""How Python is set while a worker runs in the process, and set back afterwards. All of it is a matter of speed alone."""
+"""Tunes Python while a worker runs, and restores the settings afterwards. This affects speed only."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: How long a thread may keep the interpreter while another wants it. The thread that commits wants it after every answer
-#: of the database; with Python's own 5 ms it would mostly wait for handlers that are in the middle of something.
+#: How long a thread may hold the GIL while another waits for it. The committer needs it after every reply of the
+#: database; with Python's default of 5 ms it would mostly wait for busy handlers.
 SWITCH_SECONDS = 0.0005
-#: So many new objects, instead of Python's 700, make the garbage collector look at them: those of a whole batch of quick
-#: items are gone by then, and need not be looked at.
+#: How many new objects trigger a garbage collection, instead of Python's 700. By then the objects of a whole batch of
+#: quick items are gone and cost nothing to scan.
 YOUNG_OBJECTS = 10_000
 
 
@@ -23,11 +23,11 @@ def set_for_work() -> Iterator[None]:
 
 @contextmanager
 def _old_objects_left_alone() -> Iterator[None]:
-    """Spare the garbage collector what is there already: modules, functions, the user's own data. A busy worker makes it
-    look at everything every few thousand items, which takes a tenth of the worker's time and finds nothing.
+    """Hide existing objects (modules, functions, the user's own data) from the garbage collector. In a busy worker it
+    would scan all of them every few thousand items, which takes a tenth of the worker's time and finds nothing.
     """
     if gc.get_freeze_count():
-        yield  # the program has seen to it itself
+        yield  # the program has called freeze itself
         return
     gc.freeze()
     try:
@@ -39,7 +39,7 @@ def _old_objects_left_alone() -> Iterator[None]:
 @contextmanager
 def _young_objects_left_alone() -> Iterator[None]:
     before = gc.get_threshold()
-    if before[0]:  # else it is switched off
+    if before[0]:  # zero means that collection is switched off
         gc.set_threshold(max(before[0], YOUNG_OBJECTS), *before[1:])
     try:
         yield

@@ -1,4 +1,4 @@
-"""Threads that serve one queue, started when there is work for them, as many as wanted or as the system allows."""
+"""Threads that serve one queue. They are started on demand, up to a limit or as many as the system allows."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ log = logger("holdfast.runtime")
 
 
 class ThreadGroup:
-    """Up to `width` threads of one kind. The caller sees to it that no two threads change it at the same time."""
+    """Up to `width` threads of one kind. Not thread-safe: the caller must serialise changes."""
 
     def __init__(self, name: str, width: int, serve: Callable[[], None]) -> None:
         self._name = name
         self._serve = serve
-        #: How many there can be: as many as are wanted, until the system refuses one.
+        #: The limit: `width`, until the system refuses a thread.
         self._room = width
         self.count = 0
 
     @property
     def impossible(self) -> bool:
-        """Not one thread can be had."""
+        """Whether the system refuses even one thread."""
         return self._room == 0
 
     def grow(self, wanted: int) -> None:
-        """Start so many more, as far as there is room."""
+        """Start this many more threads, up to the limit."""
         for _ in range(min(self._room - self.count, wanted)):
             try:
                 threading.Thread(target=self._serve, name=self._name, daemon=True).start()

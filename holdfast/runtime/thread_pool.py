@@ -1,9 +1,9 @@
-"""The thread pool: runs calls of sync handlers, in threads that take them from one queue.
+"""The thread pool: runs calls of sync handlers in threads that share one queue.
 
-Waking a thread costs more than most short handlers, so calls of a kind known to be quick travel in bundles, and one
-thread runs them. A bundle whose call turns out to be slow is broken up, and there are more threads. Calls that use
-resources do not wait behind the others: the next thread that is free takes them first. A call that outruns its timeout
-is given up: its thread gets no more work, another takes its place, and whatever it still says is too late.
+Waking a thread costs more than most short handlers take. Calls known to be quick are therefore bundled, and one thread
+runs the whole bundle. If a call turns out to be slow, its bundle is broken up and the pool starts more threads. Calls
+that use resources go first: the next free thread takes them. A call that exceeds its timeout is abandoned: a new thread
+replaces its thread, and a late result is ignored.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from holdfast.runtime.thread_group import ThreadGroup
 
 log = logger("holdfast.runtime")
 
-#: A bundle is meant to take about this long.
+#: How long a bundle should take.
 BUNDLE_SECONDS = 0.005
-#: Calls that are quick wait for nothing: other threads would only take the interpreter from each other. So many of them
-#: are a bundle.
+#: Size of a bundle of quick calls. Quick calls do not wait for anything, so more threads would only compete for the
+#: GIL.
 QUICK_BUNDLE = 1000
-#: A call that runs longer than this does not keep the rest of its bundle waiting.
+#: If a call runs longer than this, the rest of its bundle moves to other threads.
 PATIENCE_SECONDS = 0.01
-#: One that took longer, of a kind of which nothing is known yet, says that other threads are worth having.
+#: If a call of an unknown kind takes longer than this, more threads are worthwhile.
 SLOW_SECONDS = 0.002
-#: Threads given up on, per thread that works; beyond, the process is not fit to go on.
+#: If the pool has abandoned more threads than this per working thread, the process is unfit.
 MOST_LOST = 4
 
 
@@ -53,7 +53,7 @@ class ThreadPool(Generic[C]):
         self._out_of_work = out_of_work
         self._paces = paces
         self._bundles: queue.SimpleQueue[deque[C] | None] = queue.SimpleQueue()
-        #: Calls that go first. For each bundle of them there is an empty one in the queue, to wake a thread.
+        #: Calls that go first. For each bundle of them, an empty bundle in the queue wakes a thread.
         self._first: deque[C] = deque()
         self._running: dict[int, tuple[C, deque[C]]] = {}
         self._threads = ThreadGroup("holdfast-handler", width, self._serve)
@@ -63,17 +63,18 @@ class ThreadPool(Generic[C]):
 
     @property
     def unfit(self) -> bool:
-        """So many handlers hang, or threads are refused, that this process should make room for another."""
+        """Whether the process should be replaced: too many handlers hang, or the system refuses threads."""
         return self._lost > MOST_LOST * self._width or self._threads.impossible
 
     def submit(self, calls: Sequence[C]) -> None:
-        """Run these as soon as there is a thread."""
+        """Run these calls as soon as a thread is free."""
         for bundle in self._bundled(calls):
             if bundle[0].goes_first:
                 self._first.extend(bundle)
                 bundle = deque()
             self._bundles.put(bundle)
-        # What may be quick is over before another thread has begun. If it is not, `look` sees that something waits.
+        # Calls that may be quick end before another thread would start. If they do not, `look` finds that calls are
+        # waiting.
         one_of_each = {call.kind: call for call in calls}.values()
         quick = all(self._may_be_quick(call) for call in one_of_each)
         if quick:
@@ -83,7 +84,7 @@ class ThreadPool(Generic[C]):
             self._grow()
 
     def withdraw(self) -> list[C]:
-        """Take back what has not started."""
+        """Take back the calls that have not started."""
         calls = _emptied(self._first)
         while True:
             try:
@@ -97,7 +98,7 @@ class ThreadPool(Generic[C]):
         return calls
 
     def look(self, now: float) -> None:
-        """Let nothing wait behind a slow call; give up calls that outran their timeout."""
+        """Move calls that wait behind a slow one to other threads, and abandon calls that exceeded their timeout."""
         for thread, (call, bundle) in list(self._running.items()):
             took = now - call.started if call.started else 0.0
             limit = call.timeout_seconds
@@ -107,13 +108,13 @@ class ThreadPool(Generic[C]):
                 for one in _emptied(bundle):
                     self._bundles.put(deque((one,)))
                 if call.goes_first and self._bundles.empty():
-                    # Others may have come in the same bundle.
+                    # More calls that go first may have come in the same bundle.
                     for _ in range(len(self._first)):
                         self._bundles.put(deque())
             if not self._bundles.empty() and (slow or not self._may_be_quick(call)):
                 self._grow()
             if overdue:
-                # Marked first: a thread that finds its call ended by somebody else must see why.
+                # Set before the call is ended: a thread that finds its call ended must see why.
                 call.abandoned = True
                 if call.end():
                     self._give_up(thread, call)
@@ -121,12 +122,12 @@ class ThreadPool(Generic[C]):
                     call.abandoned = False
 
     def stop(self) -> None:
-        """Let threads end as soon as they have nothing to run."""
+        """End each thread as soon as it has nothing to run."""
         for _ in range(self._threads.count):
             self._bundles.put(None)
 
     def join(self, seconds: float) -> None:
-        """Wait for threads to end, except for those that a handler keeps."""
+        """Wait for the threads to end, except those busy with a handler."""
         give_up_at = time.monotonic() + seconds
         while self._threads.count > len(self._running) and (left := give_up_at - time.monotonic()) > 0:
             self._ended.wait(min(left, 0.1))
@@ -149,11 +150,11 @@ class ThreadPool(Generic[C]):
         return bundles
 
     def _may_be_quick(self, call: C) -> bool:
-        """Whether calls like this one are not known to be slow. A batch may be, however quick its items are."""
+        """Whether calls like this one are not known to be slow. A batch may be slow even if each item is quick."""
         return call.is_single and self._paces.may_be_quick(call.kind)
 
     def _usual(self, call: C) -> float:
-        """How much of a bundle an item takes up in calls like this one, in seconds."""
+        """How many seconds of a bundle to reserve per item of this call."""
         if call.is_single and self._paces.is_quick(call.kind):
             return BUNDLE_SECONDS / QUICK_BUNDLE
         pace = self._paces.pace(call.kind)
@@ -177,7 +178,7 @@ class ThreadPool(Generic[C]):
         try:
             self._run_bundles()
         except BaseException as error:
-            # Thrown into the thread from outside, and not while a handler ran. There may be no other thread.
+            # Raised in this thread from outside, and not inside a handler. There may be no other thread.
             log.error("a thread for handlers was ended by %s; another takes its place", type(error).__name__)
             left = self._running.pop(threading.get_ident(), None)
             with self._lock:
@@ -205,7 +206,7 @@ class ThreadPool(Generic[C]):
                     call = (self._first or bundle).popleft()
                 except IndexError:
                     if bundle:
-                        continue  # another thread was quicker
+                        continue  # another thread took the call
                     break
                 self._running[me] = (call, bundle)
                 if not self._may_start(call):
@@ -223,27 +224,27 @@ class ThreadPool(Generic[C]):
                 elif call.abandoned:
                     with self._lock:
                         self._lost -= 1
-                    return  # another thread has this one's place
+                    return  # another thread has replaced this one
                 else:
                     self._running.pop(me, None)
 
     def _grow_behind(self, call: C) -> None:
-        """Something waits, and this call has just ended: more threads, if it was slow."""
+        """Start more threads if this call, which has just ended while others wait, was slow."""
         if not self._paces.is_quick(call.kind) and time.monotonic() - call.started > SLOW_SECONDS:
             self._grow()
 
     def _grow(self) -> None:
-        """A thread for everything that waits, as far as there is room."""
+        """Start a thread for each waiting bundle, up to the limit."""
         with self._lock:
             self._threads.grow(self._bundles.qsize())
 
     def _others_follow(self) -> bool:
-        """Whether other threads run quick calls, and will be out of work in a moment: the last of them says so."""
+        """Whether other threads are running quick calls: the last of them to run out of work reports it."""
         kinds = [call.kind for call, _ in list(self._running.values()) if not call.is_over]
         return bool(kinds) and all(map(self._paces.is_quick, kinds))
 
     def _is_free(self) -> bool:
-        """Whether no other thread is at work, which could go on while one does something else, and nothing waits for one."""
+        """Whether this thread may do other work: no other thread is running a call, and no call is waiting."""
         return not self._running and self._bundles.empty()
 
 

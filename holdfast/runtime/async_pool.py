@@ -248,7 +248,7 @@ class _Loop(Generic[C]):
                 # The loop must not be garbage-collected: it would close descriptors that may have been reused by now.
                 threading.Event().wait()
             except BaseException as error:
-                # A KeyboardInterrupt in a task that a handler started ends `run_forever`; the pool's own tasks continue.
+                # A KeyboardInterrupt in a task that a handler started ends `run_forever`; the pool's tasks continue.
                 log.error("the event loop was interrupted by %s and goes on", type(error).__name__)
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()

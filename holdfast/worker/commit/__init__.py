@@ -1,1 +1,1 @@
-"""What a worker writes: finished attempts and new claims, in one transaction at a time."""
+"""What a worker writes: finished attempts and new claims, together in one transaction at a time."""

@@ -1,8 +1,8 @@
-"""Group commit: one at a time talks to the database for all handlers.
+"""Group commit: one thread at a time talks to the database for all handlers.
 
-FinishedAttempt attempts queue up while a commit is under way and go out with the next one; the same transaction claims the
-next work. Nothing waits on purpose: batches grow with load. An attempt is finished only when its commit is; until then
-the results are kept and the write is tried again for as long as it takes. Who makes the rounds: `turns.py`.
+Finished attempts queue up while a commit is in progress and go into the next one. The same transaction claims the next
+work. Nothing waits on purpose: batches grow with load. An attempt is finished only once its commit succeeded. Until
+then, the committer keeps its result and retries the write. `who_commits.py` decides which thread commits.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ log = logger("holdfast.worker")
 
 T = TypeVar("T")
 
-#: Looking up a member of an Enum is worth avoiding where every item passes.
+#: Avoids an Enum lookup on a path that every item takes.
 _DONE, _RETRY_LATER = State.DONE, State.RETRY_LATER
 
-#: Attempts that go into one transaction at most.
+#: The most attempts in one transaction.
 MOST_SETTLED = 2000
-#: Which part of a lease a transaction may spend on effects: others wait for it, heartbeats among them.
+#: The fraction of a lease that a transaction may spend on effects. Other writes wait for it, including heartbeats.
 SHARE_FOR_EFFECTS = 1 / 30
 COMPLAIN_SECONDS = 60.0
-#: With fewer in hand there is no crowd to spare, and nobody waits for a commit in the wrong thread.
+#: With fewer leases than this, results never wait for the thread that ran their handlers.
 MANY = 100
-#: What took longer, also of a stage that is quick as a rule, is worth waking somebody for.
+#: An attempt that took longer than this wakes the committer's thread, even if its stage is usually quick.
 HELD_UP_US = 10_000
 
 
 class Committer:
-    """Settles finished attempts, claims, and runs the services in between."""
+    """Commits finished attempts, claims work, and runs the maintenance services in between."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Committer:
         self._start_calls = start
         self._poll = poll_seconds
         self._is_near = is_near
-        #: Whether so much is in hand that quick results may wait for whoever ran their handlers.
+        #: Whether so many leases are held that quick results may wait for the thread that ran their handlers.
         self._crowded = False
         self._finished = FinishedQueue()
         self._memos = MemoQueue(self._commit)
@@ -95,18 +95,18 @@ class Committer:
         self._look_at = 0.0
         self._complained_at = -COMPLAIN_SECONDS
         self._news = True
-        #: Whether the next transaction only claims, for the last one took too long to.
+        #: Whether the next transaction only claims, because the last one took too long to claim in time.
         self._claim_first = False
-        #: Stages in which somebody has said that something waits.
+        #: Stages that were reported to have waiting work.
         self._told: deque[int] = deque()
         self._claiming = True
         self._stopped = False
         self._started = False
-        #: There is nothing to do but to wait for news.
+        #: Whether there is nothing to do until a notification arrives.
         self.idle = False
-        #: Set once nothing is left to do in the pipelines, here or anywhere.
+        #: Set once no work is left in the pipelines, in this worker or any other.
         self.drained = threading.Event()
-        #: Set when nothing is in hand while no more is claimed, and when the thread ends.
+        #: Set when claiming has stopped and no lease is held, and when the thread ends.
         self.empty = threading.Event()
         self.broken: Exception | None = None
         self.done = dict.fromkeys(State, 0)
@@ -117,31 +117,37 @@ class Committer:
         self._turns.start()
 
     def report(self, finished: list[FinishedAttempt]) -> None:
-        """Take over what a call came to."""
+        """Queue the result of a call."""
         self._finished.put(finished, quietly=self._crowded and len(finished) == 1 and self._is_quick(finished[0]))
 
     def out_of_work(self, is_free: Callable[[], bool]) -> bool:
-        """A thread that runs handlers has nothing left to run, and may be free for something else. True if there is something
-        to run now."""
+        """A thread that runs handlers has run out of calls; `is_free` says whether it may do other work. True if there
+        are new calls to run.
+        """
         return self._turns.out_of_work(is_free)
 
     def _is_quick(self, one: FinishedAttempt) -> bool:
-        """Whether this is nothing to wake anybody for: routine, of a stage that is not known to be slow. Also if it was held up
-        a little, as happens where threads share the interpreter."""
+        """Whether this result need not wake a thread: it is routine, and its stage is not known to be slow. A small
+        delay does not count, because threads share the interpreter.
+        """
         return one.routine and one.took_us < HELD_UP_US and self._hand.may_be_quick(one.lease.stage)
 
     def look(self, now: float) -> None:
-        """Called now and then while handlers run."""
+        """Called periodically while handlers run."""
         self._turns.look(now)
 
     def remember(self, memos: Sequence[MemoWrite]) -> Future[None]:
-        """Write memos with the next commit; the future tells when they are safe. Those whose lease was lost are marked."""
+        """Write memos with the next commit. The future completes when they are durable; memos whose lease was lost are
+        marked.
+        """
         future = self._memos.add(memos)
         self._finished.ring()
         return future
 
     def hand_back(self, calls: Sequence[StageCall]) -> None:
-        """Release what these calls hold, unless they have just ended. Only what was begun needs a reason."""
+        """Release the leases of these calls, unless the calls have just ended. Only a call that has started needs a
+        reason.
+        """
         for call in calls:
             if call.end():
                 reason = "the worker is stopping" if call.started else None
@@ -149,19 +155,20 @@ class Committer:
         self._finished.ring()
 
     def set_aside(self, calls: list[StageCall]) -> list[StageCall]:
-        """The calls of these that may start now. One that needs this worker to itself starts later, from here; others of its
-        kind are handed back."""
+        """The calls that may start now. One call that needs the worker to itself is kept and started later; further
+        calls of that kind are handed back.
+        """
         start, back = self._orders.set_aside(calls)
         if back:
             self.hand_back(back)
         return start
 
     def withdraw(self) -> list[StageCall]:
-        """What is in hand and waits here to be started."""
+        """Calls that the committer holds and has not started."""
         return self._orders.set_aside_now()
 
     def news(self, stages: Collection[int] = ()) -> None:
-        """There may be something to claim: in these stages, if any are named."""
+        """There may be work to claim, in these stages if any are named."""
         if stages:
             stages = self._offer.keys() & stages
             if not stages:
@@ -170,7 +177,7 @@ class Committer:
         else:
             self._news = True
         if self.idle:
-            # Else there will be another round in a moment, which sees to it: most news of a busy worker is its own.
+            # Otherwise the next round sees it anyway. Most notifications that a busy worker receives are its own.
             self._finished.ring()
 
     def stop_claiming(self) -> None:
@@ -183,19 +190,19 @@ class Committer:
         self._finished.ring()
 
     def join(self, timeout_seconds: float) -> bool:
-        """Wait for the end; False if it has not come by then, or there was no beginning."""
+        """Wait for the thread to end. False if it is still running or was never started."""
         return self._turns.join(timeout_seconds)
 
     def fail(self, error: Exception) -> None:
-        """The store cannot be used any more."""
+        """The store is unusable: end."""
         self.broken = self.broken or error
         self._stopped = True
         self._finished.ring()
 
-    # Whoever has the turn -------------------------------------------------------------------------------------------
+    # Only the thread whose turn it is -------------------------------------------------------------------------------
 
     def _careful_round(self, by_thread: bool) -> Round:
-        """A round, whatever comes of it."""
+        """Make one round and turn any error into its outcome."""
         if self.broken is not None:
             return OVER
         if not self._heartbeat.trusted and not self._stopped:
@@ -222,17 +229,18 @@ class Committer:
         self._store.close()
 
     def _one_round(self, by_thread: bool) -> float | None:
-        """Commit what is there and claim; then, how long to wait for a reason to go on, or None when it is over."""
-        # Asked before the inbox is looked into: what is reported before a stop is committed before the end.
+        """Commit what is queued and claim; return how long to wait for the next round, or None when the committer is
+        done.
+        """
+        # Read before the queue: results reported before a stop are committed before the end.
         stopped = self._stopped
         self._started = False
         if time.monotonic() >= self._look_at:
             self._news = True
         if self._claiming and self._services.run(self._is_called):
             self._orders.dry.clear()
-        # Taken before the errands are run: what an attempt has asked to be remembered goes out before its end does, also
-        # if its handler did not wait for it.
-        # Only the thread runs effects.
+        # Taken before the memos are written: an attempt's memos are committed before its end, even if its handler did
+        # not wait for them. Only the committer's thread runs effects.
         claim_first = self._claim_first and self._claiming and not stopped
         batch = [] if claim_first else self._finished.take(MOST_SETTLED, routine=not by_thread)
         self._claim_first = False
@@ -260,7 +268,7 @@ class Committer:
         return self._rest()
 
     def _next_orders(self, batch: Sequence[FinishedAttempt], by_thread: bool) -> list[ClaimOrder]:
-        """How many items of which stages to claim, in the transaction that ends these."""
+        """How many items of which stages to claim, in the transaction that ends these attempts."""
         if solitary := self._orders.solitary_now():
             self._start_calls(solitary)
         if not self._claiming:
@@ -273,10 +281,11 @@ class Committer:
             self._news = False
             self._orders.news()
             dry = self._orders.dry
-            # Also with nothing dry: somebody may have paused or tuned something.
+            # Needed even if no stage has run dry: a stage or pipeline may have been paused or changed.
             found = self._store.glance(lambda tx: look_for_work(tx, list(dry)))
             if self._known is None or self._known.generation != found.generation:
-                # Kept under a generation that may be older than what is read: then the next write reads it again.
+                # The layout may be newer than the generation it is cached under. In that case the next write reads it
+                # again.
                 self._store.cache["layout"] = replace(self._store.read(layout), generation=found.generation)
             dry -= found.waiting
             self._orders.held(found.held, self._known)
@@ -285,13 +294,13 @@ class Committer:
         orders = self._orders.next(self._known, time.monotonic(), ending)
         weighty = [order for order in orders if self._orders.needs_weighing(order)]
         if weighty and not by_thread:
-            # To weigh is to wait for functions of the user's.
+            # Weighing waits for user functions.
             self._finished.ring()
             return [order for order in orders if order not in weighty]
         return [self._weighed(order) if order in weighty else order for order in orders]
 
     def _weighed(self, order: ClaimOrder) -> ClaimOrder:
-        """Where items differ in what they use, the next ones are looked at before they are claimed."""
+        """If items differ in what they use, look at the next ones before claiming them."""
         most = min(order.most, order.room, MOST_WEIGHED)
         rows = self._store.read(lambda tx: peek(tx, order.stage, most, held=order.held))
         return self._orders.weigh(order._replace(most=most), rows)
@@ -312,10 +321,10 @@ class Committer:
             )
         except StoreError as error:
             if isinstance(error, StoreConflict) and any(one.effects for one in finished):
-                # User code may lose every race, and must not hold up the others.
+                # Effects are user code, which may lose every race; they must not delay the other attempts.
                 self._settle_apart(finished, error)
                 return
-            # Not committed, and nothing lost: it goes out with the next one.
+            # Not committed, but nothing is lost: the attempts go into the next commit.
             self._finished.put_back(finished)
             raise
         except Exception as error:
@@ -326,7 +335,7 @@ class Committer:
         self._hand.committed(time.monotonic() - began)
 
     def _settle_apart(self, finished: list[FinishedAttempt], error: Exception) -> None:
-        """Something in this group cannot be saved: it must not take the rest along."""
+        """An attempt in this group cannot be saved. Commit each alone, so that the others do not fail with it."""
         if not finished:
             log.error("nothing could be claimed", exc_info=error)
             time.sleep(0.5)
@@ -339,7 +348,7 @@ class Committer:
             try:
                 self._settle([one], [])
             except StoreError:
-                # It has gone back itself; those after it must not be forgotten.
+                # This attempt is back in the queue already; the ones after it must follow.
                 self._finished.give(finished[place + 1 :])
                 raise
 
@@ -350,7 +359,7 @@ class Committer:
         return self._cycles.run(tx, identity.id, finished, orders, goes_on=goes_on, seconds=seconds)
 
     def _commit(self, work: Callable[[Transaction], T], exclusive: bool = False, at_once: AtOnce[T] | None = None) -> T:
-        """Commit, however long it takes: the same write is tried again until it is known to have taken place."""
+        """Commit, retrying the same write until it is known to have succeeded."""
         write = self._store.writing(work, slot=self._heartbeat.identity.id, exclusive=exclusive, at_once=at_once)
         pause = 0.02
         while True:
@@ -394,7 +403,7 @@ class Committer:
             self._start_calls(calls)
 
     def _note(self, finished: Sequence[FinishedAttempt]) -> None:
-        """How these ended."""
+        """Count and log how these attempts ended."""
         odd = [one for one in finished if one.lost or not one.routine]
         self.done[_DONE] += len(finished) - len(odd)
         for one in odd:
@@ -421,7 +430,9 @@ class Committer:
         return calls_of(pipeline, spec, leases, now, start_by)
 
     def _give_up(self, one: FinishedAttempt, error: Exception) -> None:
-        """An attempt that cannot be saved as it is fails like one that raised; it must not hold up the others."""
+        """Record an attempt that cannot be saved as a failure, as if its handler had raised. It must not delay the
+        others.
+        """
         text, trace = describe(error)
         stage = self._offer[one.lease.stage][1].name
         log.error("item %r, stage %r: could not be saved", one.lease.key, stage, exc_info=error)
@@ -431,7 +442,7 @@ class Committer:
         one.snooze = False
         if one.used or one.costs:
             log.error("what it has used is not recorded: %r, %r", one.used, one.costs)
-        # It may be these that cannot be saved.
+        # These may be what cannot be saved.
         one.used, one.costs = {}, []
         try:
             cycle = self._commit(lambda tx: self._cycle(tx, [one], []))
@@ -439,28 +450,28 @@ class Committer:
             self._finished.put_back([one])
             raise
         except Exception:
-            # Nobody can say what is wrong with it. Let go, its lease is found by those who look for such.
+            # The cause is unknown. Once dropped here, the lease is found and released by the Auditor.
             log.exception("item %r, stage %r: given up", one.lease.key, stage)
             self._hand.drop([one])
             return
         self._deliver([one], cycle)
 
     def _is_called(self) -> bool:
-        """Whether there is something to claim or to commit, or may be."""
+        """Whether there is, or may be, something to claim or commit."""
         return bool(self._news or self._told or self._finished)
 
     def _rest(self) -> float:
-        """Nothing to do: see whether everything is done, and how long to wait for a reason to go on."""
+        """With nothing to do, check whether all work is done, and return how long to wait."""
         if self._claiming and not len(self._hand) and not self.drained.is_set():
             if not self._store.read(lambda tx: unfinished(tx, versions_of(self._offer))):
                 self.drained.set()
-        # Before a last look: what comes after it rings.
+        # Set before the last check: anything that arrives later wakes the thread.
         self.idle = True
         if self._finished or self._memos or self._stopped or ((self._news or self._told) and self._claiming):
             return 0.0
         now = time.monotonic()
         wake = min(self._look_at, self._orders.wake_at(), self._services.due) if self._claiming else now + 0.1
-        # Never quite zero: that is to go on at once, and something else may be what is waited for.
+        # Never zero, which would mean another round at once.
         return max(0.0001, min(wake - now, self._poll))
 
     def _complain(self, error: StoreError) -> None:

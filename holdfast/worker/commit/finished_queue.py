@@ -1,9 +1,8 @@
-"""The queue of finished attempts that are not committed yet, and the bell that wakes the committer.
+"""The queue of finished attempts that await their commit, and the event that wakes the committer.
 
-To wake a thread and let it have a thousand small things costs more than what it does with them, and on another core they
-all have to be fetched first. So quick handlers report quietly: nobody is woken, and whoever runs them commits what has
-gathered once there is nothing left to run. What was reported quietly does not wait for long: if the next handler is slow,
-the thread that commits is woken after all.
+Passing thousands of small results to another thread costs more than committing them. Quick handlers therefore report
+quietly, without waking the committer. The thread that ran them commits the accumulated results once it has nothing left
+to run. Quiet results do not wait for long: if the next handler is slow, the committer is woken after all.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.engine.finish import FinishedAttempt
 
-#: So long may what was reported quietly lie here.
+#: How long quiet results may wait.
 QUIET_SECONDS = 0.05
 
 
 class FinishedQueue:
-    """Filled by any thread, emptied by the one whose turn it is to commit."""
+    """Any thread may add to it; only the thread whose turn it is to commit takes from it."""
 
     def __init__(self) -> None:
         self._finished: deque[FinishedAttempt] = deque()
         self._bell = threading.Event()
-        #: Since when something has lain here of which nobody was told; and whether somebody was told of something.
+        #: Since when quiet results have been waiting (0: none), and whether the committer was woken for any others.
         self._quiet_since = 0.0
         self._told = False
 
@@ -34,11 +33,13 @@ class FinishedQueue:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether something lies here, and nobody was told of any of it."""
+        """Whether results are waiting and all of them are quiet."""
         return self._quiet_since > 0 and not self._told
 
     def put(self, finished: Sequence[FinishedAttempt], *, quietly: bool) -> None:
-        """What a call came to. Quietly: whoever reports it will soon say that there is nothing left to run."""
+        """Add the results of a call. `quietly` wakes nobody: the thread that reports them will soon run out of work and
+        commit.
+        """
         self._finished.extend(finished)
         if quietly:
             if not self._quiet_since:
@@ -49,15 +50,15 @@ class FinishedQueue:
             self._bell.set()
 
     def put_back(self, finished: Sequence[FinishedAttempt]) -> None:
-        """These could not be committed: they come first again."""
+        """Put attempts that could not be committed back at the front."""
         self._finished.extendleft(reversed(finished))
 
     def give(self, finished: Iterable[FinishedAttempt]) -> None:
-        """More of what is to be written; whoever has it sees to the bell."""
+        """Add attempts without waking the committer; the caller does that."""
         self._finished.extend(finished)
 
     def take(self, most: int, *, routine: bool = False) -> list[FinishedAttempt]:
-        """The first of what lies here; only what is routine, if so wanted."""
+        """Take the oldest attempts; with `routine`, only those that are routine."""
         self._quiet_since, self._told = 0.0, False
         take = self._finished.popleft
         taken = [take() for _ in range(min(len(self._finished), most))]
@@ -68,7 +69,7 @@ class FinishedQueue:
         return taken
 
     def look(self, now: float, since: float) -> None:
-        """Tell the thread that commits of what has been lying here for too long; what came before a time, since then."""
+        """Wake the committer if quiet results have waited too long, counted from `since` at the earliest."""
         if self._quiet_since and now - max(self._quiet_since, since) > QUIET_SECONDS:
             self.ring()
 
@@ -76,9 +77,9 @@ class FinishedQueue:
         self._bell.set()
 
     def wait(self, seconds: float) -> None:
-        """Until somebody rings, or has rung since the last time that was heard."""
+        """Wait until the event is set; returns at once if it was set since it was last cleared."""
         self._bell.wait(seconds)
 
     def hear(self) -> None:
-        """Whatever anybody has rung for up to now is about to be looked at."""
+        """Clear the event; the caller is about to handle everything that it was set for."""
         self._bell.clear()

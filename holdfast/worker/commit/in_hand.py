@@ -1,7 +1,7 @@
-"""What a worker has in hand, and how much more it should take.
+"""The leases that a worker holds, and how many more it should claim.
 
-Enough to keep every handler busy while a commit is under way, and no more: work that waits here is work another worker
-could do. How much that is follows from how long the handlers of a stage take.
+It should hold enough to keep every handler busy during a commit and no more, because other workers could do the work
+that waits here. The right number depends on how long the handlers of a stage take.
 """
 
 from __future__ import annotations
@@ -16,35 +16,38 @@ from holdfast.engine.finish import FinishedAttempt
 from holdfast.model.states import State
 from holdfast.worker.call import StageCall
 
-#: Waiting calls should be started within this time.
+#: Waiting calls should start within this time.
 HORIZON_SECONDS = 0.1
-#: The most that may wait, and the most one claim takes.
+#: The most calls that may wait, and the most items per claim.
 MOST_AHEAD = 2000
 MOST_CLAIMED = 1000
-#: How much a new duration moves the average.
+#: The weight of a new duration in the moving average.
 WEIGHT = 0.2
-#: From the end of a handler until what is claimed in its place is there: half a commit that is under way, and another one.
+#: How many commits pass between the end of a handler and the arrival of its replacement: half of the current commit,
+#: and the next one.
 COMMITS_BETWEEN = 1.5
-#: What takes less waits for nothing, and is over before a thread could be woken. Half of the calls of a quick stage take
-#: less; some are always held up, where threads share the interpreter, but not so that all take this long on average.
+#: A stage is quick if its median call takes less than the first limit, too short to wake a thread for. The limit on the
+#: mean allows for a few calls that are delayed because threads share the interpreter.
 QUICK_SECONDS = 0.0001
 QUICK_ON_AVERAGE_SECONDS = 0.0005
-#: So many of those that end together are enough to learn from.
+#: How many of the attempts that end together are sampled.
 LEARNT_FROM = 100
-#: Looking up a member of an Enum is worth avoiding where every item passes.
+#: Avoids an Enum lookup on a path that every item takes.
 _PENDING = State.PENDING
 
 
 class Load(NamedTuple):
-    """What a worker has in hand, by stage."""
+    """What a worker holds, by stage."""
 
     leases: Mapping[int, int]
-    #: How many calls serve them: fewer than there are leases, where handlers take batches.
+    #: How many calls serve the leases: fewer than there are leases if handlers take batches.
     calls: Mapping[int, int]
 
 
 class InHand:
-    """The leases of this worker, from claim to commit. Used by whoever commits; `pace` and `is_quick` by others as well."""
+    """The leases of this worker, from claim to commit. Other threads read it; of the methods that change it,
+    they may call only `began`.
+    """
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
@@ -52,7 +55,8 @@ class InHand:
         self._pace: dict[int, float] = {}
         self._quick: set[int] = set()
         self._commit_seconds = 0.0
-        #: By stage with a rate: how many calls can be claimed at once and still begin in time, where some came too late.
+        #: By stage with a rate limit: how many calls can be claimed together and still start in time, if some were
+        #: late.
         self._in_time: dict[int, float] = {}
         self._late_at: dict[int, float] = {}
 
@@ -77,11 +81,11 @@ class InHand:
 
     def drop(self, finished: Iterable[FinishedAttempt]) -> None:
         for one in finished:
-            # A lease that moved on has this number too; it is taken again afterwards.
+            # A lease that moved on to the next stage keeps its id; it is added again afterwards.
             self._calls.pop(one.lease.id, None)
 
     def learn_from(self, finished: Sequence[FinishedAttempt]) -> None:
-        """How long handlers take, from what they have just done."""
+        """Update the durations of handlers from these attempts."""
         took: dict[int, list[float]] = {}
         for one in finished[:: 1 + len(finished) // LEARNT_FROM]:
             if one.state != _PENDING:
@@ -90,7 +94,7 @@ class InHand:
             self._learn(stage, times)
 
     def _learn(self, stage: int, times: list[float]) -> None:
-        """Calls of this stage took so many seconds per item."""
+        """Update the average of a stage from its latest durations, in seconds per item."""
         old = self._pace.get(stage)
         weight = 1 - (1 - WEIGHT) ** len(times)
         mean = sum(times) / len(times)
@@ -105,24 +109,25 @@ class InHand:
         return stage in self._quick or stage not in self._pace
 
     def is_quick(self, stage: int) -> bool:
-        """Whether handlers of this stage are known to be quick, as a rule."""
+        """Whether handlers of this stage are known to be quick."""
         return stage in self._quick
 
     def pace(self, stage: int) -> float | None:
-        """Seconds per item at this stage, as far as is known."""
+        """Seconds per item at this stage; None if unknown."""
         return self._pace.get(stage)
 
     def committed(self, seconds: float) -> None:
-        """From a claim that was decided on until its calls were there, it took so long."""
+        """Record how long it took from the decision to claim until the calls were there."""
         old = self._commit_seconds
         self._commit_seconds = old + WEIGHT * (seconds - old) if old else seconds
 
     def began(self, call: StageCall, *, late: bool) -> None:
-        """A call with a place in a pace was to begin. Called by whoever runs calls."""
+        """Record whether a rate-limited call started in time. Called by the thread that runs it."""
         stage = call.leases[0].stage
         most = self._in_time.get(stage)
         if late:
-            # Once for all that were claimed together; and not if the commit took so long, for then fewer would help nobody.
+            # Counted once for all calls that were claimed together. A slow commit does not count: claiming fewer items
+            # would not help.
             if self._late_at.get(stage, 0.0) < call.granted < (call.start_by or 0.0):
                 self._late_at[stage] = time.monotonic()
                 self._in_time[stage] = max(1.0, (most or self._concurrency) / 2)
@@ -133,10 +138,10 @@ class InHand:
                 self._in_time.pop(stage, None)
 
     def room(self, stage: int, per_call: int, alone: bool, freed: int, *, beside_limited: bool = False) -> int:
-        """How many items of this stage to claim now, in the transaction that frees so many places.
+        """How many items of this stage to claim now, in the transaction that frees `freed` leases.
 
-        Beside stages that use resources, little more than what begins until the next claim is committed: whatever waits here
-        takes a place the moment it is free, and the others could not come back to theirs.
+        Next to stages that use resources, claim little more than what starts before the next claim is committed.
+        Waiting calls would take every free place at once, and the other stages would never get theirs back.
         """
         running = self._concurrency * per_call
         horizon = min(HORIZON_SECONDS, 2 * self._until_next) if beside_limited else HORIZON_SECONDS
@@ -145,7 +150,7 @@ class InHand:
         return min(running + ahead - held, max(MOST_CLAIMED, per_call))
 
     def load(self, going_on: Collection[int]) -> Load:
-        """What takes up a place: calls that have not ended, and what goes on to another stage once it is committed."""
+        """What occupies a place: calls that have not ended, and leases that move on to another stage later."""
         taken = [
             (call.leases[0].stage, call)
             for call in self._calls.values()
@@ -154,10 +159,11 @@ class InHand:
         return Load(Counter([stage for stage, _ in taken]), Counter([stage for stage, _ in set(taken)]))
 
     def share(self, stage: int, per_call: int, places: int, held: int, start_within: float | None) -> int:
-        """How many items of a stage that uses resources to claim now, if on average so many handlers of it shall run at once.
+        """How many items of a stage that uses resources to claim now, if `places` of its handlers should run at once on
+        average.
 
-        Little waits: what is claimed holds slots and a place in the pace. Only as many as will end before the next claim is
-        committed. `start_within` is how late a call may begin, if there is a rate.
+        Few may wait, because claimed items hold slots and their turn under the rate limit: only as many as will end
+        before the next claim is committed. `start_within` is how late a call may start, if there is a rate limit.
         """
         commit = self._until_next
         most = MOST_CLAIMED
@@ -169,11 +175,11 @@ class InHand:
 
     @property
     def _until_next(self) -> float:
-        """From the end of a handler until what is claimed in its place is there, in seconds."""
+        """Seconds from the end of a handler until its replacement is claimed."""
         return COMMITS_BETWEEN * self._commit_seconds
 
     def free_within(self, seconds: float, load: Load) -> int:
-        """How many places are free, or will be within a time, given how long calls of these stages take."""
+        """How many places are free now or will be within this time, judging by how long calls of these stages take."""
         busy = sum(load.calls.values())
         free = float(max(self._concurrency - busy, 0))
         if busy:
@@ -184,6 +190,6 @@ class InHand:
         return min(int(free), MOST_CLAIMED)
 
     def _ahead(self, stage: int, places: int, seconds: float) -> float:
-        """How many calls of a stage begin within a time, in so many places."""
+        """How many calls of a stage start within this time, in this many places."""
         pace = self._pace.get(stage)
         return 0.0 if pace is None else min(places * seconds / max(pace, 1e-6), MOST_AHEAD)

@@ -1,4 +1,4 @@
-"""The queue of memos. Handlers wait for them, and money is at stake: the committer writes them before anything else."""
+"""The queue of memos. Handlers wait for them and money is at stake, so the committer writes them first."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from holdfast.engine.memos import MemoWrite, remember
 from holdfast.errors import StoreError
 from holdfast.store import Transaction
 
-#: So many memos, and those of one errand more, go into one transaction at most.
+#: A transaction takes no further group of memos once it has this many.
 MOST = 1000
 
 Commit = Callable[[Callable[[Transaction], None]], None]
 
 
-#: Memos that are written together, and what tells that they are.
+#: A group of memos that are written together, and the future that completes when they are.
 Errand = tuple[Sequence[MemoWrite], Future[None]]
 
 
 class MemoQueue:
-    """A queue of memos, with futures that tell when they are safe. Those whose lease was lost are marked."""
+    """A queue of memos, with a future per group that completes when they are durable. Memos whose lease was lost are
+    marked.
+    """
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
@@ -32,13 +34,13 @@ class MemoQueue:
 
     def add(self, memos: Sequence[MemoWrite]) -> Future[None]:
         future: Future[None] = Future()
-        # Whoever waits may give up waiting; the memos are written all the same.
+        # A handler may stop waiting; its memos are written all the same.
         future.set_running_or_notify_cancel()
         self._queue.append((memos, future))
         return future
 
     def run(self) -> None:
-        """Write what was asked for so far."""
+        """Write all memos queued so far."""
         left = len(self._queue)
         while left > 0:
             errands: list[Errand] = []
@@ -60,12 +62,12 @@ class MemoQueue:
             if len(errands) == 1:
                 errands[0][1].set_exception(error)
                 return
-            # One of them cannot be written, and must not take the others along.
+            # One group cannot be written; it must not fail the others.
             for place, one in enumerate(errands):
                 try:
                     self._write([one])
                 except StoreError:
-                    self._queue.popleft()  # it is back there, in front of those that came after it
+                    self._queue.popleft()  # it is back in the queue, ahead of those that follow it
                     self._queue.extendleft(reversed(errands[place:]))
                     raise
             return

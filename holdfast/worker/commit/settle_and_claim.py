@@ -1,4 +1,4 @@
-"""What one transaction of a worker does: it ends attempts, and claims the next ones."""
+"""One transaction of a worker: it ends attempts and claims the next ones."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from holdfast.worker.commit.what_to_claim import ClaimOrder, ClaimPlanner
 
 
 class Settled(NamedTuple):
-    """What a transaction has done."""
+    """The outcome of a transaction."""
 
     at: int
     began: float
     moved: list[Lease]
     claimed: dict[int, list[Lease]]
-    #: Stages that had less than was asked for, and those whose resources stood in the way of more.
+    #: Stages that had less work than was asked for, and stages whose resources allowed no more.
     dry: list[int]
     blocked: dict[int, Blocked]
-    #: Stages that were not claimed from, for what had decided it is no longer so.
+    #: Stages that were skipped because the decision to claim from them is outdated.
     undecided: list[int]
-    #: Attempts that are not ended yet, because the transaction took too long already: they go into the next one.
+    #: Attempts left for the next transaction, because this one took too long.
     left: list[FinishedAttempt]
-    #: Stages that were not claimed from, because what is claimed by now would begin too late for its pace.
+    #: Stages that were skipped because their calls would start too late for their rate limit.
     late: list[int]
 
 
 class SettleAndClaim:
-    """Makes the transactions of one worker, whatever its number is by then."""
+    """Runs the transactions of one worker. The worker's id may change between them."""
 
     def __init__(self, store: Store, orders: ClaimPlanner, hand: InHand) -> None:
         self._store = store
@@ -60,8 +60,9 @@ class SettleAndClaim:
         goes_on: bool,
         seconds: float,
     ) -> Settled:
-        """End these attempts and claim these orders; leases go on to the next stage if the worker does. After so many seconds
-        no more effects are run."""
+        """End these attempts and carry out these claims. With `goes_on`, leases move straight on to the next stage.
+        After `seconds`, no more effects are run.
+        """
         cycle = Settled(tx.now, time.monotonic(), [], {}, [], {}, [], [], [])
         known = layout(tx)
         if known.resources:
@@ -82,9 +83,9 @@ class SettleAndClaim:
         for reason in {one.error for one in back}:
             release(tx, [one.lease for one in back if one.error == reason], reason)
         taken = 0
-        # What is left has not made the room that was expected of it.
+        # Attempts left for later have not freed their places.
         kept = Counter([one.lease.stage for one in cycle.left])
-        # One of those that ended may have brought its stage to a stop.
+        # Ending an attempt may have stopped its stage.
         known = layout(tx)
         still = self._orders.standing_still(known) if orders else ()
         for order in orders:
@@ -97,19 +98,21 @@ class SettleAndClaim:
                 cycle.late.append(order.stage)
             elif room > 0:
                 taken += self._claim(tx, worker, order, room, cycle)
-        # What resources have said is written down, also if they let nothing in.
+        # The state of resources is saved even if they admit nothing.
         tx.is_for_nothing = not finished and not taken and not any(order.weight for order in orders)
         return cycle
 
     def _is_late(self, known: Layout, order: ClaimOrder, began: float) -> bool:
-        """Whether this transaction has taken so long that what it claims would begin too late."""
+        """Whether this transaction has taken so long that the calls it claims would start too late."""
         within = known.hand_over_seconds(order.stage) if order.weight is not None else None
         return within is not None and time.monotonic() - began > within / 2
 
     def at_once(
         self, known: Layout | None, worker: int, finished: Sequence[FinishedAttempt], orders: Sequence[ClaimOrder]
     ) -> AtOnce[Settled] | None:
-        """The same where it is a claim and nothing else: what an idle worker does when it hears of work."""
+        """The same as one statement, if there is only a claim to make: the case of an idle worker that is notified of
+        work.
+        """
         if finished or len(orders) != 1 or orders[0].weight is not None or known is None:
             return None
         [order] = orders

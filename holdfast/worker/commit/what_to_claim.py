@@ -1,11 +1,12 @@
-"""What to claim next: of which stages, and how much.
+"""Decides what to claim next: from which stages, and how much.
 
-The last stages first, so that items finish early; pipelines take turns at being first. Not asked are stages in which the
-last claim found less than it wanted, those whose resources say until when it is no use, and pipelines that stand still.
+Later stages come first, so that items finish early; pipelines take turns. It skips stages in which the last claim found
+less than it asked for, stages whose resources are exhausted for a known time, and pipelines that are paused or held by
+guards.
 
-A stage that uses resources claims next to nothing in advance, so beside one that does it would never find a place. Each
-such stage has an equal share of the places, is asked before the others, and its calls begin before those that wait;
-what it has no use for goes to the others.
+A stage that uses resources claims almost nothing in advance. Stages that claim in advance would leave it no place. Each
+stage that uses resources therefore gets an equal share of the places, is asked first, and its calls start before
+waiting ones. Other stages get what it cannot use.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ from holdfast.model.states import Alone
 from holdfast.worker.call import Offer, StageCall
 from holdfast.worker.commit.in_hand import HORIZON_SECONDS, InHand
 
-#: Items that are weighed before a claim, at most, and how long that may take.
+#: The most items to weigh before a claim, and how long that may take.
 MOST_WEIGHED = 100
 WEIGH_SECONDS = 5.0
 MOST_UNITS = 1e12
 
 
 class ClaimOrder(NamedTuple):
-    """Up to `most` items of a stage."""
+    """A claim of up to `most` items of a stage."""
 
     stage: int
     most: int
-    #: How many there is room for, of all stages together: what was claimed by earlier orders counts.
+    #: Room for all claims of this transaction together; items claimed by earlier ones count.
     room: int
-    #: What one is expected to use, at a stage that uses resources; None at others.
+    #: What an item is expected to use, if the stage uses resources; None otherwise.
     weight: Weight | None = None
-    #: Whether also what is on hold for those with today's version of the code is meant.
+    #: Whether to include items that are on hold until a worker with the current version of the code takes them.
     held: bool = False
-    #: The next items, each with what it is expected to use, where that differs; and why one cannot be told.
+    #: The next items with what each is expected to use, if items differ; and for which items that failed, and why.
     weighed: list[tuple[int, Weight]] | None = None
     unsure: Mapping[int, str] = {}
 
@@ -57,7 +58,7 @@ class ClaimOrder(NamedTuple):
 
 
 class ClaimPlanner:
-    """Used by the committer's thread alone."""
+    """Used only by the thread whose turn it is to commit."""
 
     def __init__(
         self,
@@ -76,14 +77,15 @@ class ClaimPlanner:
         )
         #: Stages in which the last claim found less than it asked for.
         self._dry: set[int] = set()
-        #: Stages whose resources allow nothing before a time; and whether something else may allow it earlier.
+        #: Stages whose resources allow nothing before a time, and whether other changes may allow it earlier.
         self._resting: dict[int, tuple[float, bool]] = {}
-        #: Stages in which work is on hold for those who have today's version, as this worker does.
+        #: Stages with work on hold for the current version of the code, which this worker has.
         self._held: set[int] = set()
-        #: A call that needs this worker to itself. Nothing is claimed until it has ended; it starts when all else has.
+        #: A call that needs this worker to itself. It starts when no other lease is held, and nothing is claimed until
+        #: it ends.
         self._solitary: StageCall | None = None
         self._waits = False
-        #: What ran last needed the worker to itself, and so may what comes next: claim one item to see.
+        #: The last call needed the worker to itself, and the next item may need that too: claim a single one.
         self._one_by_one = False
 
     @property
@@ -91,7 +93,7 @@ class ClaimPlanner:
         return self._dry
 
     def held(self, stages: Collection[int], known: Layout | None) -> None:
-        """In these stages work is on hold for those who have today's version of the code."""
+        """These stages have work on hold for workers with the current version of the code."""
         if stages and known is not None:
             self._held |= {stage for stage in stages if not self.is_outdated(stage, known)}
             self._dry -= self._held
@@ -102,7 +104,7 @@ class ClaimPlanner:
         self._held.difference_update(stages)
 
     def is_outdated(self, stage: int, known: Layout) -> bool:
-        """Whether this worker has another version of a stage's code than the registered one."""
+        """Whether this worker's code of a stage differs from the registered version."""
         return not known.stages[stage].stands(self._offer[stage][1].version)
 
     def news(self) -> None:
@@ -115,11 +117,11 @@ class ClaimPlanner:
         return min((until for until, _ in self._resting.values()), default=float("inf"))
 
     def next(self, known: Layout | None, now: float, ending: Mapping[int, int]) -> list[ClaimOrder]:
-        """What to claim now, in the transaction that ends so many leases of these stages."""
+        """What to claim now, in the transaction that ends this many leases per stage."""
         if self._solitary is not None or len(self._dry) == len(self._offer):
             return []
         if self._resting and known is not None and any(known.resources_of(stage) for stage in ending):
-            self.news()  # slots that are freed in this transaction are taken again in it
+            self.news()  # the transaction that frees slots also takes them again
         freed = sum(n for stage, n in ending.items() if not self._goes_on(stage, known))
         still = self.standing_still(known)
         self._turns.rotate(-1)
@@ -146,7 +148,7 @@ class ClaimPlanner:
                 )
                 orders.append(ClaimOrder(stage, room, room))
         if len(limited) >= self._hand.concurrency:
-            # More stages than places: by lot, or those that come last would never have one.
+            # More stages than places: shuffle, or the last ones would never get a place.
             random.shuffle(orders)
         orders = [order for order in orders if order.most > 0 and order.room > 0]
         if self._held:
@@ -157,10 +159,10 @@ class ClaimPlanner:
         return orders
 
     def _limited(self, known: Layout, stages: Sequence[int], sharing: int) -> list[ClaimOrder]:
-        """Orders for stages that use resources, of so many that share the places."""
+        """Claims for stages that use resources; `sharing` stages share the places."""
         load = self._hand.load({stage for stage in self._offer if self._goes_on(stage, known)})
         width = self._hand.concurrency
-        # What is left over goes to the stages without a resource, if there are any.
+        # The remainder goes to the stages without resources, if there are any.
         places = max(1, width // sharing) if len(stages) < sharing else -(-width // sharing)
         orders = []
         for stage in stages:
@@ -169,14 +171,14 @@ class ClaimPlanner:
             within = known.hand_over_seconds(stage)
             held, onward = 0, stage
             while True:
-                # What it has finished and went straight on still takes up its share.
+                # Items that it finished and that moved straight on still count towards its share.
                 held += load.leases.get(onward, 0)
                 following = self._straight(onward, known)
                 if following is None:
                     break
                 onward = following
             most = self._hand.share(stage, size, places, held, within)
-            # With more stages than places, a place is drawn for when it is free.
+            # With more stages than places, stages compete only for places that are free now.
             soon = 0.0 if len(stages) >= width else HORIZON_SECONDS if within is None else within / 2
             room = size * self._hand.free_within(soon, load)
             estimate = spec.estimate if isinstance(spec.estimate, int) else 0
@@ -187,12 +189,13 @@ class ClaimPlanner:
 
     @property
     def is_solitary(self) -> bool:
-        """Whether such work is in hand: nothing else may be taken, nor go on to its next stage."""
+        """Whether this worker holds such a call. If so, it claims nothing, and no lease moves on to its next stage."""
         return self._solitary is not None
 
     def set_aside(self, calls: list[StageCall]) -> tuple[list[StageCall], list[StageCall]]:
-        """The calls of these that may start now, and those that must be handed back. Of those that need the worker to
-        itself one is kept until nothing else is in hand; as long as more are held here, it is not alone."""
+        """Split calls into those that may start now and those to hand back. Of the calls that need the worker to
+        themselves, one is kept until no other lease is held. The others are handed back, or it would never be alone.
+        """
         solitary = [call for call in calls if call.leases[0].alone >= Alone.SOLITARY and call is not self._solitary]
         if not solitary:
             return calls, []
@@ -202,12 +205,12 @@ class ClaimPlanner:
         return start, solitary
 
     def set_aside_now(self) -> list[StageCall]:
-        """The call that waits to have the worker to itself, if there is one."""
+        """The call that is waiting to have the worker to itself, if there is one."""
         call = self._solitary
         return [call] if call is not None and self._waits else []
 
     def solitary_now(self) -> list[StageCall]:
-        """The call that may start now, because nothing else is in hand. Once it has ended, claims go on."""
+        """The call that may start now because no other lease is held. Claiming resumes once it has ended."""
         call = self._solitary
         if call is None:
             return []
@@ -223,10 +226,10 @@ class ClaimPlanner:
         return order.weight is not None and bool(spec.units or callable(spec.estimate))
 
     def weigh(self, order: ClaimOrder, rows: Sequence[tuple[int, str, str, int]]) -> ClaimOrder:
-        """The order with what each of these items (number, key, data) is expected to use.
+        """The claim with what each of these items (id, key, data) is expected to use.
 
-        Functions of the user's say so: in a thread of their own, which is left behind if they do not come back. An item of
-        which it cannot be told is let in, and fails as any other attempt would, with this as its error.
+        User functions compute that, in a separate thread that is abandoned if they hang. If they fail for an item, the
+        item is admitted and its attempt fails with that error.
         """
         pipeline, spec = self._offer[order.stage]
         weights: dict[int, Weight] = {}
@@ -246,7 +249,7 @@ class ClaimPlanner:
         weighed: list[tuple[int, Weight]] = []
         for number, *_ in rows:
             if number not in known and number not in doubtful:
-                # Here it did not come back. Those after it were not looked at, and are no part of this order.
+                # The functions hang on this item. The items after it were not weighed and are left out of this claim.
                 doubtful[number] = f"what it will use could not be told within {WEIGH_SECONDS:.0f} s"
                 weighed.append((number, Weight()))
                 return order._replace(most=len(weighed), weighed=weighed, unsure=doubtful)
@@ -254,7 +257,7 @@ class ClaimPlanner:
         return order._replace(weighed=weighed, unsure=doubtful)
 
     def onward(self, known: Layout) -> Collection[int]:
-        """Stages with which a worker may go straight on: those that ask nobody."""
+        """Stages to which leases may move straight on, because no resource, pause or guard is in the way."""
         still = self.standing_still(known)
         if not known.resources and not still and not known.paused:
             return self._offer
@@ -269,17 +272,17 @@ class ClaimPlanner:
         return {*paused, *self._guarded()} if paused or self._guarded() else ()
 
     def note(self, stage: int, blocked: Blocked, store_now: int, now: float) -> None:
-        """Resources stood in the way."""
+        """Resources prevented a claim."""
         if blocked.until is None:
             self._resting[stage] = (now + self._poll, True)
         else:
             late = random.uniform(0, 0.002)
             self._resting[stage] = (now + max(0.0, (blocked.until - store_now) / 1e6) + late, False)
-            # Whatever clears it early (a person, another limit) is seen within a while.
+            # If a person or another limit lifts the block early, the next poll finds out.
             self._resting[stage] = (min(self._resting[stage][0], now + self._poll), False)
 
     def ended(self, finished: Sequence[FinishedAttempt], known: Layout | None) -> None:
-        """What just finished may have put work into the stages after it, and freed slots."""
+        """Attempts that have just finished may have added work to the next stages and freed slots."""
         if self._resting:
             self.news()
         if self._dry and known is not None:
@@ -287,16 +290,16 @@ class ClaimPlanner:
             for stage in {one.lease.stage for one in finished}:
                 if stage in known.stages:
                     following = known.successors(stage)
-                    # Nothing waits where leases went straight on.
+                    # If leases moved straight on to a stage, no work waits there.
                     straight = next((after for after in following.simple if after in onward), None)
                     self._dry.difference_update(following.checked, [one for one in following.simple if one != straight])
 
     def _goes_on(self, stage: int, known: Layout | None) -> bool:
-        """Whether leases of this stage go on to another one here, as a rule, instead of making room."""
+        """Whether leases of this stage usually move on to another stage here instead of freeing their places."""
         return known is None or stage not in known.stages or self._straight(stage, known) is not None
 
     def _straight(self, stage: int, known: Layout) -> int | None:
-        """The stage to which leases of this one go on."""
+        """The stage to which leases of this one move straight on."""
         for after in known.successors(stage).simple:
             if after in self._offer and not known.resources_of(after):
                 return after

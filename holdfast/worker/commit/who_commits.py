@@ -1,7 +1,7 @@
-"""Who commits: one thread at a time makes a round of the committer.
+"""Decides which thread commits; only one at a time makes a round of the committer.
 
-A thread makes them and sleeps in between. Whoever has run quick handlers, and has nothing left to run, makes one itself
-instead of waking it: docs/reasons/who-commits.md says why, and what must hold.
+The committer's own thread makes rounds and sleeps in between. A thread that ran quick handlers and has nothing left to
+run makes a round itself instead of waking it. docs/reasons/who-commits.md gives the reasons and the invariants.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 from holdfast.worker.commit.finished_queue import QUIET_SECONDS, FinishedQueue
 
-#: The thread looks for itself after this time, whoever should have come.
+#: The committer's thread checks after this time, even if another thread should have committed.
 MOST_SECONDS = 1.0
 
 
 class Round(NamedTuple):
-    """What came of a round."""
+    """The outcome of a round."""
 
-    #: How long to sleep until somebody rings; None when it is over.
+    #: How long to sleep unless woken; None when the committer is done.
     wait_seconds: float | None
-    #: It has started calls, all of them quick: whoever runs them will soon be out of work again.
+    #: Whether it started calls, all of them quick: the thread that runs them will soon be out of work again.
     started: bool = False
-    #: It went wrong, and is not to be repeated before that time.
+    #: Whether it failed; it must not be repeated before that time.
     failed: bool = False
 
 
@@ -32,7 +32,9 @@ OVER = Round(None)
 
 
 class CommitTurns:
-    """Lets a thread, and those who are out of work, make rounds; `make_round` is told whether it is the thread."""
+    """Lets the committer's thread and threads that are out of work make rounds. `make_round` gets True in the
+    committer's thread.
+    """
 
     def __init__(
         self,
@@ -47,9 +49,9 @@ class CommitTurns:
         self._held = held
         self._poll = poll_seconds
         self._end = end
-        #: Whoever has it makes a round, and nobody else does.
+        #: Only the holder makes a round.
         self._turn = threading.Lock()
-        #: When the last round ended, and whether it was not the thread that made it.
+        #: When the last round ended, and whether another thread than the committer's made it.
         self._last, self._lent = 0.0, False
         self._over = False
         self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
@@ -58,22 +60,23 @@ class CommitTurns:
         self._thread.start()
 
     def join(self, timeout_seconds: float) -> bool:
-        """Wait for the end; False if it has not come by then, or there was no beginning."""
+        """Wait for the thread to end. False if it is still running or was never started."""
         if self._thread.ident is None:
             return False
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
     def out_of_work(self, is_free: Callable[[], bool]) -> bool:
-        """A thread that runs handlers has nothing left to run. If it is free for something else, it makes a round for what was
-        reported quietly; else the thread is woken. True if there is something to run."""
+        """A thread that runs handlers has run out of calls. If it is free for other work, it makes a round for the
+        quiet results; otherwise it wakes the committer's thread. True if there are new calls to run.
+        """
         if not self._finished.is_quiet:
             return False
         if not is_free():
             self._finished.ring()
             return False
         if not self._turn.acquire(blocking=False):
-            return False  # whoever has it looks again
+            return False  # the holder checks again
         started = False
         try:
             if not self._over:
@@ -81,12 +84,13 @@ class CommitTurns:
         finally:
             self._turn.release()
             if not started:
-                self._finished.ring()  # what is left to wait for, and whether anything is, the thread sees to
+                self._finished.ring()  # the committer's thread decides what to wait for
         return started
 
     def look(self, now: float) -> None:
-        """Wake the thread for what was reported quietly, if nobody has come for it; and after a round that another made, if no
-        other followed: it may know of more to do."""
+        """Wake the committer's thread if quiet results have waited too long, or if another thread made the last round
+        and none has followed: there may be more to do.
+        """
         if self._turn.locked():
             return
         if self._lent and now - self._last > QUIET_SECONDS:
@@ -104,7 +108,8 @@ class CommitTurns:
                     break
                 wait = done.wait_seconds
                 if self._finished.is_quiet and not done.failed:
-                    # Whoever runs the rest of what is in hand takes the next turn, unless all of it has ended meanwhile.
+                    # The thread that runs the remaining calls makes the next round, unless all calls have ended
+                    # meanwhile.
                     wait = min(self._poll, MOST_SECONDS) if len(self._finished) < self._held() else 0.0
                 if wait:
                     self._finished.wait(wait)

@@ -1,1 +1,1 @@
-"""What a worker does beside its work: heartbeat, recovery, guards, alerts."""
+"""What a worker does in the background: heartbeat, maintenance, guards, alerts."""

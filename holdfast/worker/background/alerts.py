@@ -1,9 +1,9 @@
-"""Alerts: looks through the events for every rule, and tells whoever is to be told.
+"""Alerts: checks events against every rule and sends notifications.
 
-A companion of a worker, in a thread and on a connection of its own: neither a slow look nor an address that hangs keeps work
-waiting. A pass writes down how tellings went, looks, and begins to tell what is due; each telling is a thread that lives as
-long as it takes, so that one address which hangs delays no other. A telling that outlives its time is given up, whatever it
-does. The last pass comes when the work is over: what has just happened is told, and what was told is written down.
+A companion of a worker with its own thread and connection, so that neither a slow check nor a hanging webhook delays
+work. A pass records how deliveries ended, checks new events, and starts the deliveries that are due. Each delivery has
+its own thread, so that one that hangs delays no other, and is abandoned after its time limit. The last pass, after the
+work has ended, delivers the latest alerts and records the outcomes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from holdfast.worker.background.delivery import OngoingDelivery
 
 log = logger("holdfast.alert")
 
-#: Tellings that go on at a time.
+#: The most deliveries at a time.
 MOST_AT_ONCE = 8
-#: How long the look at a database in trouble waits.
+#: How long a pass waits for a database in trouble.
 PATIENCE_SECONDS = 1.0
-#: How long the last pass waits for tellings that are under way.
+#: How long the last pass waits for deliveries in progress.
 FAREWELL_SECONDS = 2.0
 
 
 class Passed(NamedTuple):
-    """What one pass did."""
+    """The counts of one pass."""
 
     raised: int
     told: int
@@ -40,7 +40,9 @@ class Passed(NamedTuple):
 
 
 class Alerts:
-    """Watches events by rules, and tells. `worker` says the number of the worker that vouches for it at the moment."""
+    """Checks events against rules and delivers alerts. `worker` returns the current id of the worker that takes the
+    deliveries.
+    """
 
     def __init__(self, store: Store, rules: Sequence[AlertRule], worker: Callable[[], int]) -> None:
         self._store = store
@@ -52,7 +54,7 @@ class Alerts:
             remember_secret(secret)
 
     def one_pass(self) -> Passed:
-        """Write down how tellings went, look through new events, and begin to tell what is due."""
+        """Record how deliveries ended, check new events, and start the deliveries that are due."""
         told, failed = self._settle()
         rules = list(self._rules.values())
         if not rules or not self._store.read(
@@ -71,8 +73,9 @@ class Alerts:
         return Passed(raised, told, failed)
 
     def last_pass(self) -> None:
-        """Tell what has happened up to now, and write down what was told. What is not told by then is ended, and has failed: it
-        is tried again later, by whoever works then."""
+        """Deliver the alerts raised so far and record the outcomes. A delivery that does not end in time is abandoned
+        and recorded as failed; another worker retries it later.
+        """
         give_up_at = time.monotonic() + FAREWELL_SECONDS
         self.one_pass()
         while self._under_way and time.monotonic() < give_up_at:
@@ -89,7 +92,7 @@ class Alerts:
         telling.start()
 
     def _settle(self) -> tuple[int, int]:
-        """Write down how tellings ended, one by one: what could not be written is kept for the next time."""
+        """Record how deliveries ended, one at a time. One that cannot be recorded now is kept for the next pass."""
         told = failed = 0
         now = time.monotonic()
         for telling in list(self._under_way):

@@ -1,7 +1,7 @@
-"""Companions: what a worker does beside its work, each in a thread and with a connection of its own.
+"""Companions: background tasks of a worker, each with its own thread and connection.
 
-They look for new items, watch a file, tell of trouble. None can hold up the work: whatever goes wrong in one is said in the
-log, and it is tried again.
+They look for new items, watch a file, or send alerts. None can delay the work: a companion that fails logs the error
+and tries again.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from holdfast.store import Store
 
 log = logger("holdfast.worker")
 
-#: After trouble, the next pass comes this much later at most.
+#: The longest wait before the next pass after an error.
 PATIENCE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Around:
-    """What a companion may use: a store of its own, who the worker is now, whether to stop, and how to ring for the worker."""
+    """What a companion may use: its own store, the current id of the worker, the stop event, and a way to wake the
+    committer.
+    """
 
     store: Store
     worker: Callable[[], int]
@@ -31,7 +33,7 @@ class Around:
     ring: Callable[[], None]
 
 
-#: Does its work once; True if there may be something to claim.
+#: Makes one pass; True if there may be something to claim.
 Pass = Callable[[], bool]
 
 
@@ -40,7 +42,7 @@ def _nothing() -> None: ...
 
 @dataclass(frozen=True)
 class Passes:
-    """What a companion does again and again, and what it does once more when the work is over."""
+    """The pass that a companion repeats, and the one it makes after the work has ended."""
 
     one: Pass
     last: Callable[[], None] = _nothing
@@ -48,7 +50,7 @@ class Passes:
 
 @dataclass(frozen=True)
 class Companion:
-    """`begin` is called in the companion's thread."""
+    """A background task. `begin` is called in the companion's thread."""
 
     name: str
     interval_seconds: float
@@ -77,11 +79,11 @@ class Company:
             thread.start()
 
     def stop(self) -> None:
-        """No more passes, but for the last."""
+        """Make no more passes except the last."""
         self._stopped.set()
 
     def end(self) -> None:
-        """The work is over, and its worker still vouches for them: let each make its last pass, for as long as it may take."""
+        """Let each companion make its last pass within its time limit. The worker must still be registered."""
         self._stopped.set()
         self._work_is_over.set()
         for thread, farewell_seconds in self._threads:
@@ -106,7 +108,7 @@ class Company:
                     log.exception("%s stumbled and goes on", one.name)
                     wait = min(PATIENCE_SECONDS, 10 * wait)
             self._work_is_over.wait()
-            # The work may have been over before the first pass.
+            # The work may have ended before the first pass.
             (passes or one.begin(around)).last()
         except StoreError as error:
             log.warning("%s: the last pass could not be made: %s", one.name, error)

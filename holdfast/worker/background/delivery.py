@@ -1,6 +1,6 @@
-"""One telling of one alert: a call to an address, a command, or a line in the log, in a thread of its own.
+"""One delivery of one alert, in its own thread: a webhook, a command, or a line in the log.
 
-What went wrong is a short text that never holds the address, nor what was sent along with the call.
+The error text is short. It never contains the address or anything that was sent to it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ from holdfast.model.logs import logger
 
 log = logger("holdfast.alert")
 
-#: How long an address may take to answer, and a command to end.
+#: How long a webhook may take to answer, and a command to end.
 WEBHOOK_SECONDS, COMMAND_SECONDS = 10.0, 30.0
-#: Beyond that a telling is over, whatever it waits for: a name that is not resolved, an answer that trickles in.
+#: After this much longer a delivery is abandoned, for example if a host name does not resolve or a response trickles
+#: in.
 MARGIN_SECONDS = 5.0
-#: How much of what a command said on stderr is kept.
+#: How many bytes of a command's stderr are kept.
 SAID = 400
 
 
 class NotDelivered(Exception):
-    """It could not be told; the text says why, without secrets."""
+    """The delivery failed; the text says why and contains no secrets."""
 
 
 class OngoingDelivery:
-    """A delivery under way. Over when it has come to an end, or has taken too long."""
+    """A delivery in progress. It is over when it ends or exceeds its time limit."""
 
     def __init__(self, rule: AlertRule | None, delivery: Delivery, on_end: Callable[[], None]) -> None:
         self.delivery = delivery
-        #: What went wrong, once it is over.
+        #: Why it failed, once it is over.
         self.error: str | None = None
         self._rule = rule
         self._on_end = on_end
@@ -58,7 +59,7 @@ class OngoingDelivery:
         threading.Thread(target=self._run, name="holdfast-telling", daemon=True).start()
 
     def is_over(self, now: float) -> bool:
-        """Whether it has come to an end; if it has taken too long, this is its end."""
+        """Whether it is over. A delivery that has exceeded its time limit is abandoned here."""
         if self._ended.is_set():
             return True
         if now - self._began < self._limit:
@@ -68,7 +69,7 @@ class OngoingDelivery:
         return True
 
     def give_up(self) -> None:
-        """Nobody waits for it any more; a command is killed with all that it started."""
+        """Abandon it. A command is killed with every process in its group."""
         self._given_up = True
         if self._process is not None:
             _kill(self._process)
@@ -99,7 +100,7 @@ class OngoingDelivery:
     def _call(self, command: tuple[str, ...], body: bytes) -> None:
         with tempfile.TemporaryFile() as said:
             try:
-                # In a group of its own, so that what it starts can be ended with it.
+                # In its own process group, so that its child processes can be killed with it.
                 process = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
                 )
@@ -121,14 +122,14 @@ class OngoingDelivery:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A call that is sent elsewhere would arrive there without its body: it counts as not told."""
+    """Refuses redirects: the redirected request would lose its body, so it counts as not delivered."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
 
 
 def post(address: str, headers: Mapping[str, str], body: bytes, idempotency_key: str) -> None:
-    """Send a JSON body to an address; NotDelivered unless it answers that all is well."""
+    """Post a JSON body to an address; raises NotDelivered unless the response is a success."""
     parts = urlsplit(address)
     sent = {"Content-Type": "application/json", "User-Agent": "holdfast", "Idempotency-Key": idempotency_key}
     if parts.username is not None or parts.password is not None:
@@ -147,7 +148,7 @@ def post(address: str, headers: Mapping[str, str], body: bytes, idempotency_key:
     except urllib.error.URLError as error:
         raise NotDelivered(_trouble(error.reason)) from None
     except Exception as error:
-        # Its own words may hold the address.
+        # The error's own text may contain the address.
         raise NotDelivered(_trouble(error)) from None
 
 
@@ -160,7 +161,7 @@ def _trouble(error: object) -> str:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a command and all that it started, unless it has ended: its number may be somebody else's by then."""
+    """Kill a command and its process group, unless it has ended: by then its pid may belong to another process."""
     if process.poll() is None:
         try:
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""Guards: looks at the conditions of pipelines, beside the work: a function of the user's may take its time.
+"""Guards: checks the conditions of pipelines in the background, because a user's function may be slow.
 
-A pipeline with guards stands still in this worker until they have been looked at. A guard that raises, or does not come back,
-blocks, and says so.
+A pipeline with guards is held back in this worker until they have been checked. A guard that raises or hangs holds the
+pipeline back, and the reason says so.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from holdfast.model.logs import logger
 log = logger("holdfast.worker")
 
 LOOK_SECONDS = 1.0
-#: A verdict counts for so long.
+#: How long a result is valid.
 STALE_SECONDS = 10.0
 
 
 class GuardWatch:
-    """Which pipelines may not begin anything here, and why. Each is looked at in a thread of its own."""
+    """Which pipelines are held back here, and why. Each pipeline is checked in its own thread."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class GuardWatch:
     ) -> None:
         self._guards = guards
         self._on_change = on_change
-        #: Told when other guards hold work back than before, and not when one of them only gives another reason.
+        #: Called when a different set of guards holds work back, but not when a guard only gives another reason.
         self._on_held = on_held
         self._held_by: dict[str, str] = {}
         self._clock = clock
         self._steady = steady
-        #: By pipeline: the guards that were looked at, when, and why they refused.
+        #: By pipeline: the guards that were checked, when, and why they refused.
         self._verdicts: dict[str, tuple[Guards, float, dict[str, Any] | None]] = {}
         self._looks: dict[str, tuple[Guards, threading.Thread]] = {}
         self._held: dict[str, dict[str, Any]] = {}
@@ -58,17 +58,17 @@ class GuardWatch:
         self._stop.set()
 
     def held(self) -> Collection[str]:
-        """The pipelines that stand still. One whose guards nobody has looked at yet is among them."""
+        """The pipelines that are held back, including those whose guards have not been checked yet."""
         guarded = self._guards()
         return [name for name, guards in guarded.items() if self._why(name, guards) is not None] if guarded else ()
 
     def facts(self) -> list[dict[str, Any]]:
-        """What is held and why, for others to see."""
+        """Which pipelines are held back and why, for the heartbeat."""
         guarded = self._guards()
         return [{"pipeline": name, **why} for name, guards in guarded.items() if (why := self._why(name, guards))]
 
     def one_pass(self) -> None:
-        """Look at all of them, without waiting for one that takes long."""
+        """Check all pipelines without waiting for a slow one."""
         guarded = self._guards()
         for name in [name for name in self._verdicts if name not in guarded]:
             del self._verdicts[name]
@@ -91,7 +91,7 @@ class GuardWatch:
         except BaseException as error:
             why = {"guard": "guards", "text": f"a guard raised {describe(error)[0]}"[:300], "until": None}
         if self._looks[name][0] != guards:
-            return  # a late answer about guards that are others by now
+            return  # a late answer; the guards have changed meanwhile
         before = self._verdicts.get(name)
         self._verdicts[name] = (guards, self._steady(), why)
         if before is None or before[2] != why:
@@ -105,7 +105,7 @@ class GuardWatch:
             self._on_held()
 
     def _why(self, name: str, guards: Guards) -> dict[str, Any] | None:
-        """Why it stands still, by the last look; None if it may go on."""
+        """Why it is held back according to the last check; None if it may run."""
         verdict = self._verdicts.get(name)
         if verdict is None or verdict[0] != guards:
             return {"guard": "guards", "text": "its guards have not been looked at yet", "until": None}
@@ -124,7 +124,7 @@ class GuardWatch:
 
 
 def _refusal(guards: Guards, now: datetime) -> dict[str, Any] | None:
-    """Why work may not begin, and when that clears if a time is known."""
+    """Why work may not start, and when it may again if that is known."""
     if guards.hours is not None and not guards.hours.contain(now):
         hours = guards.hours
         begins = hours.next_begin(now)

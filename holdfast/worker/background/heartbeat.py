@@ -1,8 +1,9 @@
-"""The pulse: beats for all leases of this worker at once, and listens for news, on a thread and a connection of its own.
+"""The heartbeat: renews all leases of this worker at once and listens for notifications, on its own thread and
+connection.
 
-It also tells how far the worker may trust itself. A beat that found its row proves that every lease stands, for leases
-are freed only after the row is gone. Without a beat for a whole lease the worker must assume the worst and start and
-commit nothing until a beat succeeds.
+It also decides how far the worker may trust itself. A heartbeat that found the worker's row proves that every lease is
+valid, because leases are freed only after the row is gone. After a whole lease without a heartbeat, the worker must
+start and commit nothing until a heartbeat succeeds.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ log = logger("holdfast.worker")
 
 
 class Heartbeat:
-    """Keeps one worker row alive."""
+    """Keeps the row of one worker alive."""
 
     def __init__(
         self,
@@ -48,13 +49,13 @@ class Heartbeat:
         self.identity = renew()
         self._lease_seconds = self.identity.lease_us / 1e6
         self._is_urgent = False
-        #: When the newest beat that succeeded was sent.
+        #: When the latest successful heartbeat was sent.
         self._beaten = 0.0
-        #: Since when beats have followed each other without a gap.
+        #: Since when heartbeats have succeeded without a gap.
         self._steady_since = 0.0
 
     def start(self) -> None:
-        """Join the living; from here on the worker may claim."""
+        """Register the worker; from here on it may claim."""
         self._join(patience_seconds=30.0)
         self._thread.start()
 
@@ -64,7 +65,7 @@ class Heartbeat:
             self._thread.join(timeout=2.0)
 
     def leave(self) -> None:
-        """Say goodbye, unless the thread still waits for the database: then the lease ends by itself."""
+        """Deregister the worker. If the thread is still waiting for the database, let the lease expire instead."""
         if not self._thread.is_alive():
             self._store.write(
                 lambda tx: workers.leave(tx, self.identity, {"done": self._facts()["done"]}), patience_seconds=2.0
@@ -75,23 +76,24 @@ class Heartbeat:
             self._store.close()
 
     def beat_soon(self) -> None:
-        """Do not wait for the next beat: there is something that others should know."""
+        """Send the next heartbeat at once, because it carries news for others."""
         self._is_urgent = True
 
     @property
     def trusted(self) -> bool:
-        """False once a lease has passed without a beat: somebody may have taken over."""
+        """False after a whole lease without a heartbeat: another worker may have taken over."""
         return time.monotonic() - self._beaten < self._lease_seconds
 
     @property
     def may_judge(self) -> bool:
-        """Whether this worker may call others silent: not while it has been silent itself within the last lease, for
-        what stalled it may have stalled everyone."""
+        """Whether this worker may declare others dead. Not if it missed heartbeats itself within the last lease: the
+        cause may have affected every worker.
+        """
         now = time.monotonic()
         return now - self._beaten < self._lease_seconds / 2 and now - self._steady_since >= self._lease_seconds
 
     def one_pass(self) -> bool:
-        """Beat once; False if the row was gone and a new one was made."""
+        """Send one heartbeat; False if the row was gone and the worker registered again."""
         sent = time.monotonic()
         found = self._store.writing(lambda tx: workers.beat(tx, self.identity, self._facts())).run()
         if not found:
@@ -128,10 +130,10 @@ class Heartbeat:
                     due = time.monotonic() + interval
                 if listener is None:
                     listener = self._store.listener()
-                # Short waits, so that a stop and a beat are never late.
+                # Short waits, so that neither a stop nor a heartbeat is late.
                 wait = min(max(due - time.monotonic(), 0.0), 0.05)
                 if beaten:
-                    wait = 0.0  # news is taken in now and then, wanted or not: it would pile up
+                    wait = 0.0  # read notifications even if unwanted, or they would pile up
                 elif not self._wants_news():
                     self._stopped.wait(min(wait, 0.01))
                     continue

@@ -1,7 +1,7 @@
-"""What every worker does for all: free the work of the dead, send due work back, back-fill, finish actions, fold counts.
+"""Maintenance that any worker does for all: free leases of dead workers, promote due work, back-fill, finish actions.
 
-Each service makes one pass at a time, in transactions of its own, and says when it wants the next. None needs a leader:
-any number of workers may do the same at once.
+Each service makes one pass at a time, in its own transactions, and says when the next is due. None needs a leader: any
+number of workers may run the same service at once.
 """
 
 from __future__ import annotations
@@ -26,29 +26,31 @@ log = logger("holdfast.worker")
 
 ClockWatch = Callable[[], float]
 
-#: A service does not wait for a database in trouble: the committer, whose thread it uses, says so and comes again.
+#: How long a service waits for a database in trouble. Short, because it runs in the committer's thread; the committer
+#: logs the error and retries.
 PATIENCE_SECONDS = 0.5
 
 
 class Service(Protocol):
-    #: When the next pass is due, on the process's steady clock.
+    #: When the next pass is due, on the monotonic clock.
     due: float
 
     def one_pass(self) -> bool:
-        """Do it once; True if there may be something to claim now."""
+        """Make one pass; True if there may be something to claim now."""
         ...
 
 
 class Services:
-    """All of them, in the thread of whoever commits: none before the worker has claimed what waited when it began, or found
-    nothing to claim, or a poll has passed."""
+    """Runs all services in the thread that commits. The first pass comes after the worker has claimed the work that was
+    waiting when it started, or found none, and at the latest after one poll interval.
+    """
 
     def __init__(self, services: Sequence[Service], poll_seconds: float) -> None:
         self._services = services
         self._not_before = time.monotonic() + poll_seconds
 
     def begin(self) -> None:
-        """There is nothing to claim."""
+        """Start now, because there is nothing to claim."""
         self._not_before = 0.0
 
     @property
@@ -57,8 +59,9 @@ class Services:
         return max(self._not_before, min([service.due for service in self._services]))
 
     def run(self, is_called: Callable[[], bool]) -> bool:
-        """Those that are due, the longest waiting first: all of them, or one if there is something else to do. True if there
-        may be something to claim."""
+        """Run the services that are due, the longest overdue first; only one of them if the committer has work. True if
+        there may be something to claim.
+        """
         now = time.monotonic()
         while self.due <= now:
             if min(self._services, key=lambda service: service.due).one_pass():
@@ -69,7 +72,7 @@ class Services:
 
 
 class Reaper:
-    """Buries dead workers and frees their leases."""
+    """Declares workers dead whose process or heartbeat is gone, and frees their leases."""
 
     def __init__(
         self, store: Store, pulse: Heartbeat, host: str, lease_seconds: float, clock: ClockWatch = time.monotonic
@@ -88,7 +91,8 @@ class Reaper:
         buried = self._store.write(
             lambda tx: reap.bury_gone(tx, self._host, me, is_alive), patience_seconds=PATIENCE_SECONDS
         )
-        # Asked inside, after the transaction has read the time: the wait for it may have been what silenced everyone.
+        # Checked inside the transaction, after it has read the time: what delayed the transaction may have silenced
+        # every worker.
         clock = self._store.driver.clock_name
         buried += self._store.write(
             lambda tx: reap.bury_silent(tx, clock) if self._heartbeat.may_judge else [],
@@ -108,7 +112,7 @@ class Reaper:
 
 
 class Promoter:
-    """Sends work whose time has come back to waiting."""
+    """Makes work pending again when its retry is due."""
 
     def __init__(self, store: Store, poll_seconds: float, clock: ClockWatch = time.monotonic) -> None:
         self._store = store
@@ -117,7 +121,7 @@ class Promoter:
         self.due = 0.0
 
     def expect(self, delay_us: int) -> None:
-        """Something will be due this long from now."""
+        """A retry will be due after this delay."""
         self.due = min(self.due, self._clock() + delay_us / 1e6)
 
     def one_pass(self) -> bool:
@@ -132,7 +136,7 @@ class Promoter:
 
 
 class Gatekeeper:
-    """Ends pauses whose time has come."""
+    """Ends pauses whose time is up."""
 
     def __init__(self, store: Store, poll_seconds: float, clock: ClockWatch = time.monotonic) -> None:
         self._store = store
@@ -147,7 +151,7 @@ class Gatekeeper:
 
 
 class Backfiller:
-    """Begins stages that were added later, a stretch of items at a time."""
+    """Starts stages that were added later, one chunk of items at a time."""
 
     def __init__(self, store: Store, poll_seconds: float, clock: ClockWatch = time.monotonic) -> None:
         self._store = store
@@ -162,7 +166,9 @@ class Backfiller:
 
 
 class Finisher:
-    """Goes on with actions that whoever began them has left: a chunk at a time, so that work goes on between."""
+    """Continues actions that their initiator has abandoned, one chunk at a time, so that other work continues in
+    between.
+    """
 
     def __init__(
         self, store: Store, poll_seconds: float, lease_seconds: float, clock: ClockWatch = time.monotonic
@@ -192,7 +198,7 @@ class Finisher:
         except StoreError:
             raise
         except Exception as error:
-            # Every worker would come to it again and again.
+            # Otherwise every worker would try it again and again.
             said = f"it could not go on: {type(error).__name__}: {error}"
             log.exception("action %d is stopped: %s", number, said)
             self._store.write(
@@ -202,8 +208,7 @@ class Finisher:
 
 
 class Auditor:
-    """Lets go of what nobody would ever finish: leases that bear this worker's number though it has them not in hand, and work
-    without an item."""
+    """Frees what would never finish: leases in this worker's name that it does not hold, and work without an item."""
 
     def __init__(
         self,
@@ -237,7 +242,7 @@ class Auditor:
 
 
 class Pruner:
-    """Forgets events that are older than they need to be."""
+    """Deletes events that are past their retention."""
 
     INTERVAL_SECONDS = 600.0
 
@@ -256,7 +261,7 @@ class Pruner:
 
 
 class Rechecker:
-    """Keeps the list of items whose results may have been made from something else than their stages would be given now."""
+    """Maintains the list of items whose results may come from outdated inputs."""
 
     INTERVAL_SECONDS = 30.0
 

@@ -1,7 +1,8 @@
-"""A worker process: claims, runs handlers, commits what they did, and keeps its leases alive.
+"""A worker process: claims work, runs handlers, commits their results, and keeps its leases alive.
 
-Threads, each with one duty: the committer talks to the database for everyone; the pulse beats and listens; the pools
-run handlers (an event loop, threads, child processes), and commit what was quick themselves; the main thread waits for signals.
+Each thread has one job. The committer talks to the database for all handlers. The heartbeat renews leases and listens
+for notifications. The pools (an event loop, threads, child processes) run handlers and commit quick results themselves.
+The main thread waits for signals.
 """
 
 from holdfast.worker.worker import Settings, Worker

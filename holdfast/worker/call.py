@@ -1,4 +1,4 @@
-"""A call of a handler: the leases it serves, and who may say how it ended."""
+"""A call of a handler: the leases it serves, and which of several results counts."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ class StageCall(Call, msgspec.Struct, eq=False, gc=False):
     pipeline: str
     spec: StageSpec
     leases: list[Lease]
-    #: The number of the stage.
+    #: The id of the stage.
     kind: int
-    #: When the leases came into this process, on the process's own steady clock.
+    #: When the leases arrived in this process, on the monotonic clock.
     granted: float
     started: float = 0.0
-    #: Not to be begun later than this: its place in the pace of a resource is gone then. None where it uses no resource:
-    #: such a call lets the others go first, for they hold what everybody shares.
+    #: The call must not start later than this, because its turn under the rate limit of a resource has passed then.
+    #: None if it uses no resource: such a call lets others go first, because they hold shared resources.
     start_by: float | None = None
-    #: Set on a call that took too long and was given up: whoever runs it must not take more work.
+    #: Set on a call that was abandoned after its timeout: the thread or task that runs it must not take more work.
     abandoned: bool = False
-    #: One for each lease, once the handler has been given them.
+    #: One per lease, once the handler has been called with them.
     contexts: Sequence[Context] = ()
-    #: Whoever takes what is in it says how the call ended. Bytes, which the garbage collector need not look at.
+    #: Whichever thread removes its one byte decides how the call ended. A bytearray, because the garbage collector does
+    #: not track it.
     _end: bytearray = msgspec.field(default_factory=bytearray(1).copy)
 
     def close(self) -> None:
-        """Nothing more may be done through the context, whoever still has it."""
+        """Make the contexts unusable, even if a stray thread still holds one."""
         for context in self.contexts:
             context.close()
 
@@ -61,14 +62,14 @@ class StageCall(Call, msgspec.Struct, eq=False, gc=False):
         return math.inf if self.leases[0].alone else len(self.leases)
 
     def times_us(self) -> tuple[int, int]:
-        """How long it has run, and how long after the leases were granted it began."""
+        """How long it has been running, and how long after its leases were granted it started."""
         return int((time.monotonic() - self.started) * 1e6), int((self.started - self.granted) * 1e6)
 
 
 def calls_of(
     pipeline: str, spec: StageSpec, leases: list[Lease], granted: float, start_by: float | None
 ) -> list[StageCall]:
-    """The calls that serve these leases of one stage: one for each, or one for each batch."""
+    """The calls that serve these leases of one stage: one per lease or per batch."""
     kind = leases[0].stage if leases else 0
     if spec.batch is None:
         return [StageCall(pipeline, spec, [lease], kind, granted, 0.0, start_by) for lease in leases]
@@ -79,10 +80,10 @@ def calls_of(
     return [StageCall(pipeline, spec, group, kind, granted, 0.0, start_by) for group in groups]
 
 
-#: Pipeline and stage by stage number: what a worker claims.
+#: Pipeline name and stage, by stage id: what a worker claims.
 Offer = Mapping[int, tuple[str, StageSpec]]
 
 
 def versions_of(offer: Offer) -> dict[int, str]:
-    """Which version of its code a worker has for each stage it offers."""
+    """The version of the code that a worker has for each stage it offers."""
     return {number: spec.version for number, (_, spec) in offer.items()}

@@ -1,4 +1,4 @@
-"""What a handler gets beside the item: results of earlier stages, progress, the log, and whether to hurry."""
+"""The context that a handler gets with the item: earlier results, sub-steps, costs, progress, the log, stopping."""
 
 from __future__ import annotations
 
@@ -43,26 +43,28 @@ from holdfast.worker.sync_or_async import SubSteps, run, run_async
 
 
 class Surroundings(Protocol):
-    """What a context asks of the process it runs in."""
+    """What a context needs from the process it runs in."""
 
     @property
     def stopping(self) -> bool: ...
 
     def read_result(self, pipeline: str, item: int, stage: str, known: Mapping[int, str]) -> str | None:
-        """The result of an earlier stage as JSON text, None if it was skipped."""
+        """The result of an earlier stage as JSON text; None if it was skipped."""
         ...
 
     def note_progress(self, item: int, stage: str, note: dict[str, Any]) -> None: ...
 
     def remember(self, memos: Sequence[MemoWrite]) -> Future[None]:
-        """Write memos durably, in one transaction; the future tells when that is done. Those whose lease was lost say so."""
+        """Write memos in one transaction; the future completes when they are durable. Memos whose lease was lost are
+        marked.
+        """
         ...
 
     def count_children(self, item: int, pipeline: str) -> dict[str, int]: ...
 
 
 class Said(msgspec.Struct, eq=False):
-    """What a handler has asked for, or told, beside its answer: it goes into the transaction that ends the attempt."""
+    """What a handler requested or reported besides its result. The transaction that ends the attempt saves it."""
 
     effects: list[AttemptEffect] = []
     follow_ons: list[FollowOn] = []
@@ -76,17 +78,17 @@ class Said(msgspec.Struct, eq=False):
 
 
 class Context(msgspec.Struct, eq=False):
-    """One attempt, as its handler sees it. It is of no use once the handler has returned."""
+    """One attempt, as its handler sees it. It cannot be used after the handler has returned."""
 
     item: Item
     #: Which attempt this is, counted from 1.
     attempt: int
-    #: Most handlers say nothing but their answer.
+    #: None until the handler records something; most return only a result.
     said: Said | None
     _around: Surroundings
     _lease: Lease
     _spec: StageSpec
-    #: Tells the process whose attempt this is.
+    #: Identifies the process that runs the attempt, to detect use in a forked child.
     _forks: int
     _open: bool = True
 
@@ -94,10 +96,11 @@ class Context(msgspec.Struct, eq=False):
         return f"<Context of item {self.item.key!r}, stage {self._spec.name!r}, attempt {self.attempt}>"
 
     def effect(self, function: Callable[..., Any], *args: Any) -> None:
-        """Have `function(connection, *args)` run inside the transaction that completes this stage.
+        """Run `function(connection, *args)` inside the transaction that completes this stage.
 
-        `connection` is a SQLAlchemy Connection to the store's database. If it raises, the attempt fails as if the handler
-        had raised, and nothing of it is visible. It may run more than once, and takes effect once.
+        `connection` is a SQLAlchemy Connection to the store's database. If the function raises, the attempt fails as if
+        the handler had raised, and none of its changes are visible. The function may run more than once, but takes
+        effect once.
         """
         said = self._say()
         if not callable(function):
@@ -117,18 +120,20 @@ class Context(msgspec.Struct, eq=False):
         facts: StatedFacts | None = None,
         rejections: int = REJECTIONS,
     ) -> Any:
-        """Call `function(*args)` once for this stage of this item, whatever crashes: its result is recorded before this
-        returns, and a later attempt gets the recorded one. In an async handler: `await ctx.once(...)`.
+        """Call `function(*args)` once for this stage of this item, even across crashes. The result is recorded before
+        this returns, and later attempts get the recorded result. In an async handler: `await ctx.once(...)`.
 
-        The result is the JSON form of what the function returned, from the first time on. With a cost (an amount, or a
-        function of what was returned, before it became JSON) the intent is recorded before the call. If a process died
-        between the two, the call is in doubt, and `on_doubt` decides: `"retry"` calls again with the same idempotency key,
-        `"hold"` puts the item on hold until a person has decided, a function gets the idempotency key and asks the provider.
+        The result is the JSON form of what the function returned, even the first time. With a cost (an amount, or a
+        function of the original return value) the intent is recorded before the call. If the process died between the
+        two records, the call is in doubt, and `on_doubt` decides: `"retry"` calls again with the same idempotency key,
+        `"hold"` puts the item on hold until a person has decided, and a function gets the idempotency key and asks the
+        provider.
 
-        `validate` sees the answer, new or recorded, before this returns. If it returns False or raises `Rejected` or a
-        `ValueError`, the answer is rejected: it stays paid for and readable, the attempt fails with the reason, and the next
-        one calls again; the third rejection (`rejections=`) fails the item. `facts` (a mapping, or a function of the answer)
-        go into the ledger: `model`, `tokens_in` and `tokens_out` are summed by `holdfast costs`.
+        `validate` checks the answer, new or recorded, before this returns. If it returns False or raises `Rejected` or
+        a `ValueError`, the answer is rejected: it stays paid for and readable, the attempt fails with the reason, and
+        the next attempt calls again. The third rejection (`rejections=`) fails the item. `facts` (a mapping, or a
+        function of the answer) go into the ledger; `holdfast costs` sums `tokens_in` and
+        `tokens_out`, by `model` if asked.
         """
         terms = Terms(
             _plain_name(name),
@@ -145,8 +150,9 @@ class Context(msgspec.Struct, eq=False):
         return self._run(Once(self._around, self._spec, terms, [self._sub_step(terms)]).steps())
 
     def forget(self, name: str, reason: str = "forgotten by the handler") -> Any:
-        """Reject the recorded answer of a sub-step: it stays paid for and readable, and `once` calls again. False if there is
-        none. In an async handler: `await ctx.forget(...)`."""
+        """Reject the recorded answer of a sub-step, so that `once` calls again. The answer stays paid for and readable.
+        Returns False if there is none. In an async handler: `await ctx.forget(...)`.
+        """
         said, name = self._say(), _plain_name(name)
         check_memo_name(name, f"{self._where}: forget({name!r})")
         return self._run(forget(self._around, self._lease, name, storable(str(reason)), said.forgotten))
@@ -160,10 +166,10 @@ class Context(msgspec.Struct, eq=False):
         when_exists: str = "skip",
         child: bool = False,
     ) -> None:
-        """Have the transaction that completes this stage add an item to a pipeline.
+        """Add an item to a pipeline, in the transaction that completes this stage.
 
-        If the key exists: `"skip"` leaves the item, `"rerun"` begins it again unless it is waiting or running, `"merge"`
-        unites the data. A `child` is one that a stage with `after_children=` of this item waits for.
+        If the key exists, `"skip"` leaves the item alone, `"rerun"` restarts it unless it is waiting or running, and
+        `"merge"` merges the data. A stage of this item with `after_children=` waits for every `child`.
         """
         said = self._say()
         if not isinstance(pipeline, str):
@@ -181,8 +187,9 @@ class Context(msgspec.Struct, eq=False):
             raise UsageError(f"{self._where}: submit: {error}") from None
 
     def cost(self, amount: Amount, resource: str | None = None, facts: Mapping[str, Any] | None = None) -> None:
-        """Record money this attempt has spent, with facts about it (`model`, `tokens_in`, `tokens_out`, and any others); it
-        counts however the attempt ends."""
+        """Record money that this attempt has spent, with facts about it (`model`, `tokens_in`, `tokens_out` and any
+        others). It counts however the attempt ends.
+        """
         said, resource = self._say(), _plain_name(resource)
         spent = micros(amount, what=f"{self._where}: cost")
         check_resource(resource, f"{self._where}: cost")
@@ -190,10 +197,10 @@ class Context(msgspec.Struct, eq=False):
         points.reach("cost", self.item.pipeline, self._spec.name, spent)
 
     def event(self, name: str, /, **facts: Any) -> None:
-        """Put a fact into the log, under a name that begins with `user.`: `ctx.event("user.price_changed", old=3, new=4)`.
+        """Record an event whose name begins with `user.`: `ctx.event("user.price_changed", old=3, new=4)`.
 
-        It is written by the transaction that ends this attempt, however it ends. An attempt that is lost with its worker, or
-        handed back, leaves none.
+        The transaction that ends this attempt writes it, however the attempt ends. An attempt that is handed back, or
+        lost with its worker, records none.
         """
         events = self._say().events
         if len(events) >= MOST_PER_ATTEMPT:
@@ -203,8 +210,9 @@ class Context(msgspec.Struct, eq=False):
         events.append(UserEvent.read(name, facts, where=f"{self._where}: "))
 
     def used(self, **units: float) -> None:
-        """Tell how many units this attempt has really used, instead of what was expected: `ctx.used(tokens=812)`. Several
-        calls add up."""
+        """Record how many units this attempt has actually used, in place of the estimate: `ctx.used(tokens=812)`.
+        Several calls add up.
+        """
         used = self._say().units_used
         for unit, n in units.items():
             number = _number(n)
@@ -213,27 +221,28 @@ class Context(msgspec.Struct, eq=False):
             used[unit] = used.get(unit, 0) + number
 
     def heed(self, headers: Mapping[str, Any]) -> None:
-        """Show the headers of a reply: if they say that nothing is left until a time (`X-RateLimit-Remaining: 0`), everyone who
-        uses the same resource waits until then."""
+        """Obey the headers of a response: if they say that nothing is left until a time (`X-RateLimit-Remaining: 0`),
+        every user of the same resource waits until then.
+        """
         said = self._say()
         after = used_up_for(headers)
         if after is not None:
             said.cool_us = max(said.cool_us or 0, microseconds(min(after, COOL_MOST_SECONDS)))
 
     def idempotency_key(self, name: str) -> str:
-        """A key for a provider that knows such keys: the same in every attempt, another one when the stage is run anew."""
+        """An idempotency key for a provider: the same in every attempt, but a new one when the stage is rerun."""
         self._check()
         name = _plain_name(name)
         check_memo_name(name, f"{self._where}: idempotency_key({name!r})")
         return key_of(self._lease, self._spec, name)
 
     def children(self, pipeline: str) -> dict[str, int]:
-        """How many of the items submitted as children to a pipeline ended how: `{"done": 9, "failed": 1}`."""
+        """Count the child items submitted to a pipeline, by how they ended: `{"done": 9, "failed": 1}`."""
         self._check()
         return self._around.count_children(self._lease.item, pipeline)
 
     def result(self, stage: str | Stage[..., Any]) -> Any:
-        """What an earlier stage returned for this item; None if it was skipped. A fresh copy each time."""
+        """The result of an earlier stage for this item; None if it was skipped. A fresh copy each time."""
         self._check()
         name = stage_name(stage, "ctx.result")
         undeclared.used_result(name, self._spec)
@@ -241,7 +250,7 @@ class Context(msgspec.Struct, eq=False):
         return None if text is None else codec.decode(text)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Tell how far this attempt has come; it travels with the next heartbeat."""
+        """Report how far this attempt has come; the next heartbeat publishes it."""
         self._check()
         so_far, in_all = _number(done), _number(total)
         if so_far is None or (in_all is None and total is not None):
@@ -303,12 +312,14 @@ class Context(msgspec.Struct, eq=False):
 
 
 def _plain_name(name: Any) -> Any:
-    """A text of another class, as a parser returns them, is no text to a database."""
+    """Turn an instance of a subclass of str, such as parsers return, into a plain str: databases reject others."""
     return str.__str__(name) if isinstance(name, str) else name
 
 
 def _number(value: object) -> int | float | None:
-    """A number of any class, numpy's too, as a plain one; None if it is none, or too large to be exact."""
+    """A number of any type, including numpy's, as a plain int or float; None if it is not one, or too large to be
+    exact.
+    """
     if type(value) is not int and type(value) is not float:
         try:
             value = codec.plain(value)
@@ -320,7 +331,7 @@ def _number(value: object) -> int | float | None:
 
 
 class BatchContext:
-    """The same for a batch: `ctx.of(item)` is the context of one of its items."""
+    """The context of a batch: `ctx.of(item)` is the context of one of its items."""
 
     __slots__ = ("_contexts", "items")
 
@@ -345,17 +356,18 @@ class BatchContext:
         facts: StatedFacts | None = None,
         rejections: int = REJECTIONS,
     ) -> Any:
-        """Call `function(some, *args)` once for those of the items that have no record under this name, and return the answers
-        to all of them as a list in the order of `items`. In an async handler: `await ctx.once(...)`.
+        """Call `function(some, *args)` once for the items that have no recorded answer under this name. Returns the
+        answers to all `items`, as a list in their order. In an async handler: `await ctx.once(...)`.
 
-        The function returns one answer for each item it was given, in their order, or by key in a mapping. Each is recorded for
-        its item, before this returns; a later attempt, with whichever items, calls for those that have no record. What the call
-        cost, and the tokens in its `facts`, are shared by the items it was made for. In doubt, it is one call in doubt; an
-        `on_doubt` function gets the idempotency key and those of its items that are here.
+        The function returns one answer per item it was given: a list in their order, or a mapping by key. Each answer
+        is recorded for its item before this returns. A later attempt, with any selection of items, calls only for those
+        without a record. The items of a call share its cost and the tokens in its `facts`. If the process died during
+        the call, it is one call in doubt; an `on_doubt` function gets the idempotency key and those of its items that
+        are in this batch.
 
-        An item that has no answer has an exception in its place, to be returned as its verdict: `validate`, which sees the
-        answers one by one, has rejected it; its call is in doubt and held; it would cost too much; its lease was lost. With
-        only one item in `items`, the exception is raised.
+        In place of a missing answer there is an exception, to be returned as the verdict of its item: `validate`, which
+        checks answers one by one, rejected it; its call is in doubt and on hold; it would cost too much; or its lease
+        was lost. With a single item in `items`, the exception is raised.
         """
         contexts = self._contexts_of(items, f"once({name!r})")
         if not contexts:
@@ -376,7 +388,7 @@ class BatchContext:
         return self._first._run(Once(self._first._around, self._first._spec, terms, parts, items).steps())
 
     def idempotency_key(self, name: str, items: Sequence[Item]) -> str:
-        """A key for a provider that knows such keys: the same whenever these items, in this order, are called for together."""
+        """An idempotency key for a provider: the same whenever a call is made for these items in this order."""
         name = _plain_name(name)
         contexts = self._contexts_of(items, f"idempotency_key({name!r})")
         check_memo_name(name, f"stage {self._first._spec.name!r}: idempotency_key({name!r})")
@@ -420,7 +432,7 @@ class _ItemLog(logging.LoggerAdapter[logging.Logger]):
         if self.isEnabledFor(level):
             facts = self.extra or {}
             about = f"[{facts['item']} {facts['stage']} #{facts['attempt']}]"
-            # With arguments the text is a format, which a key is not.
+            # With arguments the message is a format string, but a key is not.
             about = about.replace("%", "%%") if args else about
             self.logger.log(level, f"{about} {msg}", *args, stacklevel=stacklevel + 1, **kwargs)
 

@@ -1,5 +1,7 @@
-"""Handlers in a process of their own: it may crash, run out of memory, or be ended for its timeout, and only the attempt
-is lost. Stages ask for it with isolate="process"; work that was in hand when a worker died gets it without asking."""
+"""Runs handlers in child processes: a crash, lack of memory or a timeout costs only the attempt.
+
+Stages ask for it with `isolate="process"`. Work that a worker held when it died is always isolated.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ from holdfast.worker.runner import StageRunner
 
 log = logger("holdfast.worker")
 
-#: What a child works out about an attempt; the lease stays with the worker.
+#: Fields that the child computes and sends; the lease stays with the worker.
 _MEMO = (
     "name",
     "state",
@@ -77,7 +79,7 @@ _TOLD = (
 
 
 class StageConversation:
-    """The worker's side: sends a child the leases of a call, answers what its handlers ask, and gets how they ended."""
+    """The worker's side: sends a child the leases of a call, answers its requests, and receives the results."""
 
     def __init__(self, runner: StageRunner, around: Surroundings) -> None:
         self._runner = runner
@@ -110,7 +112,7 @@ class StageConversation:
             elif "progress" in message:
                 self._around.note_progress(*message["progress"])
             elif "saving" in message:
-                # The handler is through; a write takes as long as it takes.
+                # The handler has returned; the write has no time limit.
                 limit = None
             else:
                 saved = bool(message.get("saved"))
@@ -134,7 +136,7 @@ class StageConversation:
 
 
 class StageChild:
-    """The child's side: runs what it is sent, one call after another."""
+    """The child's side: runs the calls it receives, one after another."""
 
     stopping = False
 
@@ -158,15 +160,17 @@ class StageChild:
                 finished = asyncio.run(self._runner.run_async(call, time.monotonic))
             else:
                 finished = self._runner.run(call, time.monotonic)
-            # This process may be ended the moment it has answered.
+            # The worker may kill this process as soon as it has answered.
             sys.stdout.flush()
             sys.stderr.flush()
             self._send(self._answer(call, finished))
 
     def _answer(self, call: StageCall, finished: list[FinishedAttempt]) -> dict[str, Any]:
-        """What the worker is told. Effects that it could not run, because only this process knows them, are run here, in a
-        transaction of this process that completes the stage: to call the handler again, in the worker, could pay again for
-        what it paid, and an item that kills its process would take the worker along."""
+        """The answer to the worker.
+
+        Effects that only this process can run are run here, in a transaction that completes the stage. Calling the
+        handler again in the worker could pay twice, and an item that kills its process would kill the worker.
+        """
         try:
             return {"finished": [_told(one, _addresses(one, call.spec.name)) for one in finished]}
         except UsageError as error:
@@ -181,7 +185,7 @@ class StageChild:
         return {"finished": [_told(one, []) for one in self._runner.raised(call, refused)]}
 
     def _save(self, finished: list[FinishedAttempt]) -> None:
-        """Complete the stage from here, however long that takes: if the worker gives up, it ends this process."""
+        """Complete the stage from here, however long it takes: if the worker gives up, it kills this process."""
         store = self._another_store()
         write = store.writing(lambda tx: _complete(tx, finished), exclusive=must_be_alone(finished))
         while True:
@@ -239,7 +243,7 @@ def _complete(tx: Transaction, finished: list[FinishedAttempt]) -> None:
 
 
 def _told(one: FinishedAttempt, effects: list[Address]) -> dict[str, Any]:
-    """What the worker must know of an attempt, as JSON."""
+    """What the worker needs to know about an attempt, ready for JSON."""
     return {
         **{name: getattr(one, name) for name in _TOLD},
         "costs": one.costs,
@@ -249,7 +253,7 @@ def _told(one: FinishedAttempt, effects: list[Address]) -> dict[str, Any]:
     }
 
 
-#: Where both processes find a function, and its arguments.
+#: A module, the name of a function in it, and its arguments.
 Address = tuple[str, str, Any]
 
 
@@ -259,14 +263,14 @@ def _addresses(one: FinishedAttempt, stage: str) -> list[Address]:
 
 
 def _address(effect: AttemptEffect, where: str) -> Address:
-    """A function by the name under which both processes know it, and its arguments."""
+    """A function by the name under which both processes find it, with its arguments."""
     function, args = effect
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     if _at(module, name) is not function:
         raise UsageError(f"{where}: effect({name or function!r}): in a process of its own, give a function of a module")
     try:
         sent = codec.plain(given := list(args))
-        # It must get what it would get without a process of its own, and there nothing becomes JSON.
+        # The function must get the same arguments as without isolation, where nothing is converted to JSON.
         trouble = "" if sent == given else "one of them would change"
     except Exception as error:  # an argument may refuse to be compared, too
         trouble = str(error)

@@ -1,7 +1,7 @@
-"""A named sub-step inside a stage: called once, recorded before its result is used, and never again.
+"""A named sub-step of a stage: it is called once, and its result is recorded before it is used.
 
-A call is for one item, or for those of a batch that have no record: each gets a record of its own, and bears its share of the
-price.
+A call serves one item, or the items of a batch that have no record. Each item gets its own record and bears its share
+of the cost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast.worker.sub_step import SubStep, key_of, key_of_all
 from holdfast.worker.sub_step_terms import Terms, name_of
 from holdfast.worker.sync_or_async import SubSteps, UserCall
 
-#: How much is kept of an answer that has no JSON form.
+#: How many characters are kept of an answer that has no JSON form.
 KEPT_LENGTH = 100_000
 _BRIEF = reprlib.Repr()
 _BRIEF.maxstring = _BRIEF.maxother = KEPT_LENGTH
@@ -37,19 +37,19 @@ _BRIEF.maxlist = _BRIEF.maxtuple = _BRIEF.maxdict = _BRIEF.maxset = _BRIEF.maxfr
 
 
 class CallAgain(Exception):
-    """Raise or return it in an `on_doubt` function: the provider knows nothing of the call, so make it."""
+    """Raise or return it in an `on_doubt` function: the provider does not know the call, so make it."""
 
 
 class Rememberer(Protocol):
     def remember(self, memos: Sequence[MemoWrite]) -> Future[None]: ...
 
 
-#: What becomes of each: an answer, or the exception that its attempt ends with.
+#: The verdict for each: an answer, or the exception that ends its attempt.
 _Verdicts = dict[SubStep, Any]
 
 
 class Once:
-    """One `ctx.once`: a call for one item; or for a batch, if the items are given."""
+    """One `ctx.once`: a call for one item, or for a batch if the items are given."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Once:
         self._items = None if items is None else dict(zip(parts, items, strict=True))
 
     def steps(self) -> SubSteps:
-        """Ends with the answer or, for a batch, with the verdicts of its items in their order."""
+        """Returns the answer or, for a batch, the verdicts of its items in their order."""
         self._terms.check(self._where(self._parts), may_wait=self._spec.is_async)
         for one in self._parts:
             one.enlist()
@@ -87,7 +87,7 @@ class Once:
     # Before the call ----------------------------------------------------------------------------------------------
 
     def _recall(self) -> SubSteps:
-        """The verdicts of those that have a record."""
+        """The verdicts of the items that have a record."""
         recorded = []
         for one in self._parts:
             memo = one.memo
@@ -107,7 +107,7 @@ class Once:
         return due
 
     def _ask(self, due: Sequence[SubStep], verdicts: _Verdicts) -> SubSteps:
-        """Ask the provider about calls in doubt, once about each; return those that are still to be called for."""
+        """Ask the provider once about each call in doubt; return the items that still need a call."""
         in_doubt: dict[str, list[SubStep]] = {}
         for one in due:
             if (key := one.asks_about) is not None:
@@ -125,7 +125,7 @@ class Once:
         return [one for one in due if one not in verdicts]
 
     def _intend(self, due: Sequence[SubStep], verdicts: _Verdicts) -> SubSteps:
-        """Record that the call is about to be made; return those that it is made for."""
+        """Record that the call is about to be made; return the items it is made for."""
         due = self._within_cap(due, verdicts)
         if not due:
             return due
@@ -145,7 +145,7 @@ class Once:
         return [one for one in due if one not in lost]
 
     def _within_cap(self, due: Sequence[SubStep], verdicts: _Verdicts) -> Sequence[SubStep]:
-        """Those that may cost their share. Where one drops out, the others bear more."""
+        """The items that may cost their share. If one drops out, the shares of the others grow."""
         over: _Verdicts = {}
         for one, share in zip(due, _shares(self._terms.expected, len(due)), strict=True):
             try:
@@ -169,7 +169,7 @@ class Once:
         try:
             value = yield UserCall(self._terms.function, (*self._given(due), *self._terms.args))
         except BaseException as error:
-            # What was refused, or never sent, is free at once. Anything else may have been charged.
+            # A call that was refused or never sent is free at once. Any other may have been charged.
             if is_paid and (why := not_charged(error, before)) is not None:
                 yield from self._remember([(one, one.write("free", reason=why)) for one in due])
             if is_paid and (refused := key_refused(error)) is not None and not isinstance(error, CredentialRefused):
@@ -185,12 +185,12 @@ class Once:
         return value
 
     def _save(self, value: Any, some: Sequence[SubStep], *, asked: bool = False) -> SubSteps:
-        """Record what a call returned; the verdicts. It is made and paid by now: nothing that goes wrong here may lose it."""
+        """Record what a call returned; return the verdicts. The answer is paid for: no error here may lose it."""
         where = self._where(some)
         cost, unpriced = self._terms.cost_of(value, where)
         facts, odd = self._terms.facts_of(value, where)
         if asked and not callable(self._terms.facts):
-            facts = NO_FACTS  # as they were, for all that the call was made for
+            facts = NO_FACTS  # keep those that were recorded for all items of the call
         paid = [
             {"cost": share, "facts": its, "doubt": one.doubt}
             for one, share, its in zip(some, self._costs(cost, some, asked), facts.shares(len(some)), strict=True)
@@ -213,7 +213,7 @@ class Once:
             except ValueRefused as error:
                 unkept = self._not_kept(one, error)
                 if self._terms.is_paid:
-                    # At once: as an answer, this text would be used by the next attempt.
+                    # Rejected at once: as an answer, this text would be used by the next attempt.
                     shown, reason = codec.encode(_shown(answers[one])), f"it cannot be kept: {error}"
                     writes.append((one, one.write("rejected", value=shown, reason=reason, **its)))
             else:
@@ -227,8 +227,9 @@ class Once:
         return {**verdicts, **judged, **lost}
 
     def _judge(self, answers: Sequence[tuple[SubStep, str]]) -> SubSteps:
-        """The recorded answers that `validate` has nothing against; the others are rejected. A mistake in `validate` itself
-        leaves the record."""
+        """The verdicts of recorded answers: those that `validate` objects to are rejected. If `validate` itself fails,
+        the record stays.
+        """
         verdicts: _Verdicts = {}
         refused = []
         for one, text in answers:
@@ -246,7 +247,9 @@ class Once:
         return {**verdicts, **lost}
 
     def _keep_whole(self, value: Any, some: Sequence[SubStep], paid: Sequence[dict[str, Any]], wrong: str) -> SubSteps:
-        """Nobody can tell whose answers these are: they stay with the first item, paid for by all. Ends with an error."""
+        """The answers cannot be assigned to items: keep them with the first item, with the cost shared by all. Returns
+        an error.
+        """
         where, function = self._where(some), name_of(self._terms.function)
         if not self._terms.is_paid:
             return Permanent(f"{where}: {function} returned {wrong}")
@@ -279,11 +282,11 @@ class Once:
         return f"item {some[0].lease.key!r}{others}, stage {self._spec.name!r}, once({self._terms.name!r})"
 
     def _given(self, some: Sequence[SubStep]) -> tuple[list[Item], ...]:
-        """The items, for a function that is called for a batch."""
+        """The items, as an argument for a function that is called for a batch."""
         return () if self._items is None else ([self._items[one] for one in some],)
 
     def _apart(self, value: Any, some: Sequence[SubStep]) -> dict[SubStep, Any] | str:
-        """What was returned for each; or what is wrong with it."""
+        """What was returned for each item, or a description of what is wrong with it."""
         if self._items is None:
             return {some[0]: value}
         by_key = {self._items[one].key: one for one in some}
@@ -298,13 +301,13 @@ class Once:
         return dict(zip(some, answers, strict=True))
 
     def _costs(self, cost: int | None, some: Sequence[SubStep], asked: bool) -> Sequence[int | None]:
-        """The share of each. A fixed price is shared by all items that the call was made for, and these may not be all."""
+        """The share of each item. All items of a call share a fixed price, including those not in this batch."""
         if asked and self._items is not None and not callable(self._terms.price):
             return [None if (memo := one.memo) is None else memo.estimate for one in some]
         return _shares(cost, len(some))
 
     def _remember(self, writes: Sequence[tuple[SubStep, MemoWrite]]) -> SubSteps:
-        """Write memos in one transaction; return what becomes of those whose lease was lost."""
+        """Write memos in one transaction; return the verdicts of those whose lease was lost."""
         if not writes:
             return {}
         for _, write in writes:
@@ -315,7 +318,7 @@ class Once:
 
 
 def forget(around: Rememberer, lease: Lease, name: str, reason: str, forgotten: set[str]) -> SubSteps:
-    """Reject the recorded answer of a sub-step; ends with whether there was one."""
+    """Reject the recorded answer of a sub-step; returns whether there was one."""
     memo = lease.memos.get(name)
     if memo is None or memo.state != "done":
         return False
@@ -332,7 +335,7 @@ def _shares(whole: int | None, n: int) -> Sequence[int | None]:
 
 
 def _shown(value: Any) -> str:
-    """The text of something that JSON cannot carry."""
+    """A text form of a value that has no JSON form."""
     try:
         return storable(_BRIEF.repr(value), KEPT_LENGTH)
     except Exception as error:
@@ -344,7 +347,7 @@ def _is_call_again(answer: object) -> bool:
 
 
 def _asking(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, for which raising `CallAgain` means the same as returning it."""
+    """Wrap the function so that raising `CallAgain` means the same as returning it."""
     if is_async(function):
 
         async def ask_async(*args: Any) -> Any:

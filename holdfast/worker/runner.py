@@ -1,4 +1,4 @@
-"""Runs one stage of one item, or of one batch, and says how it ended. Sync and async handlers meet here, once."""
+"""Runs one stage for one item or one batch, with a sync or async handler, and returns how each attempt ended."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from holdfast.worker.context import BatchContext, Context, Said, Surroundings
 
 log = logger("holdfast.worker")
 
-#: Looking up a member of an Enum is worth avoiding where every item passes.
+#: Avoids an Enum lookup on a path that every item takes.
 _DONE = State.DONE
 
-#: When to come back to work that found the database away.
+#: When to retry work that found the database unavailable.
 AWAY_US = 2_000_000
 
 
@@ -92,7 +92,7 @@ class StageRunner:
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                raise  # whoever owns the task knows whether it was meant
+                raise  # the owner of the task knows whether this was intended
             return self.raised(call, error)
         except BaseException as error:
             self._end_fork(call)
@@ -102,7 +102,7 @@ class StageRunner:
             call.close()
 
     def _end_fork(self, call: StageCall) -> None:
-        """A handler that forked, and came back here in the child: there is no worker in that process to go on with."""
+        """End a forked process whose handler returned here: it has no worker to continue with."""
         if Lineage.forks != self._forks:
             where = f"item {call.leases[0].key!r}, stage {call.spec.name!r}"
             print(f"holdfast: {where}: a forked process came back from the handler and is ended", file=sys.stderr)
@@ -113,14 +113,15 @@ class StageRunner:
         return self.raised(call, StageTimeout(f"ran longer than {spoken(call.spec.timeout_seconds)}"))
 
     def raised(self, call: StageCall, error: BaseException) -> list[FinishedAttempt]:
-        """How a call ended that raised: the same for each of its items."""
+        """How a call that raised ended: the same for each of its items."""
         if isinstance(error, (Skip, RetryLater, RateLimited, OutOfCredit, CredentialRefused)):
             return [self._verdict(call, lease, error) for lease in call.leases]
         if (told := heard(error)) is not None:
             return [self._verdict(call, lease, told) for lease in call.leases]
         text, trace = describe(error)
         if isinstance(error, (StoreUnavailable, StoreConflict)):
-            # The database was away when the handler asked it for something: not the item's fault, and not its attempt.
+            # The database was unavailable when the handler used it. The item is not at fault, and the attempt does not
+            # count.
             return [
                 self._finished(call, lease, State.RETRY_LATER, error=text, delay_us=AWAY_US, snooze=True)
                 for lease in call.leases
@@ -132,7 +133,7 @@ class StageRunner:
         return [self._retry(call, lease, error, text, trace, len(call.leases)) for lease in call.leases]
 
     def _open(self, call: StageCall) -> tuple[Any, Context | BatchContext]:
-        """What the handler is called with."""
+        """The arguments for the handler."""
         if call.spec.batch is None:
             context = self._context(call, call.leases[0])
             call.contexts = (context,)
@@ -185,7 +186,7 @@ class StageRunner:
             raise UsageError(f"{where}: what normalise returned cannot be compared: {error}") from None
 
     def _outcome(self, call: StageCall, lease: Lease, answer: BaseException) -> FinishedAttempt:
-        """An answer that is no value: one of ours, or an exception that was returned for one item of a batch."""
+        """An answer that is not a value: an outcome such as `Skip`, or an exception for one item of a batch."""
         if isinstance(answer, Skip):
             return self._finished(call, lease, State.SKIPPED, output_hash=NOTHING, error=reason_of(answer))
         if isinstance(answer, RetryLater):
@@ -205,7 +206,9 @@ class StageRunner:
         return self._retry(call, lease, answer, text, trace, 1)
 
     def _held(self, call: StageCall, lease: Lease, text: str) -> FinishedAttempt:
-        """A person decides about a call of the item. Others of its batch have no part in that, and go on without it."""
+        """Put an item on hold until a person has decided about its call. Other items of the batch are not affected and
+        run again without it.
+        """
         in_doubt = any(memo.state == "intended" for memo in lease.memos.values())
         return self._finished(call, lease, State.ON_HOLD if in_doubt else State.PENDING, error=text)
 
@@ -224,13 +227,15 @@ class StageRunner:
     def _limited(
         self, call: StageCall, lease: Lease, answer: RateLimited | OutOfCredit | CredentialRefused
     ) -> FinishedAttempt:
-        """Not the item's fault, and not its attempt. Never earlier than the provider said: what is by chance only adds."""
-        # A provider that asks for no pause at all does not mean it.
+        """The item is not at fault, and the attempt does not count. Jitter only lengthens the wait: never retry earlier
+        than the provider said.
+        """
+        # A provider that asks for a pause of zero does not mean it.
         asked = (answer.after_seconds or None) if isinstance(answer, RateLimited) else None
         if asked is not None:
             wait = min(asked, COOL_MOST_SECONDS)
         elif call.spec.resources:
-            wait = 0.0  # its resource holds it back
+            wait = 0.0  # its resource delays it
         else:
             wait = CREDIT_US / 1e6 if isinstance(answer, OutOfCredit) else COOL_SECONDS
             if isinstance(answer, CredentialRefused):
@@ -269,7 +274,7 @@ class StageRunner:
         return finished
 
     def _complete(self, finished: FinishedAttempt, call: StageCall) -> bool:
-        """Add what the call knows: how long it took, and what its handler has said on the way; True if it said anything."""
+        """Add what the call knows: how long it took, and what its handler recorded. True if it recorded anything."""
         finished.took_us, finished.waited_us = call.times_us()
         contexts = call.contexts
         if len(call.leases) > 1:

@@ -1,4 +1,4 @@
-"""A sub-step of one item: what is known of it from earlier attempts, and what that means for a call."""
+"""A sub-step of one item: what earlier attempts recorded, and whether to call."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class SubStep:
     used: dict[str, SubStep]
     #: What else this attempt has paid, in millionths.
     paid_beside: int = 0
-    #: This attempt has had an answer to this name before, and has forgotten it.
+    #: Whether this attempt had an answer under this name before and has forgotten it.
     again: bool = False
-    #: What the provider knows the call by.
+    #: The idempotency key that the provider sees.
     key: str = ""
-    #: What was decided about an intent of an earlier attempt; and whether that call is known to be free.
+    #: What was decided about the intent of an earlier attempt, and whether that call is known to be free.
     doubt: str | None = None
     was_free: bool = False
 
@@ -47,12 +47,12 @@ class SubStep:
         return 0 if (memo := self.memo) is None else memo.rejections
 
     def enlist(self) -> None:
-        # In one step, for threads that come at the same time.
+        # Atomic, because threads of a handler may race.
         if self.used.setdefault(self.terms.name, self) is not self:
             raise UsageError(f"{self.where}: this name was used before in this attempt; names tell sub-steps apart")
 
     def decide(self) -> None:
-        """Whether to call, and what to do about a call that may or may not have been made."""
+        """Decide whether to call, and what to do about a call that may have been made."""
         memo, times = self.memo, self.rejections
         if self.again and times and times % self.terms.rejections == 0:
             raise RejectedTooOften(f"{self.where}: its answer was rejected {times} times, and is not bought again")
@@ -70,14 +70,14 @@ class SubStep:
 
     @property
     def asks_about(self) -> str | None:
-        """The key of a call in doubt that the provider is asked about."""
+        """The key of a call in doubt, if the provider is to be asked about it."""
         memo = self.memo
         if memo is None or memo.state != "intended" or not callable(self.terms.on_doubt):
             return None
         return memo.idempotency_key if self.spec.stands(memo.version) else None
 
     def check_cap(self, expected: int) -> None:
-        """What one item may cost at this stage is not exceeded by a call that is about to be made."""
+        """Raise if a call that is about to be made would exceed what one item may cost at this stage."""
         most = self.spec.max_cost
         if most is None:
             return
@@ -93,7 +93,7 @@ class SubStep:
             )
 
     def objection(self, text: str) -> str | None:
-        """What `validate` has against an answer."""
+        """Why `validate` rejects an answer; None if it does not."""
         validate = self.terms.validate
         if validate is None:
             return None
@@ -103,9 +103,9 @@ class SubStep:
             return storable(f"{type(error).__name__}: {error}")
 
     def refusal(self, reason: str) -> Rejected | RejectedTooOften:
-        """How an attempt ends whose answer is rejected now."""
+        """The error of an attempt whose answer is rejected now."""
         times = self.rejections + 1
-        # Also beyond: a person who retries the item allows for as many again.
+        # A multiple, because a person who retries the item allows as many rejections again.
         if times % self.terms.rejections == 0:
             return RejectedTooOften(
                 f"{self.where}: its answer was rejected {times} times, the last time because: {reason}"
@@ -118,14 +118,15 @@ class SubStep:
 
 
 def known(lease: Lease, spec: StageSpec, name: str) -> Memo | None:
-    """What earlier attempts left, unless it is a result of a version whose results no longer stand. A call that was begun may
-    have been made, whatever the version."""
+    """What earlier attempts recorded, except results of a version whose results are no longer valid. A call in doubt
+    counts in any version, because it may have been made.
+    """
     memo = lease.memos.get(name)
     return memo if memo is None or memo.state == "intended" or spec.stands(memo.version) else None
 
 
 def key_of(lease: Lease, spec: StageSpec, name: str) -> str:
-    """The idempotency key of a call for one item: the recorded one, unless the next call is another."""
+    """The idempotency key of a call for one item: the recorded one, unless the next call is a different one."""
     memo = known(lease, spec, name)
     if memo is not None and memo.state != "rejected" and spec.stands(memo.version):
         return memo.idempotency_key
@@ -133,7 +134,7 @@ def key_of(lease: Lease, spec: StageSpec, name: str) -> str:
 
 
 def key_of_all(leases: Sequence[Lease], spec: StageSpec, name: str) -> str:
-    """The same for items that are called for together: another one for others of them, or in another order."""
+    """The idempotency key of a call for several items: it differs for other items or another order."""
     keys = []
     for lease in leases:
         memo = known(lease, spec, name)
@@ -142,6 +143,6 @@ def key_of_all(leases: Sequence[Lease], spec: StageSpec, name: str) -> str:
 
 
 def _version(memo: Memo | None, spec: StageSpec) -> str:
-    """The version whose call it is: a call in doubt is made again as what it was, if that still stands."""
+    """The version a call belongs to: a call in doubt is repeated under its own version if that is still valid."""
     in_doubt = memo is not None and memo.state == "intended" and spec.stands(memo.version)
     return memo.version if memo is not None and in_doubt else spec.version

@@ -1,5 +1,4 @@
-"""Terms: what the author of a handler says about a sub-step, be it for one item or for several: whom to call, what that costs,
-what to do in doubt, and which answers are good."""
+"""The terms of a sub-step: what to call, what it costs, what to do in doubt, and which answers are valid."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ OnDoubt = Literal["retry", "hold"] | Callable[..., Any]
 StatedFacts = Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
 
 MAX_NAME = 200
-#: So many answers of one call may be rejected before its item fails.
+#: How many answers of one call may be rejected before its item fails.
 REJECTIONS = 3
 
 
@@ -36,7 +35,7 @@ class Terms:
     rejections: int = REJECTIONS
 
     def check(self, where: str, *, may_wait: bool) -> None:
-        """Refuse what makes no sense; only an async handler may wait for async functions."""
+        """Refuse invalid terms. Only an async handler (`may_wait`) can await async functions."""
         check_memo_name(self.name, where)
         if not callable(self.function):
             raise UsageError(f"{where}: {self.function!r} is not a function")
@@ -70,11 +69,11 @@ class Terms:
         return None if amount is None or callable(amount) else micros(amount)
 
     def facts_before(self, where: str) -> CallFacts:
-        """Those that are known before the call is made."""
+        """The facts that are known before the call is made."""
         return NO_FACTS if callable(self.facts) else CallFacts.read(self.facts, where=where)
 
     def cost_of(self, value: Any, where: str) -> tuple[int | None, Permanent | None]:
-        """What the call cost; and why that cannot be told, if so."""
+        """What the call cost, and an error if that cannot be determined."""
         if not callable(self.price):
             return (None if self.price is None else micros(self.price)), None
         try:

@@ -1,8 +1,8 @@
-"""A parent of worker processes: starts them, starts anew those that die, and ends when told to or when it is no use.
+"""The supervisor: starts worker processes, restarts those that die, and ends when asked to or when no restart helps.
 
-The first process starts alone; the others follow once one has begun to work, so that a file which does not import is
-complained about once. A process that dies is replaced after a pause that grows while deaths follow each other. Signals
-are passed on as they come. The exit code is honest: 0 only after a stop that was asked for and went well.
+The first process starts alone; the others follow once one has begun to work, so that a file that cannot be imported is
+reported once. A process that dies is restarted after a backoff that grows with repeated deaths. Signals are passed on
+as they arrive. The exit code is 0 only after a requested stop that went well.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from holdfast.signals import caught
 
 log = logger("holdfast.worker")
 
-#: A process that has worked this long has not failed to start.
+#: A process that has worked this long counts as started.
 SETTLED_SECONDS = 5.0
-#: This many deaths in a row of one place, none of them settled, and the parent gives up, unless others do work.
+#: After this many deaths in a row before a process has settled, the supervisor gives up, unless other processes work.
 MOST_DEATHS = 10
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 LOOK_SECONDS = 0.1
 
-#: Exit codes that starting again does not change: wrong usage, wrong pipeline, wrong database.
+#: Exit codes that a restart cannot change: wrong usage, wrong pipeline, wrong database.
 _HOPELESS = frozenset({2, 4, 5})
-#: How a process may end that was told to: also by the signal itself, before it could listen.
+#: How a process that was asked to stop may end, including by the signal itself before its handler was installed.
 _OBEYED = frozenset({0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT})
 
 
 class Child(Protocol):
-    """What the supervisor asks of a process."""
+    """What the supervisor needs from a process."""
 
     @property
     def pid(self) -> int: ...
 
     def ready(self) -> bool:
-        """Has it begun to work?"""
+        """Whether it has begun to work."""
         ...
 
     def ended(self) -> int | None:
-        """Its exit code; negative for a signal; None while it lives."""
+        """Its exit code, negative for a signal; None while it is running."""
         ...
 
     def signal(self, number: int) -> None: ...
@@ -57,13 +57,13 @@ class Child(Protocol):
 
 @dataclass(slots=True)
 class _Place:
-    """One of the processes that there shall be."""
+    """One of the processes that should be running."""
 
     number: int
     child: Child | None = None
     ready_at: float | None = None
     due_at: float = 0.0
-    #: Deaths in a row without having settled in between.
+    #: Deaths in a row, without a settled process in between.
     deaths: int = 0
 
     def settled(self, now: float) -> bool:
@@ -71,7 +71,7 @@ class _Place:
 
 
 class Supervisor:
-    """Keeps `processes` children alive. `spawn` starts the one of a place, counted from 0."""
+    """Keeps `processes` children running. `spawn` starts the child with this number, counted from 0."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Supervisor:
         monotonic: Callable[[], float] = time.monotonic,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """`patience_seconds` is how long children that were told to stop may take before they are killed."""
+        """`patience_seconds` is how long children may take to stop before they are killed."""
         if processes < 1:
             raise UsageError(f"processes {processes}: at least one must work")
         self._spawn = spawn
@@ -92,7 +92,7 @@ class Supervisor:
         self._places = [_Place(number) for number in range(processes)]
         self._asked: deque[int] = deque()
         self._bell = threading.Event()
-        #: Whether any child ever began to work.
+        #: Whether any child has ever begun to work.
         self._opened = False
         self._code: int | None = None
         self._kill_at: float | None = None
@@ -110,12 +110,12 @@ class Supervisor:
                 child.signal(signal.SIGKILL)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Pass this signal on to every child, and start no more. Safe to call from a signal handler."""
+        """Pass this signal on to every child and start no more. Safe to call from a signal handler."""
         self._asked.append(number)
         self._bell.set()
 
     def one_pass(self) -> int | None:
-        """Look at every child once, do what is due; return the exit code once all is over."""
+        """Check every child once and do what is due; return the exit code once all have ended."""
         now = self._monotonic()
         while self._asked:
             self._end(0, self._asked.popleft())
@@ -169,7 +169,7 @@ class Supervisor:
             self._code = self._code or _honest(code)
 
     def _bury(self, place: _Place, code: int, now: float) -> None:
-        """One is gone that nobody asked to go: replace it later, or give up."""
+        """A process ended without being asked to: restart it later, or give up."""
         place.deaths += 1
         if code in _HOPELESS and not self._opened:
             self._end(_honest(code), signal.SIGTERM)
@@ -187,7 +187,7 @@ class Supervisor:
             log.info("a new worker process %d starts in %.1f s", place.number + 1, pause)
 
     def _end(self, code: int, number: int) -> None:
-        """Start no more, pass the signal on, and end with this code unless worse is known."""
+        """Start no more, pass the signal on, and exit with this code unless a worse one is known."""
         if self._code is None:
             self._kill_at = self._monotonic() + self._patience
         self._code = self._code or code
@@ -196,10 +196,10 @@ class Supervisor:
 
 
 class Process:
-    """A real child process, in a session of its own: a Ctrl-C in the terminal is for the parent to pass on."""
+    """A real child process, in its own session: the supervisor passes on a Ctrl-C in the terminal."""
 
     def __init__(self, command: Callable[[int], Sequence[str]], environment: Mapping[str, str]) -> None:
-        """`command` is given the descriptor into which the child writes a byte once it has begun to work."""
+        """`command` gets the descriptor to which the child writes a byte once it has begun to work."""
         self._line, its = os.pipe()
         os.set_blocking(self._line, False)
         try:
@@ -237,7 +237,7 @@ class Process:
 
 
 def _honest(code: int) -> int:
-    """An exit code for a parent whose child ended like this, which nobody asked for: never 0."""
+    """The supervisor's exit code for a child that ended like this without being asked to: never 0."""
     return 128 - code if code < 0 else code or 1
 
 

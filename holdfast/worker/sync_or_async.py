@@ -1,5 +1,4 @@
-"""What happens in a sub-step is written once, as a sequence of things to wait for; sync and async handlers differ only in how
-they wait."""
+"""Runs a sub-step, written once as a sequence of things to wait for, in a sync or an async handler."""
 
 from __future__ import annotations
 
@@ -13,18 +12,18 @@ from holdfast.model.functions import is_async
 
 
 class UserCall(NamedTuple):
-    """A function of the user's to be run."""
+    """A user function to call."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
 
 
-#: What is waited for, one after another.
+#: Yields what to wait for, one after another.
 SubSteps = Generator[Future[None] | UserCall, Any, Any]
 
 
 def run(steps: SubSteps) -> Any:
-    """In a sync handler."""
+    """Run the sub-step in a sync handler."""
     try:
         step = next(steps)
         while True:
@@ -39,7 +38,7 @@ def run(steps: SubSteps) -> Any:
 
 
 async def run_async(steps: SubSteps) -> Any:
-    """In an async handler. A plain function runs in a thread, so that the others go on."""
+    """Run the sub-step in an async handler. A sync function runs in a thread, so that it does not block the loop."""
     try:
         step = next(steps)
         while True:

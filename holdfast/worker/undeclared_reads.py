@@ -1,6 +1,7 @@
-"""In tests: what handlers use that their stages do not say they read.
+"""For tests: reports what handlers use although their stages do not declare it.
 
-Such a use is no error, but a change of what is used makes no result stale. `holdfast.testing` and crash tests listen.
+Such a use is not an error, but results do not become stale when what was used changes. `holdfast.testing` and crash
+tests use this.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from typing import Any
 
 from holdfast.model.stage import StageSpec
 
-#: Told of each use, in a sentence.
+#: Called with a sentence about each undeclared use.
 ReadListener = Callable[[str], None]
 
-#: None outside of tests.
+#: None outside tests.
 listener: ReadListener | None = None
 
 
 @contextmanager
 def listening(new: ReadListener) -> Iterator[None]:
-    """Within it, handlers of this process are watched."""
+    """Watch the handlers of this process within this context."""
     global listener
     old, listener = listener, new
     try:
@@ -30,14 +31,14 @@ def listening(new: ReadListener) -> Iterator[None]:
 
 
 def watched(data: Any, spec: StageSpec) -> Any:
-    """The data of an item, which tells when something is used that the stage does not say it reads."""
+    """The data of an item, in a form that reports the use of anything that the stage does not declare in `reads`."""
     if listener is None or spec.reads is None or not isinstance(data, dict):
         return data
     return _Watched(data, "", {path: path.split(".") for path in spec.reads}, spec.name)
 
 
 def used_result(stage: str, spec: StageSpec) -> None:
-    """A handler asks for the result of a stage."""
+    """Report that a handler uses the result of a stage that is not in its `after`."""
     if listener is not None and stage not in spec.after:
         listener(
             f"stage {spec.name!r} uses the result of {stage!r}, which does not come directly before it: when that changes, "
@@ -46,7 +47,7 @@ def used_result(stage: str, spec: StageSpec) -> None:
 
 
 class _Watched(dict[str, Any]):
-    """An object within the data. What is asked for by name is noticed, and what is gone through is used as a whole."""
+    """An object within the data. A lookup uses one name; an iteration uses all of them."""
 
     def __init__(self, data: dict[str, Any], at: str, reads: dict[str, list[str]], stage: str) -> None:
         super().__init__(data)
@@ -55,7 +56,7 @@ class _Watched(dict[str, Any]):
     def _use(self, name: Any) -> None:
         below = {path: rest[1:] for path, rest in self._reads.items() if rest[0] == name}
         if below and not all(below.values()):
-            return  # it is read as a whole
+            return  # declared as a whole
         value = dict.get(self, name)
         if below and isinstance(value, dict):
             if not isinstance(value, _Watched):
@@ -79,7 +80,7 @@ class _Watched(dict[str, Any]):
         return super().__contains__(name)
 
     def __iter__(self) -> Iterator[str]:
-        # Whoever copies or encodes it goes this way, too.
+        # Copying and encoding go this way, too.
         for name in super().__iter__():
             self._use(name)
             yield name

@@ -1,4 +1,4 @@
-"""The worker: puts the parts together, and lives from start to stop. See the package for who does what."""
+"""The worker: creates its parts and runs them from start to stop. The package docstring says which thread does what."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ from holdfast.worker.runner import StageRunner
 
 log = logger("holdfast.worker")
 
-#: Of the label of a worker.
+#: The longest name of a worker.
 LONGEST_NAME = 200
 
 _ISOLATED = int(Alone.ISOLATED)
 
-#: After so many calls in a row that came too late, one begins all the same.
+#: After this many late calls in a row, one starts all the same.
 MOST_LATE = 10
 
-#: How often running calls are looked at: timeouts, bundles held up.
+#: How often running calls are checked for timeouts and delayed bundles.
 LOOK_SECONDS = 0.02
-#: A database that has not answered for so long has lost the connection, whatever the network says. The committer waits
-#: a whole lease: a statement may rightly wait for a lock.
+#: If the database has not answered for this long, the connection counts as lost, whatever the network says. The
+#: committer waits for a whole lease, because its statements may wait for a lock.
 ANSWER_SECONDS = 5.0
-#: How long a stop waits for the database to take back what was in hand.
+#: How long a stop waits for the database while it hands leases back.
 FAREWELL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a worker works."""
+    """The settings of a worker."""
 
     concurrency: int = 16
     lease_seconds: float = 30.0
@@ -90,7 +90,7 @@ class Settings:
 
 
 class Worker:
-    """One worker process. `run` blocks until it is stopped, or until there is nothing left to do."""
+    """One worker process. `run` blocks until the worker is stopped or, on request, until no work is left."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Worker:
         self._pipelines = pipelines
         self._companions = tuple(companions)
         self._stop_requests = 0
-        #: The signal that asked it to stop, if one did.
+        #: The signal that stopped it, if one did.
         self.stopped_by: int | None = None
         self._bell = threading.Event()
         self._layout: Layout = store.read(layout)
@@ -118,7 +118,7 @@ class Worker:
         self._late = 0
         self._parts_made = False
 
-    # What a context asks of the process ---------------------------------------------------------------------------
+    # What a context needs from the process ------------------------------------------------------------------------
 
     @property
     def stopping(self) -> bool:
@@ -148,7 +148,7 @@ class Worker:
             rows = self._reader.read(lambda tx: tx.run("count_children", item=item, pipeline=pipeline))
         return dict(rows)
 
-    # Life ---------------------------------------------------------------------------------------------------------
+    # Start and stop -----------------------------------------------------------------------------------------------
 
     def run(
         self,
@@ -159,14 +159,14 @@ class Worker:
         tick_seconds: float = 0.5,
         on_signal: Callable[[], None] | None = None,
     ) -> None:
-        """Work until stopped or, with `until_drained`, until nothing is left to do here or anywhere.
+        """Work until stopped or, with `until_drained`, until no work is left in this worker or any other.
 
-        `on_tick` is called now and then from this thread, `on_signal` when the first signal asks for a stop. Raises
-        StoreBroken if the database cannot be used any more.
+        `on_tick` is called periodically in this thread, `on_signal` when the first signal requests a stop. Raises
+        StoreBroken if the database becomes unusable.
         """
 
         def asked(number: int) -> None:
-            # Only counted: the code this interrupts may hold the lock of the bell.
+            # Only count: the interrupted code may hold the lock of the event.
             self._stop_requests += 1
             if self.stopped_by is None:
                 self.stopped_by = number
@@ -197,12 +197,14 @@ class Worker:
             self._look()
 
     def stop(self) -> None:
-        """Stop claiming, let running handlers end within the grace; called again: hand everything back at once."""
+        """Stop claiming and let running handlers end within the grace period. A second call hands everything back at
+        once.
+        """
         self._stop_requests += 1
         self._bell.set()
 
     def start(self) -> None:
-        """Make the parts and let them run. The fork server first, while there is one thread."""
+        """Create and start the parts. The fork server comes first, while there is only one thread."""
         if behind := self._store.read(clock_behind):
             log.warning(
                 "the clock of this process is %s behind what is in the store: leases do not depend on it, but times that are "
@@ -210,7 +212,7 @@ class Worker:
                 spoken(behind / 1e6),
             )
         is_near = self._store.driver.far is None
-        # A child must not inherit an open SQLite file: it would trust locks it does not have.
+        # A child must not inherit an open SQLite file: it would trust locks that it does not hold.
         self._store.close()
         self._reader.close()
         self._hand = InHand(self.settings.concurrency)
@@ -239,7 +241,7 @@ class Worker:
         log.info("worker %s offers %d stages", self._heartbeat.identity.name, len(self._offer))
 
     def _make_pools(self) -> None:
-        """What runs handlers: child processes, an event loop, threads."""
+        """Create the pools that run handlers: child processes, an event loop, threads."""
         runner, width = StageRunner(self), self.settings.concurrency
         server = ForkServer(
             lambda line: StageChild(line, self._offer, lambda: self._store.another(self._writer_limits)).run()
@@ -249,7 +251,7 @@ class Worker:
         self._threads = ThreadPool(runner, width, self._report, self._may_start, self._out_of_work, self._hand)
 
     def _make_background(self, writer: Store) -> None:
-        """What goes on beside the work, in threads of its own."""
+        """Create what runs in the background, in its own threads."""
         self._heartbeat = Heartbeat(
             self._store.another(Limits(ANSWER_SECONDS, self._idle)),
             self._new_identity,
@@ -274,7 +276,7 @@ class Worker:
         )
 
     def _services(self, writer: Store, promoter: services.Promoter) -> services.Services:
-        """What this worker does for all, in the committer's thread."""
+        """The maintenance that this worker does for all, in the thread that commits."""
         settings = self.settings
         return services.Services(
             [
@@ -293,7 +295,7 @@ class Worker:
 
     @property
     def _idle(self) -> float:
-        """A frozen worker must not hold up the others for longer than its leases last."""
+        """The idle limit of a connection: a frozen worker must not block others for longer than its leases last."""
         return max(1.0, self.settings.lease_seconds)
 
     @property
@@ -306,7 +308,7 @@ class Worker:
 
     @property
     def interrupted(self) -> bool:
-        """Whether somebody asked it to stop."""
+        """Whether it was asked to stop."""
         return self._stop_requests > 0
 
     @property
@@ -314,7 +316,7 @@ class Worker:
         return self._committer
 
     def _finish(self) -> None:
-        """Give running handlers their grace, hand back the rest, say goodbye."""
+        """Give running handlers their grace period, hand back the rest, and deregister."""
         if not self._parts_made:
             return
         committer = self._committer
@@ -363,7 +365,7 @@ class Worker:
             self._threads.submit(threads)
 
     def _may_start(self, call: StageCall) -> bool:
-        """Whether a call that waited here may run now: not if it ended meanwhile, not if its lease may have."""
+        """Whether a waiting call may run now: not if it has ended meanwhile, nor if its lease may have expired."""
         if call.is_over:
             return False
         if not self._heartbeat.trusted:
@@ -372,7 +374,7 @@ class Worker:
         return call.start_by is None or self._in_time(call, call.start_by)
 
     def _in_time(self, call: StageCall, start_by: float) -> bool:
-        """Whether a call that has a place in a pace may still begin. On a machine that is always late, some must."""
+        """Whether a rate-limited call may still start. On a machine that is always late, some must."""
         if start_by == math.inf:
             return True
         late = time.monotonic() - start_by
@@ -392,7 +394,7 @@ class Worker:
         if self._progress:
             for lease in call.leases:
                 self._progress.pop((lease.item, call.spec.name), None)
-        # Whatever was said in them is in the report: what a handler was given goes at once, not with the commit.
+        # The result contains everything they recorded. Free what the handler was given now, not at the commit.
         call.contexts = ()
         self._committer.report(finished)
 
@@ -407,11 +409,11 @@ class Worker:
         self._isolated.look(now)
 
     def _lost_identity(self) -> None:
-        """Another worker has, or will have, all we hold. What has not started must not start."""
+        """Hand back what has not started: other workers take over everything this one held."""
         self._committer.hand_back(self._withdraw())
 
     def _withdraw(self) -> list[StageCall]:
-        """What is in hand and has not started."""
+        """Calls that have not started."""
         calls = self._isolated.withdraw() + self._threads.withdraw() + self._async_pool.withdraw()
         return calls + self._committer.withdraw()
 
@@ -428,7 +430,7 @@ class Worker:
         return {**facts, "guards": held} if (held := self._guard_watch.facts() if self._parts_made else []) else facts
 
     def _guards(self, store: Store) -> dict[str, Guards]:
-        """The guards of the pipelines of this worker, as they are now."""
+        """The current guards of this worker's pipelines."""
         known: Layout | None = store.cache.get("layout")
         if known is None or not any(row.guards for row in known.pipelines.values()):
             return {}

@@ -50,10 +50,10 @@ demo-newsroom: $(READY) ## watch articles being found, analysed and indexed by a
 testall: $(READY) ## run the tests with everything that was ever promised: every crash point, every count (hours)
 	HOLDFAST_THOROUGH=1 $(PY) -m pytest -n 4 --dist loadgroup -o faulthandler_timeout=5000
 	@# The same, as far as it can be, with PgBouncer in between.
-	HOLDFAST_POOLER=1 $(PY) -m pytest -n 4 --dist loadgroup tests/engine tests/worker -k postgres
+	HOLDFAST_POOLER=1 $(PY) -m pytest -n 4 --dist loadgroup tests/engine tests/legacy tests/worker -k postgres
 	@# And on PostgreSQL 15; the other tests use 18. The version before, which runs beside today's, needs JIT to be off.
 	PGOPTIONS='-c jit=off -c max_parallel_workers_per_gather=0' $(PY) -m tests.support.cluster 15 \
-		$(PY) -m pytest -n 4 --dist loadgroup tests/store tests/engine tests/worker -k postgres
+		$(PY) -m pytest -n 4 --dist loadgroup tests/store tests/engine tests/legacy tests/worker -k postgres
 
 lowest: ## run a part of the tests with the lowest versions that pyproject.toml allows, on Python 3.11 (about ten minutes)
 	rm -rf $(LOWEST)
@@ -63,7 +63,7 @@ lowest: ## run a part of the tests with the lowest versions that pyproject.toml 
 	$(LOWEST)/bin/python -m pip freeze --exclude-editable > $(LOWEST)/installed.txt
 	$(LOWEST)/bin/python -m tools.lowest --beside $(LOWEST)/installed.txt > $(LOWEST)/beside.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/beside.txt $(BESIDE)
-	$(LOWEST)/bin/python -m pytest -n 4 --dist loadgroup -p no:cacheprovider tests/model tests/store tests/engine tests/adopt tests/jobfile tests/sources
+	$(LOWEST)/bin/python -m pytest -n 4 --dist loadgroup -p no:cacheprovider tests/model tests/store tests/engine tests/legacy tests/adopt tests/jobfile tests/sources
 
 constraints: ## write the newest versions of everything into constraints.txt, for make test to judge
 	@# On the oldest Python: what has a version for it has one for the newer ones too, but not the other way round.

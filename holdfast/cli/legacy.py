@@ -13,19 +13,20 @@ from holdfast.cli.choose import one_pipeline
 from holdfast.cli.loader import JOB_FILES, load
 from holdfast.cli.output import counted, print_json, print_table, printable, shortened
 from holdfast.cli.progress_line import ProgressLine
-from holdfast.engine import legacy
-from holdfast.engine.legacy_report import EXAMPLES, ImportReport
 from holdfast.errors import DefinitionError, UsageError
 from holdfast.jobfile.handlers import Handlers
 from holdfast.jobfile.problems import Problems
 from holdfast.jobfile.reading import read, read_file
-from holdfast.model.legacy import KINDS
-from holdfast.model.legacy_shapes import SHAPES
-from holdfast.model.mapping import Mapped, MappedByFunction
+from holdfast.legacy import importing
+from holdfast.legacy.mapping import Mapped, MappedByFunction
+from holdfast.legacy.old_database import OldDatabase
+from holdfast.legacy.open_database import open_old
+from holdfast.legacy.read_item import KINDS
+from holdfast.legacy.report import EXAMPLES, ImportReport
+from holdfast.legacy.shapes import SHAPES
 from holdfast.model.money import spoken
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import State
-from holdfast.store.legacy import OldDatabase, open_old
 from holdfast.store.sqlite_files import file_of
 
 
@@ -70,11 +71,11 @@ def import_legacy(
             progress.draw(f"{report.read:,} of {total:,} rows read, {report.imported:,} imported")
 
         if dry_run and not _is_there(loaded.url):
-            report = legacy.import_legacy(None, database, mapped, into, dry_run=True, on_batch=draw)
+            report = importing.import_legacy(None, database, mapped, into, dry_run=True, on_batch=draw)
         else:
             with Holdfast(loaded.url, create=False) if dry_run else loaded.open() as app:
                 app.register()
-                report = legacy.import_legacy(app.store, database, mapped, into, dry_run=dry_run, on_batch=draw)
+                report = importing.import_legacy(app.store, database, mapped, into, dry_run=dry_run, on_batch=draw)
         progress.close()
     if as_json:
         print_json({"dry_run": dry_run, **report.facts()})
@@ -114,7 +115,7 @@ def _into(
 ) -> dict[str, PipelineSpec]:
     """Which name in the old database means which pipeline."""
     by_name = {spec.name: spec for spec in specs}
-    named = legacy.check(old, mapping)
+    named = importing.check(old, mapping)
     if job is not None and not named:
         raise UsageError(
             f"--job {job}: table {mapping.table!r} has no column for it; say in a mapping which is the pipeline"

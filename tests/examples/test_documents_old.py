@@ -12,9 +12,9 @@ import pytest
 from examples.documents.demo import violations
 from examples.documents.fakes.fake_model import read_ledger
 from examples.documents.fakes.fake_old_database import JOB, write_fake_old_database
-from holdfast.engine.legacy import import_legacy
-from holdfast.model.mapping import Mapped
-from holdfast.store.legacy import open_old
+from holdfast.legacy.importing import import_legacy
+from holdfast.legacy.mapping import Mapped
+from holdfast.legacy.open_database import open_old
 from tests.examples.documents_scene import Scene
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast import Holdfast, store_engine
 from holdfast.errors import StoreBroken, StoreConflict
+from holdfast.legacy.open_database import open_old
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.store import open_store
-from holdfast.store.legacy import open_old
 from holdfast.store.postgres_line import KEEP_FROM, Wire
 from holdfast.worker import Settings
 from tests.support.harness import App, connected, handler

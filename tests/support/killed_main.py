@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.app import Holdfast
-from holdfast.engine.legacy import import_legacy
-from holdfast.model.mapping import Mapped
+from holdfast.legacy.importing import import_legacy
+from holdfast.legacy.mapping import Mapped
+from holdfast.legacy.open_database import open_old
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.store import open_store
 from holdfast.store.driver import Row
-from holdfast.store.legacy import open_old
 from holdfast.store.statements import Statement
 from holdfast.testing import CRASH_VARIABLE, crash_from_environment
 from tests.sources.finder import Finder

@@ -49,7 +49,7 @@ WHOLE = (
     "tests/worker/",
     "tests/adopt/",
     "tests/engine/test_admit.py",
-    "tests/engine/test_legacy.py",
+    "tests/legacy/test_importing.py",
     "tests/engine/test_pages.py",
     "tests/engine/test_settle.py",
     "tests/engine/test_tune.py",

@@ -1,7 +1,7 @@
-"""Import the logs of an old database: payments and events. Each row is imported once, however often the import runs.
+"""Logs of an old database: what was paid, and what happened. Each row comes over once, however often it is tried.
 
-A row is recognised by its time, table and row number. So rows that an interrupted import has brought over are not imported
-twice, and rows that were added since come with the next import.
+A row is known again by its time, and by the table and number that it is kept under; so those that an interrupted import has
+brought over are not brought over twice, and those that were added since come with the next one.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from msgspec import UNSET
 from holdfast.engine import ledger
 from holdfast.engine.layout import layout
 from holdfast.engine.ledger import OldPayment
-from holdfast.engine.legacy_report import ImportReport, LogCounts
+from holdfast.legacy.mapping import Cells, SideTable
+from holdfast.legacy.old_database import OldTable
+from holdfast.legacy.read_values import SHOWN, ImportProblem, is_nothing, read_payment, read_time, text_of
+from holdfast.legacy.report import ImportReport, LogCounts
 from holdfast.model.faults import storable
-from holdfast.model.legacy_values import SHOWN, Problem, is_nothing, read_payment, read_time, text_of
-from holdfast.model.mapping import Beside, Cells
 from holdfast.model.redact import redact_value
 from holdfast.store import Store, Transaction
-from holdfast.store.legacy import OldTable
 
 EVENT = "legacy_event"
 
@@ -31,8 +31,8 @@ EVENT = "legacy_event"
 EventRow = tuple[Any, ...]
 
 
-class LogRow(NamedTuple):
-    """A row of a log."""
+class LogLine(NamedTuple):
+    """A row of a log: what it says, and of whom."""
 
     row: int
     pipeline: str
@@ -43,10 +43,10 @@ class LogRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """Imports logs into a store, or only counts without one."""
+    """Brings logs over, into a store if there is one."""
 
     store: Store | None
-    #: From the name of a pipeline in the old database to ours; None for one that is not imported.
+    #: From the name of a pipeline in the old database to that of ours; None for one that is not meant.
     find: Callable[[str | None], str | None]
     #: By pipeline: its stages.
     stages: Mapping[str, frozenset[str]]
@@ -56,14 +56,14 @@ class Logs:
     dry_run: bool
     most: int
 
-    def import_costs(self, table: OldTable, log: Beside) -> None:
-        """Enter payments into the ledger."""
+    def import_costs(self, table: OldTable, log: SideTable) -> None:
+        """Enter what was paid into the ledger."""
         counts = self.report.costs
         for lines in self._lines(table, log, counts):
-            problems: list[tuple[LogRow, Problem]] = []
+            problems: list[tuple[LogLine, ImportProblem]] = []
             paid = [(line, one) for line in lines if (one := self._paid(table, line, problems)) is not None]
             problems += [
-                (line, Problem("cost_of_no_stage", line.stage, table.name))
+                (line, ImportProblem("cost_of_no_stage", line.stage, table.name))
                 for line, _ in paid
                 if line.stage not in self.stages[line.pipeline]
             ]
@@ -75,13 +75,13 @@ class Logs:
             counts.already_there += len(those) - len(new)
             counts.amount += sum(one.amount for one in new)
 
-    def import_events(self, table: OldTable, log: Beside) -> None:
-        """Import old events as events of ours; the old name becomes one of the facts."""
+    def import_events(self, table: OldTable, log: SideTable) -> None:
+        """Keep what happened as events of ours: what each was called is one of its facts."""
         counts = self.report.events
         for lines in self._lines(table, log, counts):
             rows = []
             for line in lines:
-                problems: list[Problem] = []
+                problems: list[ImportProblem] = []
                 at = read_time(line.stage, "at", line.said.get("at"), problems)
                 rows.append(_event(table, line, at or 0))
                 self._note([(line, problem) for problem in problems])
@@ -91,11 +91,11 @@ class Logs:
             counts.imported += len(new)
             counts.already_there += len(those) - len(new)
 
-    def _lines(self, table: OldTable, log: Beside, counts: LogCounts) -> Iterator[list[LogRow]]:
-        """The rows of a log that are imported, a batch at a time."""
+    def _lines(self, table: OldTable, log: SideTable, counts: LogCounts) -> Iterator[list[LogLine]]:
+        """The rows of a log that are meant, a batch at a time."""
         paths = log.paths
         for rows in table.batches(sorted(column for column in log.columns() if table.has(column)), self.most):
-            lines: list[LogRow] = []
+            lines: list[LogLine] = []
             for row, raw in rows:
                 cells = Cells(raw, [])
                 if not log.fits(cells):
@@ -111,7 +111,7 @@ class Logs:
                     for part, path in paths.items()
                     if part not in ("pipeline", "key", "stage")
                 }
-                line = LogRow(
+                line = LogLine(
                     row, pipeline, _said(cells.get(paths.get("key"))), _said(cells.get(paths.get("stage"))), said
                 )
                 lines.append(line)
@@ -119,16 +119,16 @@ class Logs:
             if lines:
                 yield lines
 
-    def _paid(self, table: OldTable, line: LogRow, problems: list[tuple[LogRow, Problem]]) -> OldPayment | None:
-        found: list[Problem] = []
+    def _paid(self, table: OldTable, line: LogLine, problems: list[tuple[LogLine, ImportProblem]]) -> OldPayment | None:
+        found: list[ImportProblem] = []
         paid = read_payment(line.stage, line.said, found)
         problems += [(line, problem) for problem in found]
         return None if paid is None else OldPayment(f"{table.name} {line.row}", 0, 0, *paid)
 
-    def _of_no_item(self, kind: str, lines: Sequence[LogRow]) -> list[tuple[LogRow, Problem]]:
+    def _of_no_item(self, kind: str, lines: Sequence[LogLine]) -> list[tuple[LogLine, ImportProblem]]:
         there = self._ask(partial(_numbers, lines), {})
         return [
-            (line, Problem(kind, line.stage, line.key or ""))
+            (line, ImportProblem(kind, line.stage, line.key or ""))
             for line in lines
             if (line.pipeline, line.key) not in there and not self.has_item(line.pipeline, line.key or "")
         ]
@@ -137,18 +137,18 @@ class Logs:
         return otherwise if self.store is None else self.store.read(question)
 
     def _write(self, write: Callable[[Transaction], Any], look: Callable[[Transaction], Any], those: Any) -> Any:
-        """Write new rows; in a dry run, only find them."""
+        """Write what is new, or find out what that is."""
         if self.store is None or not those:
             return those
         return self.store.read(look) if self.dry_run else self.store.write(write, exclusive=True)
 
-    def _note(self, problems: Sequence[tuple[LogRow, Problem]]) -> None:
+    def _note(self, problems: Sequence[tuple[LogLine, ImportProblem]]) -> None:
         for line, problem in problems:
             self.report.tell(problem, line.row, line.key or "")
 
 
-def _numbers(lines: Sequence[LogRow], tx: Transaction) -> dict[tuple[str, str | None], int]:
-    """By pipeline and key: the numbers of existing items."""
+def _numbers(lines: Sequence[LogLine], tx: Transaction) -> dict[tuple[str, str | None], int]:
+    """By pipeline and key: the numbers of the items that are there."""
     found: dict[tuple[str, str | None], int] = {}
     for pipeline in {line.pipeline for line in lines}:
         keys = sorted({line.key for line in lines if line.pipeline == pipeline and line.key})
@@ -157,12 +157,12 @@ def _numbers(lines: Sequence[LogRow], tx: Transaction) -> dict[tuple[str, str | 
     return found
 
 
-def _stage(tx: Transaction, line: LogRow) -> int:
+def _stage(tx: Transaction, line: LogLine) -> int:
     row = None if line.stage is None else layout(tx).find(line.pipeline, line.stage)
     return 0 if row is None else row.id
 
 
-def _placed(paid: Sequence[tuple[LogRow, OldPayment]], tx: Transaction) -> list[OldPayment]:
+def _placed(paid: Sequence[tuple[LogLine, OldPayment]], tx: Transaction) -> list[OldPayment]:
     """Payments with the numbers of their items and stages."""
     items = _numbers([line for line, _ in paid], tx)
     return [one._replace(item=items.get((line.pipeline, line.key), 0), stage=_stage(tx, line)) for line, one in paid]
@@ -179,7 +179,7 @@ def _enter(tx: Transaction, *, payments: Sequence[OldPayment]) -> list[OldPaymen
     return new
 
 
-def _event(table: OldTable, line: LogRow, at: int) -> EventRow:
+def _event(table: OldTable, line: LogLine, at: int) -> EventRow:
     name, data = line.said.get("event"), line.said.get("data")
     facts: dict[str, Any] = {"event": "" if is_nothing(name) else storable(text_of(name), SHOWN)}
     facts |= {} if is_nothing(data) else {"data": data}
@@ -187,7 +187,7 @@ def _event(table: OldTable, line: LogRow, at: int) -> EventRow:
     return (at, EVENT, None, None, None, None, None, msgspec.json.encode(redact_value(facts)).decode())
 
 
-def _placed_events(lines: Sequence[LogRow], rows: Sequence[EventRow], tx: Transaction) -> list[EventRow]:
+def _placed_events(lines: Sequence[LogLine], rows: Sequence[EventRow], tx: Transaction) -> list[EventRow]:
     """Events with the numbers of their pipelines, items and stages."""
     items = _numbers(lines, tx)
     return [

@@ -11,11 +11,11 @@ from holdfast.engine.clock_changes import follow_the_clock
 from holdfast.engine.finish import bucket, input_hash
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
+from holdfast.legacy.read_item import Entry
+from holdfast.legacy.read_values import ImportProblem, OldData
 from holdfast.model import codec
 from holdfast.model.faults import cause_of
 from holdfast.model.layout import StageRow
-from holdfast.model.legacy import Entry
-from holdfast.model.legacy_values import Data, Problem
 from holdfast.model.outcome import NOTHING
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import BAD, PASSED, State
@@ -30,17 +30,17 @@ class OldItem:
     row: int
     pipeline: str
     key: str
-    data: Data
+    data: OldData
     priority: int
     added_at: int | None
     begun: Mapping[str, Entry]
     #: Stages that were done and run again.
     again: Sequence[str]
-    problems: Sequence[Problem]
+    problems: Sequence[ImportProblem]
 
 
 def import_items(tx: Transaction, spec: PipelineSpec, items: Sequence[OldItem]) -> list[OldItem]:
-    """Insert the items whose key does not exist yet, with their stages as they were; return them."""
+    """Insert those of the items whose key is not there yet, with their stages as they were; return them."""
     pipeline = spec.name
     number = layout(tx).number_of(pipeline)
     rows = {row.name: row for row in layout(tx).of_pipeline(pipeline)}
@@ -57,12 +57,12 @@ def import_items(tx: Transaction, spec: PipelineSpec, items: Sequence[OldItem]) 
 
 
 def kept_as(state: State) -> State:
-    """The state to import: work that was in progress has no lease here, and waits."""
+    """Nobody holds a lease on what was in progress when the old program ended."""
     return State.PENDING if state is State.IN_PROGRESS else state
 
 
 class _Work:
-    """The rows to write for a batch of items."""
+    """The rows that a batch of items comes to."""
 
     def __init__(self, tx: Transaction, spec: PipelineSpec, stages: Mapping[str, StageRow]) -> None:
         self._tx = tx
@@ -79,7 +79,7 @@ class _Work:
         put_out: dict[int, str] = {}
         for name, entry in item.begun.items():
             stage = self._stages[name]
-            # An interrupted or failed attempt counts, but at least one attempt is left.
+            # An attempt that was cut off, or failed, counts; but none uses up the last one.
             open_before = 0 if entry.state is State.PENDING else 1
             spent = min(open_before if entry.attempts is None else entry.attempts, stage.max_attempts - 1)
             state = kept_as(entry.state)
@@ -167,7 +167,7 @@ class _Work:
         return cause.group
 
     def _output_hash(self, item: OldItem, stage: str, result: str | None) -> str:
-        """The output hash as if the stage had run here."""
+        """As if the stage had been run here."""
         if result is None:
             return NOTHING
         value, normalise = codec.decode(result), self._normalise[stage]

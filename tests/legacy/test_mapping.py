@@ -12,9 +12,9 @@ import yaml
 from msgspec import UNSET
 
 from holdfast.errors import UsageError
-from holdfast.model.legacy import Reader, Record, Stages
-from holdfast.model.legacy_shapes import SHAPES
-from holdfast.model.mapping import Cells, Mapped
+from holdfast.legacy.mapping import Cells, Mapped
+from holdfast.legacy.read_item import OldRecord, Stages, StagesReader
+from holdfast.legacy.shapes import SHAPES
 from holdfast.model.states import State
 
 pytestmark = pytest.mark.req("J8")
@@ -27,13 +27,13 @@ DEEP = {
 }
 
 
-def record(given: dict[str, Any], **columns: Any) -> Record:
+def record(given: dict[str, Any], **columns: Any) -> OldRecord:
     raw = {name: (value if isinstance(value, str) else json.dumps(value)).encode() for name, value in columns.items()}
     return Mapped.read(given).for_stages(AFTER).to_record(Cells(raw, []), {})
 
 
 def read(given: dict[str, Any], **columns: Any) -> Stages:
-    return Reader(AFTER, Mapped.read(given).states).read(record(given, **columns))
+    return StagesReader(AFTER, Mapped.read(given).states).read(record(given, **columns))
 
 
 def test_the_mapping_of_the_guide_can_be_read():
@@ -41,7 +41,7 @@ def test_the_mapping_of_the_guide_can_be_read():
     [block] = re.findall(r"^```yaml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     mapped = Mapped.read(yaml.safe_load(block))
     assert mapped.largest_first and mapped.states["ok"] is State.DONE
-    assert {*mapped.beside} == {"results", "costs", "events"}
+    assert {*mapped.side_tables} == {"results", "costs", "events"}
     assert ("payments", "paid_at") in mapped.own and ("work_items", "item_key") not in mapped.own
 
 
@@ -104,7 +104,7 @@ def test_a_result_that_is_null_is_none_where_it_is_cached_and_one_where_it_is_a_
     said = mapped.for_stages(AFTER).to_record(
         Cells({"id": b"x", "meta": json.dumps(steps).encode()}, []), {"results": [row]}
     )
-    assert Reader(AFTER).read(said).again == []
+    assert StagesReader(AFTER).read(said).again == []
 
 
 def test_what_was_made_from_a_missing_result_is_made_again():
@@ -112,7 +112,7 @@ def test_what_was_made_from_a_missing_result_is_made_again():
     assert read(DEEP, id="x", meta={"steps": steps}).again == []
     after = {**AFTER, "index": ["fetch", "extract"]}
     said = Mapped.read(DEEP).for_stages(after).to_record(Cells({"meta": json.dumps({"steps": steps}).encode()}, []), {})
-    found = Reader(after).read(said)
+    found = StagesReader(after).read(said)
     assert (found.again, [*found.begun]) == (["fetch", "extract"], ["fetch"])
     told = [problem.kind for problem in found.problems if problem.kind.startswith("result")]
     assert told == ["result_missing", "result_outdated"]

@@ -1,7 +1,7 @@
-"""Import an old database: items, outcomes, results, open work, payments and events, a batch per transaction.
+"""Import an old database: items, outcomes, results, open work, what was paid and what happened, a batch per transaction.
 
-An item and its stages are written together, and an existing key is left unchanged. So an import that is repeated, or run again
-after it was killed, has the same result. Values that cannot be read are reported, and recorded as events of the item.
+An item and its stages are written together, and a key that is there is left as it is: whoever runs an import again, or after
+it was killed half-way, ends with the same. What could not be read is told in the report, and as an event of the item.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from typing import Any
 from msgspec import UNSET
 
 from holdfast.engine.layout import layout
-from holdfast.engine.legacy_logs import Logs
-from holdfast.engine.legacy_report import Again, ImportReport
-from holdfast.engine.legacy_write import OldItem, import_items, kept_as
 from holdfast.engine.upsert import NewItem, look_up
 from holdfast.errors import UsageError
-from holdfast.model.legacy import Reader, Record
-from holdfast.model.legacy_values import (
-    Problem,
+from holdfast.legacy.import_logs import Logs
+from holdfast.legacy.key_index import KeyIndex
+from holdfast.legacy.mapping import Cells, Mapped, MappedByFunction, StagesMapped
+from holdfast.legacy.old_database import BATCH, OldDatabase, OldRow, OldTable
+from holdfast.legacy.read_item import OldRecord, StagesReader
+from holdfast.legacy.read_values import (
+    ImportProblem,
     read_data,
     read_key,
     read_priority,
@@ -32,11 +33,11 @@ from holdfast.model.legacy_values import (
     text_of,
     with_key,
 )
-from holdfast.model.mapping import Cells, Mapped, MappedByFunction, StagesMapped
+from holdfast.legacy.report import Again, ImportReport
+from holdfast.legacy.write_items import OldItem, import_items, kept_as
 from holdfast.model.names import there_are
 from holdfast.model.stage import PipelineSpec
 from holdfast.store import Store, Transaction
-from holdfast.store.legacy import BATCH, KeyIndex, OldDatabase, OldRow, OldTable
 
 #: Tables whose rows belong to items, and are read with them.
 _WITH_ITEMS = ("stages", "results")
@@ -45,13 +46,13 @@ AnyMapping = Mapped | MappedByFunction
 
 
 class _Into:
-    """Which pipeline a row goes to: by the name in the old table, or to the only pipeline."""
+    """Where rows go: by the name that the old table has for a pipeline, or to the only one there is."""
 
     def __init__(self, pipelines: Mapping[str, PipelineSpec], mapping: AnyMapping) -> None:
         self.specs = {spec.name: spec for spec in pipelines.values()}
         self.only = next(iter(self.specs)) if len(self.specs) == 1 else None
         after = {name: {stage.name: stage.after for stage in spec.stages} for name, spec in self.specs.items()}
-        self.readers = {name: Reader(stages, mapping.states) for name, stages in after.items()}
+        self.readers = {name: StagesReader(stages, mapping.states) for name, stages in after.items()}
         self.mapped: dict[str, StagesMapped] = {}
         if isinstance(mapping, Mapped):
             self.mapped = {name: mapping.for_stages(stages) for name, stages in after.items()}
@@ -73,8 +74,8 @@ def import_legacy(
 ) -> ImportReport:
     """Import every row; return what was done, or with `dry_run` what would be.
 
-    `pipelines` maps names in the old database to pipelines, which must be registered in the store. Rows without a name, or of
-    a table without such a column, go to the only pipeline. For a dry run the store may be missing.
+    `pipelines` says which name in the old database means which pipeline; they must be registered in the store. Rows without
+    a name, or of a table without such a column, belong to the only one. For a dry run the store may be missing.
     """
     report = ImportReport()
     into = _Into(pipelines, mapping)
@@ -91,10 +92,10 @@ def import_legacy(
                 on_batch(report)
         stages = {name: frozenset(stage.name for stage in spec.stages) for name, spec in into.specs.items()}
         logs = Logs(store, into.find, stages, lambda *key: index.knows(_digest(*key)), report, dry_run, most)
-        if "costs" in reading.beside:
-            logs.import_costs(reading.beside["costs"], mapping.beside["costs"])
-        if "events" in reading.beside:
-            logs.import_events(reading.beside["events"], mapping.beside["events"])
+        if "costs" in reading.side_tables:
+            logs.import_costs(reading.side_tables["costs"], mapping.side_tables["costs"])
+        if "events" in reading.side_tables:
+            logs.import_events(reading.side_tables["events"], mapping.side_tables["events"])
     if report.changed and store is not None and not dry_run:
         told = {kind: one.count for kind, one in report.problems.items()}
         facts = {name: getattr(report, name) for name in ("read", "imported", "already_there")}
@@ -103,8 +104,8 @@ def import_legacy(
 
 
 def check(old: OldDatabase, mapping: AnyMapping) -> bool:
-    """Refuse a database without the key column, or without a column that the user's mapping names. Returns whether its rows
-    name their pipeline."""
+    """Refuse a database that cannot be meant: without the key, or what the user's own mapping names. Returns whether its rows
+    say which pipeline they belong to."""
     table = old.table(mapping.table)
     if isinstance(mapping, MappedByFunction):
         return True
@@ -136,74 +137,74 @@ class _Reading:
             raise UsageError(
                 f"{old.where} does not say which pipeline a row belongs to: import into one pipeline at a time"
             )
-        #: Further tables that exist.
-        self.beside: dict[str, OldTable] = {}
-        for name, beside in mapping.beside.items():
-            table = old.find(beside.table)
+        #: The side tables that the old database has.
+        self.side_tables: dict[str, OldTable] = {}
+        for name, side in mapping.side_tables.items():
+            table = old.find(side.table)
             if table is None:
-                report.missing.append(f"table {beside.table}")
+                report.missing.append(f"table {side.table}")
             else:
-                self.beside[name] = table
-                self._choose(table, beside.columns())
+                self.side_tables[name] = table
+                self._choose(table, side.columns())
         for name in _WITH_ITEMS:
-            if name in self.beside:
+            if name in self.side_tables:
                 index.fill(name, self._pairs(name))
 
     def batches(self, most: int) -> Iterator[list[OldItem]]:
         for rows in self._table.batches(self._columns, most):
-            beside = {name: self._rows_of(name, rows) for name in _WITH_ITEMS if name in self.beside}
-            yield [item for row in rows if (item := self._read(row, beside)) is not None]
+            side_rows = {name: self._rows_of(name, rows) for name in _WITH_ITEMS if name in self.side_tables}
+            yield [item for row in rows if (item := self._read(row, side_rows)) is not None]
 
     def _choose(self, table: OldTable, columns: set[str]) -> list[str]:
-        """The columns that exist; missing columns, and those that the mapping does not name, are reported."""
+        """Those of the columns that are there; the report is told of the others, and of what is there beside them."""
         missing = sorted(column for column in columns if not table.has(column))
-        beside = "" if table is self._table else f"{table.name}."
-        self._report.missing += [f"{beside}{column}" for column in missing]
+        prefix = "" if table is self._table else f"{table.name}."
+        self._report.missing += [f"{prefix}{column}" for column in missing]
         low = {column.lower() for column in columns}
         rest = [column for column in table.columns if column.lower() not in low]
         self._report.not_taken |= {
-            f"{beside}{column}": n for column, n in zip(rest, table.filled(rest), strict=True) if n
+            f"{prefix}{column}": n for column, n in zip(rest, table.filled(rest), strict=True) if n
         }
         return sorted(columns - {*missing})
 
     def _pairs(self, name: str) -> Iterator[tuple[bytes, int]]:
-        """Each row of a further table, with the item it belongs to."""
-        beside = self._mapping.beside[name]
-        paths = [path for part in ("pipeline", "key") if (path := beside.paths.get(part)) is not None]
-        for rows in self.beside[name].batches(sorted({path.column for path in paths} | {*beside.where})):
+        """Each row of a side table, with the item that it belongs to."""
+        side = self._mapping.side_tables[name]
+        paths = [path for part in ("pipeline", "key") if (path := side.paths.get(part)) is not None]
+        for rows in self.side_tables[name].batches(sorted({path.column for path in paths} | {*side.where})):
             for row, raw in rows:
                 cells = Cells(raw, [])
-                if beside.fits(cells):
+                if side.fits(cells):
                     yield (
-                        self._place(name, cells.get(beside.paths.get("pipeline")), cells.get(beside.paths.get("key"))),
+                        self._place(name, cells.get(side.paths.get("pipeline")), cells.get(side.paths.get("key"))),
                         row,
                     )
 
     def _place(self, name: str, pipeline: Any, key: Any) -> bytes:
-        """Which item a row of a further table belongs to."""
-        told_apart = self._names_pipelines and "pipeline" in self._mapping.beside[name].paths
+        """Which item a row of a side table belongs to."""
+        told_apart = self._names_pipelines and "pipeline" in self._mapping.side_tables[name].paths
         whose = text_of(pipeline) if told_apart and pipeline is not UNSET else ""
         return _digest(whose, "" if key is UNSET or key is None else text_of(key))
 
     def _rows_of(self, name: str, rows: Sequence[OldRow]) -> dict[bytes, list[Cells]]:
         assert isinstance(self._mapping, Mapped)
-        item, beside, table = self._mapping.item, self._mapping.beside[name], self.beside[name]
+        item, side, table = self._mapping.item, self._mapping.side_tables[name], self.side_tables[name]
         places = []
         for _, raw in rows:
             cells = Cells(raw, [])
             places.append(self._place(name, self._mapping.pipeline_of(cells), cells.get(item["key"])))
         whose = self._index.rows_of(name, places)
         found: dict[bytes, list[Cells]] = {}
-        columns = sorted(column for column in beside.columns() if table.has(column))
+        columns = sorted(column for column in side.columns() if table.has(column))
         for row, raw in table.rows(sorted(whose), columns):
             found.setdefault(whose[row], []).append(Cells(raw, []))
         return found
 
-    def _read(self, old: OldRow, beside: Mapping[str, Mapping[bytes, Sequence[Cells]]]) -> OldItem | None:
-        """One row; values that cannot be read are reported."""
+    def _read(self, old: OldRow, side_rows: Mapping[str, Mapping[bytes, Sequence[Cells]]]) -> OldItem | None:
+        """One row; what cannot be read of it is told to the report."""
         self._report.read += 1
         cells = Cells(old.cells, [])
-        said, name, pipeline = self._said(cells, beside)
+        said, name, pipeline = self._said(cells, side_rows)
         if said is None:
             for problem in cells.problems:
                 self._report.tell(problem, old.row, "")
@@ -211,13 +212,13 @@ class _Reading:
         key, key_problems = read_key(said.key, old.row)
         problems, item = list(key_problems), None
         if self._names_pipelines and name is None and isinstance(self._mapping, Mapped):
-            problems.append(Problem("pipeline_missing", None, ""))
+            problems.append(ImportProblem("pipeline_missing", None, ""))
         if pipeline is None:
             self._report.tell_elsewhere(name or "")
             problems = [problem for problem in problems if problem.kind == "pipeline_missing"]
         elif not key_problems and not self._index.is_new(_digest(pipeline, key)):
             self._report.repeated += 1
-            problems = [Problem("key_repeated", None, "")]
+            problems = [ImportProblem("key_repeated", None, "")]
         else:
             item = self._item(old, pipeline, key, said, problems)
             problems = [*item.problems]
@@ -226,14 +227,14 @@ class _Reading:
         return item
 
     def _said(
-        self, cells: Cells, beside: Mapping[str, Mapping[bytes, Sequence[Cells]]]
-    ) -> tuple[Record | None, str | None, str | None]:
-        """The record of an item, and its pipeline: the name in the old database, and ours."""
+        self, cells: Cells, side_rows: Mapping[str, Mapping[bytes, Sequence[Cells]]]
+    ) -> tuple[OldRecord | None, str | None, str | None]:
+        """What is said of an item, and which pipeline it belongs to: by its name there, and ours."""
         if isinstance(self._mapping, MappedByFunction):
             try:
                 said = self._mapping.to_record(cells)
             except Exception as error:
-                cells.problems.append(Problem("mapping_failed", None, shown(f"{type(error).__name__}: {error}")))
+                cells.problems.append(ImportProblem("mapping_failed", None, shown(f"{type(error).__name__}: {error}")))
                 return None, None, None
             if said is None:
                 self._report.left_out += 1
@@ -245,11 +246,11 @@ class _Reading:
         pipeline = self._into.find(name)
         key_path = self._mapping.item["key"]
         if pipeline is None:
-            return Record(key=cells.get(key_path)), name, None
-        rows = {one: those.get(self._place(one, found, cells.get(key_path)), ()) for one, those in beside.items()}
+            return OldRecord(key=cells.get(key_path)), name, None
+        rows = {one: those.get(self._place(one, found, cells.get(key_path)), ()) for one, those in side_rows.items()}
         return self._into.mapped[pipeline].to_record(cells, rows), name, pipeline
 
-    def _item(self, old: OldRow, pipeline: str, key: str, said: Record, problems: list[Problem]) -> OldItem:
+    def _item(self, old: OldRow, pipeline: str, key: str, said: OldRecord, problems: list[ImportProblem]) -> OldItem:
         data = read_data(said.data)
         if problems and said.key is not UNSET and said.key is not None and problems[0].kind == "key_unusable":
             data = with_key(data, said.key)
@@ -267,7 +268,7 @@ def _digest(pipeline: str, key: str) -> bytes:
 
 
 def _count_in(report: ImportReport, spec: PipelineSpec, items: Sequence[OldItem]) -> None:
-    """Count the states of imported items, and the stages that run again."""
+    """Count where imported items are, and what of them runs again."""
     states = Counter((stage, entry.state) for item in items for stage, entry in item.begun.items())
     for (stage, state), n in states.items():
         report.stages.setdefault(f"{spec.name}/{stage}", Counter())[str(kept_as(state))] += n
@@ -280,7 +281,7 @@ def _count_in(report: ImportReport, spec: PipelineSpec, items: Sequence[OldItem]
 
 
 def _write(store: Store | None, spec: PipelineSpec, items: Sequence[OldItem], dry_run: bool) -> list[OldItem]:
-    """Import items that do not exist yet. Importing existing items again takes no write."""
+    """Import those that are not there yet. To import again what is there takes no write."""
     if not items or store is None:
         return list(items)
     wanted = [NewItem(item.key, "") for item in items]

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.legacy.mapping import Cells, Mapped
+from holdfast.legacy.read_item import KINDS, Entry, Stages, StagesReader
+from holdfast.legacy.read_values import OldData, read_data, read_key, with_key
 from holdfast.model import codec
 from holdfast.model.item import MAX_KEY_BYTES, check_key
-from holdfast.model.legacy import KINDS, Entry, Reader, Stages
-from holdfast.model.legacy_values import Data, read_data, read_key, with_key
-from holdfast.model.mapping import Cells, Mapped
 from holdfast.model.states import OPEN, PASSED, State
 from tests.support.old_database import AFTER, CASES, raw, results, timed
 
@@ -44,9 +44,9 @@ def read_stages(text: bytes | None, after: Any, *, made: bool = True, **columns:
         else []
     )
     cells = Cells({"stages": text, **{name: value.encode() for name, value in columns.items()}}, [])
-    beside = {"results": [Cells(row, []) for row in rows if row["stage"].decode() in after]}
-    record = JSON.for_stages(after).to_record(cells, beside)
-    return Reader(after, JSON.states).read(record)
+    side_rows = {"results": [Cells(row, []) for row in rows if row["stage"].decode() in after]}
+    record = JSON.for_stages(after).to_record(cells, side_rows)
+    return StagesReader(after, JSON.states).read(record)
 
 
 def micros(text: str) -> int:
@@ -216,9 +216,9 @@ def test_data_are_kept_whatever_they_are(text: bytes | None, data: dict[str, Any
 
 
 def test_a_key_that_could_not_be_kept_as_one_is_kept_beside_the_data():
-    data = with_key(Data({"n": 1}, '{"n":1}', []), b"\xff key")
+    data = with_key(OldData({"n": 1}, '{"n":1}', []), b"\xff key")
     assert data.value == {"n": 1, "legacy_key": "\ufffd key"} == codec.decode(data.text)
-    assert with_key(Data({"legacy_key": 1}, "", []), b"x").value == {"legacy_key": 1}
+    assert with_key(OldData({"legacy_key": 1}, "", []), b"x").value == {"legacy_key": 1}
 
 
 states = st.sampled_from([*State, "finished", "DONE", "", None, 3, []])

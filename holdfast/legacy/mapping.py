@@ -21,16 +21,16 @@ from typing import Any, NamedTuple
 from msgspec import UNSET
 
 from holdfast.errors import UsageError
-from holdfast.model.legacy import STATES, After, Record
-from holdfast.model.legacy_shapes import SHAPES
-from holdfast.model.legacy_values import Problem, parsed, parsed_object, shown, text_of
+from holdfast.legacy.read_item import STATES, After, OldRecord
+from holdfast.legacy.read_values import ImportProblem, parsed, parsed_object, shown, text_of
+from holdfast.legacy.shapes import SHAPES
 from holdfast.model.names import there_are
 from holdfast.model.states import State
 
 ITEM = ("key", "pipeline", "data", "priority", "status", "attempts", "error", "added", "ended")
 STAGE = ("state", "started", "ended", "elapsed", "error", "attempts", "result", "version", "cost")
-#: Tables beside that of the items, with what is read from each row; `stages` may be one of them.
-BESIDE: Mapping[str, tuple[str, ...]] = {
+#: Side tables, beside the table of items, and what is read from each of their rows. `stages` may be one of them.
+SIDE_TABLES: Mapping[str, tuple[str, ...]] = {
     "stages": ("stage", *STAGE),
     "results": ("stage", "result", "version"),
     "costs": ("stage", "amount", "at", "model"),
@@ -49,8 +49,8 @@ class Path(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """A table beside that of the items, whose rows belong to items by their key."""
+class SideTable:
+    """A table whose rows belong to items, by their key."""
 
     table: str
     paths: Mapping[str, Path]
@@ -67,7 +67,7 @@ class Beside:
 class Cells:
     """The columns of a row. JSON in them is read when it is asked for, once."""
 
-    def __init__(self, raw: Mapping[str, bytes | None], problems: list[Problem]) -> None:
+    def __init__(self, raw: Mapping[str, bytes | None], problems: list[ImportProblem]) -> None:
         self.raw = raw
         self.problems = problems
         self._read: dict[str, dict[str, Any]] = {}
@@ -104,8 +104,8 @@ class Cells:
         return found
 
 
-#: The rows of tables beside that belong to an item.
-Rows = Mapping[str, Sequence[Cells]]
+#: The rows of side tables that belong to an item, by name of the table.
+SideRows = Mapping[str, Sequence[Cells]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Mapped:
     stages: Mapping[str, Path]
     #: By stage: the words for it while it runs, and when it is done.
     words: Mapping[str, tuple[str, str]]
-    beside: Mapping[str, Beside]
+    side_tables: Mapping[str, SideTable]
     states: Mapping[str, State]
     #: Larger priorities are claimed first.
     largest_first: bool = False
@@ -129,7 +129,7 @@ class Mapped:
     @classmethod
     def read(cls, given: Mapping[str, Any], *, where: str = "the mapping") -> Mapped:
         """Read what a person wrote; an error names the key that is wrong."""
-        _refuse_unknown(given, ("shape", "table", *ITEM, *BESIDE, "states"), where)
+        _refuse_unknown(given, ("shape", "table", *ITEM, *SIDE_TABLES, "states"), where)
         shape = given.get("shape")
         if shape is not None and shape not in SHAPES:
             raise UsageError(f"{where}: shape {shown(shape)} is unknown; {there_are(shape, SHAPES)}")
@@ -141,9 +141,9 @@ class Mapped:
         stages = _mapping(whole.get("stages", {}), f"{where}: stages")
         if "table" not in stages:
             stages = whole["stages"] = {**base.get("stages", {}), **stages}
-        beside = {
+        side_tables = {
             name: names
-            for name, names in BESIDE.items()
+            for name, names in SIDE_TABLES.items()
             if "table" in _mapping(whole.get(name, {}), f"{where}: {name}")
         }
         words = _mapping(stages.get("words", {}), f"{where}: stages: words")
@@ -158,9 +158,9 @@ class Mapped:
             table,
             _paths(paths, ITEM, where),
             {str(name): _path(path, f"{where}: data: {name}") for name, path in several.items()},
-            {} if "stages" in beside else _paths(inside, (*STAGE, "current", "completed"), f"{where}: stages"),
+            {} if "stages" in side_tables else _paths(inside, (*STAGE, "current", "completed"), f"{where}: stages"),
             {stage: _two(two, f"{where}: stages: words: {stage}") for stage, two in words.items()},
-            {name: _beside(whole[name], names, f"{where}: {name}") for name, names in beside.items()},
+            {name: _side_table(whole[name], names, f"{where}: {name}") for name, names in side_tables.items()},
             {**STATES, **_states(whole.get("states", {}), f"{where}: states")},
             priority.startswith("-"),
             frozenset(_own_columns(given, table, where)),
@@ -204,9 +204,9 @@ class StagesMapped:
         }
         self._known, self._patterns = self._entries()
 
-    def to_record(self, cells: Cells, rows: Rows) -> Record:
+    def to_record(self, cells: Cells, rows: SideRows) -> OldRecord:
         """What is said of the item of a row."""
-        found = Record(problems=cells.problems)
+        found = OldRecord(problems=cells.problems)
         for name, path in self._mapped.item.items():
             if name in ("key", "data") and not path.keys:
                 setattr(found, name, cells.raw.get(path.column))
@@ -219,7 +219,7 @@ class StagesMapped:
         self._place(found, stages, cells)
         for name in ("stages", "results"):
             for row in rows.get(name, ()):
-                self._take(stages, self._mapped.beside[name].paths, row, found.problems)
+                self._take(stages, self._mapped.side_tables[name].paths, row, found.problems)
         found.stages = stages
         for path, known in self._known.items():
             there = cells.get(path) if path.keys else cells.object_in(path.column)
@@ -243,7 +243,7 @@ class StagesMapped:
             del said["result"]
         return said
 
-    def _place(self, found: Record, stages: Mapping[str, dict[str, Any]], cells: Cells) -> None:
+    def _place(self, found: OldRecord, stages: Mapping[str, dict[str, Any]], cells: Cells) -> None:
         """What a list of completed stages, and the word for where the item is, say of the stages."""
         completed, current = cells.get(self._completed), cells.get(self._current)
         for word in completed if isinstance(completed, list) else []:
@@ -251,7 +251,7 @@ class StagesMapped:
             if stage is not None:
                 stages[stage]["state"] = "done"
             elif not isinstance(word, str) or word not in self._mapped.states:
-                found.problems.append(Problem("stage_unknown", shown(word), "completed"))
+                found.problems.append(ImportProblem("stage_unknown", shown(word), "completed"))
         if current is UNSET or current is None:
             return
         stage = self._by_word.get(current) if isinstance(current, str) else None
@@ -275,12 +275,12 @@ class StagesMapped:
 
     @staticmethod
     def _take(
-        stages: dict[str, dict[str, Any]], paths: Mapping[str, Path], row: Cells, problems: list[Problem]
+        stages: dict[str, dict[str, Any]], paths: Mapping[str, Path], row: Cells, problems: list[ImportProblem]
     ) -> None:
-        """Add what a row of a table beside says of a stage."""
+        """Add what a row of a side table says of a stage."""
         stage = row.get(paths.get("stage"))
         if stage not in stages:
-            problems.append(Problem("stage_unknown", shown(stage), "a row of its own"))
+            problems.append(ImportProblem("stage_unknown", shown(stage), "a row of its own"))
             return
         said = {
             name: row.json(path) if name == "result" else row.get(path) for name, path in paths.items() if name in STAGE
@@ -310,7 +310,7 @@ class StagesMapped:
             several.sort(key=lambda one: -len(one.pattern))
         return known, patterns
 
-    def _unknown(self, path: Path, there: Mapping[str, Any]) -> list[Problem]:
+    def _unknown(self, path: Path, there: Mapping[str, Any]) -> list[ImportProblem]:
         """Entries that nothing was taken from: of stages that the pipeline does not have, each once; and others."""
         found: dict[str, Any] = {}
         other = []
@@ -321,10 +321,13 @@ class StagesMapped:
             base = next(bases, None)
             if base is None:
                 where = ".".join((path.column, *path.keys, name))
-                other.append(Problem("entry_unknown", None, f"{where[:100]}: {shown(value)}"))
+                other.append(ImportProblem("entry_unknown", None, f"{where[:100]}: {shown(value)}"))
             elif not (path.keys and base in self._mapped.states):
                 found[base] = value if base == name else found.get(base)
-        return [*(Problem("stage_unknown", text_of(base)[:200], shown(value)) for base, value in found.items()), *other]
+        return [
+            *(ImportProblem("stage_unknown", text_of(base)[:200], shown(value)) for base, value in found.items()),
+            *other,
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,12 +341,12 @@ class MappedByFunction:
 
     table: str
     function: Callable[[dict[str, str | None]], Mapping[str, Any] | None]
-    beside: Mapping[str, Beside] = field(default_factory=dict)
+    side_tables: Mapping[str, SideTable] = field(default_factory=dict)
     states: Mapping[str, State] = field(default_factory=lambda: STATES)
     largest_first: bool = False
     own: frozenset[tuple[str, str]] = frozenset()
 
-    def to_record(self, cells: Cells) -> Record | None:
+    def to_record(self, cells: Cells) -> OldRecord | None:
         row = {name: None if raw is None else raw.decode(errors="replace") for name, raw in cells.raw.items()}
         said = self.function(row)
         if said is None:
@@ -352,7 +355,7 @@ class MappedByFunction:
         stages = _mapping(said.get("stages") or {}, "stages")
         for stage, entry in stages.items():
             _refuse_unknown(_mapping(entry, f"stage {stage}"), STAGE, f"stage {stage!r}")
-        return Record(**{name: said.get(name, UNSET) for name in ITEM}, stages=stages, problems=cells.problems)
+        return OldRecord(**{name: said.get(name, UNSET) for name in ITEM}, stages=stages, problems=cells.problems)
 
 
 def _filled(key: str, words: Mapping[str, str]) -> str:
@@ -397,10 +400,10 @@ def _two(given: Any, where: str) -> tuple[str, str]:
     return str(given[0]), str(given[1])
 
 
-def _beside(given: Any, names: Sequence[str], where: str) -> Beside:
+def _side_table(given: Any, names: Sequence[str], where: str) -> SideTable:
     rest = {name: path for name, path in _mapping(given, where).items() if name not in ("table", "where", "words")}
     conditions = _mapping(given.get("where", {}), f"{where}: where")
-    return Beside(
+    return SideTable(
         _text(given["table"], f"{where}: table"),
         _paths(rest, ("key", "pipeline", *names), where),
         {column: str(value) for column, value in conditions.items()},
@@ -422,7 +425,7 @@ def _own_columns(given: Mapping[str, Any], table: str, where: str) -> Iterator[t
         several = given.get(name, {})
         for path in several.values() if isinstance(several, Mapping) else [several]:
             yield table, _path(str(path).removeprefix("-"), f"{where}: {name}").column
-    for name, names in BESIDE.items():
+    for name, names in SIDE_TABLES.items():
         part = _mapping(given.get(name, {}), f"{where}: {name}")
         its_table = part.get("table", table if name == "stages" else None)
         if its_table is None and part:

@@ -1,4 +1,4 @@
-"""An old PostgreSQL database, read through one view of it. What is read is brought over by a cursor, a batch at a time."""
+"""An old PostgreSQL database, read in one transaction and by cursors, a batch at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.store.legacy import BATCH, OldDatabase, OldRow, OldTable, quoted, unreadable
+from holdfast.legacy.old_database import BATCH, OldDatabase, OldRow, OldTable, quoted, unreadable
 from holdfast.store.postgres_address import read_url
 
 _TABLES = """SELECT c.oid::regclass::text FROM pg_class c

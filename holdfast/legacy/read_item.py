@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
-from holdfast.model.faults import storable
-from holdfast.model.legacy_values import (
+from holdfast.legacy.read_values import (
     SHOWN,
-    Problem,
+    ImportProblem,
     is_nothing,
     read_amount,
     read_attempts,
@@ -28,6 +27,7 @@ from holdfast.model.legacy_values import (
     shown,
     text_of,
 )
+from holdfast.model.faults import storable
 from holdfast.model.states import BAD, FINISHED, OPEN, PASSED, State
 
 #: Every kind of problem: what it is, and what becomes of it.
@@ -74,7 +74,7 @@ After = Mapping[str, Sequence[str]]
 
 
 @dataclass(slots=True)
-class Record:
+class OldRecord:
     """What a mapping has found of one item, as it lay there; UNSET for what is not there."""
 
     key: Any = UNSET
@@ -88,7 +88,7 @@ class Record:
     ended: Any = UNSET
     #: By stage: state, started, ended, elapsed, error, attempts, result, version, cost.
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ImportProblem] = field(default_factory=list)
 
 
 class Entry(NamedTuple):
@@ -119,10 +119,10 @@ class Stages(NamedTuple):
 
     begun: dict[str, Entry]
     again: list[str]
-    problems: list[Problem]
+    problems: list[ImportProblem]
 
 
-class Reader:
+class StagesReader:
     """Reads the stages of items of one pipeline. `after` names its stages in order, each with those before it; `states` is
     what a word means."""
 
@@ -130,7 +130,7 @@ class Reader:
         self._after = after
         self._states = states
 
-    def read(self, said: Record) -> Stages:
+    def read(self, said: OldRecord) -> Stages:
         problems = said.problems
         entries = {
             stage: self._entry(stage, said.stages[stage], problems) for stage in said.stages if stage in self._after
@@ -139,7 +139,7 @@ class Reader:
         silent = not any(entries.values())
         if silent and status in (None, State.PENDING):
             if status is None and not problems:
-                problems.append(Problem("stages_missing", None, ""))
+                problems.append(ImportProblem("stages_missing", None, ""))
             entries = dict.fromkeys(self._after, _PENDING)
         begun = self._begun(entries, _of_item(said, status, problems), status in OPEN, problems)
         if not silent:
@@ -149,7 +149,7 @@ class Reader:
         return Stages(_without(begun, again, self._after) if again else begun, again, problems)
 
     def _begun(
-        self, entries: Mapping[str, Entry | None], of_item: Entry | None, is_open: bool, problems: list[Problem]
+        self, entries: Mapping[str, Entry | None], of_item: Entry | None, is_open: bool, problems: list[ImportProblem]
     ) -> dict[str, Entry]:
         """Stages that have begun. Where a stage has no entry, the status of the item speaks for it: one that is done, for every
         stage; any other, for the first. That one is missing is no problem of an item that `is_open`."""
@@ -160,7 +160,9 @@ class Reader:
             if before and not passed.issuperset(before):
                 if entry is not None and entry.state is not State.PENDING:
                     lacking = ", ".join(name for name in before if name not in passed)
-                    problems.append(Problem("out_of_order", stage, f"{entry.state}, though {lacking} has not passed"))
+                    problems.append(
+                        ImportProblem("out_of_order", stage, f"{entry.state}, though {lacking} has not passed")
+                    )
                 continue
             if of_item is not None and of_item.state not in PASSED and len(passed) == len(begun):
                 if entry is None or (entry.state is State.IN_PROGRESS and of_item.state is not State.IN_PROGRESS):
@@ -168,24 +170,24 @@ class Reader:
             elif entry is None and of_item is not None and of_item.state in PASSED:
                 entry = of_item
             if entry is None:
-                problems += [] if is_open else [Problem("stage_missing", stage, "")]
+                problems += [] if is_open else [ImportProblem("stage_missing", stage, "")]
                 entry = _PENDING
             elif entry.ended_at is None and entry.state in FINISHED and entry is not of_item:
-                problems.append(Problem("end_missing", stage, str(entry.state)))
+                problems.append(ImportProblem("end_missing", stage, str(entry.state)))
             begun[stage] = entry
             if entry.state in PASSED:
                 passed.add(stage)
         return begun
 
-    def _status(self, said: Record, problems: list[Problem]) -> State | None:
+    def _status(self, said: OldRecord, problems: list[ImportProblem]) -> State | None:
         if is_nothing(said.status):
             return None
         state = self._states.get(said.status.strip().lower()) if isinstance(said.status, str) else None
         if state is None:
-            problems.append(Problem("status_unknown", None, shown(said.status)))
+            problems.append(ImportProblem("status_unknown", None, shown(said.status)))
         return state
 
-    def _entry(self, stage: str, said: Mapping[str, Any], problems: list[Problem]) -> Entry | None:
+    def _entry(self, stage: str, said: Mapping[str, Any], problems: list[ImportProblem]) -> Entry | None:
         """What is said of one stage; None if nothing is."""
         if not said:
             return None
@@ -203,7 +205,9 @@ class Reader:
         if word is None:
             if (started, ended, elapsed, error) == (None, None, None, None):
                 return None
-            problems.append(Problem("status_missing", stage, shown({k: v for k, v in given.items() if k != "result"})))
+            problems.append(
+                ImportProblem("status_missing", stage, shown({k: v for k, v in given.items() if k != "result"}))
+            )
             return _PENDING
         state = self._states.get(word) if isinstance(word, str) else None
         if state is None:
@@ -211,7 +215,7 @@ class Reader:
         if started is not None and ended is not None:
             if ended < started:
                 rest = {name: given[name] for name in ("started", "ended", "elapsed", "error") if name in given}
-                problems.append(Problem("ended_before_started", stage, shown(rest)))
+                problems.append(ImportProblem("ended_before_started", stage, shown(rest)))
                 started = None
         elif elapsed is not None and started is not None:
             ended = started + elapsed
@@ -219,7 +223,7 @@ class Reader:
             started = max(0, ended - elapsed)
         if error is not None and state in _WITHOUT_ERROR:
             kind = "error_of_passed_stage" if state is State.DONE else "error_of_open_stage"
-            problems.append(Problem(kind, stage, error[:SHOWN]))
+            problems.append(ImportProblem(kind, stage, error[:SHOWN]))
             error = None
         version = given.get("version")
         return Entry(
@@ -234,18 +238,18 @@ class Reader:
             read_amount(stage, given.get("cost"), problems),
         )
 
-    def _state(self, stage: str, word: object, problems: list[Problem]) -> State:
+    def _state(self, stage: str, word: object, problems: list[ImportProblem]) -> State:
         if not isinstance(word, str):
-            problems.append(Problem("status_unreadable", stage, shown(word)))
+            problems.append(ImportProblem("status_unreadable", stage, shown(word)))
             return State.PENDING
         state = self._states.get(word.strip().lower())
         if state is None:
-            problems.append(Problem("status_unknown", stage, storable(word, SHOWN)))
+            problems.append(ImportProblem("status_unknown", stage, storable(word, SHOWN)))
             return State.PENDING
         return state
 
 
-def _of_item(said: Record, status: State | None, problems: list[Problem]) -> Entry | None:
+def _of_item(said: OldRecord, status: State | None, problems: list[ImportProblem]) -> Entry | None:
     """What the status of an item says of a stage that has no entry."""
     if status is None or status is State.PENDING:
         return None
@@ -254,13 +258,13 @@ def _of_item(said: Record, status: State | None, problems: list[Problem]) -> Ent
     return Entry(status, None, ended, error)
 
 
-def _compare(status: State | None, begun: Mapping[str, Entry], problems: list[Problem]) -> None:
+def _compare(status: State | None, begun: Mapping[str, Entry], problems: list[ImportProblem]) -> None:
     """Tell of an item whose status and stages cannot both be right."""
     other = next((stage for stage, entry in begun.items() if entry.state not in PASSED), None)
     if status in PASSED and other is not None:
-        problems.append(Problem("status_differs", None, f"{status}, though {other} is {begun[other].state}"))
+        problems.append(ImportProblem("status_differs", None, f"{status}, though {other} is {begun[other].state}"))
     elif status in BAD and not any(entry.state in BAD for entry in begun.values()):
-        problems.append(Problem("status_differs", None, f"{status}, though no stage is"))
+        problems.append(ImportProblem("status_differs", None, f"{status}, though no stage is"))
 
 
 def _with_attempts(begun: dict[str, Entry], attempts: int | None) -> dict[str, Entry]:
@@ -272,7 +276,7 @@ def _with_attempts(begun: dict[str, Entry], attempts: int | None) -> dict[str, E
     return begun
 
 
-def _to_run_again(begun: Mapping[str, Entry], after: After, problems: list[Problem]) -> list[str]:
+def _to_run_again(begun: Mapping[str, Entry], after: After, problems: list[ImportProblem]) -> list[str]:
     """Stages that are done without a result although a stage that is still to run comes after them, and what was made from
     these."""
     lacking = {stage for stage, entry in begun.items() if entry.state is State.DONE and entry.result is None}
@@ -288,7 +292,7 @@ def _to_run_again(begun: Mapping[str, Entry], after: After, problems: list[Probl
             to_run.add(stage)
         elif entry.state in BAD:
             for parent in lacking.intersection(before):
-                problems.append(Problem("result_missing_for_retry", parent, f"{stage} is {entry.state}"))
+                problems.append(ImportProblem("result_missing_for_retry", parent, f"{stage} is {entry.state}"))
     made_from: dict[str, list[str]] = {}
     for stage, entry in begun.items():
         if entry.state in PASSED:
@@ -306,7 +310,7 @@ def _to_run_again(begun: Mapping[str, Entry], after: After, problems: list[Probl
     found = [stage for stage in begun if stage in again]
     for stage in found:
         problems.append(
-            Problem("result_missing" if stage in lacking else "result_outdated", stage, str(begun[stage].state))
+            ImportProblem("result_missing" if stage in lacking else "result_outdated", stage, str(begun[stage].state))
         )
     return found
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from holdfast.app import Holdfast
-from holdfast.engine.legacy import import_legacy
-from holdfast.engine.legacy_report import ImportReport
 from holdfast.engine.reads import check
 from holdfast.errors import UsageError
+from holdfast.legacy.importing import import_legacy
+from holdfast.legacy.mapping import Mapped
+from holdfast.legacy.open_database import open_old
+from holdfast.legacy.report import ImportReport
 from holdfast.model.history import fold
-from holdfast.model.mapping import Mapped
 from holdfast.model.stage import PipelineSpec, StageSpec
-from holdfast.store.legacy import open_old
 from tests.support.effort import effort
 from tests.support.harness import App, connected, handler
 from tests.support.killed_main import killed

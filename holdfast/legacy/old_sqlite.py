@@ -1,99 +1,19 @@
-"""Old databases, SQLite or PostgreSQL, read in batches. Nothing is ever written to them.
-
-Of SQLite every batch is a read of its own: a program that still uses the file is not kept waiting. PostgreSQL keeps nobody
-waiting anyway: all of it is one view of the database. Columns come as text, whatever their type.
-"""
+"""An old SQLite database. Each batch is a read of its own, so a program that still uses the file is not kept waiting."""
 
 from __future__ import annotations
 
 import sqlite3
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from holdfast.errors import UsageError
-from holdfast.model.names import there_are
-from holdfast.store.postgres_address import MISSING_DRIVER, is_postgres
+from holdfast.legacy.old_database import BATCH, OldDatabase, OldRow, OldTable, quoted, unreadable
 
-BATCH = 1000
-#: How long to wait for a program that is writing to a SQLite file.
+#: How long to wait for a program that is writing to the file.
 BUSY_SECONDS = 30.0
-
-
-class OldRow(NamedTuple):
-    """A row as it lies there: bytes, so that text which is no text can be told."""
-
-    row: int
-    cells: Mapping[str, bytes | None]
-
-
-class OldTable(Protocol):
-    """A table with rows that have numbers."""
-
-    name: str
-    columns: Sequence[str]
-
-    def has(self, column: str) -> bool: ...
-
-    def count(self) -> int: ...
-
-    def filled(self, columns: Sequence[str]) -> list[int]:
-        """In how many rows each of these columns has a value."""
-        ...
-
-    def batches(self, columns: Iterable[str], most: int = BATCH) -> Iterator[list[OldRow]]:
-        """Every row, in the order of row numbers."""
-        ...
-
-    def rows(self, numbers: Sequence[int], columns: Iterable[str]) -> list[OldRow]:
-        """The rows of these numbers, in that order."""
-        ...
-
-
-class OldDatabase(ABC):
-    """A database that is only read."""
-
-    #: As it may be shown.
-    where: str
-
-    def __enter__(self) -> OldDatabase:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-    @abstractmethod
-    def find(self, table: str) -> OldTable | None:
-        """The table of this name; None if there is none."""
-
-    @abstractmethod
-    def tables(self) -> list[str]: ...
-
-    def table(self, name: str) -> OldTable:
-        """The same; an error if there is none."""
-        found = self.find(name)
-        if found is None:
-            there = there_are(name, self.tables())
-            raise UsageError(f"{self.where} has no table {name!r}; {there}; say with --table which to read")
-        return found
-
-
-def open_old(address: str | Path) -> OldDatabase:
-    """The old database at a path, or at the address of a SQLite file or a PostgreSQL."""
-    given = str(address)
-    if is_postgres(given):
-        try:
-            from holdfast.store.legacy_postgres import OldPostgres
-        except ImportError as error:
-            raise UsageError(f"{MISSING_DRIVER} ({error})") from error
-        return OldPostgres(given)
-    return OldSQLite(given.removeprefix("sqlite:///"))
 
 
 class OldSQLite(OldDatabase):
@@ -196,46 +116,3 @@ class SQLiteTable:
                 return False
             raise
         return True
-
-
-def unreadable(where: str, error: Exception) -> UsageError:
-    said = str(error).strip().partition("\n")[0]
-    return UsageError(
-        f"{where} cannot be read ({said}); what was imported so far stays, and the same command goes on from there"
-    )
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-class KeyIndex:
-    """Which keys were seen, and which rows of other tables belong to which: in a temporary file, so that memory stays small
-    however many there are."""
-
-    def __init__(self) -> None:
-        self._conn = sqlite3.connect("", isolation_level=None)
-        self._conn.execute("BEGIN")
-        self._conn.execute("CREATE TABLE seen (key BLOB PRIMARY KEY) WITHOUT ROWID")
-
-    def close(self) -> None:
-        self._conn.close()
-
-    def is_new(self, key: bytes) -> bool:
-        """Whether a key comes for the first time."""
-        return bool(self._conn.execute("INSERT OR IGNORE INTO seen VALUES (?)", (key,)).rowcount)
-
-    def knows(self, key: bytes) -> bool:
-        """Whether it came before."""
-        return bool(self._conn.execute("SELECT 1 FROM seen WHERE key = ?", (key,)).fetchall())
-
-    def fill(self, table: str, pairs: Iterator[tuple[bytes, int]]) -> None:
-        """Remember the rows of a table by key."""
-        self._conn.execute(f"CREATE TABLE {quoted('of ' + table)} (key BLOB, row INTEGER)")
-        self._conn.executemany(f"INSERT INTO {quoted('of ' + table)} VALUES (?, ?)", pairs)
-        self._conn.execute(f"CREATE INDEX {quoted('by key ' + table)} ON {quoted('of ' + table)} (key, row)")
-
-    def rows_of(self, table: str, keys: Iterable[bytes]) -> dict[int, bytes]:
-        """The rows of a table that belong to these keys, each with its key."""
-        find = f"SELECT row FROM {quoted('of ' + table)} WHERE key = ?"
-        return {row: key for key in keys for (row,) in self._conn.execute(find, (key,))}

@@ -1,4 +1,4 @@
-"""The report of an import: counts, and a few examples of each kind of problem."""
+"""What an import did, or would do: counts, and of each kind of problem the first few."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from holdfast.model.legacy_values import Problem
+from holdfast.legacy.read_values import ImportProblem
 from holdfast.model.money import decimal
 
 #: Examples that a report keeps of each kind of problem.
@@ -23,8 +23,8 @@ class Example(NamedTuple):
 
 
 @dataclass(slots=True)
-class Trouble:
-    """How often a kind of problem occurred, and the first few examples."""
+class ProblemCount:
+    """How often a kind of problem came up, and the first few."""
 
     count: int = 0
     examples: list[Example] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Trouble:
 
 @dataclass(slots=True)
 class Again:
-    """How often a finished stage runs again, and the expected cost of that; None if unknown."""
+    """How often a stage that was done runs again, and what that is expected to cost; None if nobody has said."""
 
     count: int = 0
     cost: int | None = None
@@ -40,7 +40,7 @@ class Again:
 
 @dataclass(slots=True)
 class LogCounts:
-    """Rows of a log that were imported or existed already, and the sum of the imported amounts."""
+    """Rows of a log that came over, and those that were there already; and what they add up to."""
 
     read: int = 0
     imported: int = 0
@@ -50,23 +50,23 @@ class LogCounts:
 
 @dataclass(slots=True)
 class ImportReport:
-    """What an import did, or would do. Problems are those of all rows read, including existing items."""
+    """What an import did, or would do. Problems are those of all rows read, also of items that were there already."""
 
     read: int = 0
     imported: int = 0
     already_there: int = 0
     repeated: int = 0
-    #: Rows that the mapping function left out.
+    #: Rows that the function of a mapping has left out.
     left_out: int = 0
-    #: Rows of pipelines that are not imported, by the name in the old table.
+    #: Rows of pipelines that are not meant, by the name in the old table.
     elsewhere: Counter[str] = field(default_factory=Counter)
     #: Of imported items: how many are in which state, by `pipeline/stage`.
     stages: dict[str, Counter[str]] = field(default_factory=dict)
-    #: Of imported items: finished stages that run again, by `pipeline/stage`.
+    #: Of imported items: what was done and runs again, by `pipeline/stage`.
     again: dict[str, Again] = field(default_factory=dict)
     costs: LogCounts = field(default_factory=LogCounts)
     events: LogCounts = field(default_factory=LogCounts)
-    problems: dict[str, Trouble] = field(default_factory=dict)
+    problems: dict[str, ProblemCount] = field(default_factory=dict)
     #: Columns and tables that the mapping names and the old database does not have.
     missing: list[str] = field(default_factory=list)
     #: Columns that the mapping does not name, and in how many rows they have a value.
@@ -76,8 +76,8 @@ class ImportReport:
     def changed(self) -> bool:
         return bool(self.imported or self.costs.imported or self.events.imported)
 
-    def tell(self, problem: Problem, row: int, key: str) -> None:
-        trouble = self.problems.setdefault(problem.kind, Trouble())
+    def tell(self, problem: ImportProblem, row: int, key: str) -> None:
+        trouble = self.problems.setdefault(problem.kind, ProblemCount())
         trouble.count += 1
         if len(trouble.examples) < EXAMPLES:
             trouble.examples.append(Example(row, key, problem.stage, problem.found))
@@ -86,7 +86,7 @@ class ImportReport:
         self.elsewhere[name if name in self.elsewhere or len(self.elsewhere) < ELSEWHERE else "…"] += 1
 
     def facts(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """The same as JSON can carry it."""
         return {
             "read": self.read,
             "imported": self.imported,

@@ -38,7 +38,7 @@ _MOST_ATTEMPTS = 1_000_000
 _PRIORITIES = range(-(2**31), 2**31)
 
 
-class Problem(NamedTuple):
+class ImportProblem(NamedTuple):
     """Something that could not be read."""
 
     kind: str
@@ -54,19 +54,19 @@ class Payment(NamedTuple):
     model: str
 
 
-class Data(NamedTuple):
+class OldData(NamedTuple):
     """The data of an item, and the same as it is stored."""
 
     value: dict[str, Any]
     text: str
-    problems: list[Problem]
+    problems: list[ImportProblem]
 
 
 def is_nothing(value: object) -> bool:
     return value is None or value is UNSET or value == ""
 
 
-def read_priority(said: Any, problems: list[Problem], *, largest_first: bool = False) -> int:
+def read_priority(said: Any, problems: list[ImportProblem], *, largest_first: bool = False) -> int:
     """The priority; smaller ones are claimed first."""
     if is_nothing(said):
         return 0
@@ -75,39 +75,39 @@ def read_priority(said: Any, problems: list[Problem], *, largest_first: bool = F
         if priority not in _PRIORITIES or -priority not in _PRIORITIES:
             raise ValueError
     except ValueError:
-        problems.append(Problem("priority_unreadable", None, shown(said)))
+        problems.append(ImportProblem("priority_unreadable", None, shown(said)))
         return 0
     return -priority if largest_first else priority
 
 
-def read_payment(stage: str | None, said: Mapping[str, Any], problems: list[Problem]) -> Payment | None:
+def read_payment(stage: str | None, said: Mapping[str, Any], problems: list[ImportProblem]) -> Payment | None:
     """What one row of a log of costs says; None for nothing."""
     amount = read_amount(stage, said.get("amount"), problems)
     at = read_time(stage, "at", said.get("at"), problems)
     if amount and at is None:
-        problems.append(Problem("cost_undated", stage, shown(said.get("amount"))))
+        problems.append(ImportProblem("cost_undated", stage, shown(said.get("amount"))))
     model = said.get("model")
     return Payment(amount, at or 0, "" if is_nothing(model) else storable(text_of(model), SHOWN)) if amount else None
 
 
-def parsed_object(column: str, raw: bytes, problems: list[Problem]) -> dict[str, Any]:
+def parsed_object(column: str, raw: bytes, problems: list[ImportProblem]) -> dict[str, Any]:
     """The JSON object in a column; an empty one if there is none."""
     if not raw.strip():
         return {}
     try:
         value = parsed(raw)
         if isinstance(value, dict):
-            problems += [Problem("entry_repeated", None, storable(name, SHOWN)) for name in _repeated(raw, value)]
+            problems += [ImportProblem("entry_repeated", None, storable(name, SHOWN)) for name in _repeated(raw, value)]
             return value
     except (ValueError, RecursionError):
-        problems.append(Problem("column_unreadable", None, f"{column}: {shown(raw)}"))
+        problems.append(ImportProblem("column_unreadable", None, f"{column}: {shown(raw)}"))
         return {}
     if value is not None:
-        problems.append(Problem("column_no_object", None, f"{column}: {shown(raw)}"))
+        problems.append(ImportProblem("column_no_object", None, f"{column}: {shown(raw)}"))
     return {}
 
 
-def read_key(said: Any, row: int) -> tuple[str, list[Problem]]:
+def read_key(said: Any, row: int) -> tuple[str, list[ImportProblem]]:
     """The item's key; one made of the row's number if there is none that will do."""
     raw = (
         None
@@ -119,30 +119,30 @@ def read_key(said: Any, row: int) -> tuple[str, list[Problem]]:
     try:
         return check_key(raw.decode() if raw is not None else ""), []
     except (HoldfastError, UnicodeDecodeError):
-        return f"legacy-row-{row}", [Problem("key_unusable", None, shown(raw))]
+        return f"legacy-row-{row}", [ImportProblem("key_unusable", None, shown(raw))]
 
 
-def read_data(raw: Any) -> Data:
+def read_data(raw: Any) -> OldData:
     """The item's data, whatever they are: a column of JSON, or a value that was found in one."""
     if raw is None or raw is UNSET or (isinstance(raw, bytes) and not raw.strip()):
-        return Data({}, "{}", [])
+        return OldData({}, "{}", [])
     try:
         value = parsed(raw) if isinstance(raw, bytes) else raw
     except (ValueError, RecursionError):
-        return _as_text(raw, Problem("data_unreadable", None, shown(raw)))
+        return _as_text(raw, ImportProblem("data_unreadable", None, shown(raw)))
     if value is None:
-        return Data({}, "{}", [])
+        return OldData({}, "{}", [])
     kept = value if isinstance(value, dict) else {LEGACY_DATA: value}
     try:
         text = codec.encode(kept)
     except ValueRefused as error:
         return _as_text(
-            raw if isinstance(raw, bytes) else repr(raw).encode(), Problem("data_refused", None, str(error))
+            raw if isinstance(raw, bytes) else repr(raw).encode(), ImportProblem("data_refused", None, str(error))
         )
-    return Data(kept, text, [] if kept is value else [Problem("data_no_object", None, shown(raw))])
+    return OldData(kept, text, [] if kept is value else [ImportProblem("data_no_object", None, shown(raw))])
 
 
-def with_key(data: Data, key: Any) -> Data:
+def with_key(data: OldData, key: Any) -> OldData:
     """The same with the key that could not be the item's key, unless something bears that name already."""
     kept = {LEGACY_KEY: codec.plain_text(text_of(key), 10_000), **data.value}
     return data._replace(value=kept, text=codec.encode(kept))
@@ -164,13 +164,13 @@ def _repeated(raw: bytes, value: Mapping[str, Any]) -> list[str]:
     return sorted(name for name, n in Counter(name for name, _ in pairs).items() if n > 1)
 
 
-def read_time(stage: str | None, what: str, value: object, problems: list[Problem]) -> int | None:
+def read_time(stage: str | None, what: str, value: object, problems: list[ImportProblem]) -> int | None:
     if is_nothing(value):
         return None
     try:
         return _instant(value)
     except (ValueError, OverflowError):
-        problems.append(Problem("time_unreadable", stage, f"{what}: {shown(value)}"))
+        problems.append(ImportProblem("time_unreadable", stage, f"{what}: {shown(value)}"))
         return None
 
 
@@ -194,7 +194,7 @@ def _instant(value: object) -> int:
     return round(value * (SECOND if value < _MILLISECONDS else 1000))
 
 
-def read_elapsed(stage: str, value: object, problems: list[Problem]) -> int | None:
+def read_elapsed(stage: str, value: object, problems: list[ImportProblem]) -> int | None:
     if is_nothing(value):
         return None
     try:
@@ -204,17 +204,17 @@ def read_elapsed(stage: str, value: object, problems: list[Problem]) -> int | No
         if not 0 <= seconds < _MILLISECONDS:
             raise ValueError
     except (ValueError, OverflowError):
-        problems.append(Problem("elapsed_unreadable", stage, shown(value)))
+        problems.append(ImportProblem("elapsed_unreadable", stage, shown(value)))
         return None
     return round(seconds * SECOND)
 
 
-def read_result(stage: str, value: object, problems: list[Problem]) -> str | None:
+def read_result(stage: str, value: object, problems: list[ImportProblem]) -> str | None:
     """A result as it is stored; None if there is none that can be."""
     try:
         return None if value is UNSET else codec.encode(value)
     except ValueRefused as error:
-        problems.append(Problem("result_refused", stage, str(error)))
+        problems.append(ImportProblem("result_refused", stage, str(error)))
         return None
 
 
@@ -222,7 +222,7 @@ def read_error(value: object) -> str:
     return storable(value if isinstance(value, str) else shown(value))
 
 
-def read_attempts(stage: str | None, said: Any, problems: list[Problem]) -> int | None:
+def read_attempts(stage: str | None, said: Any, problems: list[ImportProblem]) -> int | None:
     if is_nothing(said):
         return None
     try:
@@ -230,18 +230,18 @@ def read_attempts(stage: str | None, said: Any, problems: list[Problem]) -> int 
     except (ValueError, TypeError):
         attempts = -1
     if not 0 <= attempts <= _MOST_ATTEMPTS:
-        problems.append(Problem("attempts_unreadable", stage, shown(said)))
+        problems.append(ImportProblem("attempts_unreadable", stage, shown(said)))
         return None
     return attempts
 
 
-def read_amount(stage: str | None, said: Any, problems: list[Problem]) -> int:
+def read_amount(stage: str | None, said: Any, problems: list[ImportProblem]) -> int:
     if is_nothing(said):
         return 0
     try:
         return micros(said)
     except UsageError:
-        problems.append(Problem("cost_unreadable", stage, shown(said)))
+        problems.append(ImportProblem("cost_unreadable", stage, shown(said)))
         return 0
 
 
@@ -255,12 +255,12 @@ def text_of(value: Any) -> str:
     )
 
 
-def _as_text(raw: bytes, problem: Problem) -> Data:
+def _as_text(raw: bytes, problem: ImportProblem) -> OldData:
     value = {LEGACY_DATA: codec.plain_text(raw.decode(errors="replace"), codec.MAX_BYTES)}
     try:
-        return Data(value, codec.encode(value), [problem])
+        return OldData(value, codec.encode(value), [problem])
     except ValueRefused:
-        return Data({}, "{}", [problem])
+        return OldData({}, "{}", [problem])
 
 
 def shown(value: object) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from inspect import signature
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from holdfast.app import Holdfast, Summary
 from holdfast.companions import discover_now, discovering
@@ -18,7 +18,7 @@ from holdfast.model.durations import Duration, seconds
 from holdfast.model.money import Amount, micros
 from holdfast.model.names import there_are
 from holdfast.model.resource import ResourceSpec
-from holdfast.model.stage import MAX_RERUNS_PER_HOUR, PipelineSpec, Stage, StageSpec, check_name
+from holdfast.model.stage import PipelineSpec, Stage, StageSpec, check_name
 from holdfast.model.tuning import Tuning
 from holdfast.sources import SourceSpec, read_source
 from holdfast.worker import Settings
@@ -28,6 +28,47 @@ R = TypeVar("R")
 
 #: A stage that comes before another: its name, or the function that was decorated.
 Before = str | Callable[..., Any]
+
+
+class StageSettings(TypedDict, total=False):
+    """What `Pipeline.stage` can be given. Every setting has a default."""
+
+    #: Its name; the function's own by default.
+    name: str | None
+    #: The stages that must have passed before: names, or the decorated functions themselves.
+    after: Before | Iterable[Before]
+    #: The version of its code, "1" by default. Results of other versions are stale.
+    version: str
+    #: How many attempts an item gets, 5 by default.
+    max_attempts: int
+    #: How long an attempt may take.
+    timeout: Duration | None
+    #: Hand the function a list of up to so many items.
+    batch: int | None
+    #: Run the function in a child process, which may die without harm to the worker.
+    isolate: Literal["process"] | None
+    #: How long a failed attempt waits before the next.
+    backoff: Backoff | None
+    #: Earlier versions whose results are still valid.
+    compatible_from: str | Iterable[str]
+    #: Applied to a result before it is compared with the one it replaces.
+    normalise: Callable[[Any], Any] | None
+    #: A pipeline whose items, submitted as children by earlier stages of this one, must have ended first.
+    after_children: str | None
+    #: The resources that an attempt uses.
+    resource: str | Iterable[str]
+    #: What an attempt is expected to cost: an amount, or a function of the item.
+    estimate: Amount | Callable[[Any], Any] | None
+    #: How many units of something (tokens, say) an attempt is expected to use, by functions of the item.
+    units: Mapping[str, Callable[[Any], Any]] | None
+    #: What one item may cost at this stage.
+    max_cost: Amount | None
+    #: The former name of the stage, whose results, records and history it keeps.
+    renamed_from: str | None
+    #: How often per hour items may rerun each other without new data before the stage is paused.
+    max_reruns_per_hour: int
+    #: What it reads of an item's data (`"url"`, `"meta.html"`). A change of anything else makes no result of it stale.
+    reads: str | Iterable[str] | None
 
 
 class Pipeline:
@@ -63,100 +104,27 @@ class Pipeline:
 
     @overload
     def stage(
-        self,
-        function: None = None,
-        /,
-        *,
-        name: str | None = None,
-        after: Before | Iterable[Before] = (),
-        version: str = "1",
-        max_attempts: int = 5,
-        timeout: Duration | None = None,
-        batch: int | None = None,
-        isolate: Literal["process"] | None = None,
-        backoff: Backoff | None = None,
-        compatible_from: str | Iterable[str] = (),
-        normalise: Callable[[Any], Any] | None = None,
-        after_children: str | None = None,
-        resource: str | Iterable[str] = (),
-        estimate: Amount | Callable[[Any], Any] | None = None,
-        units: Mapping[str, Callable[[Any], Any]] | None = None,
-        max_cost: Amount | None = None,
-        renamed_from: str | None = None,
-        max_reruns_per_hour: int = MAX_RERUNS_PER_HOUR,
-        reads: str | Iterable[str] | None = None,
+        self, function: None = None, /, **settings: Unpack[StageSettings]
     ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 
-    def stage(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        after: Before | Iterable[Before] = (),
-        version: str = "1",
-        max_attempts: int = 5,
-        timeout: Duration | None = None,
-        batch: int | None = None,
-        isolate: Literal["process"] | None = None,
-        backoff: Backoff | None = None,
-        compatible_from: str | Iterable[str] = (),
-        normalise: Callable[[Any], Any] | None = None,
-        after_children: str | None = None,
-        resource: str | Iterable[str] = (),
-        estimate: Amount | Callable[[Any], Any] | None = None,
-        units: Mapping[str, Callable[[Any], Any]] | None = None,
-        max_cost: Amount | None = None,
-        renamed_from: str | None = None,
-        max_reruns_per_hour: int = MAX_RERUNS_PER_HOUR,
-        reads: str | Iterable[str] | None = None,
-        **unknown: Any,
-    ) -> Any:
-        """Make a function a stage. It is called with the item and a context, in a thread, or on an event loop if async.
+    def stage(self, function: Callable[..., Any] | None = None, /, **settings: Unpack[StageSettings]) -> Any:
+        """Make a function a stage. It is called with the item and a context, in a thread, or on an event loop if it is async.
 
-        `after` names the stages that must have passed before, or is the decorated functions themselves; `version` is the
-        version of its code; `timeout` ends an attempt; `batch` hands over a list of items; `isolate="process"` runs it in a
-        child process that may die; `compatible_from` names earlier versions whose results still stand; `normalise` is
-        applied to a result before it is compared with the one it replaces; `after_children` names a pipeline whose items,
-        submitted as children by this one's earlier stages, must have ended first; `resource` names what an attempt uses,
-        `estimate` is what it is expected to cost (an amount, or a function of the item), and `units` how much of something
-        it is expected to use (tokens, say), by functions of the item; `max_cost` is what one item may cost at this stage;
-        `renamed_from` is what the stage was called before: its results, records and history come along;
-        `max_reruns_per_hour` is how often its items may rerun each other without new data before the stage is paused; `reads`
-        names what it uses of an item's data (`"url"`, `"meta.html"`): a change of anything else makes no result of it stale.
+        `holdfast.pipeline.StageSettings` describes the settings.
         """
         where = f"pipeline {self.name!r}: stage"
-        for key in unknown:
-            known = [one.name for one in signature(Pipeline.stage).parameters.values() if one.kind is one.KEYWORD_ONLY]
-            raise DefinitionError(f"{where}: {key!r} is unknown; {there_are(key, known)}")
+        for key in settings:
+            if key not in StageSettings.__annotations__:
+                raise DefinitionError(
+                    f"{where}: {key!r} is unknown; {there_are(key, list(StageSettings.__annotations__))}"
+                )
         if function is not None and not callable(function):
             raise DefinitionError(
                 f"{where}: {function!r} is not a function; write the name of a stage as name={function!r}"
             )
-        expected = estimate if estimate is None or callable(estimate) else micros(estimate, what="estimate")
 
         def decorate(function: Callable[..., Any]) -> Stage[..., Any]:
-            spec = StageSpec(
-                name=name or str(getattr(function, "__name__", "")),
-                handler=function,
-                after=self._names(after),
-                version=version,
-                max_attempts=max_attempts,
-                timeout_seconds=None if timeout is None else seconds(timeout, what="timeout"),
-                batch=batch,
-                isolate=isolate,
-                backoff=backoff or Backoff(),
-                compatible_from=_several(compatible_from),
-                normalise=normalise,
-                after_children=after_children,
-                resources=_several(resource),
-                estimate=expected,
-                units=dict(units or {}),
-                max_cost=None if max_cost is None else micros(max_cost, what="max_cost"),
-                renamed_from=renamed_from,
-                max_reruns_per_hour=max_reruns_per_hour,
-                reads=None if reads is None else _several(reads),
-            )
+            spec = _stage_spec(function, self._names(settings.get("after", ())), settings)
             if spec.name in self._stages:
                 raise DefinitionError(f"pipeline {self.name!r} has two stages named {spec.name!r}: rename one of them")
             self._stages[spec.name] = spec
@@ -250,6 +218,17 @@ class Pipeline:
         )
 
 
+def _stage_spec(function: Callable[..., Any], after: tuple[str, ...], given: StageSettings) -> StageSpec:
+    """The settings of a stage as values of a StageSpec, which has the defaults and checks them."""
+    values: dict[str, Any] = {**given}
+    name = values.pop("name", None) or str(getattr(function, "__name__", ""))
+    values.pop("after", None)
+    for key, (field, convert) in _CONVERTED.items():
+        if (value := values.pop(key, None)) is not None:
+            values[field] = convert(value)
+    return StageSpec(name=name, handler=function, after=after, **values)
+
+
 def _written_in(stages: Iterable[StageSpec]) -> str:
     """The file of the first stage's function."""
     for stage in stages:
@@ -260,6 +239,23 @@ def _written_in(stages: Iterable[StageSpec]) -> str:
 
 def _several(names: str | Iterable[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _estimate(given: Any) -> Any:
+    return given if callable(given) else micros(given, what="estimate")
+
+
+#: Settings that a StageSpec has in another form: its name for them, and how to convert them. None stands for the default.
+_CONVERTED: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "timeout": ("timeout_seconds", partial(seconds, what="timeout")),
+    "backoff": ("backoff", lambda given: given),
+    "compatible_from": ("compatible_from", _several),
+    "resource": ("resources", _several),
+    "estimate": ("estimate", _estimate),
+    "units": ("units", dict),
+    "max_cost": ("max_cost", partial(micros, what="max_cost")),
+    "reads": ("reads", _several),
+}
 
 
 def _checked(resources: Mapping[str, Mapping[str, Any]], where: str) -> Mapping[str, Mapping[str, Any]]:

@@ -67,53 +67,12 @@ class StageSpec:
         if isinstance(self.handler, Stage):
             # Of another pipeline, or by its path in a job file: the function is what is called.
             object.__setattr__(self, "handler", self.handler.spec.handler)
-        if not isinstance(self.version, str) or not self.version:
-            raise DefinitionError(f'{where}: version {self.version!r} is not a text; write version="2"')
-        if codec.plain_text(self.version, 200) != self.version:
-            raise DefinitionError(
-                f"{where}: version {self.version[:50]!r}: 200 characters at most, none that cannot be stored"
-            )
-        if _whole(self.max_attempts) < 1:
-            raise DefinitionError(f"{where}: max_attempts {self.max_attempts!r} is not a whole number of 1 or more")
-        if self.batch is not None and _whole(self.batch) < 1:
-            raise DefinitionError(f"{where}: batch {self.batch!r} is not a whole number of 1 or more")
-        if len(set(self.after)) != len(self.after):
-            raise DefinitionError(f"{where}: after={list(self.after)} names a stage twice")
-        if self.timeout_seconds is not None and self.timeout_seconds <= 0:
-            raise DefinitionError(f"{where}: timeout must be longer than zero")
-        if not all(isinstance(version, str) and version for version in self.compatible_from):
-            raise DefinitionError(f"{where}: compatible_from {self.compatible_from!r}: versions are texts")
+        _check_versions(self, where)
+        _check_attempts(self, where)
+        _check_order(self, where)
+        _check_costs(self, where)
         if self.normalise is not None and not callable(self.normalise):
             raise DefinitionError(f"{where}: normalise {self.normalise!r} is not a function")
-        if self.after_children is not None and not self.after:
-            raise DefinitionError(
-                f"{where}: after_children={self.after_children!r} needs after=: name the stages that submit the children"
-            )
-        for resource in self.resources:
-            check_name(resource, f"{where}: resource")
-        if len(set(self.resources)) != len(self.resources):
-            raise DefinitionError(f"{where}: resource={list(self.resources)} names one twice")
-        if self.estimate is not None and not callable(self.estimate):
-            if isinstance(self.estimate, bool) or not isinstance(self.estimate, int) or self.estimate < 0:
-                raise DefinitionError(
-                    f"{where}: estimate {self.estimate!r} is neither an amount nor a function of the item"
-                )
-        for unit, function in self.units.items():
-            if not callable(function):
-                raise DefinitionError(f"{where}: units: {unit!r} needs a function of the item, not {function!r}")
-        if (self.units or self.estimate is not None) and not self.resources:
-            raise DefinitionError(f"{where}: an estimate, or units, need a resource that they count against")
-        reruns = self.max_reruns_per_hour
-        if _whole(reruns) < 1:
-            raise DefinitionError(f"{where}: max_reruns_per_hour {reruns!r} is not a whole number of 1 or more")
-        if self.after and reruns != MAX_RERUNS_PER_HOUR:
-            raise DefinitionError(f"{where}: max_reruns_per_hour is for first stages: that is where reruns begin")
-        if self.isolate not in (None, "process"):
-            raise DefinitionError(f'{where}: isolate={self.isolate!r} is unknown; the only way is isolate="process"')
-        if self.renamed_from is not None:
-            check_name(self.renamed_from, f"{where}: renamed_from")
-            if self.renamed_from == self.name:
-                raise DefinitionError(f"{where}: renamed_from={self.renamed_from!r} is its own name")
         if self.reads is not None and not all(map(is_path, self.reads)):
             raise DefinitionError(
                 f'{where}: reads={list(self.reads)!r}: give paths into the data, like "url" or "meta.html"'
@@ -124,6 +83,64 @@ class StageSpec:
     def stands(self, version: str) -> bool:
         """Whether what this version made is as good as if today's had."""
         return version == self.version or version in self.compatible_from
+
+
+def _check_versions(stage: StageSpec, where: str) -> None:
+    version = stage.version
+    if not isinstance(version, str) or not version:
+        raise DefinitionError(f'{where}: version {version!r} is not a text; write version="2"')
+    if codec.plain_text(version, 200) != version:
+        raise DefinitionError(f"{where}: version {version[:50]!r}: 200 characters at most, none that cannot be stored")
+    if not all(isinstance(version, str) and version for version in stage.compatible_from):
+        raise DefinitionError(f"{where}: compatible_from {stage.compatible_from!r}: versions are texts")
+
+
+def _check_attempts(stage: StageSpec, where: str) -> None:
+    """How often an attempt is made, how long it may take, and how many items it gets."""
+    if _whole(stage.max_attempts) < 1:
+        raise DefinitionError(f"{where}: max_attempts {stage.max_attempts!r} is not a whole number of 1 or more")
+    if stage.batch is not None and _whole(stage.batch) < 1:
+        raise DefinitionError(f"{where}: batch {stage.batch!r} is not a whole number of 1 or more")
+    if stage.timeout_seconds is not None and stage.timeout_seconds <= 0:
+        raise DefinitionError(f"{where}: timeout must be longer than zero")
+    if stage.isolate not in (None, "process"):
+        raise DefinitionError(f'{where}: isolate={stage.isolate!r} is unknown; the only way is isolate="process"')
+
+
+def _check_order(stage: StageSpec, where: str) -> None:
+    """The stages it comes after, its reruns, and its former name."""
+    if len(set(stage.after)) != len(stage.after):
+        raise DefinitionError(f"{where}: after={list(stage.after)} names a stage twice")
+    if stage.after_children is not None and not stage.after:
+        raise DefinitionError(
+            f"{where}: after_children={stage.after_children!r} needs after=: name the stages that submit the children"
+        )
+    reruns = stage.max_reruns_per_hour
+    if _whole(reruns) < 1:
+        raise DefinitionError(f"{where}: max_reruns_per_hour {reruns!r} is not a whole number of 1 or more")
+    if stage.after and reruns != MAX_RERUNS_PER_HOUR:
+        raise DefinitionError(f"{where}: max_reruns_per_hour is for first stages: that is where reruns begin")
+    if stage.renamed_from is not None:
+        check_name(stage.renamed_from, f"{where}: renamed_from")
+        if stage.renamed_from == stage.name:
+            raise DefinitionError(f"{where}: renamed_from={stage.renamed_from!r} is its own name")
+
+
+def _check_costs(stage: StageSpec, where: str) -> None:
+    """The resources it uses, and what it is expected to cost."""
+    for resource in stage.resources:
+        check_name(resource, f"{where}: resource")
+    if len(set(stage.resources)) != len(stage.resources):
+        raise DefinitionError(f"{where}: resource={list(stage.resources)} names one twice")
+    estimate = stage.estimate
+    if estimate is not None and not callable(estimate):
+        if isinstance(estimate, bool) or not isinstance(estimate, int) or estimate < 0:
+            raise DefinitionError(f"{where}: estimate {estimate!r} is neither an amount nor a function of the item")
+    for unit, function in stage.units.items():
+        if not callable(function):
+            raise DefinitionError(f"{where}: units: {unit!r} needs a function of the item, not {function!r}")
+    if (stage.units or estimate is not None) and not stage.resources:
+        raise DefinitionError(f"{where}: an estimate, or units, need a resource that they count against")
 
 
 class Stage(Generic[P, R]):

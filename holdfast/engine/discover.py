@@ -23,7 +23,7 @@ from holdfast.errors import LeaseLost, UsageError
 from holdfast.model import codec
 from holdfast.model.backoff import Backoff
 from holdfast.model.faults import storable
-from holdfast.model.found import Checked, Counts, LookedUp
+from holdfast.model.found import Checked, LookCounts, LookedUp
 from holdfast.model.names import there_are
 from holdfast.model.schedule import NEVER
 from holdfast.store import Transaction
@@ -66,7 +66,7 @@ class DueSource:
     definition: str
     memory: dict[str, Any]
     #: Counts of this run so far, including those of a worker that died.
-    counts: Counts
+    counts: LookCounts
     failures: int
 
     def refused(self) -> LeaseLost:
@@ -79,7 +79,7 @@ class DueSource:
 class Recorded(NamedTuple):
     """The result of recording a batch."""
 
-    counts: Counts
+    counts: LookCounts
     #: Items that another writer has changed since they were merged: they are unchanged here and must be merged again.
     left: list[Checked]
 
@@ -192,7 +192,7 @@ def take_due(
         look = codec.stored(found, {"ended": True})
         if look["ended"]:
             run += 1
-        counts = Counts() if look["ended"] else Counts(**{**look["counts"], "bad": 0})
+        counts = LookCounts() if look["ended"] else LookCounts(**{**look["counts"], "bad": 0})
         due = DueSource(
             id_,
             rows[id_]["pipeline_name"],
@@ -240,7 +240,7 @@ def record_found(
     seen = [one for one in unseen if one.key not in again]
     tx.run_rows("save_found", [(one.key, one.stored) for one in seen], source=due.id, run=due.run)
     new, changed = len(done.born), done.changed
-    counts = due.counts + Counts(len(seen), new, changed, len(seen) - new - changed, bad=bad)
+    counts = due.counts + LookCounts(len(seen), new, changed, len(seen) - new - changed, bad=bad)
     if looked_up and not again:
         tx.run_rows("save_lookups", looked_up, source=due.id, now=tx.now)
     # The memory of a source must never be ahead of its items.
@@ -264,7 +264,7 @@ def set_vanished(tx: Transaction, due: DueSource, kept: Collection[str], after: 
     if until is None:
         return due.counts, None
     gone = tx.run("set_vanished", source=due.id, run=due.run, after=after, until=until, kept=sorted(kept))
-    counts = due.counts + Counts(vanished=len(gone))
+    counts = due.counts + LookCounts(vanished=len(gone))
     tx.run("save_look", source=due.id, memory=None, found=_progress(counts, ended=False))
     return counts, until
 
@@ -274,7 +274,7 @@ def finish_look(
     due: DueSource,
     memory: str | None,
     next_due_at: int,
-    counts: Counts,
+    counts: LookCounts,
     error: str | None = None,
     *,
     retry_after: float | None = None,
@@ -360,7 +360,7 @@ def _number(tx: Transaction, pipeline: str) -> int:
     raise UsageError(f"there is no pipeline {pipeline!r} in this store")
 
 
-def _progress(counts: Counts, *, ended: bool) -> str:
+def _progress(counts: LookCounts, *, ended: bool) -> str:
     return msgspec.json.encode({"ended": ended, "counts": counts.as_dict()}).decode()
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast.errors import DefinitionError, HoldfastError
-from holdfast.jobfile.handlers import Handlers, takes
+from holdfast.jobfile.handlers import Handlers, UserFunction, takes
 from holdfast.jobfile.keys import is_dotted
-from holdfast.jobfile.problems import Place, Problems, below
+from holdfast.jobfile.problems import Position, Problems, below
 from holdfast.jobfile.reading import Node
 from holdfast.jobfile.shapes import discreet
 from holdfast.model.backoff import Backoff
@@ -17,11 +17,9 @@ from holdfast.model.durations import seconds
 from holdfast.model.money import micros
 from holdfast.model.stage import MAX_RERUNS_PER_HOUR, PipelineSpec, StageSpec
 
-Function = Callable[..., Any]
-
 
 class Find(Protocol):
-    def __call__(self, node: Node, path: str, /) -> Function:
+    def __call__(self, node: Node, path: str, /) -> UserFunction:
         """The function that a node names."""
         ...
 
@@ -33,7 +31,7 @@ def stand_in(item: Any, ctx: Any) -> None:
 def finder(handlers: Handlers, problems: Problems) -> Find:
     """Find functions by their paths; one that is not there is a problem, and a stand-in takes its place."""
 
-    def find(node: Node, path: str, /) -> Function:
+    def find(node: Node, path: str, /) -> UserFunction:
         try:
             return handlers.find(node.value)
         except DefinitionError as error:
@@ -96,7 +94,7 @@ def build_pipeline(
         return None
 
 
-def build_merge(node: Node, path: str, find: Find, problems: Problems) -> Function:
+def build_merge(node: Node, path: str, find: Find, problems: Problems) -> UserFunction:
     merge = find(node, path)
     if not takes(merge, 2):
         what = "the function cannot be called as merge(old, new), expected one that takes these two"
@@ -113,7 +111,7 @@ def read_by(read: Callable[..., Any], name: str, node: Node, path: str, problems
         return None
 
 
-def key_of(node: Node, path: str, said: str) -> Place:
+def key_of(node: Node, path: str, said: str) -> Position:
     """Where to point: at the key of the mapping that an error names first, or at the mapping's own."""
     rest = said.removeprefix(f"{path}: ").partition(":")
     inner = node.get(rest[0]) if rest[1] else None

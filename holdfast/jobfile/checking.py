@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.jobfile.building import Function, build_stage, stand_in, without_stage
-from holdfast.jobfile.handlers import there_may_be
+from holdfast.jobfile.building import build_stage, stand_in, without_stage
+from holdfast.jobfile.handlers import UserFunction, there_may_be
 from holdfast.jobfile.keys import FILE, is_dotted
 from holdfast.jobfile.problems import Problems, below
 from holdfast.jobfile.reading import Node
@@ -72,7 +72,7 @@ class _Pipeline:
         if not node.sound:
             return
 
-        def find(_node: Node, _path: str, /) -> Function:
+        def find(_node: Node, _path: str, /) -> UserFunction:
             return stand_in
 
         try:

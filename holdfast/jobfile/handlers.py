@@ -18,7 +18,7 @@ from holdfast.errors import DefinitionError
 from holdfast.jobfile.importing import look_also_in, place, said
 from holdfast.model.names import did_you_mean
 
-Function = Callable[..., Any]
+UserFunction = Callable[..., Any]
 
 
 class Handlers:
@@ -33,7 +33,7 @@ class Handlers:
         look_also_in(self._folder)
         importlib.invalidate_caches()
 
-    def find(self, path: str) -> Function:
+    def find(self, path: str) -> UserFunction:
         """The function at this path; the error says what is missing, or what went wrong in the module and where."""
         module, names = _split(path)
         found: Any = self._import(module)
@@ -87,7 +87,7 @@ def there_may_be(path: str) -> bool:
         return True
 
 
-def takes(function: Function, count: int) -> bool:
+def takes(function: UserFunction, count: int) -> bool:
     """Whether a function can be called with so many values."""
     try:
         inspect.signature(function).bind(*([None] * count))

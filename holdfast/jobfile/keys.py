@@ -9,13 +9,13 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.jobfile.shapes import VARIABLE, Either, Free, Key, Many, Named, Scalar, Schema, Table
+from holdfast.jobfile.shapes import VARIABLE, Either, Free, KeySpec, Many, Named, Scalar, Schema, Table
 from holdfast.model.durations import seconds
 from holdfast.model.guards import Guards
 from holdfast.model.money import micros
 from holdfast.model.rate import Rate
 from holdfast.model.resource import ResourceSpec
-from holdfast.store.postgres_address import is_postgres
+from holdfast.store.kind import kind_of_address
 
 _WORD = r"[^\W\d]\w*"
 _DOTTED = re.compile(rf"{_WORD}(?:\.{_WORD})*(?:\.{_WORD}|:{_WORD}(?:\.{_WORD})*)")
@@ -34,7 +34,7 @@ def _dotted(value: str, where: str) -> None:
 
 
 def _store(value: str, where: str) -> None:
-    if not value.startswith("sqlite://") and not is_postgres(value):
+    if not value.startswith("sqlite://") and kind_of_address(value) != "postgres":
         # Nothing of it is shown: it may hold a password where none belongs.
         raise UsageError(f"{where}: an address of no known kind, expected sqlite:///PATH or postgresql://…")
 
@@ -140,8 +140,8 @@ DOTTED = _text(
 
 BREAKER = Table(
     {
-        "failures": Key(_whole(_of_breaker("failures")), "how many failures in a row open it"),
-        "share": Key(
+        "failures": KeySpec(_whole(_of_breaker("failures")), "how many failures in a row open it"),
+        "share": KeySpec(
             Scalar(
                 "a number over 0, up to 1",
                 (int, float),
@@ -150,60 +150,64 @@ BREAKER = Table(
             ),
             "the share of failures that opens it",
         ),
-        "minimum": Key(_whole(_of_breaker("minimum")), "how many results there must be before the share counts"),
-        "probe_after": Key(_time(_of_breaker("probe_after")), "how long it stays open before one attempt probes"),
+        "minimum": KeySpec(_whole(_of_breaker("minimum")), "how many results there must be before the share counts"),
+        "probe_after": KeySpec(_time(_of_breaker("probe_after")), "how long it stays open before one attempt probes"),
     }
 )
 
 _FLAG_OR_BREAKER = Scalar("true, false, or a mapping with 'failures', 'share', …", (bool,), {"type": "boolean"})
 
 LIMITS = {
-    "rate": Key(_rate(_limit("rate")), "how often, as in 60/min"),
-    "burst": Key(_whole(_limit("burst", rate="1/s")), "how many at once after a pause; needs a rate"),
-    "concurrency": Key(_whole(_limit("concurrency")), "how many at a time"),
-    "units": Key(
+    "rate": KeySpec(_rate(_limit("rate")), "how often, as in 60/min"),
+    "burst": KeySpec(_whole(_limit("burst", rate="1/s")), "how many at once after a pause; needs a rate"),
+    "concurrency": KeySpec(_whole(_limit("concurrency")), "how many at a time"),
+    "units": KeySpec(
         Named(_rate(lambda value, where: Rate.read(value, what=where)), "rate", r".{1,100}", "a text"),
         "rates of weighted units, as in tokens: 100000/min",
     ),
-    "budget_per_day": Key(_money(_limit("budget_per_day")), "how much may be spent in a day"),
-    "budget": Key(_money(_limit("budget")), "how much may be spent in all"),
-    "zone": Key(ZONE, "the time zone of the day"),
-    "cool": Key(_time(_limit("cool")), "how long a rate limit without a time cools down"),
-    "cool_most": Key(_time(_limit("cool_most")), "how long any rate limit may"),
-    "adaptive": Key(FLAG, "halve the pace on a rate limit, and let it grow back"),
-    "breaker": Key(Either(_FLAG_OR_BREAKER, BREAKER), "begin nothing more after failures; true, or a mapping"),
+    "budget_per_day": KeySpec(_money(_limit("budget_per_day")), "how much may be spent in a day"),
+    "budget": KeySpec(_money(_limit("budget")), "how much may be spent in all"),
+    "zone": KeySpec(ZONE, "the time zone of the day"),
+    "cool": KeySpec(_time(_limit("cool")), "how long a rate limit without a time cools down"),
+    "cool_most": KeySpec(_time(_limit("cool_most")), "how long any rate limit may"),
+    "adaptive": KeySpec(FLAG, "halve the pace on a rate limit, and let it grow back"),
+    "breaker": KeySpec(Either(_FLAG_OR_BREAKER, BREAKER), "begin nothing more after failures; true, or a mapping"),
 }
 
 RESOURCE = Table(LIMITS)
 
 GUARDS = Table(
     {
-        "hours": Key(_text("a part of the day, as in 22:00-06:00", _guard("hours")), "the part of the day for work"),
-        "zone": Key(ZONE, "the time zone of the hours; needs hours"),
-        "disk_free": Key(
+        "hours": KeySpec(
+            _text("a part of the day, as in 22:00-06:00", _guard("hours")), "the part of the day for work"
+        ),
+        "zone": KeySpec(ZONE, "the time zone of the hours; needs hours"),
+        "disk_free": KeySpec(
             Scalar("a size, as in 5GB", (int, str), {"type": ["integer", "string"], "minimum": 0}, _guard("disk_free")),
             "how much disk must be free",
         ),
-        "exists": Key(Many(TEXT), "a path that must exist, or several"),
-        "handler": Key(Many(DOTTED), "a function that says whether work may begin, by full dotted path, or several"),
+        "exists": KeySpec(Many(TEXT), "a path that must exist, or several"),
+        "handler": KeySpec(
+            Many(DOTTED), "a function that says whether work may begin, by full dotted path, or several"
+        ),
     }
 )
 
 TUNING = Table(
     {
         **LIMITS,
-        "guards": Key(GUARDS, "conditions for work to begin"),
-        "stages": Key(Named(RESOURCE, "stage"), "limits of single stages"),
+        "guards": KeySpec(GUARDS, "conditions for work to begin"),
+        "stages": KeySpec(Named(RESOURCE, "stage"), "limits of single stages"),
     }
 )
 
 BACKOFF = Table(
     {
-        "first": Key(
+        "first": KeySpec(
             _time(lambda value, where: seconds(value, what=where)), "the longest wait after the first failure"
         ),
-        "most": Key(_time(lambda value, where: seconds(value, what=where)), "the longest wait after any"),
-        "factor": Key(
+        "most": KeySpec(_time(lambda value, where: seconds(value, what=where)), "the longest wait after any"),
+        "factor": KeySpec(
             Scalar("a number of 1 or more", (int, float), {"type": "number", "minimum": 1}, _at_least(1)),
             "how much longer the wait is each time",
         ),
@@ -212,30 +216,34 @@ BACKOFF = Table(
 
 STAGE = Table(
     {
-        "handler": Key(DOTTED, "the full dotted path of a function, as in books.extract", required=True),
-        "after": Key(Many(TEXT), "the stage that comes before, or several"),
-        "version": Key(TEXT, "the version of its code, a text"),
-        "max_attempts": Key(_whole(_at_least(1)), "how often it is tried"),
-        "timeout": Key(_time(_longer_than_zero), "how long an attempt may take"),
-        "batch": Key(_whole(_at_least(1)), "hand over up to so many items at once"),
-        "isolate": Key(
+        "handler": KeySpec(DOTTED, "the full dotted path of a function, as in books.extract", required=True),
+        "after": KeySpec(Many(TEXT), "the stage that comes before, or several"),
+        "version": KeySpec(TEXT, "the version of its code, a text"),
+        "max_attempts": KeySpec(_whole(_at_least(1)), "how often it is tried"),
+        "timeout": KeySpec(_time(_longer_than_zero), "how long an attempt may take"),
+        "batch": KeySpec(_whole(_at_least(1)), "hand over up to so many items at once"),
+        "isolate": KeySpec(
             Scalar("process", (str,), {"enum": ["process"]}, _process),
             "run it in a child process that may die",
         ),
-        "backoff": Key(BACKOFF, "how long a failed attempt waits before the next"),
-        "compatible_from": Key(Many(TEXT), "an earlier version whose results still stand, or several"),
-        "normalise": Key(DOTTED, "a function that is applied to a result before it is compared"),
-        "after_children": Key(TEXT, "a pipeline whose items, submitted by this one's, must have ended"),
-        "resource": Key(Many(TEXT), "the resource that an attempt uses, or several"),
-        "estimate": Key(_money(_estimate), "what an attempt is expected to cost: an amount, or a function of the item"),
-        "max_reruns_per_hour": Key(_whole(_at_least(1)), "how often its items may rerun each other without new data"),
-        "units": Key(
+        "backoff": KeySpec(BACKOFF, "how long a failed attempt waits before the next"),
+        "compatible_from": KeySpec(Many(TEXT), "an earlier version whose results still stand, or several"),
+        "normalise": KeySpec(DOTTED, "a function that is applied to a result before it is compared"),
+        "after_children": KeySpec(TEXT, "a pipeline whose items, submitted by this one's, must have ended"),
+        "resource": KeySpec(Many(TEXT), "the resource that an attempt uses, or several"),
+        "estimate": KeySpec(
+            _money(_estimate), "what an attempt is expected to cost: an amount, or a function of the item"
+        ),
+        "max_reruns_per_hour": KeySpec(
+            _whole(_at_least(1)), "how often its items may rerun each other without new data"
+        ),
+        "units": KeySpec(
             Named(DOTTED, "function", r".{1,100}", "a text"),
             "how many units an attempt is expected to use, by functions",
         ),
-        "max_cost": Key(_money(_amount), "what one item may cost at this stage"),
-        "renamed_from": Key(TEXT, "what the stage was called before: its results, records and history come along"),
-        "reads": Key(Many(TEXT), "what it uses of an item's data, by a dotted path or several"),
+        "max_cost": KeySpec(_money(_amount), "what one item may cost at this stage"),
+        "renamed_from": KeySpec(TEXT, "what the stage was called before: its results, records and history come along"),
+        "reads": KeySpec(Many(TEXT), "what it uses of an item's data, by a dotted path or several"),
     }
 )
 
@@ -244,21 +252,21 @@ ALERT = Free("an alert")
 
 PIPELINE = Table(
     {
-        "stages": Key(Named(STAGE, "stage", some=True), "the stages, by name", required=True),
-        "merge": Key(DOTTED, "the function that merges an item that is known with one that is found"),
-        "sources": Key(Named(SOURCE, "source"), "where items come from, by name"),
-        "tuning": Key(TUNING, "what may be changed while work goes on"),
+        "stages": KeySpec(Named(STAGE, "stage", some=True), "the stages, by name", required=True),
+        "merge": KeySpec(DOTTED, "the function that merges an item that is known with one that is found"),
+        "sources": KeySpec(Named(SOURCE, "source"), "where items come from, by name"),
+        "tuning": KeySpec(TUNING, "what may be changed while work goes on"),
     }
 )
 
 FILE = Table(
     {
-        "store": Key(
+        "store": KeySpec(
             _text("sqlite:///PATH or postgresql://…", _store), "the database: sqlite:///PATH or postgresql://…"
         ),
-        "resources": Key(Named(RESOURCE, "resource"), "what is shared and limited, by name"),
-        "pipelines": Key(Named(PIPELINE, "pipeline", some=True), "the pipelines, by name", required=True),
-        "alerts": Key(
+        "resources": KeySpec(Named(RESOURCE, "resource"), "what is shared and limited, by name"),
+        "pipelines": KeySpec(Named(PIPELINE, "pipeline", some=True), "the pipelines, by name", required=True),
+        "alerts": KeySpec(
             Named(ALERT, "alert", r"[^\x00-\x1f\x7f]{1,100}", "up to 100 printable characters"),
             "who is told of what, by name",
         ),

@@ -14,7 +14,7 @@ SHOWN = 50
 LONGEST = 1000
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where something stands in the file, counted from 1."""
 
     line: int
@@ -80,10 +80,10 @@ class Problems:
     def __len__(self) -> int:
         return len(self._found)
 
-    def add(self, place: Place, path: str, what: str) -> None:
+    def add(self, place: Position, path: str, what: str) -> None:
         self._found.append(Problem(self.file, *place, _one_line(path), _one_line(self._mask(what))))
 
-    def end(self, place: Place, what: str, path: str = "") -> JobFileError:
+    def end(self, place: Position, what: str, path: str = "") -> JobFileError:
         """The error to raise where nothing more can be read: this, and all that was found before it."""
         self.add(place, path, what)
         return JobFileError(self._found)

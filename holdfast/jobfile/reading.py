@@ -20,7 +20,7 @@ from yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from yaml.nodes import Node as YamlNode
 
 from holdfast.errors import UsageError
-from holdfast.jobfile.problems import Place, Problems, below
+from holdfast.jobfile.problems import Position, Problems, below
 
 MOST_BYTES = 1_000_000
 #: How deep things may lie in each other, how many there may be once every alias is spelled out, and how many aliases.
@@ -43,9 +43,9 @@ class Node:
     """A value and where it stands: a scalar, a list of nodes, or a mapping of texts to nodes."""
 
     value: Any
-    place: Place
+    place: Position
     #: Where its key stands, if it has one.
-    key: Place | None = None
+    key: Position | None = None
     #: Whether a variable was put in.
     filled: bool = False
     #: Whether what a variable held in it is a secret.
@@ -54,7 +54,7 @@ class Node:
     sound: bool = False
 
     @property
-    def key_place(self) -> Place:
+    def key_place(self) -> Position:
         return self.key or self.place
 
     def get(self, key: str) -> Node | None:
@@ -96,16 +96,16 @@ def read(content: bytes, problems: Problems) -> Node:
         root = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+        place = Position(mark.line + 1, mark.column + 1) if mark else Position(1, 1)
         raise problems.end(place, _said(error, text, place)) from None
     except (ValueError, ArithmeticError, LookupError, RecursionError, yaml.YAMLError):
         # An escape, or a number in a directive, that is none; the parser does not say so itself.
-        place = Place(loader.line + 1, loader.column + 1)
+        place = Position(loader.line + 1, loader.column + 1)
         raise problems.end(place, "this is not YAML: an escape or a number is out of range") from None
     finally:
         loader.dispose()
     if root is None:
-        raise problems.end(Place(1, 1), "the file is empty, expected a mapping with 'pipelines'")
+        raise problems.end(Position(1, 1), "the file is empty, expected a mapping with 'pipelines'")
     return _Tree(problems).grow(root)
 
 
@@ -154,7 +154,7 @@ class _Tree:
         self._nodes = 0
         self._open: list[YamlNode] = []
 
-    def grow(self, node: YamlNode, path: str = "", key: Place | None = None) -> Node:
+    def grow(self, node: YamlNode, path: str = "", key: Position | None = None) -> Node:
         place = _start(node)
         self._nodes += 1
         if self._nodes > MOST_NODES:
@@ -253,7 +253,7 @@ class _Tree:
 
 def _decode(content: bytes, problems: Problems) -> str:
     if len(content) > MOST_BYTES:
-        raise problems.end(Place(1, 1), f"the file is too large, expected at most {MOST_BYTES:,} bytes")
+        raise problems.end(Position(1, 1), f"the file is too large, expected at most {MOST_BYTES:,} bytes")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -266,19 +266,19 @@ def _decode(content: bytes, problems: Problems) -> str:
     return text
 
 
-def _place_after(text: str) -> Place:
-    return Place(text.count("\n") + 1, len(text) - (text.rfind("\n") + 1) + 1)
+def _place_after(text: str) -> Position:
+    return Position(text.count("\n") + 1, len(text) - (text.rfind("\n") + 1) + 1)
 
 
-def _start(node: YamlNode) -> Place:
-    return Place(node.start_mark.line + 1, node.start_mark.column + 1)
+def _start(node: YamlNode) -> Position:
+    return Position(node.start_mark.line + 1, node.start_mark.column + 1)
 
 
 def _too_many(what: str, most: int) -> str:
     return f"too many {what}, expected at most {most:,}"
 
 
-def _said(error: yaml.MarkedYAMLError, text: str, place: Place) -> str:
+def _said(error: yaml.MarkedYAMLError, text: str, place: Position) -> str:
     """PyYAML's words, plainer where that is easy."""
     problem = error.problem or "it cannot be read"
     lines = text.splitlines()

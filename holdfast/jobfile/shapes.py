@@ -23,7 +23,7 @@ VARIABLE: Schema = {"type": "string", "pattern": r"\$\{"}
 FROM_A_VARIABLE = "the value of a secret variable is given"
 
 
-class Shape(Protocol):
+class ValueShape(Protocol):
     def check(self, node: Node, path: str, problems: Problems) -> bool:
         """Add what is wrong with the value to the problems; whether nothing is."""
         ...
@@ -86,7 +86,7 @@ class Scalar:
 class Many:
     """One, or a list of them."""
 
-    of: Shape
+    of: ValueShape
 
     def check(self, node: Node, path: str, problems: Problems) -> bool:
         if not isinstance(node.value, list):
@@ -104,10 +104,10 @@ class Either:
     """The first shape, or, if it is a mapping, the second."""
 
     scalar: Scalar
-    mapping: Shape
+    mapping: ValueShape
 
     def check(self, node: Node, path: str, problems: Problems) -> bool:
-        shape: Shape = self.mapping if isinstance(node.value, dict) else self.scalar
+        shape: ValueShape = self.mapping if isinstance(node.value, dict) else self.scalar
         return shape.check(node, path, problems)
 
     def schema(self) -> Schema:
@@ -115,10 +115,10 @@ class Either:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KeySpec:
     """A key that a table knows, what stands under it, and what it is for."""
 
-    shape: Shape
+    shape: ValueShape
     about: str
     required: bool = False
 
@@ -127,7 +127,7 @@ class Key:
 class Table:
     """A mapping whose keys are known."""
 
-    keys: Mapping[str, Key]
+    keys: Mapping[str, KeySpec]
 
     def check(self, node: Node, path: str, problems: Problems) -> bool:
         if not _is_mapping(node, path, problems, f"a mapping with {_some(list(self.keys))}"):
@@ -161,7 +161,7 @@ class Table:
 class Named:
     """A mapping whose keys are names that the author gives, all with the same shape under them."""
 
-    of: Shape
+    of: ValueShape
     what: str
     pattern: str = r"[^\W\d][\w.-]{0,99}"
     rule: str = "a letter, then letters, digits, '_', '-' or '.', 100 at most"

@@ -7,13 +7,14 @@ from pathlib import Path
 from holdfast.errors import UsageError
 from holdfast.legacy.old_database import OldDatabase
 from holdfast.legacy.old_sqlite import OldSQLite
-from holdfast.store.postgres_address import MISSING_DRIVER, is_postgres
+from holdfast.store.kind import kind_of_address
+from holdfast.store.postgres_address import MISSING_DRIVER
 
 
 def open_old(address: str | Path) -> OldDatabase:
     """The old database at a path, or at the address of a SQLite file or a PostgreSQL."""
     given = str(address)
-    if is_postgres(given):
+    if kind_of_address(given) == "postgres":
         try:
             from holdfast.legacy.old_postgres import OldPostgres
         except ImportError as error:

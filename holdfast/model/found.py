@@ -94,7 +94,7 @@ def short_hash(text: str) -> str:
 
 
 @dataclass(slots=True)
-class Counts:
+class LookCounts:
     """What became of the items of one look. `bad` rows were skipped."""
 
     found: int = 0
@@ -104,9 +104,9 @@ class Counts:
     vanished: int = 0
     bad: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
+    def __add__(self, other: LookCounts) -> LookCounts:
         mine, its = asdict(self), asdict(other)
-        return Counts(**{name: mine[name] + its[name] for name in mine})
+        return LookCounts(**{name: mine[name] + its[name] for name in mine})
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)

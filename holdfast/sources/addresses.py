@@ -18,7 +18,7 @@ _METADATA = frozenset({ip_address("168.63.129.16")})
 _NAT64 = ip_network("64:ff9b::/96")
 
 #: Family and address, as a socket takes them.
-Place = tuple[int, Any]
+SocketAddress = tuple[int, Any]
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -35,7 +35,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     return address.is_global and not special and not address.is_link_local and address not in _METADATA
 
 
-def places_of(host: str, port: int, *, allow_private: bool, seconds: float) -> list[Place]:
+def places_of(host: str, port: int, *, allow_private: bool, seconds: float) -> list[SocketAddress]:
     """Where a host can be reached, as far as that is allowed; SourceFailed if nowhere."""
     found = _look_up(host, port, seconds)
     allowed = []

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
 
 from holdfast.engine import discover
 from holdfast.engine.add import Merge, merged
@@ -20,17 +19,15 @@ from holdfast.engine.upsert import Decide, Looked, NewItem, as_looked, keys_for,
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.durations import spoken
-from holdfast.model.found import Checked, Counts, Found, Kept, check, label
+from holdfast.model.found import Checked, Found, Kept, LookCounts, check, label
 from holdfast.model.logs import logger
 from holdfast.model.urls import as_key
 from holdfast.sources.contract import LookedUp, LookEnded, Source, SourceFailed, ending, said
-from holdfast.sources.for_each import ForEach
+from holdfast.sources.for_each import ForEach, RunsInTransaction
 from holdfast.sources.registry import SourceSpec
 from holdfast.store import Transaction
 
 log = logger("holdfast.sources")
-
-T = TypeVar("T")
 
 #: Items per transaction, and how much they may weigh together.
 BATCH = 500
@@ -39,19 +36,13 @@ BATCH_BYTES = 8 * 1024 * 1024
 LOOKED_UP = 20
 
 
-class Runs(Protocol):
-    """Runs a function of a transaction, and returns what that returned: `Store.write` or `Store.read`, or like them."""
-
-    def __call__(self, work: Callable[[Transaction], T], /) -> T: ...
-
-
 class Discoverer:
     """Makes the looks of one worker. `sources` are those of its pipelines, by the pipeline's name."""
 
     def __init__(
         self,
-        write: Runs,
-        read: Runs,
+        write: RunsInTransaction,
+        read: RunsInTransaction,
         worker: int,
         sources: Mapping[str, Sequence[SourceSpec]],
         *,
@@ -299,7 +290,7 @@ class _Look:
         while after is not None:
             self._check()
             due.counts, after = write(partial(discover.set_vanished, due=due, kept=self._kept, after=after))
-        due.counts = due.counts + Counts(found=still, unchanged=still)
+        due.counts = due.counts + LookCounts(found=still, unchanged=still)
 
     # The end ----------------------------------------------------------------------------------------------------------
 

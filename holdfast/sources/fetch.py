@@ -26,7 +26,7 @@ from urllib.parse import SplitResult, unquote, urljoin
 
 from holdfast.model import urls
 from holdfast.sources import readers
-from holdfast.sources.addresses import Place, places_of
+from holdfast.sources.addresses import SocketAddress, places_of
 from holdfast.sources.contract import Reader, SourceFailed
 from holdfast.sources.inflate import PIECE, inflated, unpacked
 
@@ -211,7 +211,7 @@ def _asked(
             line.close()
 
 
-def _connect(places: Iterable[Place], policy: Policy, deadline: float) -> socket.socket:
+def _connect(places: Iterable[SocketAddress], policy: Policy, deadline: float) -> socket.socket:
     trouble: OSError = TimeoutError()
     for family, place in places:
         line = socket.socket(family, socket.SOCK_STREAM)

@@ -7,12 +7,10 @@ comes back to those that were not ready, or failed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import quote, urlsplit
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from holdfast.clock import microseconds
 from holdfast.engine import due_lookups
@@ -20,58 +18,23 @@ from holdfast.engine.discover import DueSource
 from holdfast.engine.due_lookups import BATCH, WINDOW, Lookup
 from holdfast.errors import HoldfastError
 from holdfast.sources.contract import Found, Kept, LookedUp, LookEnded, Reader, Source, SourceFailed, ending, said
+from holdfast.sources.registry import Each, SourceSpec
 from holdfast.sources.rows import at, is_missing
+from holdfast.sources.value_templates import fill
+from holdfast.store import Transaction
 
-if TYPE_CHECKING:
-    from holdfast.sources.discoverer import Runs
-    from holdfast.sources.registry import SourceSpec
+T = TypeVar("T")
 
-VALUE = "{value}"
 #: How many numbers of items that were passed before a round goes through again.
 SWEEP = 20_000
 #: After so many look-ups in a row that no server answered well, a round ends: it is not about one of them.
 MOST_TROUBLES = 5
-_ADDRESS = ("http://", "https://")
 
 
-@dataclass(frozen=True, slots=True)
-class Each:
-    """For whom something is looked up: the items of a pipeline, the results of a stage of it, or what a source finds."""
+class RunsInTransaction(Protocol):
+    """Runs a function of a transaction and returns its result: `Store.write`, `Store.read`, or the like."""
 
-    pipeline: str | None = None
-    stage: str | None = None
-    source: SourceSpec | None = None
-    #: Where the value lies; without a path it is the key.
-    value: str | None = None
-    #: After how many seconds each is looked up again; never, if None.
-    again_seconds: float | None = None
-
-
-def fill(given: Any, value: Any) -> Any:
-    """Settings with a value in them: as it is where it stands alone, escaped in an address, as text elsewhere."""
-    if isinstance(given, Mapping):
-        return {key: fill(one, value) for key, one in given.items()}
-    if isinstance(given, (list, tuple)):
-        return [fill(one, value) for one in given]
-    if not isinstance(given, str) or VALUE not in given:
-        return given
-    if given == VALUE:
-        return value
-    return given.replace(VALUE, quote(str(value), safe="") if given.lower().startswith(_ADDRESS) else str(value))
-
-
-def has_value(given: Any) -> bool:
-    """Whether there is a place for a value somewhere in these settings."""
-    if isinstance(given, Mapping):
-        return any(map(has_value, given.values()))
-    if isinstance(given, (list, tuple)):
-        return any(map(has_value, given))
-    return isinstance(given, str) and VALUE in given
-
-
-def names_its_host(address: str) -> bool:
-    """Whether it is known who will be asked, whatever the value is."""
-    return address.lower().startswith(_ADDRESS) and VALUE not in urlsplit(address).netloc
+    def __call__(self, work: Callable[[Transaction], T], /) -> T: ...
 
 
 class ForEach(Source):
@@ -80,7 +43,7 @@ class ForEach(Source):
     kind = "for_each"
     options: ClassVar[Mapping[str, Reader]] = {}
 
-    def __init__(self, spec: SourceSpec, each: Each, due: DueSource, read: Runs) -> None:
+    def __init__(self, spec: SourceSpec, each: Each, due: DueSource, read: RunsInTransaction) -> None:
         super().__init__(spec.settings, spec.folder)
         self.whole = False
         self._spec = spec

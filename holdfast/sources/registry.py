@@ -18,7 +18,7 @@ from holdfast.model.schedule import NEVER, Schedule
 from holdfast.sources import readers
 from holdfast.sources.contract import Reader, Source, said
 from holdfast.sources.dotted import load
-from holdfast.sources.for_each import VALUE, Each, fill, has_value, names_its_host
+from holdfast.sources.value_templates import VALUE, fill, has_value, names_its_host
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -67,6 +67,19 @@ EACH: Mapping[str, Reader] = {
     "value": readers.path,
     "again": readers.some_time,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """For whom something is looked up: the items of a pipeline, the results of a stage of it, or what a source finds."""
+
+    pipeline: str | None = None
+    stage: str | None = None
+    source: SourceSpec | None = None
+    #: Where the value lies; without a path it is the key.
+    value: str | None = None
+    #: After how many seconds each is looked up again; never, if None.
+    again_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

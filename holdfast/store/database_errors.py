@@ -1,11 +1,11 @@
-"""What an error of a database means. Everything here that judges one judges by these tables.
+"""What an error of a database means. These tables are the only place that decides it.
 
 conflict  another transaction was chosen over this one: run it again at once
-moved     a pooler gave this transaction another session, with other prepared statements: run it again, as often as it takes
-passing   the server, the connection, a lock or the disk: wait, and do the same again
+moved     a pooler gave this transaction another session, with other prepared statements: run it again until it works
+passing   the server, the connection, a lock or the disk: wait and try again
 refused   the values of one row: a constraint, a trigger, a number out of range
-broken    the database as it is now: missing rights, missing tables, a damaged file; a person must look
-wrong     the statement itself: nothing but another statement helps
+broken    the database itself: missing rights, missing tables, a damaged file; a person must look at it
+wrong     the statement itself
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class ErrorKind(StrEnum):
     WRONG = "wrong"
 
 
-#: By SQLSTATE or the beginning of one; the longest that fits decides.
+#: By SQLSTATE or its first characters; the longest match decides.
 SQLSTATES: Mapping[str, ErrorKind] = {
     "08": ErrorKind.PASSING,  # the connection
     "09": ErrorKind.REFUSED,  # a trigger
     "22": ErrorKind.REFUSED,  # a value
     "23": ErrorKind.REFUSED,  # a constraint
-    "25006": ErrorKind.PASSING,  # the server only reads, for now
+    "25006": ErrorKind.PASSING,  # the server is read-only for now
     "25P03": ErrorKind.PASSING,  # idle in a transaction for too long
     "25P04": ErrorKind.PASSING,  # a transaction that took too long
     "26000": ErrorKind.MOVED,  # a statement that was prepared in another session
@@ -48,8 +48,8 @@ SQLSTATES: Mapping[str, ErrorKind] = {
     "44": ErrorKind.REFUSED,  # the check of a view
     "53": ErrorKind.PASSING,  # memory, disk, connections
     "54000": ErrorKind.REFUSED,  # a value that is too long for its index
-    "55": ErrorKind.PASSING,  # a lock that was not to be had in time
-    "57": ErrorKind.PASSING,  # somebody intervened: a shutdown, a statement that was cancelled
+    "55": ErrorKind.PASSING,  # a lock that was not available in time
+    "57": ErrorKind.PASSING,  # an operator intervened: a shutdown, a cancelled statement
     "57P04": ErrorKind.BROKEN,  # the database was dropped
     "58": ErrorKind.PASSING,  # the system below the server
     "72": ErrorKind.PASSING,  # a snapshot that is too old
@@ -79,7 +79,7 @@ SQLITE_CODES: Mapping[int, ErrorKind] = {
     26: ErrorKind.BROKEN,  # NOTADB
 }
 
-#: By the error numbers of MySQL and MariaDB; users' own tables may be there.
+#: By the error numbers of MySQL and MariaDB, where users' own tables may be.
 MYSQL_NUMBERS: Mapping[int, ErrorKind] = {
     **dict.fromkeys((1205, 1213), ErrorKind.CONFLICT),
     **dict.fromkeys((1021, 1040, 1053, 1114, 1203, 1290, 1836, 2002, 2003, 2006, 2013, 3572), ErrorKind.PASSING),
@@ -87,7 +87,7 @@ MYSQL_NUMBERS: Mapping[int, ErrorKind] = {
     **dict.fromkeys((1044, 1045, 1049, 1142, 1143, 1146), ErrorKind.BROKEN),
 }
 
-#: How the store tells of them; the rest is raised as it is.
+#: The errors that the store raises for them; others are raised as they are.
 AS_OURS: Mapping[ErrorKind, type[StoreError]] = {
     ErrorKind.CONFLICT: StoreConflict,
     ErrorKind.MOVED: StoreConflict,
@@ -95,11 +95,11 @@ AS_OURS: Mapping[ErrorKind, type[StoreError]] = {
     ErrorKind.BROKEN: StoreBroken,
 }
 
-#: What a statement alone cannot have brought about: user code that meets it is not to blame.
+#: Errors that no statement can cause by itself: user code that gets one is not to blame.
 INNOCENT_SQLSTATES = ("40001", "40P01", "53100", "53300", "57P")
 INNOCENT_SQLITE_CODES = frozenset({5, 13})
 
-#: A server that refuses a connection gives no code; these refusals do not pass.
+#: A server that refuses a connection gives no code; these refusals are permanent.
 _REFUSED_FOR_GOOD = re.compile(
     'database ".*" does not exist|role ".*" does not exist|authentication failed|no password supplied|'
     "unrecognized configuration parameter|unsupported startup parameter|invalid value for parameter|no pg_hba.conf entry"
@@ -125,14 +125,14 @@ def kind_of(error: BaseException) -> ErrorKind:
     if number is not None or not families & {"OperationalError", "InterfaceError"}:
         return ErrorKind.WRONG
     if type(error).__module__ == "sqlite3":
-        # Said by the driver, not by SQLite: text that is not UTF-8, a value that it cannot store.
+        # From the driver, not from SQLite: text that is not UTF-8, a value that it cannot store.
         return ErrorKind.REFUSED
-    # A server that crashes, and a driver that complains about its connection, give no code at all.
+    # A crashing server, and a driver that complains about its connection, give no code.
     return ErrorKind.BROKEN if _REFUSED_FOR_GOOD.search(str(error)) else ErrorKind.PASSING
 
 
 def is_innocent(error: BaseException) -> bool:
-    """Whether no statement alone can have brought this about."""
+    """Whether no statement can have caused this by itself."""
     return (sqlstate_of(error) or "").startswith(INNOCENT_SQLSTATES) or sqlite_code_of(error) in INNOCENT_SQLITE_CODES
 
 

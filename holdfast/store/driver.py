@@ -1,7 +1,7 @@
-"""What a database must be able to do for the store. Two modules do it: sqlite.py and postgres.py.
+"""What the store needs from a database. Two modules provide it: sqlite.py and postgres.py.
 
-A driver is one connection and is used by one thread at a time. Its errors are holdfast's: StoreUnavailable for what
-passes by itself, StoreConflict for a lost race, StoreBroken for the rest.
+A driver is one connection and is used by one thread at a time. It raises StoreUnavailable for a passing condition,
+StoreConflict for a lost race, StoreBroken for the rest.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class Begun(NamedTuple):
     now: int
     steady: int
     generation: int
-    #: False if this writer's transaction of this number was committed before.
+    #: False if this writer has already committed the transaction of this number.
     fresh: bool
-    #: The steady clock with the machine's sleep counted, where there is one: `now` against it shows that a clock was set.
+    #: The steady clock plus the sleep of the machine, if there is one. Compared with `now` it shows that a clock was set.
     elapsed: int | None = None
 
 
 class Mark(NamedTuple):
-    """What a write leaves behind when it commits: whose, and the how-manieth."""
+    """What a write leaves in the database when it commits: the writer and its transaction number."""
 
     writer: int
     seq: int
 
 
-#: Leaves a mark, and answers with a row unless it was there.
+#: Leaves a mark, and returns a row unless the mark existed.
 MARKING = """INSERT INTO holdfast_commits AS c (writer, seq, at) VALUES (:writer, :seq, {clock})
 ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE c.seq < excluded.seq RETURNING seq"""
 
@@ -46,9 +46,9 @@ ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE c.
 class Limits(NamedTuple):
     """How long a connection over a network may keep others waiting."""
 
-    #: A call without an answer for so long is given up; 0 for never.
+    #: A call without an answer is given up after this; 0 for never.
     answer_seconds: float = 0.0
-    #: A transaction whose process says nothing for so long is ended by the database: the process is frozen or gone.
+    #: The database ends a transaction that was idle for this long: its process is frozen or gone.
     idle_seconds: float = 20.0
 
 
@@ -67,12 +67,12 @@ class Driver(Protocol):
         ...
 
     def begin(self, mark: Mark, *, exclusive: bool, in_doubt: bool) -> Begun:
-        """Begin a write that leaves this mark; `exclusive` keeps every other write out until it ends. One that is in doubt
-        may have been committed before: it is not begun before that is known."""
+        """Begin a write that leaves this mark. `exclusive` keeps out every other write until it ends. A write in doubt may
+        have been committed before, so it begins by finding out."""
         ...
 
     def ready(self) -> None:
-        """Make sure that there is a connection. A statement that comes next, without a transaction, only reads."""
+        """Make sure that there is a connection. The next statement, outside a transaction, only reads."""
         ...
 
     def begin_read(self) -> Begun: ...
@@ -82,25 +82,25 @@ class Driver(Protocol):
         ...
 
     def over(self, raw: Any) -> Driver:
-        """A driver that speaks over the caller's connection, and leaves its transaction to the caller."""
+        """A driver that uses the caller's connection, and leaves the transaction to the caller."""
         ...
 
     def begin_within(self) -> Begun:
-        """What is known inside a transaction that the caller has begun."""
+        """Join a transaction that the caller has begun."""
         ...
 
     def end_within(self) -> None:
-        """Leave that transaction as it was found."""
+        """Restore the settings of that transaction."""
         ...
 
     def begin_bare(self) -> int:
-        """Begin a write on a database that may have no tables yet, alone; return the time."""
+        """Begin an exclusive write on a database that may have no tables yet; return the time."""
         ...
 
     def run(self, statement: Statement, params: dict[str, Any]) -> list[Row]: ...
 
     def run_rows(self, statement: Statement, rows: Sequence[Sequence[Any]], params: dict[str, Any]) -> list[Row]:
-        """Run a statement for all these rows; before the next statement, if it has no answer."""
+        """Run a statement for all these rows. One without an answer may be sent with the next statement."""
         ...
 
     def run_text(self, text: str) -> list[Row]: ...
@@ -112,19 +112,19 @@ class Driver(Protocol):
     def commit(self) -> None: ...
 
     def before_whole_tables(self) -> None:
-        """Called before whole tables are read: that is planned as the owner of the database set it up."""
+        """Called before whole tables are read: use the planner settings of the owner of the database."""
         ...
 
     def before_user_code(self) -> None:
-        """Called before user code runs in the transaction: it gets the database as its owner set it up."""
+        """Called before user code runs in the transaction: use the settings of the owner of the database."""
         ...
 
     def after_user_code(self) -> None:
-        """And the rest of the transaction gets it as we did."""
+        """Use our own settings again for the rest of the transaction."""
         ...
 
     def check_user_code(self) -> None:
-        """Raise UsageError if user code left the transaction so that it cannot go on."""
+        """Raise UsageError if user code left the transaction in a state in which it cannot go on."""
         ...
 
     @property
@@ -133,12 +133,12 @@ class Driver(Protocol):
         ...
 
     def trouble(self, error: BaseException) -> StoreError | None:
-        """The trouble of the database that user code ran into, if that is what this error is. What may be the fault of a
-        statement counts as that: if the database is in trouble, our own next statement finds out."""
+        """The store error behind an error that user code got; None if its own statement may be to blame. If the database is
+        in trouble after all, our next statement finds out."""
         ...
 
     def rollback(self) -> None:
-        """End the transaction, whatever state the connection is in; never raises."""
+        """End the transaction, whatever the state of the connection; never raises."""
         ...
 
     @property
@@ -149,52 +149,52 @@ class Driver(Protocol):
     def close(self) -> None: ...
 
     def notify(self, stages: Collection[int]) -> None:
-        """Let idle workers know, when this transaction commits, that there is something to claim: in these stages, if any
-        are named."""
+        """Once this transaction commits, notify idle workers that there is something to claim: in these stages, if any are
+        named."""
         ...
 
-    def listener(self) -> Listener: ...
+    def listener(self) -> NewsListener: ...
 
     def facts(self) -> dict[str, Any]:
-        """What `doctor` says about this database."""
+        """What `holdfast doctor` reports about this database."""
         ...
 
     def cannot_write(self) -> str | None:
-        """Why nothing can be written now, as far as one who only looks can tell; None if nothing is known to be in the way."""
+        """Why nothing can be written now, found without writing; None if no reason is known."""
         ...
 
     def hides(self) -> str | None:
-        """Which of our tables show only a part of their rows, and to whom; None if all is seen."""
+        """Which of our tables hide some of their rows, and from whom; None if all rows are visible."""
         ...
 
     def integrity(self) -> str:
-        """What is wrong with the file of the database, which is read as a whole; `ok` if nothing is."""
+        """Read the whole database file and report damage; `ok` if there is none."""
         ...
 
 
 class FarDriver(Driver, Protocol):
-    """A connection over a line."""
+    """A connection over a network."""
 
     def at_once(
         self, mark: Mark, statement: Statement, params: dict[str, Any], stages: Collection[int]
     ) -> tuple[list[Row], int]:
-        """A whole write in one round trip, with news for these stages: the rows of its statement, and the time."""
+        """A whole write in one round trip, with a notification for these stages: the rows of its statement, and the time."""
         ...
 
 
-class Listener(Protocol):
-    """Tells that another process has committed something. A hint: polling stays the truth."""
+class NewsListener(Protocol):
+    """Notices that another process has committed something. Only a hint: workers poll as well."""
 
     def wait(self, timeout_seconds: float) -> Collection[int] | None:
-        """Wait for news, and return the stages in which something waits; none of them if that is not known. None without
-        news."""
+        """Wait for a notification, and return the stages in which something waits; empty if they are unknown, None on
+        timeout."""
         ...
 
     def close(self) -> None: ...
 
 
 class Forkable:
-    """A connection must not be shared with a forked child: the child's copy is cut off, and refuses to work."""
+    """A connection that must not be shared with a forked child: the child's copy is cut off and refuses to work."""
 
     _open: ClassVar[weakref.WeakSet[Forkable]] = weakref.WeakSet()
     #: A set cannot be read while another thread adds to it.
@@ -218,11 +218,11 @@ class Forkable:
 
     @classmethod
     def cut_off_child(cls) -> None:
-        cls._guard = threading.Lock()  # whoever held the old one is not here
+        cls._guard = threading.Lock()  # its holder does not exist in this process
         null = os.open(os.devnull, os.O_RDWR)
         for one in list(cls._open):
             for descriptor in one.descriptors():
-                # Not closed: the number could be given to another file while the connection object still knows it.
+                # Not closed: the number could be given to another file while the connection object still uses it.
                 os.dup2(null, descriptor, inheritable=False)
         os.close(null)
 
@@ -232,7 +232,7 @@ os.register_at_fork(after_in_child=Forkable.cut_off_child)
 
 @contextmanager
 def quietly(*errors: type[BaseException]) -> Iterator[None]:
-    """For clean-up on a connection that may be dead already."""
+    """Ignore these errors, for clean-up on a connection that may be dead."""
     try:
         yield
     except errors:

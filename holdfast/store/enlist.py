@@ -1,7 +1,7 @@
-"""A SQLAlchemy Connection that takes part in a transaction of ours.
+"""A SQLAlchemy Connection inside a transaction of the store.
 
-It runs on the store's own driver connection, through a dialect that neither commits nor rolls back: only savepoints.
-SQLAlchemy is loaded before the first transaction with an effect; it takes a while, and most processes never need it.
+It runs on the store's own driver connection, through a dialect that uses savepoints but neither commits nor rolls back.
+SQLAlchemy is loaded before the first transaction with an effect: loading takes a while, and most processes never need it.
 """
 
 from __future__ import annotations
@@ -48,12 +48,11 @@ class Enlisted:
 
     @contextmanager
     def join(self) -> Iterator[Connection]:
-        """A Connection in the transaction. Whoever gives it away has made a savepoint before, and undoes what was done with
-        it if this raises."""
+        """A Connection in the transaction. The caller has made a savepoint before, and rolls back to it if this raises."""
         self._longest, self._since = 0.0, _running()
         with self._engine.connect() as connection:
             connection.begin()
-            # So that a Session on it commits and rolls back a savepoint of its own, and nothing else.
+            # A Session on it then commits and rolls back a savepoint of its own, and nothing else.
             inner = connection.begin_nested()
             yield connection
             if not inner.is_active or connection.get_nested_transaction() is not inner:
@@ -62,8 +61,8 @@ class Enlisted:
 
     @property
     def longest_pause(self) -> float:
-        """For how many seconds, at most, user code has kept the database waiting since it joined. Only time in which this
-        process was running counts, and none in which the database had something to do."""
+        """The longest time, in seconds, for which user code has kept the database waiting since it joined. Time in which this
+        process was stopped, or the database was busy, does not count."""
         self._note_pause()
         return self._longest
 
@@ -81,13 +80,13 @@ class Enlisted:
 
 
 def _running() -> tuple[float, float]:
-    """How long this process has been running, and this thread busy: in a call that lets no other thread of the process run,
-    the first stands still."""
+    """How long this process has been running, and this thread busy. The first stops during a call that lets no other thread
+    run."""
     return awake_seconds(), time.thread_time()
 
 
 def _leave_alone(connection: Any) -> None:
-    """The transaction is the store's to end."""
+    """Only the store ends the transaction."""
 
 
 def _not_yours() -> UsageError:

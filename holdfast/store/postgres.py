@@ -1,7 +1,7 @@
 """PostgreSQL: one database, any number of machines.
 
-Nothing lives in a session: every transaction says all it needs when it begins (its isolation, its time limit, its
-marker, a shared lock against registrations) in one round trip, so that a pooler in between changes nothing.
+Nothing is kept in a session. Every transaction begins with all that it needs (its isolation, its time limit, its mark, a
+shared lock against registrations) in one round trip, so that a pooler in between makes no difference.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.store.database_errors import is_innocent
 from holdfast.store.driver import MARKING, Begun, Forkable, Limits, Mark, Row, quietly
 from holdfast.store.postgres_address import lock_key, read_url
 from holdfast.store.postgres_dialect import NOW, PostgresDialect
-from holdfast.store.postgres_line import Asked, CursorLine, Line, Wire
+from holdfast.store.postgres_line import Asked, CursorLine, PostgresLine, Wire
 from holdfast.store.postgres_news import Notifications, telling
 from holdfast.store.postgres_server import connect, raise_as_ours, translated
 from holdfast.store.statements import Statement
@@ -32,7 +32,7 @@ from holdfast.store.watch import watch
 
 log = logger("holdfast.store")
 
-#: So many rows travel faster by COPY, which takes one more round trip.
+#: From this many rows on, COPY is faster, although it takes one more round trip.
 COPY_FROM = 16
 
 
@@ -53,18 +53,18 @@ class Postgres(Forkable):
         self._lock_key = lock_key(dialect.schema)
         self._marking = dialect.render("marking", MARKING).text
         self._conn: psycopg.Connection[Row] | None = None
-        self._line: Line | None = None
-        #: Whether it speaks over a connection of the caller's, who commits.
+        self._line: PostgresLine | None = None
+        #: Whether it uses a connection of the caller's, who commits.
         self._is_guest = False
-        #: Where the caller's transaction looked for functions and tables before ours took part in it.
+        #: The search path of the caller's transaction before we joined it.
         self._callers_path = ""
-        #: Whether the next statement is a transaction by itself.
+        #: Whether the next statement is a transaction of its own.
         self._is_alone = False
-        #: Where it speaks to, once somebody's connection was compared with it.
+        #: What identifies this store, once a caller's connection was compared with it.
         self._place: tuple[Any, ...] | None = None
-        #: What goes out with the next statement: nobody waits for its answer.
+        #: Sent with the next statement, since nobody waits for the answer.
         self._later: list[Asked] = []
-        #: What goes out with COMMIT: the mark of this transaction, unless it was made at its beginning, and the news.
+        #: Sent with COMMIT: the mark of this transaction, unless it was left at the beginning, and the notification.
         self._mark: Mark | None = None
         self._news: str | None = None
         watch(self)
@@ -73,12 +73,12 @@ class Postgres(Forkable):
     def store(cls, url: str, *, clock: Clock | None) -> Store:
         conninfo, schema, where = read_url(url)
         dialect = PostgresDialect(schema)
-        return Store(lambda limits: cls(conninfo, dialect, where, clock, limits), where)
+        return Store("postgres", lambda limits: cls(conninfo, dialect, where, clock, limits), where)
 
     # Transactions -------------------------------------------------------------------------------------------------
 
     def begin(self, mark: Mark, *, exclusive: bool, in_doubt: bool) -> Begun:
-        # Each statement sees what was committed before it: the generation is read after the lock is had.
+        # Each statement sees what was committed before it, so the generation is read after the lock is held.
         lock = "pg_advisory_xact_lock" if exclusive else "pg_advisory_xact_lock_shared"
         asked = self._begin_text(_PINNED, f"pg_catalog.{lock}({self._lock_key})")
         if in_doubt:
@@ -116,7 +116,7 @@ class Postgres(Forkable):
         return self._begun(now, -1, True)
 
     def check_read(self) -> None:
-        """The server's snapshots are consistent."""
+        """Nothing to check: the server's snapshots are consistent."""
 
     @property
     def _generation(self) -> str:
@@ -134,14 +134,14 @@ class Postgres(Forkable):
         guest._conn, guest._line = raw, CursorLine(raw)
         there = guest._find_place()
         if there != self._place:
-            # Once is enough, as long as it is the same: the caller may have the last session that a pooler has to give.
+            # Asked only if it differs: the caller may hold the last session of the pooler.
             self._place = self._find_place()
         if there != self._place:
             raise UsageError(f"the connection is to another database ({raw.info.dbname}), the store is {self._where}")
         return guest
 
     def _find_place(self) -> tuple[Any, ...]:
-        """What tells this store from every other, in whatever database: where its tables are, and since when."""
+        """What identifies this store among all others: its database, its tables, and when they were made."""
         schema = self.dialect.schema
         table = sql.Literal(f"{schema}.schema_version").as_string(None)
         [found] = self.run_text(f"SELECT pg_catalog.current_database(), pg_catalog.to_regclass({table})::oid::bigint")
@@ -160,7 +160,7 @@ class Postgres(Forkable):
         self._execute(f"SELECT pg_catalog.set_config('search_path', {path}, true)", None)
 
     def begin_bare(self) -> int:
-        # The schema itself is not made here if it exists: a role may use it without the right to create one.
+        # The schema is created only if it is missing: a role may use it without the right to create one.
         named = sql.Literal(self.dialect.schema_name).as_string(None)
         [*_, exists, [(now,)]] = self._together(
             [
@@ -201,10 +201,10 @@ class Postgres(Forkable):
     def commit(self) -> None:
         asked: list[Asked] = []
         if self._mark is not None:
-            # It must not be there, or this write is one that was given up, still under way, and done again by its owner.
+            # If the mark exists, its owner has given up on this write and done it again.
             asked.append((f"WITH mark AS ({self._marking}) SELECT 1 / COUNT(*) FROM mark", self._to_mark(self._mark)))
         if self._news is not None:
-            # Last of all: it queues behind every other commit that notifies.
+            # Last, because NOTIFY queues behind every other commit that notifies.
             asked.append((self._news, None))
         self._mark = self._news = None
         with self._marked_once():
@@ -252,7 +252,7 @@ class Postgres(Forkable):
             psycopg.pq.TransactionStatus.IDLE,
         ):
             if self._status is psycopg.pq.TransactionStatus.ACTIVE:
-                # Whoever waited for the answer was interrupted: it is not to be worked on for nobody.
+                # The caller was interrupted while waiting: cancel the statement, since nobody wants its answer.
                 with quietly(psycopg.Error):
                     self._conn.cancel_safe(timeout=1.0)
             self._drop()
@@ -281,7 +281,7 @@ class Postgres(Forkable):
             self._news = telling(self.dialect.schema, stages)
 
     def listener(self) -> Notifications:
-        return Notifications(self)
+        return Notifications(self, self.dialect.schema)
 
     def close(self) -> None:
         if self.pid == os.getpid():
@@ -293,7 +293,7 @@ class Postgres(Forkable):
         return [self._conn.fileno()]
 
     def integrity(self) -> str:
-        # The server checks its pages itself, if it was set up with checksums.
+        # The server checks its own pages, if it was set up with checksums.
         return "ok"
 
     def facts(self) -> dict[str, Any]:
@@ -306,7 +306,7 @@ class Postgres(Forkable):
             "TimeZone",
         ]
         settings = {name.lower(): self.run_text(f"SHOW {name}")[0][0] for name in names}
-        # The server hides what sessions of other roles do from a role that is not a member of pg_read_all_stats.
+        # A role outside pg_read_all_stats does not see what sessions of other roles do.
         [(oldest, hidden)] = self.run_text(
             "SELECT EXTRACT(epoch FROM now() - MIN(xact_start))::float8, "
             "COUNT(*) FILTER (WHERE query = '<insufficient privilege>') "
@@ -323,7 +323,7 @@ class Postgres(Forkable):
         }
 
     def cannot_write(self) -> str | None:
-        # How much room a server has is told to nobody; some are set to read-only when there is none.
+        # A server does not report its free space. Some are switched to read-only when there is none.
         [(standby, read_only)] = self.run_text(
             "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'"
         )
@@ -356,7 +356,7 @@ class Postgres(Forkable):
     # The parts ----------------------------------------------------------------------------------------------------
 
     def _begin_text(self, *more: str) -> list[Asked]:
-        """Begin, and see to these expressions."""
+        """The statements that begin a transaction and evaluate these expressions."""
         idle = f"pg_catalog.set_config({_IDLE}, '{round(self._limits.idle_seconds * 1000)}', true)"
         return [("BEGIN ISOLATION LEVEL READ COMMITTED", None), (f"SELECT {', '.join([idle, _OWN_PATH, *more])}", {})]
 
@@ -419,7 +419,7 @@ class Postgres(Forkable):
         finally:
             self._busy_since = 0.0
 
-    def _ready_line(self) -> Line:
+    def _ready_line(self) -> PostgresLine:
         conn = self.connection
         if self._line is None:
             self._line = Wire(conn)
@@ -435,13 +435,13 @@ class Postgres(Forkable):
 
 _IDLE = "'idle_in_transaction_session_timeout'"
 
-#: Names of functions, operators and types are looked up here alone, whatever the role's search path is: what somebody else has
-#: put into a schema of that path under the name of one of them must not run in its place. Our tables are named with their
-#: schema. What is said before this holds names the schema of each function.
+#: Functions, operators and types are looked up in these schemas only, whatever the search path of the role is: an object that
+#: somebody put into another schema under the same name must not run in their place. Our tables are named with their schema.
+#: Statements that run before this setting name the schema of each function.
 _PATH = "pg_catalog.current_setting('search_path')"
 _OWN_PATH = "pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
 
-#: Our statements are written for their indexes. Statistics taken at a bad moment must not turn their plans.
+#: Our statements are written for their indexes. Statistics taken at a bad moment must not change their plans.
 _PLANNER = (
     "enable_seqscan",
     "enable_bitmapscan",
@@ -450,15 +450,15 @@ _PLANNER = (
     "enable_mergejoin",
     "enable_material",
 )
-#: Before version 18 what is switched off is planned at an enormous cost, for which the server would compile each statement
-#: (JIT), which takes longer than to run it, and start processes to share the work.
+#: Before version 18 a plan that is switched off has an enormous cost. The server would then compile each statement (JIT),
+#: which takes longer than running it, and start parallel workers.
 _COSTLY = {"jit": "off", "max_parallel_workers_per_gather": "0"}
 _PINNED = ", ".join(
     f"pg_catalog.set_config('{name}', '{value}', true)"
     for name, value in {**dict.fromkeys(_PLANNER[:-1], "off"), **_COSTLY}.items()
 )
-#: Reads look up what belongs to a page row by row; a table that was thought small is not to be read whole for that. And
-#: what is asked for decides how it is best read: each question is planned anew.
+#: Reads look up the rows of a page one by one; a table that was believed to be small must not be read whole for that. And the
+#: parameters decide which plan is best, so each query is planned again.
 _PINNED_READS = (
     f"{_PINNED}, pg_catalog.set_config('enable_material', 'off', true), "
     "pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true)"
@@ -466,6 +466,6 @@ _PINNED_READS = (
 
 
 def _reset(names: Sequence[str]) -> str:
-    """The statement that gives these settings back the values that the owner of the database chose."""
+    """The statement that resets these settings to the values chosen by the owner of the database."""
     listed = ", ".join(f"'{name}'" for name in names)
     return f"SELECT set_config(name, reset_val, true) FROM pg_settings WHERE name IN ({listed})"

@@ -14,7 +14,7 @@ MISSING_DRIVER = "PostgreSQL needs a driver: pip install 'psycopg[binary]'"
 UNREADABLE = "the store's address cannot be read: write postgresql://user:password@host:port/database?setting=value"
 
 
-#: As libpq has it, and as SQLAlchemy does, with the name of a driver. Ours is psycopg, whichever is named.
+#: As libpq writes it, or as SQLAlchemy does, with a driver. We always use psycopg.
 _KIND = re.compile(r"postgres(ql)?(\+\w+)?://")
 
 
@@ -23,10 +23,10 @@ def is_postgres(url: str) -> bool:
 
 
 def read_url(url: str) -> tuple[str, str, str]:
-    """What libpq should get, the schema to use, and the address as it may be shown."""
+    """The address for libpq, the schema to use, and the address as it may be shown."""
     parts = _split(url)
     user = f"{parts.username}@" if parts.username else ""
-    # What is not ours is left as it is: libpq reads some characters otherwise than forms of the web do.
+    # Other settings are left as they are: libpq decodes some characters differently from web forms.
     given = [part for part in parts.query.split("&") if part]
     settings = {name: unquote(value) for name, _, value in (part.partition("=") for part in given)}
     schema = settings.get("schema", "holdfast")
@@ -38,8 +38,8 @@ def read_url(url: str) -> tuple[str, str, str]:
 
 
 def grants(url: str, workers: Iterable[str], readers: Iterable[str]) -> list[str]:
-    """The statements that let roles work with the tables of a store, or only read them; for the owner of the tables. Making and
-    changing tables is left to the owner."""
+    """The statements by which the owner of the tables lets roles work with them, or only read them. Creating and changing
+    tables is left to the owner."""
     schema = _quoted(read_url(url)[1])
     written = []
     for rights, roles in (("SELECT, INSERT, UPDATE, DELETE", workers), ("SELECT", readers)):
@@ -66,19 +66,19 @@ def _split(url: str) -> SplitResult:
         raise UsageError(f"the store's address cannot be read: {ESCAPE}")
     try:
         parts = urlsplit(url)
-        _ = parts.username  # read here: it may be what cannot be
+        _ = parts.username  # read here: it may be malformed
     except ValueError:
         raise UsageError(UNREADABLE) from None
     return parts
 
 
 def _joined(parts: SplitResult) -> str:
-    # Not by urlunsplit, which leaves out the slashes of a place that is not named.
+    # Not urlunsplit, which drops the slashes of an empty host.
     return f"postgresql://{parts.netloc}{parts.path}{f'?{parts.query}' if parts.query else ''}"
 
 
 def channel(schema: str) -> str:
-    """The name under which this schema's news are told."""
+    """The channel on which this schema's workers are notified."""
     return f"holdfast_{hashlib.blake2b(schema.encode(), digest_size=8).hexdigest()}"
 
 

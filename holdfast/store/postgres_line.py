@@ -1,8 +1,8 @@
 """How statements travel to PostgreSQL, and rows back.
 
-Our own connections speak to libpq, which psycopg offers as `psycopg.pq`: a cursor does much for each statement that ours
-do not need, and an idle worker that wakes up would spend half of a round trip on it. Several statements travel together,
-in one round trip. Over a connection of the caller's a cursor speaks, which knows how that connection was set up.
+Our own connections use libpq directly, through `psycopg.pq`. A cursor does much for each statement that ours do not need;
+a worker that wakes up would spend half a round trip on it. Several statements travel in one round trip. A connection of
+the caller's is used through a cursor, which knows how that connection was set up.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from psycopg.adapt import Transformer
 
 from holdfast.store.driver import Row, quietly
 
-#: A statement and its parameters. Without any, not even none, the text goes out as it is, and is not kept.
+#: A statement and its parameters. With None the text is sent as it is, and never prepared.
 Asked = tuple[str, Mapping[str, Any] | None]
 
 #: A statement as the server sees it, and the types of its parameters.
-Key = tuple[bytes, tuple[int, ...]]
+PreparedKey = tuple[bytes, tuple[int, ...]]
 
-#: The server keeps a statement that is run so often.
+#: A statement is prepared on the server when it is run for this many times.
 KEEP_FROM = 3
 
 _GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY)
@@ -35,7 +35,7 @@ _GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_
 _PARAMETER = re.compile(r"%\((\w+)\)s|%%")
 
 
-class Line(Protocol):
+class PostgresLine(Protocol):
     """A way to run statements."""
 
     def ask(self, text: str, params: Mapping[str, Any] | None) -> list[Row]:
@@ -43,7 +43,7 @@ class Line(Protocol):
         ...
 
     def ask_all(self, asked: Sequence[Asked]) -> list[list[Row]]:
-        """Run these one after another; the first that fails ends it."""
+        """Run these in order, up to the first that fails."""
         ...
 
     def columns(self) -> list[str]:
@@ -52,7 +52,7 @@ class Line(Protocol):
 
 
 class CursorLine:
-    """Statements by a cursor of psycopg."""
+    """Statements through a cursor of psycopg."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._cursor = connection.cursor(row_factory=psycopg.rows.tuple_row)
@@ -69,16 +69,16 @@ class CursorLine:
 
 
 class Wire:
-    """Statements by libpq. Those that are run often are kept by the server, for as long as the session is this connection's
-    own: behind a transaction pooler it is not."""
+    """Statements through libpq. Those that are run often are prepared on the server, as long as the session belongs to this
+    connection. Behind a transaction pooler it does not."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
         self._libpq = connection.pgconn
-        #: Whether the server may be told to keep more of them.
+        #: Whether more statements may be prepared.
         self._keeps = True
-        self._kept: dict[Key, bytes] = {}
-        self._used: Counter[Key] = Counter()
+        self._kept: dict[PreparedKey, bytes] = {}
+        self._used: Counter[PreparedKey] = Counter()
         self._readable, self._either = select.poll(), select.poll()
         self._readable.register(self._libpq.socket, select.POLLIN)
         self._either.register(self._libpq.socket, select.POLLIN | select.POLLOUT)
@@ -90,7 +90,7 @@ class Wire:
         else:
             key, values = _packed(text, params)
             if self._is_to_be_kept(key):
-                # It takes two messages, which only travel together.
+                # Preparing takes a second message, and only a pipeline sends both together.
                 return self.ask_all([(text, params)])[0]
             self._send(key, values)
         self._flush()
@@ -101,8 +101,8 @@ class Wire:
         wanted: list[int] = []
         sent = 0
         packed = [((text.encode(), ()), None) if params is None else _packed(text, params) for text, params in asked]
-        #: What the server is told to keep, and the place of its answer to that.
-        new: dict[Key, int] = {}
+        #: The statements prepared here, and the number of the answer to each.
+        new: dict[PreparedKey, int] = {}
         answers: list[pq.abc.PGresult] = []
         libpq.enter_pipeline_mode()
         try:
@@ -122,7 +122,7 @@ class Wire:
             answers = self._answers_until(pq.ExecStatus.PIPELINE_SYNC)
             self._checked(answers, sent)
         except BaseException:
-            # It may have ended before the server was told to keep these.
+            # The pipeline may have ended before the server prepared these.
             for key, number in new.items():
                 if not any(map(_is_there, answers[number : number + 1])):
                     self._kept.pop(key, None)
@@ -138,29 +138,29 @@ class Wire:
 
     # The parts ----------------------------------------------------------------------------------------------------
 
-    def _is_to_be_kept(self, key: Key) -> bool:
+    def _is_to_be_kept(self, key: PreparedKey) -> bool:
         return self._keeps and key not in self._kept and self._used[key] >= KEEP_FROM - 1
 
-    def _keep(self, key: Key) -> None:
+    def _keep(self, key: PreparedKey) -> None:
         self._kept[key] = _name(key)
         self._libpq.send_prepare(self._kept[key], *key)
 
     def _checked(self, answers: list[pq.abc.PGresult], least: int) -> list[pq.abc.PGresult]:
-        """These answers, if there are so many and none is an error."""
+        """These answers, if there are at least this many and none is an error."""
         try:
             _check(answers, least)
         except psycopg.errors.DuplicatePreparedStatement:
-            # Somebody else used this session. What is there under a name of ours is ours, whoever prepared it.
+            # Another client used this session. A statement under a name of ours is ours, whoever prepared it.
             self._keeps = False
             raise
         except psycopg.errors.InvalidSqlStatementName:
-            # This is another session than the last one.
+            # This is not the session that the last statement ran in.
             self._keeps = False
             self._kept.clear()
             raise
         return answers
 
-    def _send(self, key: Key, values: Sequence[bytes | None]) -> None:
+    def _send(self, key: PreparedKey, values: Sequence[bytes | None]) -> None:
         name = self._kept.get(key)
         if name is not None:
             self._libpq.send_query_prepared(name, values)
@@ -174,12 +174,12 @@ class Wire:
                 self._libpq.consume_input()
 
     def _answers_until(self, end: pq.ExecStatus | None) -> list[pq.abc.PGresult]:
-        """All answers up to the one that ends a group; without any, up to the end of one request."""
+        """All answers up to the one with this status; with None, up to the end of one request."""
         libpq = self._libpq
         answers: list[pq.abc.PGresult] = []
         while True:
             while libpq.is_busy():
-                # Waited for here and not in libpq, where no signal would be heard.
+                # Waiting here and not in libpq lets signals through.
                 self._readable.poll()
                 libpq.consume_input()
             answer = libpq.get_result()
@@ -200,9 +200,9 @@ class Wire:
 
 
 @lru_cache(1000)
-def _name(key: Key) -> bytes:
-    """The name of a statement follows from the statement: behind a pooler other clients prepare theirs in the same sessions,
-    and a name that meant something else there would run the wrong one, without an error."""
+def _name(key: PreparedKey) -> bytes:
+    """The name of a prepared statement, made from the statement. Behind a pooler other clients prepare theirs in the same
+    sessions, and a name that meant something else there would run the wrong statement without an error."""
     return b"holdfast_" + hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest().encode()
 
 
@@ -223,7 +223,7 @@ def _check(answers: list[pq.abc.PGresult], least: int) -> None:
         raise psycopg.OperationalError("the connection was lost")
 
 
-def _packed(text: str, params: Mapping[str, Any]) -> tuple[Key, list[bytes | None]]:
+def _packed(text: str, params: Mapping[str, Any]) -> tuple[PreparedKey, list[bytes | None]]:
     """The statement and the types of its parameters as the server is to see them, and the parameters."""
     positional, names = _positional(text)
     values: list[bytes | None] = []

@@ -1,4 +1,4 @@
-"""Reaching a PostgreSQL server: the connection, and its errors in holdfast's words."""
+"""Connect to a PostgreSQL server, and turn its errors into ours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def connect(conninfo: str, where: str) -> psycopg.Connection[Row]:
     try:
         conn = psycopg.connect(conninfo, autocommit=True, **_CONNECT)  # type: ignore[arg-type]
     except psycopg.ProgrammingError:
-        raise UsageError(UNREADABLE) from None  # the driver's own words would show the password
+        raise UsageError(UNREADABLE) from None  # the driver's message would show the password
     except psycopg.Error as error:
         if kind_of(error) is ErrorKind.BROKEN:
             raise StoreBroken(f"{where}: {str(error).strip().splitlines()[-1]}") from error
@@ -37,7 +37,7 @@ def connect(conninfo: str, where: str) -> psycopg.Connection[Row]:
     if conn.info.server_version < OLDEST_SERVER:
         conn.close()
         raise StoreBroken(f"{where} is PostgreSQL {conn.info.server_version // 10000}; 14 or newer is needed")
-    # psycopg drops all statements that the server keeps, ours too, when user code undoes something.
+    # psycopg would drop all prepared statements, ours included, when user code rolls back.
     conn.prepare_threshold = None
     return conn
 
@@ -50,7 +50,7 @@ def raise_as_ours(error: psycopg.Error, where: str) -> NoReturn:
 
 
 def translated(error: psycopg.Error, where: str) -> StoreError | None:
-    """The same in holdfast's words; None for an error that is not the database's condition."""
+    """The StoreError for this error; None if it is not about the state of the database."""
     said = str(error).strip().splitlines()
     ours = AS_OURS.get(kind_of(error))
     return ours(f"{where}: {said[0] if said else type(error).__name__}") if ours else None

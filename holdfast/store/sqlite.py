@@ -1,8 +1,8 @@
 """SQLite: one file, any number of processes on one machine.
 
-Processes queue for the writer with a lock file beside the database: SQLite's own waiting sleeps and polls, and can
-starve a process for seconds. The file is looked at before each write, so that a database which was removed or replaced
-under us is an error, and never a new, empty database.
+Writers queue on a lock file beside the database: SQLite's own waiting sleeps and polls, and can starve a process for
+seconds. The file is checked before each write, so that a database which was removed or replaced is an error, and never a
+new, empty database.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from holdfast.store.watch import watch
 
 log = logger("holdfast.store")
 
-#: How large a file may be to be looked through whenever somebody asks for facts.
+#: Files up to this size are checked for damage whenever `doctor` asks for facts.
 LOOKED_THROUGH_BYTES = 256 * 1024 * 1024
-#: Waiting longer than this for the writer's place is worth a line in the log, each time as long again.
+#: A wait for the write lock is logged each time this has passed.
 REPORT_SECONDS = 5.0
-#: Rows that are inserted by one call. Each call lets other threads have the interpreter, and waits to get it back.
+#: How many rows one call inserts. Each call releases the interpreter lock and has to wait for it again.
 ROWS_AT_ONCE = (128, 16, 4, 1)
 
 #: Connections that must not be closed.
@@ -67,7 +67,7 @@ class SQLite(Forkable):
     """A connection to one SQLite file."""
 
     def _set_up(self, path: Path, clock: Clock) -> None:
-        """All but the connection."""
+        """Everything except the connection."""
         Forkable.__init__(self)
         self.path = path
         self.dialect = SQLiteDialect()
@@ -79,7 +79,7 @@ class SQLite(Forkable):
         self._waiting_since = 0.0
         self._reported_at = 0.0
         self._queue = -1
-        #: Made with the commit, unless it was at the beginning.
+        #: Left with the commit, unless it was left at the beginning.
         self._mark: Mark | None = None
         self._identity = identity_of(path)
         self._log = log_of(path)
@@ -92,13 +92,13 @@ class SQLite(Forkable):
         check_planted(path)
         watch(self)
         try:
-            # Only SQLite ever opens the file: to close any other descriptor of it would drop this process's locks.
+            # Only SQLite opens the file: closing any other descriptor of it would drop this process's locks.
             self._conn = connect(path, "mode=rw")
             self._mode = self._run("PRAGMA journal_mode", {})[0][0]
             self._queue = open_queue(path)
             self._queue_identity = identity_of(self._queue)
             self._prepare(self._conn)
-            # Once more, for what came between the look and the opening.
+            # Once more, for files that were put there between the check and the opening.
             check_files(path)
             opened.add(path)
         except BaseException:
@@ -111,10 +111,11 @@ class SQLite(Forkable):
         if not create and not path.exists():
             raise StoreBroken(f"{path} does not exist: add items to make it, or name another with --store")
         if create and not path.exists():
-            # Made here and nowhere else: a connection that is made anew later must find the file.
+            # Created here and nowhere else: a connection that is reopened later must find the file.
             make_database(path)
             cls(path, clock or HostClock()).close()
         return Store(
+            "sqlite",
             lambda _: cls(path, clock or HostClock()),
             str(path),
             connect_to_read=lambda _: reader(path, clock or HostClock()),
@@ -130,7 +131,7 @@ class SQLite(Forkable):
 
     @property
     def far(self) -> None:
-        """There is no round trip to save."""
+        """None: there is no round trip to save."""
 
     def ready(self) -> None:
         self._check()
@@ -141,7 +142,7 @@ class SQLite(Forkable):
         return Begun(self._clock.now(), self._clock.steady(), -1, True, self._clock.elapsed())
 
     def check_read(self) -> None:
-        """SQLite's own locks keep what is read in place."""
+        """Nothing to check: SQLite's locks keep the view consistent."""
 
     def _generation(self) -> int:
         [(generation,)] = self._run("SELECT COALESCE(SUM(generation), 0) FROM holdfast_pipelines", {})
@@ -164,12 +165,12 @@ class SQLite(Forkable):
 
     def begin_within(self) -> Begun:
         if self._conn is not None and not self._conn.in_transaction:
-            # The caller's library begins its transaction with the first write; this is one.
+            # The caller's library begins its transaction with the first write, which is this one.
             self._run("BEGIN IMMEDIATE", {})
         return Begun(self._clock.now(), self._clock.steady(), self._generation(), True, self._clock.elapsed())
 
     def end_within(self) -> None:
-        """Nothing was set up differently."""
+        """Nothing to do: no setting was changed."""
 
     def begin_bare(self) -> int:
         self._begin_immediate()
@@ -213,7 +214,7 @@ class SQLite(Forkable):
             self._mark = None
         self._run("COMMIT", {})
         if self._queue >= 0:
-            # Wakes those who wait for news. It is committed: if the file cannot be used any more, the next write says so.
+            # Wakes the listeners. The commit is done: if the file has become unusable, the next write reports it.
             with quietly(OSError):
                 os.utime(self._queue)
             if self._log.is_long:
@@ -221,16 +222,16 @@ class SQLite(Forkable):
         self._leave_queue()
 
     def before_whole_tables(self) -> None:
-        """Nothing was set up differently."""
+        """Nothing to do: no setting was changed."""
 
     def before_user_code(self) -> None:
-        """Nothing was set up differently."""
+        """Nothing to do: no setting was changed."""
 
     def after_user_code(self) -> None:
-        """Nothing was set up differently."""
+        """Nothing to do: no setting was changed."""
 
     def check_user_code(self) -> None:
-        """A statement that failed has undone itself."""
+        """Nothing to check: a failed statement has undone itself."""
 
     @property
     def lost(self) -> bool:
@@ -255,7 +256,7 @@ class SQLite(Forkable):
         return self._conn
 
     def notify(self, stages: Collection[int]) -> None:
-        """Every commit is news here: the file's change counter tells."""
+        """Nothing to do: the change counter of the file shows every commit."""
 
     def listener(self) -> FileNews:
         return FileNews(self.path)
@@ -265,12 +266,12 @@ class SQLite(Forkable):
             return
         self.closed = True
         if self._cut_off():
-            # Its descriptors were closed by somebody else, and may be files of somebody else by now: SQLite must not close
-            # them, nor write to them as it closes.
+            # Other code closed our descriptors, which may belong to other files by now: SQLite must not close them, nor
+            # write to them as it closes.
             _abandoned.append(self._conn)
             self._conn, self._queue = None, -1
         if self._conn is not None:
-            # The last connection copies the log into the database as it closes: not beside another process's write.
+            # The last connection copies the log into the database as it closes, which must not meet another process's write.
             locked = self._queue >= 0 and self._try_queue(1.0)
             with quietly(sqlite3.Error):
                 self._conn.close()
@@ -332,7 +333,7 @@ class SQLite(Forkable):
         try:
             mode = self._mode
             if mode != "wal":
-                # Only the first to open the file waits for the writer's place: a question must not.
+                # Only the first process to open the file waits for the write lock. Reads must not wait.
                 self._join_queue()
                 try:
                     [(mode,)] = conn.execute("PRAGMA journal_mode = WAL").fetchall()
@@ -368,7 +369,7 @@ class SQLite(Forkable):
             self._description = cursor.description or ()
             return cursor.fetchall()
         except sqlite3.Error as error:
-            # A file that is gone has many ways to fail; only this one helps.
+            # A file that is gone fails in many ways; only this message helps.
             told = self._replaced() or self._cut_off() or translated(error, self.path)
             if told is None:
                 raise
@@ -390,7 +391,7 @@ class SQLite(Forkable):
             raise cut_off
 
     def _cut_off(self) -> StoreError | None:
-        """Whether the descriptor is not that of the lock file any more: one that was closed may belong to another file."""
+        """An error if the descriptor is no longer that of the lock file: once closed, it may belong to another file."""
         if self._queue < 0 or identity_of(self._queue) == self._queue_identity:
             return None
         return lock_trouble(self.path, closed_elsewhere())
@@ -430,8 +431,8 @@ def _written_often(statement: Statement, rows: int) -> str:
 
 
 def refuse_inherited(path: Path) -> None:
-    """SQLite keeps its locks per process, and believes what it inherited: a forked child that opens the file its parent
-    has open, under whichever name, would lose what it writes."""
+    """Refuse to open a file that the parent process had open when this one was forked. SQLite keeps its locks per process
+    and trusts what it inherited: the child would lose what it writes."""
     found = identity_of(path)
     for one in Forkable.inherited():
         if isinstance(one, SQLite) and one._identity == found:

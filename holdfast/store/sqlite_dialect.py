@@ -1,4 +1,4 @@
-"""SQLite's own words, and how rows and lists travel: as one JSON text, or as values of an INSERT."""
+"""SQL as SQLite writes it. Rows and lists travel as one JSON text, or as values of an INSERT."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SQLiteDialect(Dialect):
         return f"(SELECT {picked} FROM json_each(:rows)) AS r"
 
     def values(self, shared: Sequence[tuple[str, str]], columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
-        # Three times as fast as taking each value out of a JSON text.
+        # Three times as fast as extracting each value from JSON.
         marks = [f"?{number}" for number in range(1, len(shared) + 1)] + ["?"] * len(columns)
         row = f"({', '.join(marks)})"
         return f"VALUES {row}", row

@@ -1,4 +1,4 @@
-"""The files of a SQLite store: where they may lie, how they are opened, and their errors in holdfast's words."""
+"""The files of a SQLite store: where they may be, how they are opened, and what their errors mean."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from holdfast.store.driver import quietly
 from holdfast.store.sqlite_locks import in_the_way
 from holdfast.store.sqlite_permissions import check_files, check_kind, check_owner, check_planted, file_mode, lock_mode
 
-#: Files that this process has had open: one that is not there any more was removed.
+#: Files that this process has opened: one that is missing now was removed.
 opened: set[Path] = set()
 
-#: How long one call waits for a program that holds the write lock without queueing for it.
+#: How long one call waits for a program that holds SQLite's lock without queueing for ours.
 BUSY_SECONDS = 2.0
 
-#: A disk with less room than this is called full: the log of a single write may need more.
+#: A disk with less free space counts as full: the log of a single write may need more.
 FULL_BYTES = 1 << 20
 
 MOUNTS = Path("/proc/self/mountinfo")
@@ -52,7 +52,7 @@ _SHARED_FILE_SYSTEMS = frozenset(
 
 
 def file_of(url: str) -> Path:
-    """The file a URL names, whatever links lead to it: one database has one name."""
+    """The file that an address names, with links resolved: one database has one name."""
     rest = url.removeprefix("sqlite://")
     if not rest.startswith("/") or "?" in rest or rest in ("/", "/:memory:"):
         raise UsageError(f"store {url!r}: write sqlite:///file.db, or sqlite:////folder/file.db for an absolute path")
@@ -83,20 +83,20 @@ def check_place(path: Path) -> None:
 
 
 def free_bytes(folder: Path) -> int:
-    """The room that is left to this user; only root may use what is kept back."""
+    """The free space for this user; only root may use the reserved part."""
     found = os.statvfs(folder)
     return found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
 
 
 def open_queue(path: Path) -> int:
-    """The lock file of those who write, made if it is missing."""
+    """The lock file of the writers, created if it is missing."""
     file = Path(f"{path}-writer")
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         database = os.stat(path)
         mode = lock_mode(database)
         try:
-            # Where everybody may write, kernels refuse to open another's file with O_CREAT.
+            # In a folder that everybody may write to, kernels refuse O_CREAT for another user's file.
             queue = os.open(file, flags)
         except FileNotFoundError:
             queue = os.open(file, flags | os.O_CREAT, mode)
@@ -111,7 +111,7 @@ def open_queue(path: Path) -> int:
         check_kind(file, found)
         check_owner(file, found, path, database)
         if os.geteuid() == 0 and found.st_uid != database.st_uid:
-            # As SQLite does with its files.
+            # As SQLite does with its own files.
             os.fchown(queue, database.st_uid, database.st_gid)
         if os.geteuid() in (0, found.st_uid) and stat.S_IMODE(found.st_mode) != mode:
             os.fchmod(queue, mode)
@@ -122,14 +122,14 @@ def open_queue(path: Path) -> int:
 
 
 def make_database(path: Path) -> None:
-    """Make an empty database, if there is none, whose mode is the one that was asked for, whatever the umask is."""
+    """Create an empty database if there is none, with the configured mode, whatever the umask is."""
     check_place(path)
     if path.exists():
         return
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}-mode-") as pattern:
             os.fchmod(pattern.fileno(), file_mode())
-            # SQLite makes it: if we did, closing it could drop locks of a thread that has opened it meanwhile.
+            # SQLite creates it: if we did, closing it could drop the locks of a thread that opened it in the meantime.
             connect(path, f"mode=rwc&modeof={quote(pattern.name)}").close()
     except OSError as error:
         raise StoreBroken(f"{path} cannot be made ({error.strerror}): holdfast needs to write in its folder") from None
@@ -152,7 +152,7 @@ def connect(path: Path, how: str) -> sqlite3.Connection:
 
 
 def identity_of(path: Path | int) -> tuple[int, int]:
-    """Which file this is, by its name or its descriptor; nothing if there is none."""
+    """Device and inode of a file, by its name or descriptor; zeros if there is none."""
     try:
         found = os.stat(path)
     except OSError:
@@ -161,7 +161,7 @@ def identity_of(path: Path | int) -> tuple[int, int]:
 
 
 def lock_trouble(path: Path, error: OSError) -> StoreError:
-    """What it means that the lock file cannot be used."""
+    """The error for a lock file that cannot be used."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreUnavailable(f"{path}: the disk is full")
     return StoreBroken(
@@ -175,12 +175,12 @@ def closed_elsewhere() -> OSError:
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system a path lies on, as far as the system tells."""
+    """The type of the file system that holds a path, if the system tells."""
     return _mount_of(path)[1]
 
 
 def _mount_of(path: Path) -> tuple[str, str]:
-    """Where that file system begins, and its type."""
+    """Its mount point and its type."""
     best, kind = "", "unknown"
     try:
         lines = MOUNTS.read_text().splitlines()
@@ -194,7 +194,7 @@ def _mount_of(path: Path) -> tuple[str, str]:
     return best, kind
 
 
-#: What is said of the commonest errors instead of SQLite's own words.
+#: Messages for the most common errors, in place of SQLite's.
 _WORDS: dict[int, Callable[[Path, sqlite3.Error], str]] = {
     sqlite3.SQLITE_BUSY: lambda path, error: f"{path} is locked by another program{in_the_way(path)}",
     sqlite3.SQLITE_LOCKED: lambda path, error: f"{path} is locked",
@@ -217,7 +217,7 @@ _WORDS: dict[int, Callable[[Path, sqlite3.Error], str]] = {
 
 
 def translated(error: sqlite3.Error, path: Path) -> StoreError | None:
-    """The same in holdfast's words; None for an error that is not the database's condition."""
+    """The StoreError for this error; None if it is not about the state of the database."""
     ours = AS_OURS.get(kind_of(error))
     words = _WORDS.get(sqlite_code_of(error) or 0)
     return ours(words(path, error) if words else f"{path}: {error}") if ours else None

@@ -1,7 +1,7 @@
-"""Who holds a lock on a file of a SQLite store, as far as the system tells: Linux does, in `/proc/locks`.
+"""Which process holds a lock on a file of a SQLite store. Linux tells, in `/proc/locks`.
 
-A process is named only if it has that file open. What is written in the lock file may be old or made up; the system names the
-process that took a lock, which may have left it to a child and ended; and numbers of processes and files come again.
+A process is named only if it has that file open. The number in the lock file may be old or forged. The system names the process
+that took a lock, which may have passed it to a child and ended. And numbers of processes and files are used again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WRITING, READING = range(120, 123), range(123, 128)
 
 
 def holder(queue: int) -> str:
-    """Who holds the lock of those who write at this moment, and whether that process is stopped."""
+    """Which process holds the write lock now, and whether it is stopped."""
     try:
         holders = sorted(_holders(queue, "FLOCK"))
     except OSError:
@@ -36,7 +36,7 @@ def holder(queue: int) -> str:
 
 
 def in_the_way(path: Path) -> str:
-    """Who holds the locks that a writer needs from SQLite, as the end of a sentence."""
+    """The other processes that hold the locks a writer needs from SQLite, as the end of a sentence."""
     with quietly(OSError):
         others = _holders(Path(f"{path}-shm"), "POSIX", WRITING) - {os.getpid()}
         return "".join(f", {described(process)}" for process in sorted(others))
@@ -49,7 +49,7 @@ def readers(path: Path) -> set[int]:
 
 
 def described(process: int) -> str:
-    """A process, and whose it is if it is not this user's."""
+    """A process, with its user if that is another one."""
     if process == os.getpid():
         return f"process {process}, this one,"
     with quietly(OSError):
@@ -60,8 +60,7 @@ def described(process: int) -> str:
 
 
 def _holders(file: Path | int, kind: str, places: range = range(0)) -> set[int]:
-    """Processes that hold such a lock on a file, on one of these bytes if some are named; OSError where the system does not
-    tell."""
+    """Processes that hold such a lock on a file, or on one of these bytes of it; OSError where the system does not tell."""
     found = os.stat(file)
     device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
     named = set()
@@ -79,7 +78,7 @@ def _locks() -> Iterator[list[str]]:
     """Kind, mode, access, process, device and inode, first and last byte, of each lock that is held."""
     for line in LOCKS.read_text().splitlines():
         lock = line.split()[1:]
-        if lock[0] != "->":  # one that is waited for
+        if lock[0] != "->":  # a process that waits
             yield lock
 
 
@@ -87,7 +86,7 @@ def _has_open(process: int, found: os.stat_result, same_device: bool) -> bool:
     try:
         files = list(Path(f"/proc/{process}/fd").iterdir())
     except PermissionError:
-        # Another user's. The device is not always what a file says of itself, so without it nobody is named.
+        # Another user's. The device may differ from what the file itself reports; then nobody is named.
         return same_device
     except OSError:
         return False

@@ -1,7 +1,7 @@
-"""The write-ahead log of a SQLite file: it is cut when it has grown long, and who keeps it from being cut is named.
+"""The write-ahead log of a SQLite file: truncated when it has grown long, or else the process that prevents it is named.
 
-SQLite copies the log into the database now and then, but begins it anew only when nobody reads it: a reader that never ends
-lets it grow without bound.
+SQLite copies the log into the database from time to time, but starts it again only when nobody reads it. A reader that never
+ends lets it grow without bound.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from holdfast.store.sqlite_locks import described, readers
 
 log = logger("holdfast.store")
 
-#: SQLite itself cuts the log back to this when it begins it anew.
+#: SQLite truncates the log to this size when it starts it again.
 KEPT_BYTES = 16 * 1024 * 1024
-#: A log longer than this is cut by whoever commits next.
+#: A log longer than this is truncated by the next commit.
 LONG_BYTES = 64 * 1024 * 1024
-#: How often it is looked at, how long a cut waits for those who read, and how often it is complained about.
+#: How often the size is checked, how long truncating waits for readers, and how often a warning is logged.
 LOOK_SECONDS, PATIENCE_SECONDS, COMPLAIN_SECONDS = 5.0, 0.02, 60.0
 
 
@@ -32,13 +32,13 @@ class Log:
         self._path = path
         self.is_long = False
         self._looked_at = self._complained_at = float("-inf")
-        #: How often in a row it could not be cut; who read it the last time, and the last two times.
+        #: How many times in a row it could not be truncated; who read it the last time, and the last two times.
         self._refused = 0
         self._readers: set[int] = set()
         self._lasting: set[int] = set()
 
     def look(self, now: float) -> None:
-        """See how long it is, and say so if it could not be cut twice."""
+        """Check the size, and log a warning if truncating has failed twice."""
         if now < self._looked_at + LOOK_SECONDS:
             return
         self._looked_at = now
@@ -56,11 +56,11 @@ class Log:
             )
 
     def cut(self, conn: sqlite3.Connection) -> None:
-        """Copy it into the database and empty it. Only for who holds the lock of those who write, and is in no transaction:
-        those who are seen to read then do nothing else."""
+        """Copy the log into the database and truncate it. The caller holds the write lock and is in no transaction, so that
+        every process seen in one is a reader."""
         self.is_long = False
         refused, found = False, set()
-        # What was to be written is. If the file cannot be used any more, the next write says so.
+        # The commit is done. If the file has become unusable, the next write reports it.
         with quietly(sqlite3.Error, OSError):
             [(patience,)] = conn.execute("PRAGMA busy_timeout").fetchall()
             conn.execute(f"PRAGMA busy_timeout = {PATIENCE_SECONDS * 1000:.0f}")

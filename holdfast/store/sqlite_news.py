@@ -1,8 +1,8 @@
-"""News of a SQLite file: that somebody else has committed something.
+"""Notifications for a SQLite file: another connection has committed something.
 
-SQLite's own change counter tells it, to whoever asks. When to ask is told by the kernel where it can (Linux): whoever has
-committed touches the file of the writers' queue. Those who write without queueing, inside a transaction of the user's,
-do not, and other systems tell nothing: so it is asked now and then anyway.
+SQLite's change counter shows it. On Linux the kernel says when to read the counter: each commit touches the lock file of the
+writers. Writes inside a transaction of the user's do not touch it, and other systems have no such notice, so the counter is
+also read at short intervals.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _IN_ATTRIB = 0x4
 
 
 class FileNews:
-    """News from other connections."""
+    """Waits for commits of other connections."""
 
-    #: How often to ask, where the kernel tells and where it does not.
+    #: How often to read the counter, with and without notice from the kernel.
     SELDOM_SECONDS = 0.005
     OFTEN_SECONDS = 0.002
 
@@ -73,17 +73,17 @@ class FileNews:
 
 
 class Touches:
-    """Tells that somebody has touched a file."""
+    """Waits until a file is touched."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        # Not select, which cannot wait for descriptors over 1,023.
+        # Not select, which fails for descriptors over 1,023.
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
 
     @classmethod
     def of(cls, file: Path) -> Touches | None:
-        """None where the kernel does not tell, or has too many to tell already."""
+        """None where the kernel gives no notice, or has no watch left."""
         try:
             libc = ctypes.CDLL(None)
             begin, add = libc.inotify_init1, libc.inotify_add_watch
@@ -99,11 +99,11 @@ class Touches:
 
     @property
     def is_gone(self) -> bool:
-        """Whether somebody else has closed the descriptor."""
+        """Whether other code has closed the descriptor."""
         return identity_of(self._descriptor) == (0, 0)
 
     def wait(self, seconds: float) -> None:
-        """Wait until it was touched since the last time, but not for longer. Raises OSError if that cannot be told any more."""
+        """Wait for a touch, up to this long. Raises OSError if the descriptor has become unusable."""
         for _, what in self._poll.poll(1000 * seconds):
             if what != select.POLLIN:
                 raise closed_elsewhere()

@@ -1,10 +1,10 @@
 """Who may use the files of a SQLite store, and whose files it uses.
 
-The database's own mode decides for all of them. SQLite gives `-wal` and `-shm` the same mode. The lock file is open to those
-who may write to the database and to nobody else, since a right to read a file is enough to lock it.
+The mode of the database decides for all of them. SQLite gives `-wal` and `-shm` the same mode. Only users who may write to the
+database can open the lock file, since the right to read a file is enough to lock it.
 
-A file beside the database that somebody else has put there is not used: a log is copied into the database, and the lock file
-is written to.
+A file beside the database that another user put there is refused: the log is copied into the database, and the lock file is
+written to.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from holdfast.errors import StoreBroken, UsageError
 
-#: Names the mode of new databases.
+#: The environment variable with the mode of new databases.
 FILE_MODE = "HOLDFAST_FILE_MODE"
 BESIDE = ("-wal", "-shm", "-journal")
 
@@ -37,17 +37,17 @@ def file_mode() -> int:
 
 
 def lock_mode(database: os.stat_result) -> int:
-    """The mode of the lock file: those who may write to the database may read and write it."""
+    """The mode of the lock file: users who may write to the database may read and write it."""
     writers = database.st_mode & 0o222
     return writers | writers << 1
 
 
 def check_files(path: Path) -> None:
-    """Refuse a database that has a second name, and what others have put beside it."""
+    """Refuse a database that has a second name, and files that others have put beside it."""
     try:
         database = os.lstat(path)
     except OSError:
-        return  # Whoever opens it says what is wrong.
+        return  # Opening it will say what is wrong.
     check_kind(path, database)
     for end in BESIDE:
         file = Path(f"{path}{end}")
@@ -75,7 +75,7 @@ def check_owner(file: Path, found: os.stat_result, path: Path, database: os.stat
     if found.st_uid in (os.geteuid(), _ROOT, database.st_uid) or database.st_mode & stat.S_IWOTH:
         return
     if database.st_mode & stat.S_IWGRP and found.st_gid == database.st_gid:
-        # In a folder for everybody the group says nothing: it may come from the folder.
+        # In a folder open to everybody the group proves nothing: it may come from the folder.
         if not os.stat(path.parent).st_mode & stat.S_IWOTH:
             return
     raise StoreBroken(
@@ -85,7 +85,7 @@ def check_owner(file: Path, found: os.stat_result, path: Path, database: os.stat
 
 
 def check_planted(path: Path) -> None:
-    """Refuse a file or a link in a folder such as /tmp, where everybody may put one, that somebody else has put there."""
+    """Refuse a file or a link that another user put into a folder such as /tmp, where everybody may create files."""
     try:
         found, folder = os.lstat(path), os.stat(path.parent)
     except OSError:

@@ -1,18 +1,17 @@
 """Reading a SQLite file without the right to write it.
 
-A reader makes no files, queues for nothing, never checkpoints, and has the file open only while it answers. How it opens
-the file depends on what lies beside it:
+A reader creates no files, waits in no queue, never checkpoints, and has the file open only while it answers. How it opens the
+file depends on what is beside it:
 
-- **No log, or an empty one.** The file holds everything, and only the checkpoint of a writer that comes meanwhile could
-  change it. It is read as it is (`immutable`). If it was written to by the end, the answer is thrown away and the question
-  asked again.
-- **A log.** SQLite reads both, read-only, beside any writer.
-- **A log that SQLite cannot read without writing**: its index (`-shm`) is missing or unusable, as a crash or a copy of the
-  folder may leave it, and the reader may not make it. Both files are copied aside and read there. The copy is good if
-  neither file was written to meanwhile, since SQLite can recover from what is on the disk at any instant. It is kept until
-  one of them is.
+- **No log, or an empty one.** The file holds everything, and only the checkpoint of a later writer could change it. It is read
+  as it is (`immutable`). If it was written to in the meantime, the answer is thrown away and the read is repeated.
+- **A log.** SQLite reads both files, read-only, beside any writer.
+- **A log that SQLite cannot read without writing.** Its index (`-shm`) is missing or unusable, as after a crash or in a copy of
+  the folder, and the reader has no right to create it. Both files are copied to a temporary folder and read there. The copy is
+  good if neither file was written to meanwhile, since SQLite can recover from the state of the disk at any instant. It is
+  kept until one of the files changes.
 
-Whether a file was written to is seen by its time stamp. See `_settled` for the one case in which that is not enough.
+The time stamp of a file shows whether it was written to. `_settled` handles the one case in which that is not enough.
 """
 
 from __future__ import annotations
@@ -32,30 +31,30 @@ from holdfast.store.sqlite import SQLite, refuse_inherited
 from holdfast.store.sqlite_files import check_place, connect, opened, translated
 from holdfast.store.sqlite_permissions import user_name
 
-#: How much is copied aside at most.
+#: Larger files are not copied.
 COPIED_BYTES = 256 * 1024 * 1024
 
-#: Two changes of a file that are further apart than this have different time stamps: where stamps have fractions of a
-#: second, and where they have none.
+#: Two changes further apart than this have different time stamps: on file systems whose stamps have fractions of a second, and
+#: on others.
 FINE_NS, COARSE_NS = 20_000_000, 2_000_000_000
 
-#: What tells that a file was written to, or replaced; None without a file.
+#: Differs if a file was written to or replaced; None without a file.
 Stamp = tuple[int, int, int, int] | None
 
-#: SQLite would have to write, here or in this folder.
+#: SQLite would have to write to the file or in its folder.
 _NEEDS_TO_WRITE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
 
 class SQLiteReader(SQLite):
-    """A connection to one SQLite file for each question."""
+    """A connection to a SQLite file that is open only during a read."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         refuse_inherited(path)
         self._set_up(path, clock)
-        #: There is a connection only while a question is answered.
+        #: There is a connection only during a read.
         self.closed = True
         check_place(path)
-        #: The file as it was before it was read without any lock.
+        #: The stamp of the file before it was read without a lock.
         self._unlocked: Stamp = None
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         self._copied: list[Stamp] = []
@@ -103,7 +102,7 @@ class SQLiteReader(SQLite):
             raise StoreBroken(f"{self.path} cannot be read: ask its owner, {self._owner()}, for the right to read it")
 
     def _journal_mode(self) -> str:
-        # Without a lock SQLite does not look.
+        # Without a lock SQLite does not read it.
         return "not in use" if self._unlocked is not None else super()._journal_mode()
 
     # Opening ------------------------------------------------------------------------------------------------------
@@ -116,14 +115,14 @@ class SQLiteReader(SQLite):
             self._drop_copy()
         if self._is_at_rest():
             stamp = _settled(self.path)
-            # Not the other way round: with a log, half of a checkpoint could be what the stamp stands for.
+            # The stamp comes first: with a log, it could stand for half of a checkpoint.
             if self._is_at_rest():
                 self._unlocked = stamp
                 self._begin(self.path, "mode=ro&immutable=1")
                 return
         may_write = os.access(self.path, os.W_OK)
         try:
-            # The connections of a process share one index: as long as it is open read-only, none of them can write.
+            # All connections of a process share one index: while it is open read-only, none of them can write.
             self._begin(self.path, "mode=ro" if may_write else "mode=ro&readonly_shm=1")
         except sqlite3.Error as error:
             if error.sqlite_errorcode & 0xFF not in _NEEDS_TO_WRITE:
@@ -143,7 +142,7 @@ class SQLiteReader(SQLite):
             for setting in ("temp_store = MEMORY", "cache_size = -32000", "synchronous = FULL"):
                 self._conn.execute(f"PRAGMA {setting}")
             self._conn.execute("BEGIN")
-            # The view is the database as it is now, and what SQLite cannot read it says now.
+            # Takes the snapshot now, and raises now what SQLite cannot read.
             self._conn.execute("PRAGMA schema_version").fetchall()
         except BaseException:
             self._end()
@@ -157,8 +156,8 @@ class SQLiteReader(SQLite):
         self.closed = True
 
     def _remove_stray_log(self) -> None:
-        """If the last writer goes just before SQLite opens the file, SQLite makes a new log. Where the reader may write in
-        the folder but not to the file, this log is the reader's, and its next writer could not use it."""
+        """Remove the log that SQLite creates if the last writer closes the file just before it is opened here. If the reader
+        may write in the folder but not to the file, that log belongs to the reader, and the next writer could not use it."""
         log = self._beside("-wal")
         with quietly(OSError):
             found = log.stat()
@@ -183,7 +182,7 @@ class SQLiteReader(SQLite):
             try:
                 folder = tempfile.TemporaryDirectory(prefix="holdfast-")
                 stack.callback(folder.cleanup)
-                # By another process: to close a descriptor of the file here would drop the locks that SQLite has on it.
+                # In another process: closing a descriptor of the file here would drop the locks that SQLite holds on it.
                 done = subprocess.run(["cp", "--", *files, folder.name], capture_output=True, text=True)
             except OSError as error:
                 raise StoreBroken(f"{self.path} cannot be copied to be read: {error}") from error
@@ -219,15 +218,15 @@ def _stamp(file: Path) -> Stamp:
 
 
 def _settled(file: Path) -> Stamp:
-    """The stamp of a file once the next change would give it another. Clocks of file systems tick slowly: a change within
-    the same tick as the one before does not show."""
+    """The stamp of a file, once any further change would show in it. Clocks of file systems tick slowly, and two changes
+    within one tick have the same stamp."""
     while True:
         stamp = _stamp(file)
         if stamp is None:
             return None
         changed_at = stamp[3]
         left = changed_at + (FINE_NS if changed_at % 1_000_000_000 else COARSE_NS) - time.time_ns()
-        # A time in the future is from before the clock was set back.
+        # A time in the future was set before the clock was turned back.
         if not 0 < left <= COARSE_NS:
             return stamp
         time.sleep(left / 1e9)

@@ -1,4 +1,4 @@
-"""Loads the statements of sql/ and lays one dialect over them.
+"""Loads the statements of sql/ and renders them in one dialect.
 
 A statement is written once. In its text
     :name               is a parameter;
@@ -6,13 +6,13 @@ A statement is written once. In its text
     {fits value name}   compares a value with every pattern in a list parameter; one that fits is enough;
     {list name}         stands for a list parameter of numbers as a table with one column, `value`;
     {rows a type, ...}  stands for the rows of the parameter `rows`, as a table with these columns;
-    {values a type, …}  the same as the source of an INSERT, where that is all there is to do; what comes first may be
-                        parameters (`:stage bigint`), which are the same in every row;
-    {sum value}         adds up whole numbers; one that nobody can have counted to does not make the sum impossible;
-    {by index}          after a table holds the database to that index, where statistics could lead it elsewhere;
-    {word}              is replaced by what the dialect has for that word (`skip_locked`, for one);
+    {values a type, …}  the same as the source of a plain INSERT; the first columns may be parameters (`:stage bigint`), which
+                        are the same in every row;
+    {sum value}         adds up whole numbers; an absurdly large one does not overflow the sum;
+    {by index}          after a table makes the database use that index, where statistics could lead it elsewhere;
+    {word}              is replaced by the dialect's text for that word (`skip_locked`, for example);
     holdfast_xxx        is a table or view of ours, wherever the dialect keeps it.
-A file in the dialect's folder may define a statement again, or one that has no text for both; it begins with the reason.
+A file in the dialect's folder may override a statement, or define one for this database only; it begins with the reason.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _MACRO = re.compile(r"\{(\w+)(?: ([^}]*))?\}")
 _TABLE = re.compile(r"\bholdfast_(\w+)")
 
-#: More than anybody can have spent, in millionths, or worked, in microseconds: such a row was not written by us.
+#: More than anybody can have spent, in millionths, or worked, in microseconds. We did not write such a row.
 _MOST = 10**17
 
 Params = dict[str, Any]
 
 
 class Statement:
-    """One statement in one dialect: its text, and how its list parameters travel."""
+    """One statement in one dialect: its text, and its list parameters."""
 
     __slots__ = ("columns", "lists", "name", "row", "shared", "text")
 
@@ -54,17 +54,17 @@ class Statement:
         self.text = text
         self.lists = lists
         self.columns = columns
-        #: What stands in the text of an INSERT for its rows, for a driver that has a quicker way for many.
+        #: The part of an INSERT that stands for its rows, for a driver with a faster way to insert many.
         self.row = row
         #: Parameters that every row begins with.
         self.shared = shared
 
 
 class Dialect(ABC):
-    """What differs between two databases, as far as text goes."""
+    """How SQL text differs between the databases."""
 
     name: str
-    #: What this dialect has for a word in braces.
+    #: This dialect's text for each word in braces.
     words: Mapping[str, str]
 
     @abstractmethod
@@ -89,8 +89,8 @@ class Dialect(ABC):
 
     @abstractmethod
     def values(self, shared: Sequence[tuple[str, str]], columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
-        """The parameter `rows`, each row after the shared parameters, as what an INSERT inserts; and that part of it which
-        stands for the rows."""
+        """The parameter `rows`, each row after the shared parameters, as the source of an INSERT; and the part that stands for
+        the rows."""
 
     @abstractmethod
     def table(self, name: str) -> str:
@@ -98,7 +98,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def by(self, index: str) -> str:
-        """What follows a table that is to be read by this index."""
+        """What follows the name of a table to be read by this index."""
 
     @abstractmethod
     def pack_list(self, values: Sequence[Any]) -> Any:
@@ -178,7 +178,7 @@ class Statements(dict[str, Statement]):
         self._texts = _texts(dialect.name)
 
     def __missing__(self, name: str) -> Statement:
-        # Two threads may both render it: to the same.
+        # Two threads may both render it, with the same result.
         statement = self[name] = self._dialect.render(name, self._texts[name])
         return statement
 
@@ -193,7 +193,7 @@ class Statements(dict[str, Statement]):
         return _known[place]
 
 
-#: By dialect and the place of its tables; a process that has seen many places forgets them all.
+#: By dialect and schema. A process that has seen many schemas forgets them all.
 _known: dict[tuple[str, str], Statements] = {}
 MOST_KNOWN = 8
 

@@ -1,7 +1,4 @@
-"""Store: all that the engine may ask of a database, in transactions.
-
-A store is one connection, for one thread at a time.
-"""
+"""The store: what the engine may ask of a database, in transactions. One connection, for one thread at a time."""
 
 from __future__ import annotations
 
@@ -13,25 +10,18 @@ from itertools import count
 from typing import Any, TypeVar
 
 from holdfast import schema
-from holdfast.clock import Clock
-from holdfast.errors import (
-    StoreBroken,
-    StoreConflict,
-    StoreUnavailable,
-    UsageError,
-)
-from holdfast.store.driver import Begun, Driver, Limits, Listener
-from holdfast.store.enlist import Enlisted
-from holdfast.store.postgres_address import MISSING_DRIVER, is_postgres
-from holdfast.store.statements import Statement, Statements
+from holdfast.errors import StoreBroken, StoreConflict, StoreUnavailable
+from holdfast.store.connection import StoreConnection
+from holdfast.store.driver import Begun, Driver, Limits, NewsListener
+from holdfast.store.kind import StoreKind
 from holdfast.store.transaction import Transaction
 from holdfast.store.write import CONFLICT_TRIES, AtOnce, Write
 
 T = TypeVar("T")
 
-#: How long a plain call waits for a database that is not there.
+#: How long a call waits for a database that is unavailable.
 PATIENCE_SECONDS = 30.0
-#: How often a call that loses races is made, however little time it has.
+#: How often a call that loses races is repeated, even without time left.
 RACES = 4
 
 
@@ -39,75 +29,33 @@ _NO_TIME = Begun(0, 0, -1, True)
 
 
 def new_identity() -> int:
-    """A random number that nobody else has: for workers and writers. Never zero."""
+    """A random number that nobody else has, for workers and writers. Never zero."""
     return secrets.randbits(62) + 1
 
 
-class Store:
-    """A database with holdfast's tables, through one connection that is opened when it is first needed."""
+class Store(StoreConnection):
+    """A database with holdfast's tables."""
 
     def __init__(
         self,
+        kind: StoreKind,
         connect: Callable[[Limits], Driver],
         where: str,
         limits: Limits | None = None,
         *,
         connect_to_read: Callable[[Limits], Driver] | None = None,
     ) -> None:
-        self.where = where
-        self.writer = new_identity()
-        #: Free for the engine: what it has read and may keep as long as the generation stands.
-        self.cache: dict[str, Any] = {}
-        self._connect = connect
+        super().__init__(connect, where, limits or Limits(), new_identity())
+        self.kind = kind
         self._connect_to_read = connect_to_read or connect
-        self.limits = limits or Limits()
-        self._driver: Driver | None = None
-        self._seq = 0
-        self._enlisted: Enlisted | None = None
-        #: User code has asked to take part in a transaction, and may do so again.
-        self._lets_in = False
-        self.statements: dict[str, Statement] = {}
-
-    @property
-    def driver(self) -> Driver:
-        assert self._driver is not None
-        return self._driver
-
-    def connect(self) -> Driver:
-        """The connection, made anew if it was lost."""
-        if self._driver is None:
-            self._driver = self._connect(self.limits)
-            self.statements = Statements.of(self._driver.dialect)
-        return self._driver
-
-    def prepare(self) -> None:
-        """Before a transaction begins: load and build what user code needs to take part in it, if any ever did."""
-        if self._lets_in:
-            self.driver.ready()
-            raw = self.driver.connection
-            if self._enlisted is None or self._enlisted.raw is not raw:
-                self._enlisted = Enlisted(raw, self.driver.dialect.name)
-
-    def enlisted(self) -> Enlisted:
-        """This store's connection as user code inside a transaction gets it. The first time, for each connection, it is not
-        there: to load SQLAlchemy takes a second or more, in which nobody else could write. So the transaction is given up,
-        `prepare` does that, and it is run again."""
-        self._lets_in = True
-        if self._enlisted is None or self._enlisted.raw is not self.driver.connection:
-            raise StoreConflict(f"{self.where}: begun before SQLAlchemy was loaded; it is begun again")
-        return self._enlisted
 
     def another(self, limits: Limits | None = None) -> Store:
         """A second connection to the same database, with limits of its own."""
-        return Store(self._connect, self.where, limits, connect_to_read=self._connect_to_read)
+        return Store(self.kind, self._connect, self.where, limits, connect_to_read=self._connect_to_read)
 
     def reader(self) -> Store:
-        """A connection to the same database that needs no right to write, and is good for reading alone."""
-        return Store(self._connect_to_read, self.where)
-
-    def next_seq(self) -> int:
-        self._seq += 1
-        return self._seq
+        """A connection to the same database that only reads, and needs no right to write."""
+        return Store(self.kind, self._connect_to_read, self.where)
 
     def writing(
         self,
@@ -117,8 +65,8 @@ class Store:
         exclusive: bool = False,
         at_once: AtOnce[T] | None = None,
     ) -> Write[T]:
-        """A write to be run until it is committed; `slot` says whose counts it adds to."""
-        return Write(self, work, slot or new_identity(), exclusive, at_once)
+        """A write, to be run until it is committed. `slot` says whose counts it adds to."""
+        return Write(self, work, slot or new_identity(), exclusive, at_once, self.read)
 
     def write(
         self,
@@ -129,12 +77,12 @@ class Store:
         patience_seconds: float = PATIENCE_SECONDS,
         at_once: AtOnce[T] | None = None,
     ) -> T:
-        """Commit the work, waiting a while for a database that is busy or away."""
+        """Commit the work, waiting a while for a database that is busy or unavailable."""
         write = self.writing(work, slot=slot, exclusive=exclusive, at_once=at_once)
         return self._patiently(write.run, patience_seconds)
 
     def read(self, work: Callable[[Transaction], T], *, patience_seconds: float = PATIENCE_SECONDS) -> T:
-        """Run the work on one unchanging view of the database."""
+        """Run the work on one consistent snapshot of the database."""
         return self._view(lambda driver, begun: work(Transaction(self, begun, 0)), patience_seconds)
 
     def _view(self, ask: Callable[[Driver, Begun], T], patience_seconds: float = 0.0) -> T:
@@ -143,7 +91,7 @@ class Store:
             try:
                 answer = ask(driver, driver.begin_read())
             except Exception:
-                driver.check_read()  # an error that comes from an inconsistent view is none
+                driver.check_read()  # an error from an inconsistent view does not count
                 raise
             else:
                 driver.check_read()
@@ -154,7 +102,7 @@ class Store:
         return self._patiently(once, patience_seconds)
 
     def glance(self, work: Callable[[Transaction], T], *, patience_seconds: float = PATIENCE_SECONDS) -> T:
-        """Run work that is one statement, and reads: it needs no transaction around it, and no time."""
+        """Run work that reads with one statement: it needs no transaction and no time."""
 
         def once() -> T:
             driver = self.connect()
@@ -169,17 +117,17 @@ class Store:
 
     @contextmanager
     def within(self, connection: Any) -> Iterator[Transaction]:
-        """Statements of ours inside a transaction of the caller's: a SQLAlchemy Connection or Session, or a raw one."""
+        """Run our statements inside a transaction of the caller's: on a SQLAlchemy Connection or Session, or a raw one."""
         driver = self.connect().over(_raw(connection))
         statements = self.statements
-        guest = Store(lambda _: driver, self.where)
+        guest = Store(self.kind, lambda _: driver, self.where)
         guest._driver, guest.statements = driver, statements
         tx = Transaction(guest, driver.begin_within(), new_identity())
         yield tx
         tx.flush()
         driver.end_within()
 
-    def listener(self) -> Listener:
+    def listener(self) -> NewsListener:
         return self.connect().listener()
 
     def facts(self) -> dict[str, Any]:
@@ -190,11 +138,6 @@ class Store:
 
     def integrity(self) -> str:
         return self._view(lambda driver, _: driver.integrity())
-
-    def close(self) -> None:
-        if self._driver is not None:
-            self._driver.close()
-            self._driver = None
 
     def _patiently(self, once: Callable[[], T], patience_seconds: float) -> T:
         give_up_at = time.monotonic() + patience_seconds
@@ -213,16 +156,16 @@ class Store:
     # Schema -------------------------------------------------------------------------------------------------------
 
     def schema_version(self) -> int:
-        """The version of the tables that are there; 0 for none."""
+        """The schema version of the tables; 0 if there are none."""
         return self._view(lambda driver, _: _version(driver))
 
     def upgrade(self) -> list[str]:
-        """Bring the tables up to date, alone; return what was done."""
+        """Bring the tables up to date, exclusively; return the migrations that were run."""
         for again in range(CONFLICT_TRIES):
             try:
                 return self._upgrade()
             except StoreConflict:
-                # Writers queue behind an upgrade, readers do not: one that has a table and wants another may deadlock with it.
+                # Writers queue behind an upgrade, readers do not: a reader that holds one table and needs another may deadlock.
                 if again == CONFLICT_TRIES - 1:
                     raise
         raise AssertionError("unreachable")
@@ -247,7 +190,7 @@ class Store:
         return done
 
     def require_schema(self) -> None:
-        """Refuse tables that are missing, older or newer than this code."""
+        """Refuse tables that are missing, or older or newer than this code."""
         version = self.schema_version()
         if version > schema.newest():
             raise StoreBroken(_too_new(self.where, version))
@@ -270,33 +213,12 @@ class Store:
         driver.run(record, {"version": migration.number, "name": migration.name, "now": now})
 
 
-def open_store(url: str, *, create: bool = True, clock: Clock | None = None) -> Store:
-    """Open the store that a URL names. `create` may make a new SQLite file; nothing else ever does."""
-    if url.startswith("sqlite://"):
-        from holdfast.store.sqlite import SQLite
-        from holdfast.store.sqlite_reader import SQLiteReader
-
-        return SQLite.store(url, create=create, clock=clock, reader=SQLiteReader)
-    if is_postgres(url):
-        try:
-            from holdfast.store.postgres import Postgres
-        except ImportError as error:
-            # Also a driver that is there without the library of the server, which the package named here brings along.
-            raise UsageError(f"{MISSING_DRIVER} ({error})") from error
-
-        return Postgres.store(url, clock=clock)
-    # Nothing of the address is shown: it may hold a password where none belongs.
-    raise UsageError(
-        "the store's address is of no known kind: write sqlite:///path/to/file.db or postgresql://user@host/database"
-    )
-
-
 def _raw(connection: Any) -> Any:
-    """The driver's own connection under whatever the caller has."""
+    """The driver's connection below the caller's object."""
     if hasattr(connection, "driver_connection"):
         return connection.driver_connection
     if hasattr(connection, "connection") and not hasattr(connection, "cursor"):
-        # A Session has a method, a Connection an attribute of that name.
+        # A Session has a method of that name, a Connection an attribute.
         inner = connection.connection() if callable(connection.connection) else connection.connection
         return _raw(inner)
     return connection

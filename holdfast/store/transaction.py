@@ -1,11 +1,11 @@
-"""A transaction: statements by name, the time, user code let in, and what is written along at the end."""
+"""A transaction: statements by name, the time, user code that joins it, and counts and events written at the end."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -13,22 +13,20 @@ from holdfast import points
 from holdfast.errors import EffectStalled, HoldfastError, StoreError, StoreUnavailable
 from holdfast.model.redact import redact_value
 from holdfast.model.states import PASSED, State
+from holdfast.store.connection import StoreConnection
 from holdfast.store.driver import Begun, Row
-
-if TYPE_CHECKING:
-    from holdfast.store.store import Store
 
 #: `here` while user code runs inside a transaction, in the thread of that transaction.
 user_code = threading.local()
 
-#: Stands for all stages; they are numbered from 1.
+#: Stands for all stages, which are numbered from 1.
 _ANYWHERE = 0
 
 
 class Transaction:
-    """One transaction: statements by name, the time, and what is written along with them at the end."""
+    """One transaction: statements by name, the time, and the counts and events written at its end."""
 
-    def __init__(self, store: Store, begun: Begun, slot: int) -> None:
+    def __init__(self, store: StoreConnection, begun: Begun, slot: int) -> None:
         self.now = begun.now
         self.steady = begun.steady
         self.elapsed = begun.elapsed
@@ -41,7 +39,7 @@ class Transaction:
         self._versions: dict[tuple[int, str], int] = {}
         self._events: list[tuple[Any, ...]] = []
         self._news: set[int] = set()
-        #: Nothing was written: there is nothing to commit.
+        #: Nothing was written, so there is nothing to commit.
         self.is_for_nothing = False
         self._let_in = False
 
@@ -52,7 +50,7 @@ class Transaction:
         return self._driver.run(statement, self._driver.dialect.pack_lists(statement, params))
 
     def run_rows(self, statement_name: str, rows: Sequence[Sequence[Any]], /, **params: Any) -> list[Row]:
-        """Run a statement once for all these rows; nothing at all for none."""
+        """Run a statement for all these rows; without rows, do nothing."""
         if not rows:
             return []
         statement = self._statements[statement_name]
@@ -66,7 +64,7 @@ class Transaction:
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def read_all(self) -> None:
-        """From here on whole tables are read: the database may plan that as its owner set it up."""
+        """From here on whole tables are read, with the planner settings of the owner of the database."""
         self._driver.before_whole_tables()
 
     def count(
@@ -80,7 +78,7 @@ class Transaction:
         took_us: int = 0,
         most_us: int = 0,
     ) -> None:
-        """Add to the counts, which are written with everything else. What passed is counted by its version, too."""
+        """Add to the counts, which are written at the end. Items that passed are also counted by version."""
         if state in PASSED:
             made_by = (stage, version or "")
             self._versions[made_by] = self._versions.get(made_by, 0) + n
@@ -104,18 +102,18 @@ class Transaction:
         resource: str | None = None,
         **data: Any,
     ) -> None:
-        """Append an event, which is written with everything else. An amount is money, in millionths."""
+        """Append an event, which is written at the end. An amount is money, in millionths."""
         text = msgspec.json.encode(redact_value(data)).decode()
         self._events.append((self.now, event, pipeline, item, stage, amount, resource, text))
 
     def tell_idle_workers(self, *stages: int) -> None:
-        """Once this commits, let workers know that there is something to claim, in these stages if any are named."""
+        """Once this commits, notify workers that there is something to claim, in these stages if any are named."""
         self._news.update(stages or (_ANYWHERE,))
 
     @contextmanager
     def savepoint(self) -> Iterator[Any]:
-        """A SQLAlchemy Connection in this transaction, for user code. What was done with it is undone if the block raises,
-        whatever it raises. Only trouble of the database itself is raised as ours."""
+        """A SQLAlchemy Connection in this transaction, for user code. Its changes are rolled back if the block raises. Errors
+        of the database itself are raised as store errors, all others as they are."""
         driver = self._driver
         enlisted = self.store.enlisted()
         if not self._let_in:
@@ -136,7 +134,7 @@ class Transaction:
             driver.run_text("ROLLBACK TO SAVEPOINT holdfast_effect")
             driver.run_text("RELEASE SAVEPOINT holdfast_effect")
             if isinstance(error, StoreError):
-                # Of another store, which user code has asked for something: no trouble of ours.
+                # From another store that user code uses: not an error of this one.
                 raise HoldfastError(f"{type(error).__name__}: {error}") from error
             raise
         finally:
@@ -144,8 +142,8 @@ class Transaction:
         driver.run_text("RELEASE SAVEPOINT holdfast_effect")
 
     def _lost_under_user_code(self, pause: float, error: BaseException) -> HoldfastError:
-        """Whose fault it is that the connection was lost: user code's, if it kept the database waiting for too long. A server
-        that stood still, or a process that did, is nobody's: the transaction is run again."""
+        """The error for a connection lost while user code ran. If user code kept the database waiting for too long, it is to
+        blame. If the server or this process was stopped, nobody is, and the transaction is run again."""
         if pause > self.store.limits.idle_seconds:
             return EffectStalled(
                 f"an effect left the database waiting for {pause:.1f} s, which ended the transaction: "
@@ -154,7 +152,7 @@ class Transaction:
         return StoreUnavailable(f"{self.store.where}: the connection was lost while an effect ran: {error}")
 
     def end_user_code(self) -> None:
-        """No more user code in this transaction."""
+        """No more user code runs in this transaction."""
         if self._let_in:
             self._let_in = False
             self._driver.after_user_code()

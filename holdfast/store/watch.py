@@ -1,7 +1,7 @@
-"""One thread per process that looks after calls into the database that take too long.
+"""One thread per process that watches for database calls that take too long.
 
-SQLite: says who holds the writer lock that everyone waits for. PostgreSQL: cuts a connection that neither answers nor
-closes, so that the call fails and the worker can act. It also knows for how long the process was running at all.
+SQLite: it logs which process holds the write lock. PostgreSQL: it closes a connection that neither answers nor ends, so that
+the call fails and the worker can act. It also measures how long the process was running at all.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from holdfast.model.logs import logger
 log = logger("holdfast.store")
 
 INTERVAL_SECONDS = 0.5
-#: If the thread is later than this, the process was stopped: by a signal, or with its machine. On a busy machine it is late
-#: as well, but not by so much.
+#: If the thread is later than this, the process was stopped, by a signal or with its machine. On a busy machine it is late too,
+#: but by less.
 MOST_SECONDS = 0.75
 
 
-class Watched(Protocol):
+class WatchedConnection(Protocol):
     def look(self, now: float) -> None:
-        """Called now and then, from the watching thread, with the monotonic time."""
+        """Called regularly by the watching thread, with the monotonic time."""
         ...
 
 
-_watched: weakref.WeakSet[Watched] = weakref.WeakSet()
+_watched: weakref.WeakSet[WatchedConnection] = weakref.WeakSet()
 _lock = threading.Lock()
 _thread: threading.Thread | None = None
-#: How long the process had been running when the thread last came by, and when that was.
+#: How long the process had been running at the last pass of the thread, and when that was.
 _awake = (0.0, time.monotonic())
 
 
@@ -44,8 +44,8 @@ def _anew() -> None:
 os.register_at_fork(after_in_child=_anew)
 
 
-def watch(one: Watched) -> None:
-    """Look after this connection for as long as it exists."""
+def watch(one: WatchedConnection) -> None:
+    """Watch this connection for as long as it exists."""
     global _thread
     with _lock:
         _watched.add(one)
@@ -55,7 +55,7 @@ def watch(one: Watched) -> None:
 
 
 def awake_seconds() -> float:
-    """A clock that stands still while this process does not run, as far as the watching thread can tell."""
+    """A clock that stops while this process is stopped, as far as the watching thread can tell."""
     seconds, at = _awake
     return seconds + min(time.monotonic() - at, MOST_SECONDS)
 
@@ -72,4 +72,4 @@ def _run() -> None:
             try:
                 one.look(now)
             except Exception:
-                log.exception("a connection could not be looked after")
+                log.exception("a connection could not be watched")

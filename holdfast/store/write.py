@@ -1,7 +1,7 @@
 """A write: a function of a transaction that may be run more than once, and is committed once.
 
-Every write leaves its mark in `commits`, in the same transaction. If the reply to COMMIT is lost, the next try begins with
-the mark: it finds it there and is done, or waits for whoever is still about to leave it.
+Every write leaves its mark in `commits`, in the same transaction. If the reply to COMMIT is lost, the next try begins with the
+mark: it finds the mark and is done, or waits for the earlier try that may still leave it.
 """
 
 from __future__ import annotations
@@ -9,55 +9,60 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from holdfast import points
 from holdfast.errors import StoreConflict, UsageError
+from holdfast.store.connection import StoreConnection
 from holdfast.store.driver import Driver, FarDriver, Mark, Row
 from holdfast.store.transaction import Transaction, user_code
 
-if TYPE_CHECKING:
-    from holdfast.store.store import Store
-
 T = TypeVar("T")
 
-#: A transaction that lost a race inside the database is run again this often before the caller hears of it.
+#: How often a transaction that lost a race inside the database is run before the error is raised.
 CONFLICT_TRIES = 8
 
 
 class AtOnce(NamedTuple, Generic[T]):
-    """A way to do a write by one statement, everything in one round trip, for a database that is some way off. If it does
-    nothing and returns no row, for there is nothing to do or something in the way, the write is done in steps, which find
-    out what."""
+    """A write as one statement, in one round trip, for a database over a network. If it returns no row, because there is
+    nothing to do or something is in the way, the write is done in steps, which find out why."""
 
     statement: str
     params: dict[str, Any]
-    #: Where something waits then.
+    #: The stages in which something waits afterwards.
     stages: Collection[int]
-    #: What it came to, from its rows and the time; and the same when its answer was lost.
+    #: Its result, from its rows and the time; and the same if its answer was lost.
     take: Callable[[list[Row], int], T]
     find: Callable[[Transaction], T]
-    #: The statement that does the same among the steps.
+    #: The statement that does the same when the write is done in steps.
     like: str
 
 
 class Write(Generic[T]):
-    """A write under way: call `run` until it returns. It remembers a commit whose reply was lost."""
+    """A write in progress: call `run` until it returns. It remembers a commit whose reply was lost."""
 
     def __init__(
-        self, store: Store, work: Callable[[Transaction], T], slot: int, exclusive: bool, at_once: AtOnce[T] | None
+        self,
+        store: StoreConnection,
+        work: Callable[[Transaction], T],
+        slot: int,
+        exclusive: bool,
+        at_once: AtOnce[T] | None,
+        read: Callable[[Callable[[Transaction], T]], T],
     ) -> None:
+        """`read` runs a function of a transaction that only reads."""
         self._store = store
         self._work = work
+        self._read = read
         self._slot = slot
         self._exclusive = exclusive
         self._at_once = at_once
         self._mark = Mark(store.writer, store.next_seq())
-        #: What came of the tries of which it is not known whether they took place.
+        #: The results of tries that may or may not have been committed.
         self._in_doubt: list[Callable[[], T]] = []
 
     def run(self) -> T:
-        """Commit the work, or raise: StoreUnavailable means that calling again may still commit it, once."""
+        """Commit the work, or raise. After StoreUnavailable, calling again still commits it exactly once."""
         rng = random.Random()
         for again in range(CONFLICT_TRIES):
             try:
@@ -83,11 +88,11 @@ class Write(Generic[T]):
         return self._in_steps(driver)
 
     def _try_at_once(self, driver: FarDriver, quick: AtOnce[T]) -> list[T]:
-        """What it came to, if it could be done."""
+        """Its result, or nothing if it could not be done."""
         statement = self._store.statements[quick.statement]
         points.reach(f"store.{quick.like}", (), quick.params)
         points.reach("commit.before")
-        self._in_doubt.append(lambda: self._store.read(quick.find))
+        self._in_doubt.append(lambda: self._read(quick.find))
         try:
             params = driver.dialect.pack_lists(statement, {**quick.params})
             rows, now = driver.at_once(self._mark, statement, params, quick.stages)
@@ -105,13 +110,13 @@ class Write(Generic[T]):
             self._store.prepare()
             begun = driver.begin(self._mark, exclusive=self._exclusive, in_doubt=bool(self._in_doubt))
             if not begun.fresh:
-                # The commit whose reply was lost took place after all.
+                # The commit whose reply was lost did happen.
                 driver.rollback()
                 return self._in_doubt[-1]()
             tx = Transaction(self._store, begun, self._slot)
             result = self._work(tx)
             if tx.is_for_nothing and not self._in_doubt:
-                # One in doubt commits all the same: without its mark, what was given up could still take place.
+                # A write in doubt commits even so: without its mark, an earlier try could still be committed.
                 driver.rollback()
                 return result
             tx.flush()

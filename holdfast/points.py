@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-Listener = Callable[[str], None]
+PointListener = Callable[[str], None]
 
-listener: Listener | None = None
+listener: PointListener | None = None
 
 #: Every point a worker passes through in one cycle, in order. On top come `store.<statement>`, before each statement,
 #: `effect.after`, when an effect has run and is not committed yet, and `cost`, when a handler has told what it spent.
@@ -43,7 +43,7 @@ def about() -> tuple[Any, ...]:
     return getattr(_last, "about", ())
 
 
-def listen(new: Listener | None) -> Listener | None:
+def listen(new: PointListener | None) -> PointListener | None:
     """Put `new` in the listener's place and return the old one."""
     global listener
     old, listener = listener, new

@@ -184,24 +184,24 @@ def crash_at(holdfast_store: StoreForTests, tmp_path: Path) -> Callable[..., Sum
         timeout: float = STUCK_SECONDS,
     ) -> Summary:
         from holdfast.app import Summary
-        from holdfast.crashtest.mother import Mother
+        from holdfast.crashtest.fork_server import SubjectServer
         from holdfast.crashtest.subject import choose, file_of
 
         file = file_of(subject)
-        with Mother(file, holdfast_store.url, tmp_path, timeout_seconds=timeout) as mother:
+        with SubjectServer(file, holdfast_store.url, tmp_path, timeout_seconds=timeout) as server:
             if items := list(items):
-                mother.prepare({choose(pipeline, subject, mother.pipelines, file): items})
-            if not mother.run(crash_at=point).killed:
+                server.prepare({choose(pipeline, subject, server.pipelines, file): items})
+            if not server.run(crash_at=point).killed:
                 pytest.fail(
                     f"the worker came to its end without reaching {point!r}; points are listed in holdfast.points"
                 )
             for _ in range(MOST_RESUMES):
-                ended = mother.run()
+                ended = server.run()
                 if ended.code == 0:
                     break
             else:
-                pytest.fail(f"its worker ended {MOST_RESUMES} times before all was done; it said: {mother.said}")
-            names = set(mother.pipelines)
+                pytest.fail(f"its worker ended {MOST_RESUMES} times before all was done; it said: {server.said}")
+            names = set(server.pipelines)
         app = holdfast_store.open()
         return Summary([one for one in app.status() if one["name"] in names], interrupted=False)
 

@@ -12,20 +12,17 @@ crashtest("books.py", item="v.epub").assert_ok()                # killed everywh
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast import points
 from holdfast.clock import SECOND, microseconds
+from holdfast.crashtest.crash_points import CRASH_VARIABLE, crash_at, crash_from_environment
 
 if TYPE_CHECKING:
-    from holdfast.crashtest import crashtest
+    from holdfast.crashtest.crash_test import crashtest
     from holdfast.crashtest.record import paid_call
     from holdfast.sources.conformance import SourceContract
 
@@ -44,11 +41,9 @@ __all__ = [
 #: Loaded when they are first used: `holdfast worker` needs none of it.
 _HOMES = {
     "SourceContract": "holdfast.sources.conformance",
-    "crashtest": "holdfast.crashtest",
+    "crashtest": "holdfast.crashtest.crash_test",
     "paid_call": "holdfast.crashtest.record",
 }
-
-CRASH_VARIABLE = "HOLDFAST_CRASH_AT"
 
 
 class UndeclaredInput(UserWarning):
@@ -96,39 +91,6 @@ class ManualClock:
     def set_wall(self, by_seconds: float) -> None:
         """Somebody sets the time of day; no time passes."""
         self._now += microseconds(by_seconds)
-
-
-@contextmanager
-def crash_at(point: str, nth: int = 1) -> Iterator[None]:
-    """End this process with SIGKILL when `point` is reached for the nth time. Points are listed in `holdfast.points`."""
-    old = points.listen(_killer(point, nth))
-    try:
-        yield
-    finally:
-        points.listen(old)
-
-
-def crash_from_environment() -> None:
-    """Install the crash that HOLDFAST_CRASH_AT asks for, written as `point` or `point:nth`."""
-    wanted = os.environ.get(CRASH_VARIABLE)
-    if wanted:
-        point, _, nth = wanted.partition(":")
-        points.listen(_killer(point, int(nth or 1)))
-
-
-def _killer(point: str, nth: int) -> points.Listener:
-    left = nth
-    lock = threading.Lock()
-
-    def listener(reached: str) -> None:
-        nonlocal left
-        if reached == point or (point == "store" and reached.startswith("store.")):
-            with lock:
-                left -= 1
-                if left == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-    return listener
 
 
 def __getattr__(name: str) -> Any:

@@ -15,11 +15,11 @@ import msgspec
 from holdfast.app import Holdfast
 from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline
-from holdfast.cli.loader import load
 from holdfast.cli.output import print_json
 from holdfast.cli.progress_line import ProgressLine
 from holdfast.engine.add import CHUNK
 from holdfast.errors import UsageError
+from holdfast.program_file import load
 from holdfast.sources.lines import key_in
 
 #: How a line begins that is JSON and not a key.

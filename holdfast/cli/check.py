@@ -10,7 +10,6 @@ import click
 
 from holdfast.cli import options
 from holdfast.cli.changes import facts, tell_before
-from holdfast.cli.loader import JOB_FILES, Loaded, all_of, load, load_module, load_pipelines
 from holdfast.cli.loop import find_loops
 from holdfast.cli.output import Facts, print_json, printable
 from holdfast.engine.pipeline_changes import Changes
@@ -18,6 +17,7 @@ from holdfast.errors import DefinitionError
 from holdfast.jobfile import JobFileError
 from holdfast.model.stage import check_resources
 from holdfast.pipeline import Pipeline
+from holdfast.program_file import JOB_FILES, Loaded, all_of, load, load_module, load_pipelines
 
 if TYPE_CHECKING:
     from holdfast.adopt.loop.loop import Loop

@@ -11,8 +11,8 @@ import click
 from holdfast.app import URL_VARIABLE
 from holdfast.cli import options
 from holdfast.cli.output import print_json, printable
-from holdfast.crashtest import crashtest as run_crashtest
-from holdfast.crashtest.report import Kill, Report, counted, shown
+from holdfast.crashtest.crash_test import crashtest as run_crashtest
+from holdfast.crashtest.report import CrashReport, Kill, counted, shown
 from holdfast.errors import UsageError
 from holdfast.model.money import spoken as money
 
@@ -118,7 +118,7 @@ def _nothing(_: object) -> None:
     """In JSON all is told at the end."""
 
 
-def _begin(report: Report) -> None:
+def _begin(report: CrashReport) -> None:
     for note in report.notes:
         click.echo(f"Note: {printable(note)}")
     cost = f", {money(report.cost)} spent" if report.cost else ""
@@ -139,7 +139,7 @@ def _tell(kill: Kill) -> None:
             click.echo(printable(line))
 
 
-def _end(report: Report) -> None:
+def _end(report: CrashReport) -> None:
     if report.unsteady:
         click.echo("Two runs that nobody disturbed do not come to the same:")
         for one in report.unsteady:

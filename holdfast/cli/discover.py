@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from holdfast.cli import SOME_FAILED, options
-from holdfast.cli.loader import load
 from holdfast.cli.output import TIMES, dated, print_json, printable
 from holdfast.companions import discover_now
 from holdfast.errors import UsageError
 from holdfast.model.names import there_are
+from holdfast.program_file import load
 
 
 @click.command(short_help="Look for items in sources, now.")

@@ -10,7 +10,6 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline
-from holdfast.cli.loader import JOB_FILES, load
 from holdfast.cli.output import counted, print_json, print_table, printable, shortened
 from holdfast.cli.progress_line import ProgressLine
 from holdfast.errors import DefinitionError, UsageError
@@ -27,6 +26,8 @@ from holdfast.legacy.shapes import SHAPES
 from holdfast.model.money import spoken
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import State
+from holdfast.program_file import JOB_FILES, load
+from holdfast.store.kind import kind_of_address
 from holdfast.store.sqlite_files import file_of
 
 
@@ -128,7 +129,7 @@ def _into(
 
 def _is_there(url: str) -> bool:
     """Whether there is a store; a dry run makes none."""
-    if url.startswith("sqlite:") and not file_of(url).exists():
+    if kind_of_address(url) == "sqlite" and not file_of(url).exists():
         return False
     with Holdfast(url, create=False) as app:
         return app.schema_version() > 0

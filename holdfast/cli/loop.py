@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli import SOME_FAILED, SOME_LEFT, note_verbose, options
-from holdfast.cli.loader import all_of, load_module
 from holdfast.cli.logs import set_up
 from holdfast.errors import DefinitionError, StoreBroken, StoreUnavailable
+from holdfast.program_file import all_of, load_module
 
 if TYPE_CHECKING:
     from holdfast.adopt.loop.counters import Counters

@@ -31,9 +31,9 @@ def text(value: str) -> str:
     return value
 
 
-def address(given: str | None, named: str | None = None) -> str:
-    """Which store: that of --store, then the one that FILE names, then that of HOLDFAST_URL, then the default."""
-    return given or named or text(os.environ.get(URL_VARIABLE, "")) or DEFAULT_URL
+def address(given: str | None) -> str:
+    """Which store: that of --store, then that of HOLDFAST_URL, then the default."""
+    return given or text(os.environ.get(URL_VARIABLE, "")) or DEFAULT_URL
 
 
 def _start_logging(default: int) -> Callable[[click.Context, click.Parameter, int], int]:

@@ -11,12 +11,12 @@ from holdfast.cli import options
 from holdfast.cli.amounts import about, priced
 from holdfast.cli.changes import facts, tell_before
 from holdfast.cli.choose import some_pipelines
-from holdfast.cli.loader import load
 from holdfast.cli.output import Facts, counted, length, print_json, print_table, printable
 from holdfast.cli.progress_line import ProgressLine
 from holdfast.engine.on_hold import Outdated, spoken_of
 from holdfast.engine.stale import FAST_SECONDS, UNSURE, StageForecast
 from holdfast.model.money import spoken
+from holdfast.program_file import load
 
 _WHY = ("version", "input changed", "upstream")
 _MONEY = ("cost", "spread", "perhaps_cost")

@@ -9,12 +9,12 @@ import click
 
 from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline, some_pipelines
-from holdfast.cli.loader import load
 from holdfast.cli.output import Facts, print_counts
 from holdfast.cli.plan import print_left_out, print_outdated
 from holdfast.engine.on_hold import Outdated
 from holdfast.engine.stale import StageForecast
 from holdfast.errors import UsageError
+from holdfast.program_file import load
 
 #: What else it may be if nothing is sent back.
 NO_ROOM = ", or the first item does not fit the budget"

@@ -11,12 +11,12 @@ import click
 from holdfast.app import Summary
 from holdfast.cli import SOME_FAILED, options
 from holdfast.cli.changes import approval
-from holdfast.cli.loader import load
 from holdfast.cli.output import TIMES, Facts, dated, print_json, told_pipelines
 from holdfast.cli.progress import Watched
 from holdfast.cli.stopping import exit_code, say_stopping
 from holdfast.cli.summary import print_summary, read_failures
 from holdfast.model.durations import seconds
+from holdfast.program_file import load
 
 
 @click.command(short_help="Take every item through every stage, and end.")

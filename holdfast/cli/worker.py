@@ -12,9 +12,9 @@ import click
 from holdfast.app import YES_VARIABLE
 from holdfast.cli import options
 from holdfast.cli.changes import approval
-from holdfast.cli.loader import load
 from holdfast.cli.run import crash_as_asked
 from holdfast.cli.stopping import say_stopping
+from holdfast.program_file import load
 from holdfast.worker import Settings
 from holdfast.worker.supervise import Process, Supervisor
 

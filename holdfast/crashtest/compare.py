@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.crashtest.record import Told
-from holdfast.crashtest.snapshot import Snapshot, Table
+from holdfast.crashtest.snapshot import Snapshot, TableSnapshot
 from holdfast.model.money import spoken
 
 #: Rows of each kind that are shown.
@@ -37,7 +37,7 @@ class Ignored:
 
     names: frozenset[str]
 
-    def table(self, name: str, table: Table) -> Table | None:
+    def table(self, name: str, table: TableSnapshot) -> TableSnapshot | None:
         if name in self.names:
             return None
         left = [column for column in table.columns if f"{name}.{column}" in self.names]
@@ -94,7 +94,7 @@ def tables(expected: Snapshot, found: Snapshot, ignored: Ignored) -> list[Differ
     """The rows of the user's tables, by columns and in any order."""
     told = []
     for name in sorted(expected.tables.keys() | found.tables.keys()):
-        old, new = expected.tables.get(name, Table([])), found.tables.get(name, Table([]))
+        old, new = expected.tables.get(name, TableSnapshot([])), found.tables.get(name, TableSnapshot([]))
         one, two = ignored.table(name, old), ignored.table(name, new)
         if one is None or two is None or (one.columns == two.columns and one.rows == two.rows):
             continue
@@ -105,7 +105,7 @@ def tables(expected: Snapshot, found: Snapshot, ignored: Ignored) -> list[Differ
     return told
 
 
-def _differing(one: Table, two: Table) -> tuple[str, ...]:
+def _differing(one: TableSnapshot, two: TableSnapshot) -> tuple[str, ...]:
     """The columns in which alone the rows differ, if there are such and others are the same."""
     if one.columns != two.columns or one.rows.total() != two.rows.total():
         return ()

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from holdfast.errors import StoreError, UsageError
-from holdfast.store.postgres_address import MISSING_DRIVER, is_postgres, read_url, with_database
+from holdfast.store.kind import kind_of_address
+from holdfast.store.postgres_address import MISSING_DRIVER, read_url, with_database
 from holdfast.store.sqlite_files import make_database
 
 #: Room that must be left in memory, beside the copies.
@@ -42,10 +43,11 @@ class Copies(Protocol):
 @contextmanager
 def copies_for(store: str | None, folder: Path, template: str | None) -> Iterator[Copies]:
     """Copies of the kind of store that an address names, SQLite files for none; they go at the end."""
-    if store is None or store.startswith("sqlite:"):
+    kind = "sqlite" if store is None else kind_of_address(store)
+    if kind == "sqlite":
         with _sqlite(folder, template) as files:
             yield files
-    elif is_postgres(store):
+    elif store is not None and kind == "postgres":
         with _postgres(store, template) as databases:
             yield databases
     else:

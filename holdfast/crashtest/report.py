@@ -29,7 +29,7 @@ class Kill:
 
 
 @dataclass(slots=True)
-class Report:
+class CrashReport:
     """Every kill with its verdict. It is true if none made a difference."""
 
     file: str

@@ -15,9 +15,9 @@ from holdfast.crashtest import record
 from holdfast.crashtest.boundary import Boundary
 from holdfast.crashtest.compare import Difference, Ignored, differences, payments, tables
 from holdfast.crashtest.copies import Copies
-from holdfast.crashtest.mother import Mother
+from holdfast.crashtest.fork_server import SubjectServer
 from holdfast.crashtest.record import Told
-from holdfast.crashtest.report import Kill, Report
+from holdfast.crashtest.report import CrashReport, Kill
 from holdfast.crashtest.snapshot import Snapshot, take
 from holdfast.errors import UsageError
 from holdfast.model.states import State
@@ -31,7 +31,7 @@ OnKill = Callable[[Kill], None]
 
 
 @dataclass(slots=True)
-class Run:
+class CrashRun:
     """How one run ended, and what it looked like when it was killed."""
 
     end: Snapshot
@@ -44,17 +44,17 @@ class Run:
 class CrashTest:
     """All runs of one item on one kind of store."""
 
-    mother: Mother
+    server: SubjectServer
     copies: Copies
     folder: Path
     wanted: Sequence[str] | None
     ignored: Ignored
     #: The user's tables by how far the items had come, from the first look at that state.
     _by_progress: dict[frozenset[tuple[str, ...]], Snapshot] = field(default_factory=dict)
-    _undisturbed: Run | None = None
+    _undisturbed: CrashRun | None = None
     _runs: int = 0
 
-    def undisturbed(self) -> Run:
+    def undisturbed(self) -> CrashRun:
         """One run to its end. What the tables looked like before it is remembered, too."""
         self.copies.fresh()
         self._remember(take(self.copies.url, self.wanted))
@@ -63,7 +63,7 @@ class CrashTest:
         self._undisturbed = self._undisturbed or run
         return run
 
-    def compare(self, run: Run) -> list[Difference]:
+    def compare(self, run: CrashRun) -> list[Difference]:
         """A run against the first undisturbed one."""
         first = self._undisturbed
         assert first is not None
@@ -95,7 +95,7 @@ class CrashTest:
         )
 
     def kill_everywhere(
-        self, report: Report, places: Sequence[Boundary], chosen: Sequence[int], at_random: int, on_kill: OnKill
+        self, report: CrashReport, places: Sequence[Boundary], chosen: Sequence[int], at_random: int, on_kill: OnKill
     ) -> None:
         """Kill at these boundaries, counted from 1 (all of them for none), and so many times at random."""
         began = time.monotonic()
@@ -113,27 +113,27 @@ class CrashTest:
 
     # The parts ----------------------------------------------------------------------------------------------------
 
-    def _run(self, order: dict[str, Any] | None) -> Run | None:
+    def _run(self, order: dict[str, Any] | None) -> CrashRun | None:
         """From the beginning to the end; None if it never came where it should be killed."""
         self._runs += 1
         file = self.folder / f"record-{self._runs}"
         killed = None
-        ended = self.mother.run(record=file, kill=order)
+        ended = self.server.run(record=file, kill=order)
         if order is not None:
             if not ended.killed:
                 return None
             killed = take(self.copies.url, self.wanted)
-            ended = self.mother.run(record=file)
+            ended = self.server.run(record=file)
         resumed = 1
         while ended.code != 0 or self._settle():
             if resumed == MOST_RESUMES:
                 raise UsageError(
                     f"its worker ended {MOST_RESUMES} times before the item was done, the last time with code {ended.code}; "
-                    f"it said: {self.mother.said}"
+                    f"it said: {self.server.said}"
                 )
             resumed += 1
-            ended = self.mother.run(record=file)
-        run = Run(take(self.copies.url, self.wanted), record.read(file), resumed - (order is None), killed)
+            ended = self.server.run(record=file)
+        run = CrashRun(take(self.copies.url, self.wanted), record.read(file), resumed - (order is None), killed)
         file.unlink()
         return run
 
@@ -151,7 +151,7 @@ class CrashTest:
     def _remember(self, seen: Snapshot) -> Snapshot:
         return self._by_progress.setdefault(seen.progress, seen)
 
-    def _outside(self, run: Run) -> list[Difference]:
+    def _outside(self, run: CrashRun) -> list[Difference]:
         """Rows that were there, or gone, when the worker died, though the stages that were done say otherwise."""
         assert run.killed is not None
         before = self._remember(run.killed)

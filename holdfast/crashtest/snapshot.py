@@ -16,31 +16,32 @@ from holdfast import schema
 from holdfast.app import Holdfast
 from holdfast.errors import UsageError
 from holdfast.model.states import FINISHED
+from holdfast.store.kind import kind_of_address
 from holdfast.store.postgres_address import read_url
 from holdfast.store.sqlite_files import file_of
 
 PAGE = 1000
 
 #: A row, as values that can be compared and counted.
-Row = tuple[Any, ...]
+RowValues = tuple[Any, ...]
 #: Pipeline and key; pipeline, key and stage.
 ItemName = tuple[str, str]
 StageName = tuple[str, str, str]
 
 
 @dataclass(slots=True)
-class Table:
+class TableSnapshot:
     """One table: its columns, and how often each row is there."""
 
     columns: list[str]
-    rows: Counter[Row] = field(default_factory=Counter)
+    rows: Counter[RowValues] = field(default_factory=Counter)
 
-    def without(self, names: Sequence[str]) -> Table:
+    def without(self, names: Sequence[str]) -> TableSnapshot:
         kept = [at for at, name in enumerate(self.columns) if name not in names]
-        rows: Counter[Row] = Counter()
+        rows: Counter[RowValues] = Counter()
         for row, n in self.rows.items():
             rows[tuple(row[at] for at in kept)] += n
-        return Table([self.columns[at] for at in kept], rows)
+        return TableSnapshot([self.columns[at] for at in kept], rows)
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class Snapshot:
     #: The data of every item, and what its stages came to: state, result, error.
     items: dict[ItemName, Any]
     stages: dict[StageName, tuple[str, Any, str | None]]
-    tables: dict[str, Table]
+    tables: dict[str, TableSnapshot]
     #: Rows whose foreign key leads nowhere, by table.
     dangling: Counter[str]
     #: Of a stage: what was charged, and how often a call was in doubt.
@@ -108,10 +109,11 @@ def _events(app: Holdfast, event: str) -> Iterator[Mapping[str, Any]]:
 # The user's tables ----------------------------------------------------------------------------------------------------
 
 
-def read_tables(url: str, wanted: Sequence[str] | None = None) -> dict[str, Table]:
+def read_tables(url: str, wanted: Sequence[str] | None = None) -> dict[str, TableSnapshot]:
     """The user's tables of these names, or all of them: every table of the database but holdfast's own."""
     with closing(_connect(url)) as connection:
-        there = _in_sqlite(connection) if url.startswith("sqlite:") else _in_postgres(connection, read_url(url)[1])
+        lite = kind_of_address(url) == "sqlite"
+        there = _in_sqlite(connection) if lite else _in_postgres(connection, read_url(url)[1])
         missing = [name for name in wanted or () if name not in there]
         if missing:
             known = ", ".join(sorted(there)) or "none"
@@ -124,14 +126,14 @@ def read_tables(url: str, wanted: Sequence[str] | None = None) -> dict[str, Tabl
 
 def _dangling(url: str) -> Counter[str]:
     """PostgreSQL looks after foreign keys itself; SQLite does where it is asked to."""
-    if not url.startswith("sqlite:"):
+    if kind_of_address(url) != "sqlite":
         return Counter()
     with closing(_connect(url)) as connection:
         return Counter(str(row[0]) for row in connection.execute("PRAGMA foreign_key_check"))
 
 
 def _connect(url: str) -> Any:
-    if url.startswith("sqlite:"):
+    if kind_of_address(url) == "sqlite":
         return sqlite3.connect(file_of(url))
     import psycopg
 
@@ -172,10 +174,10 @@ def _quoted(name: str) -> str:
     return f'"{escaped}"'
 
 
-def _read(connection: Any, table: str) -> Table:
+def _read(connection: Any, table: str) -> TableSnapshot:
     answer = connection.execute(f"SELECT * FROM {table}")
     columns = [column[0] for column in answer.description]
-    return Table(columns, Counter(tuple(_plain(value) for value in row) for row in answer.fetchall()))
+    return TableSnapshot(columns, Counter(tuple(_plain(value) for value in row) for row in answer.fetchall()))
 
 
 def _plain(value: Any) -> Any:

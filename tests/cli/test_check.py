@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.loader import load
 from holdfast.jobfile import JobFileError, schema
+from holdfast.program_file import load
 from tests.jobfile.test_reading import HOSTILE
 from tests.support.together import wait_for
 

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.cli import events as following
-from holdfast.cli.loader import load
+from holdfast.program_file import load
 from holdfast.schema import newest
 from holdfast.store import sqlite as sqlite_driver
 from tests.cli.conftest import BOOKS

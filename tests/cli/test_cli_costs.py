@@ -12,7 +12,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.cli import options
 from holdfast.cli.amounts import about, aligned, exact, priced
-from holdfast.cli.loader import load
+from holdfast.program_file import load
 from tests.support.steps import ask
 
 SHOP = """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.loader import load
+from holdfast.program_file import load
 
 pytestmark = pytest.mark.req("V14", "P15")
 

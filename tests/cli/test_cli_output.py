@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.cli.loader import load
 from holdfast.cli.logs import set_up
 from holdfast.cli.output import as_json, instant, iso, printable
 from holdfast.cli.progress import Pace, Stage
+from holdfast.program_file import load
 from holdfast.worker import Settings
 
 UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
@@ -58,7 +58,7 @@ def spoil(item, ctx):
 """
     file = write("evil.py", text)
     with Holdfast(cli.url) as app:
-        from holdfast.cli.loader import load
+        from holdfast.program_file import load
 
         app.pipelines = tuple(load(file, None).specs)
         app.add("evil", [{"key": EVIL, "note": EVIL}])

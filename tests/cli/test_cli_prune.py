@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.cli.loader import load
 from holdfast.engine.prune import CHUNK
+from holdfast.program_file import load
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.cli.loader import load
 from holdfast.model.shell import word
+from holdfast.program_file import load
 
 Write = Callable[[str, str], str]
 

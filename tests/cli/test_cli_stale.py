@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.cli.loader import load
+from holdfast.program_file import load
 
 Write = Callable[[str, str], str]
 

@@ -22,7 +22,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.cli.loader import load
+from holdfast.program_file import load
 from holdfast.schema import newest
 from holdfast.store.sqlite_permissions import FILE_MODE
 from tests.cli.conftest import BOOKS, STUCK_SECONDS, Commands

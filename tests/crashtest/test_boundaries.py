@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.crashtest.report import Kill, Report
+from holdfast.crashtest.report import CrashReport, Kill
 from holdfast.testing import crashtest
 from tests.support.effort import effort
 from tests.support.turns import set_turn
@@ -33,13 +33,13 @@ THIS_TURN = sorted({5, 6, 7, *range(1 + set_turn() % 2, 31, 2)})
 
 
 @pytest.fixture(scope="module")
-def everywhere() -> Report:
+def everywhere() -> CrashReport:
     """Killed at every boundary, on SQLite."""
     only = THIS_TURN if effort(1, 0) else ()
     return crashtest(SUBJECT, item="v.epub", pipeline="books", setup="create", only=only)
 
 
-def kill_at(report: Report, place: str) -> Kill:
+def kill_at(report: CrashReport, place: str) -> Kill:
     """The one kill whose place begins like this."""
     [found] = [kill for kill in report.kills if kill.where.startswith(place)]
     return found
@@ -48,7 +48,7 @@ def kill_at(report: Report, place: str) -> Kill:
 @pytest.mark.req("V1", "V2", "V5", "D4", "D5")
 @pytest.mark.fault(1, 3, 4, 5)
 @EVERYWHERE
-def test_a_correct_pipeline_comes_to_the_same_wherever_its_worker_is_killed(everywhere: Report):
+def test_a_correct_pipeline_comes_to_the_same_wherever_its_worker_is_killed(everywhere: CrashReport):
     everywhere.assert_ok()
     assert everywhere
     assert [kill.number for kill in everywhere.kills] == (
@@ -68,7 +68,7 @@ def test_the_same_holds_on_postgresql(postgres: str):
     judge(report)
 
 
-def judge(report: Report) -> None:
+def judge(report: CrashReport) -> None:
     """What an undisturbed run comes to, and that every kind of boundary was found in it."""
     assert (report.starts, report.paid, report.cost, report.tables) == (4, 1, 400_000, ["chunks", "documents", "notes"])
     for place in (
@@ -90,7 +90,7 @@ def judge(report: Report) -> None:
 
 @pytest.mark.req("D4", "D11")
 @EVERYWHERE
-def test_it_counts_starts_paid_calls_and_calls_in_doubt(everywhere: Report):
+def test_it_counts_starts_paid_calls_and_calls_in_doubt(everywhere: CrashReport):
     facts = {}
     for place in (INTENDED, CALLED, RECORDED):
         kill = kill_at(everywhere, place)

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Context, Holdfast, Item, Pipeline
 from holdfast.crashtest import copies
-from holdfast.crashtest.mother import Mother
+from holdfast.crashtest.fork_server import SubjectServer
 from holdfast.errors import StoreError, UsageError
 from holdfast.testing import crashtest
 
@@ -148,9 +148,9 @@ def test_what_waits_in_a_template_is_not_run_and_an_item_that_is_done_there_is_r
 def test_a_process_that_runs_for_ever_is_ended_with_its_time_and_the_next_one_works(tmp_path: Path, plain: Path):
     plain.write_text(PLAIN.replace("return item.data", "import time; time.sleep(60 if item.data else 0)"))
     url = f"sqlite:///{tmp_path / 'copy.db'}"
-    with Mother(str(plain), url, tmp_path, timeout_seconds=1.0) as mother:
-        mother.prepare({"books": [{"key": "slow", "data": 1}]})
+    with SubjectServer(str(plain), url, tmp_path, timeout_seconds=1.0) as server:
+        server.prepare({"books": [{"key": "slow", "data": 1}]})
         with pytest.raises(UsageError, match="not done within 1 s"):
-            mother.run()
-        mother.prepare({"books": [{"key": "slow"}]})
-        assert mother.run().code == 0
+            server.run()
+        server.prepare({"books": [{"key": "slow"}]})
+        assert server.run().code == 0

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.crashtest.report import Report
+from holdfast.crashtest.report import CrashReport
 from holdfast.testing import crashtest
 from tests.crashtest.subjects.wrong import TEXTS
 
 SUBJECT = Path(__file__).parent / "subjects" / "wrong.py"
 
 
-def report_on(pipeline: str, **given: Any) -> Report:
+def report_on(pipeline: str, **given: Any) -> CrashReport:
     return crashtest(SUBJECT, item="v.epub", pipeline=pipeline, setup="create", **given)
 
 
-def said(report: Report) -> str:
+def said(report: CrashReport) -> str:
     with pytest.raises(AssertionError) as raised:
         report.assert_ok()
     return str(raised.value)

@@ -143,7 +143,7 @@ def main() -> None:
     worker.run()
 
 
-def _dies_after(most: int) -> points.Listener:
+def _dies_after(most: int) -> points.PointListener:
     """Count every point this process passes, in any thread, and die at this one."""
     passed = 0
 
@@ -156,7 +156,7 @@ def _dies_after(most: int) -> points.Listener:
     return listener
 
 
-def _dies_at(first: str, second: str) -> points.Listener:
+def _dies_at(first: str, second: str) -> points.PointListener:
     """Die where `second` is reached after `first`."""
     seen = False
 

@@ -60,7 +60,7 @@ def held_at(point: str, until: Callable[[], bool]) -> Iterator[threading.Event]:
 
 
 @contextmanager
-def listening(listener: points.Listener) -> Iterator[None]:
+def listening(listener: points.PointListener) -> Iterator[None]:
     old = points.listen(listener)
     try:
         yield

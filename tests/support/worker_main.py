@@ -63,7 +63,7 @@ def find_pipeline(name: str) -> Pipeline:
     return found
 
 
-def _freezer(first: str, second: str, nth: str) -> points.Listener:
+def _freezer(first: str, second: str, nth: str) -> points.PointListener:
     """Stop this process where a thread reaches `second` after `first`, the n-th time it does."""
     passed = threading.local()
     times = 0
@@ -97,7 +97,7 @@ def _slow_the_heart(lease: float) -> None:
     Heartbeat.one_pass = one_pass  # type: ignore[method-assign]
 
 
-def _late_killer(worker: Worker, point: str) -> points.Listener:
+def _late_killer(worker: Worker, point: str) -> points.PointListener:
     """Kill this process where it reaches `point` after it was asked to stop."""
 
     def listener(reached: str) -> None:

@@ -1,6 +1,6 @@
 """The processes of a crash test: one that has loaded the file, and forks a worker for every run it is told to make.
 
-    python -m holdfast.cli.crashtest_process FILE
+    python -m holdfast.crashtest.process FILE
 
 Reads one order per line (JSON) and answers each with a line. A worker begun this way is a process like any other, with
 connections, threads and children of its own; it only starts in a fraction of the time. Where loading the file has left
@@ -29,14 +29,15 @@ from typing import IO, Any
 
 from holdfast import points, schema
 from holdfast.app import URL_VARIABLE, Holdfast
-from holdfast.cli.loader import Loaded, load
 from holdfast.crashtest import record, watch
+from holdfast.crashtest.crash_points import CRASH_VARIABLE, crash_from_environment
 from holdfast.engine.layout import layout
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.backoff import Backoff
 from holdfast.model.stage import PipelineSpec
+from holdfast.program_file import Loaded, load
+from holdfast.store.kind import kind_of_address
 from holdfast.store.sqlite_dialect import SQLiteDialect
-from holdfast.testing import crash_from_environment
 from holdfast.worker import Settings
 from holdfast.worker import undeclared_reads as undeclared
 
@@ -111,7 +112,7 @@ class Subject:
     def _run(self, order: dict[str, Any]) -> Answer:
         """Work until nothing is left to do, or until the worker is killed."""
         if order["crash_at"]:
-            os.environ["HOLDFAST_CRASH_AT"] = order["crash_at"]
+            os.environ[CRASH_VARIABLE] = order["crash_at"]
             crash_from_environment()
         with self._open() as app:
             worker = app.worker(SETTINGS)
@@ -250,7 +251,7 @@ def _load_what_takes_long(url: str) -> None:
         importlib.import_module(name)
     schema.newest()
     SQLiteDialect().statements()
-    if not url.startswith("sqlite:"):
+    if kind_of_address(url) == "postgres":
         for name in ("sqlalchemy.dialects.postgresql.psycopg", "holdfast.store.postgres"):
             importlib.import_module(name)
         from holdfast.store.postgres_address import read_url

@@ -16,11 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from holdfast.app import Holdfast
-from holdfast.cli.options import address
+from holdfast.app import DEFAULT_URL, URL_VARIABLE, Holdfast
 from holdfast.companions import discovering
 from holdfast.engine.add import Merge
-from holdfast.errors import DefinitionError, HoldfastError, StoreError
+from holdfast.errors import DefinitionError, HoldfastError, StoreError, UsageError
 from holdfast.jobfile import Job
 from holdfast.jobfile.importing import look_first_in, place, said
 from holdfast.jobs import load_job, open_job
@@ -36,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """All that a file says, and the store to use; see `options.address` for which that is."""
+    """All that a file says, and the store to use; see `store_address`."""
 
     url: str
     specs: list[PipelineSpec]
@@ -64,12 +63,28 @@ class Loaded:
         )
 
 
+def store_address(given: str | None, named: str | None) -> str:
+    """Which store: the one given, then the one that the file names, then that of HOLDFAST_URL, then the default."""
+    url = given or named or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    try:
+        url.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{url!r} is not valid UTF-8") from None
+    return url
+
+
 def load(file: str, store: str | None) -> Loaded:
     """All that a job file, a Python file or a dotted module says, and the store to use."""
     if Path(file).suffix.lower() in JOB_FILES:
         job = load_job(Path(file))
         return Loaded(
-            address(store, job.store), list(job.pipelines), job.resources, job.tunings, job.sources, job.merges, job
+            store_address(store, job.store),
+            list(job.pipelines),
+            job.resources,
+            job.tunings,
+            job.sources,
+            job.merges,
+            job,
         )
     return _load_python(file, store)
 
@@ -97,7 +112,7 @@ def load_pipelines(module: ModuleType, file: str, store: str | None) -> Loaded:
         tunings = {one.name: one.tuning for one in found}
     except HoldfastError as error:
         raise DefinitionError(f"{file}: {error}") from error
-    url = store or address(None, _common_store(file, found))
+    url = store or store_address(None, _common_store(file, found))
     return Loaded(url, specs, _all_resources(file, found), tunings, {one.name: one.sources for one in found})
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.app import DEFAULT_URL
-from holdfast.cli.loader import load
 from holdfast.errors import DefinitionError, StoreBroken
+from holdfast.program_file import load
 
 Write = Callable[[str, str], str]
 

@@ -1,9 +1,11 @@
-"""The processes of a crash test, seen from where it is run. See `holdfast.cli.crashtest_process` for their side.
+"""The fork server of a crash test, as its client sees it: a process that has loaded the file and forks a worker for each run.
 
-with Mother(file, url, folder) as mother:
-    mother.prepare({"books": ["v.epub"]})
-    if mother.run(kill=boundary.order, record=file).killed:
-        mother.run(record=file)
+    with SubjectServer(file, url, folder) as server:
+        server.prepare({"books": ["v.epub"]})
+        if server.run(kill=boundary.order, record=file).killed:
+            server.run(record=file)
+
+`holdfast.crashtest.process` is what runs in that process.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from typing import Any, NamedTuple
 
 from holdfast import errors
 from holdfast.app import URL_VARIABLE
+from holdfast.crashtest.crash_points import CRASH_VARIABLE
 from holdfast.errors import HoldfastError, UsageError
 
-#: Started by name: it loads files as the command line does.
-PROGRAM = "holdfast.cli.crashtest_process"
-#: What a process said is shown from here on.
+PROGRAM = "holdfast.crashtest.process"
+#: How much of the end of its output is quoted.
 TAIL = 2000
 
 Items = Mapping[str, Sequence[str | Mapping[str, Any]]]
@@ -39,33 +41,33 @@ class Ended(NamedTuple):
         return self.code == -signal.SIGKILL
 
 
-class Mother:
-    """A process that has loaded the file and makes the others; or, where it cannot be forked, one after the other."""
+class SubjectServer:
+    """Starts the fork server. Where loading the file left something that must not be forked, starts a new process per run."""
 
     def __init__(
         self, file: str, url: str, folder: Path, *, variables: Sequence[str] = (), timeout_seconds: float = 60.0
     ) -> None:
-        """`variables` are environment variables that get the address too, beside HOLDFAST_URL."""
+        """`variables` are environment variables that receive the address, in addition to HOLDFAST_URL."""
         self._file = file
         self._folder = folder
         self._timeout = timeout_seconds
         self._environment = {
             **os.environ,
             **dict.fromkeys((URL_VARIABLE, *variables), url),
-            # The same modules as here; and nothing of a crash that somebody asked for.
+            # The same modules as here, and none of the crashes that were asked of this process.
             "PYTHONPATH": os.pathsep.join(place or os.getcwd() for place in sys.path),
-            "HOLDFAST_CRASH_AT": "",
-            # A process that is killed takes nothing with it that the server has: no commit needs to wait for the disk.
+            CRASH_VARIABLE: "",
+            # Only processes are killed, never the database server: no commit has to wait for the disk.
             "PGOPTIONS": f"{os.environ.get('PGOPTIONS', '')} -c synchronous_commit=off".strip(),
         }
         self._process: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> Mother:
+    def __enter__(self) -> SubjectServer:
         told = self._start()
         self.pipelines: list[str] = told["pipelines"]
-        #: The store that the file names itself.
+        #: The store that the file itself names.
         self.named: str | None = told["named"]
-        #: Why every run loads the file anew, in words.
+        #: What loading the file left behind that must not be forked, in words. Then every run loads the file again.
         self.left: str = told["left"]
         return self
 
@@ -74,18 +76,18 @@ class Mother:
 
     @property
     def said(self) -> str:
-        """The last that its processes wrote."""
+        """The end of what its processes have printed."""
         path = self._folder / "said"
         return path.read_text(errors="replace")[-TAIL:].strip() if path.exists() else ""
 
     def prepare(self, items: Items, setup: str | None = None, *, alone: bool = False) -> None:
-        """Make the tables, and add the items, by pipeline; `alone` sets aside all that waits in the store already."""
+        """Create the tables and add the items, by pipeline. `alone` first cancels what already waits in the store."""
         answer = self._ask({"do": "prepare", "items": items, "setup": setup, "alone": alone})
         if answer["code"] != 0 or answer["late"]:
             raise UsageError(f"the tables and the item could not be made ready: {self._how(answer)}")
 
     def run(self, *, record: Path | None = None, kill: Mapping[str, Any] | None = None, crash_at: str = "") -> Ended:
-        """Let a worker work until nothing is left to do, or until it comes where it shall die."""
+        """Run a worker until nothing is left to do, or until it reaches the point where it is killed."""
         answer = self._ask(
             {"do": "run", "record": None if record is None else str(record), "kill": kill, "crash_at": crash_at}
         )
@@ -111,13 +113,13 @@ class Mother:
         else:
             line = process.stdout.readline()
             if not line:
-                raise UsageError(f"the process that makes the others is gone{self._quoted()}")
+                raise UsageError(f"the fork server is gone{self._quoted()}")
             answer = json.loads(line)
         _raise(answer)
         return answer
 
     def _alone(self, process: subprocess.Popen[str]) -> dict[str, Any]:
-        """The process carries out the order itself; the next order gets another."""
+        """The process carries out the order itself. The next order gets a new process."""
         try:
             line, _ = process.communicate(timeout=self._timeout)
             answer = json.loads(line) if line.strip() else {}
@@ -174,9 +176,9 @@ class Mother:
 
 
 def _raise(answer: Mapping[str, Any]) -> None:
-    """What went wrong there goes wrong here."""
+    """Raise here the error that was raised there."""
     if "error" in answer:
         error: HoldfastError = getattr(errors, answer["kind"])(answer["error"])
-        # One for each thing that is wrong with a file, as they are told where it is loaded.
+        # One line for each fault of the file, as its loader reports them.
         error.lines = answer["error"].splitlines()  # type: ignore[attr-defined]
         raise error

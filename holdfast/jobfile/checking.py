@@ -88,7 +88,7 @@ class _Pipeline:
         circle = _circle(after)
         if circle:
             node = self.stages[circle[0]].value["after"]
-            what = f"the stages {' → '.join(circle)} wait for each other in a circle, expected an order that ends"
+            what = f"the stages {' → '.join(circle)} wait for each other in a cycle, expected an order that ends"
             self.problems.add(node.place, below(below(f"{self.path}.stages", circle[0]), "after"), what)
 
     def _check_tuning(self) -> None:

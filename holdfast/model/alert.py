@@ -1,6 +1,6 @@
-"""An alert: a rule over events, and who is told when it holds. As its author wrote it, checked.
+"""An alert: a rule over events, and how to notify someone when it holds. As its author wrote it, checked.
 
-An address to tell may be a secret in itself: neither the rule nor an error about it ever shows one.
+The address of a webhook may be a secret in itself: neither the rule nor an error about it shows one.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ KEYS: Mapping[str, Any] = {
     "command": ["notify", "books"],
     "log": True,
 }
-#: The ways to tell someone.
+#: The ways to notify someone.
 WAYS = ("webhook", "command", "log")
 
 EVERY_SECONDS = 300.0
 WITHIN_SECONDS = 300.0
 MOST_COUNTED = 10_000
-#: A path of an address that is shorter is no secret, and may be an ordinary word.
+#: A shorter path of an address is not a secret, and may be an ordinary word.
 LONG_PATH = 12
 
 #: An attempt that failed for good leaves an event of this name instead.
@@ -49,7 +49,7 @@ _ENDS_OF_ATTEMPTS = (State.EXHAUSTED, State.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
-    """So many events of a kind within a length of time, and the ways in which that is told."""
+    """A number of events of a kind within a period, and the ways to notify someone of it."""
 
     name: str
     #: Events of these names count.
@@ -59,7 +59,7 @@ class AlertRule:
     error: str | None = None
     count: int = 1
     within_us: int = microseconds(WITHIN_SECONDS)
-    #: At most one telling in this time.
+    #: At most one notification per this period.
     every_us: int = microseconds(EVERY_SECONDS)
     webhook: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -103,14 +103,14 @@ class AlertRule:
 
     @property
     def ways(self) -> tuple[str, ...]:
-        """How it is told."""
+        """How it notifies."""
         return tuple(way for way in WAYS if getattr(self, way))
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown: the address, its path, and what is sent along with a call."""
+        """What must not be shown: the address, its path, and the headers."""
         found = list(self.headers.values())
-        # `Bearer` is no secret, what comes after it is.
+        # `Bearer` is not a secret; what follows it is.
         found += [value.split()[-1] for value in found if " " in value.strip()]
         if self.webhook is not None:
             path = self.webhook.partition("//")[2].partition("/")[2]

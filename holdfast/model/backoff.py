@@ -13,7 +13,7 @@ from holdfast.errors import DefinitionError
 class Backoff:
     """After attempt n: anywhere between zero and `first_seconds` × `factor`ⁿ⁻¹, at most `most_seconds`.
 
-    The whole length is drawn at random, so that items which failed together do not come back together.
+    The whole delay is drawn at random, so that items that failed together are not retried together.
     """
 
     first_seconds: float = 2.0

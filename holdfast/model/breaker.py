@@ -1,12 +1,11 @@
-"""A circuit breaker, as a value: after failures in a row, or a large share of failures, nothing more is begun; after a
-while one attempt probes, and closes it again if it succeeds. Only results of attempts that began after the last change
-vote: late ones tell of a time that is over."""
+"""A circuit breaker, as a value. It opens after failures in a row, or a large share of failures: then nothing more starts.
+After a while one attempt probes, and closes it if it succeeds. Only attempts that began after the last change count."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-#: The one default: open after so many failures in a row, or this share of at least so many results; probe after a minute.
+#: The defaults: it opens after this many failures in a row, or this share of at least so many results.
 FAILURES = 5
 SHARE = 0.5
 MINIMUM = 20
@@ -23,15 +22,15 @@ class BreakerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """Where it stands. `open_until` is None while it is closed."""
+    """Its state. `open_until` is None while it is closed."""
 
     failures: int = 0
     sample: int = 0
     failed: int = 0
     open_until: int | None = None
-    #: The lease that may find out whether things work again.
+    #: The lease of the probing attempt.
     probe: int | None = None
-    #: Leases older than this one do not vote.
+    #: Older leases do not count.
     votes_from: int = 0
 
     @property
@@ -39,14 +38,14 @@ class Breaker:
         return self.open_until is not None
 
     def may_probe(self, now: int, probe_stands: bool) -> bool:
-        """Whether one attempt may begin though it is open. A probe that was lost is no probe."""
+        """Whether one attempt may probe while it is open. A probe whose lease was lost does not count."""
         return self.open_until is not None and now >= self.open_until and not probe_stands
 
     def probed_by(self, lease: int) -> Breaker:
         return replace(self, probe=lease)
 
     def after(self, spec: BreakerSpec, lease: int, worked: bool, now: int, newest_lease: int) -> Breaker:
-        """After the attempt under this lease worked, or failed."""
+        """The breaker after the attempt under this lease succeeded or failed."""
         if self.is_open:
             if lease != self.probe:
                 return self
@@ -66,7 +65,7 @@ class Breaker:
         ):
             return counted._opened(spec, now, newest_lease)
         if counted.sample >= 4 * spec.minimum:
-            # Older results fade.
+            # Older results lose weight.
             return replace(counted, sample=counted.sample // 2, failed=counted.failed // 2)
         return counted
 

@@ -1,4 +1,4 @@
-"""The one JSON encoder: a value becomes its JSON form once, when it is handed over, or it is refused.
+"""The only JSON encoder: a value is turned into its JSON form once, when it is handed over, or it is refused.
 
 Most values are their own form, which the round trip proves: what is written decodes to something equal. Only what does
 not is taken apart (`json_form`). Texts are stored as JSON with keys in the order given; hashes are taken over the form
@@ -15,15 +15,15 @@ import msgspec
 from holdfast.errors import ValueRefused
 from holdfast.model.json_form import MAX_DEPTH, json_form
 
-#: What one payload or result may weigh as JSON.
+#: How large a payload or a result may be as JSON.
 MAX_BYTES = 16 * 1024 * 1024
-#: Anything with more parts, or characters, is looked at before it is written out.
+#: Anything with more parts, or characters, is checked before it is written out.
 WIDE = 1000
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
-#: Copied for every hash: to set one up costs as much as to fill it.
+#: Copied for every hash, since creating one costs as much as filling it.
 _new_hash = hashlib.blake2b(digest_size=16).copy
 
 

@@ -10,7 +10,7 @@ from holdfast.errors import UsageError
 
 Duration = float | int | str | timedelta
 
-#: In microseconds it must fit into 64 bits, beside the time of day.
+#: In microseconds it must fit into 64 bits when added to the time.
 LONGEST_SECONDS = 1000 * 366 * 86400.0
 
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -1,4 +1,4 @@
-"""Errors of user code, made storable: what they say without the secrets they may say it with; and what makes two alike."""
+"""Errors of user code, made storable without secrets; and the cause that similar failures have in common."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from holdfast.model.redact import redact
 
 ERROR_LENGTH = 2_000
 TRACEBACK_LENGTH = 16_000
-#: So much of a message is compared.
+#: How much of a message is compared.
 MESSAGE_LENGTH = 200
 
 _KIND = re.compile(r"([A-Za-z_][\w.]*)(?:: |$)")
 _FRAME = re.compile(r'^[ |+-]*File "([^"\n]+)", line \d+, in ([^\n]+)$', re.MULTILINE)
-#: Identifiers, numbers, and quoted texts that are paths or long: other ones each time.
+#: What differs each time: identifiers, numbers, and quoted texts that are paths or long.
 _CHANGING = re.compile(
     r"""(?P<quoted>'[^'\n]*[/\\][^'\n]*'|"[^"\n]*[/\\][^"\n]*"|'[^'\n]{40,}'|"[^"\n]{40,}")
     |(?P<id>\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b0x[0-9a-fA-F]+\b|\b(?=\w*\d)[0-9a-fA-F]{8,}\b)
@@ -26,15 +26,15 @@ _CHANGING = re.compile(
     re.VERBOSE,
 )
 _STAND_INS = {"quoted": "'…'", "id": "<id>", "number": "<n>"}
-#: Shorter keys are words like others, unless they are quoted.
+#: Shorter keys are replaced only where they are quoted: they may be ordinary words.
 _SHORT_KEY = 3
-#: Code that is not the user's: this package, and what is installed.
+#: Code that is not the user's: this package, and installed ones.
 _OTHERS = tuple({f"{Path(__file__).parents[1]}/", *(f"{path}/" for path in sysconfig.get_paths().values())})
 
 
 class Cause(NamedTuple):
-    """What failures that are alike have in common: the class of the error, where in the user's code it was raised, and what it
-    says apart from what is different each time."""
+    """What similar failures have in common: the class of the error, where in the user's code it was raised, and its message
+    without the parts that differ each time."""
 
     kind: str
     place: str
@@ -70,7 +70,7 @@ def _without_what_changes(message: str, key: str) -> str:
 
 
 def storable(text: str, limit: int = ERROR_LENGTH) -> str:
-    """Text of user code that a database can hold, without secrets. They go before it is cut: half of one is still one."""
+    """Text of user code that a database can hold. Secrets are masked before it is cut: half of one is still a secret."""
     return codec.plain_text(redact(text, limit), limit)
 
 
@@ -79,7 +79,7 @@ def describe(error: BaseException) -> tuple[str, str]:
     try:
         said = str(error)
     except BaseException as worse:
-        said = f"(its text cannot be had: {type(worse).__name__})"
+        said = f"(its text is not available: {type(worse).__name__})"
     text = storable(f"{type(error).__name__}: {said}" if said else type(error).__name__)
     try:
         # Only the nearest frames: a runaway recursion has thousands.
@@ -88,5 +88,5 @@ def describe(error: BaseException) -> tuple[str, str]:
         ).format()
         trace = storable("".join(lines), TRACEBACK_LENGTH)
     except BaseException as worse:
-        trace = f"{text}\n(its traceback cannot be had: {type(worse).__name__})"
+        trace = f"{text}\n(its traceback is not available: {type(worse).__name__})"
     return text, trace

@@ -1,4 +1,4 @@
-"""What a source finds: items with a mark each, parts that it need not read again, and how many of which."""
+"""What a source finds: items with a mark each, parts that need not be read again, and counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.model.item import check_key
 #: Longer marks are replaced by their hash.
 MARK_LENGTH = 200
 PART_LENGTH = 8
-#: Between a first mark and a second one; no first mark has it.
+#: Separates the first mark from the second; no first mark contains it.
 _THEN = "\x1f"
 
 
@@ -31,13 +31,13 @@ class Found(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Whatever was found in this part before is still there, as it was; it was not read."""
+    """What was found in this part before is unchanged; the part was not read again."""
 
     part: str = ""
 
 
 class LookedUp(NamedTuple):
-    """All that there was to look up for one of many was found; `mark` changes when it is to be looked up anew."""
+    """Everything was looked up for one item of `for_each`. It is looked up again when `mark` changes."""
 
     key: str
     mark: str
@@ -58,7 +58,7 @@ class Checked(NamedTuple):
         return f"{self.part}:{self.mark}"
 
     def settled(self, stored: str | None) -> Checked:
-        """With its second mark, which is only looked for if the first one differs from what is stored."""
+        """With its second mark, which is only computed if the first differs from the stored one."""
         if self.content is None:
             return self
         before = (stored or "")[PART_LENGTH + 1 :]
@@ -66,7 +66,7 @@ class Checked(NamedTuple):
         return self._replace(mark=mark, content=None)
 
     def is_as(self, stored: str | None) -> bool:
-        """Whether the item looks as it did when this mark was stored."""
+        """Whether the item is the same as when this mark was stored."""
         if stored is None:
             return False
         mine, its = (mark.rpartition(_THEN)[2] for mark in (self.mark, stored[PART_LENGTH + 1 :]))
@@ -84,7 +84,7 @@ def check(found: Found) -> Checked:
 
 
 def label(part: str) -> str:
-    """A part, as the marks of its items begin."""
+    """The prefix of the marks of all items of a part."""
     return short_hash(part)[:PART_LENGTH]
 
 
@@ -95,7 +95,7 @@ def short_hash(text: str) -> str:
 
 @dataclass(slots=True)
 class LookCounts:
-    """What became of the items of one look. `bad` rows were skipped."""
+    """The items of one look, counted. `bad` rows were skipped."""
 
     found: int = 0
     new: int = 0

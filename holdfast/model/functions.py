@@ -1,4 +1,4 @@
-"""What can be told of a function of the user's before it is called."""
+"""What can be known about a user's function before it is called."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from typing import Any
 
 
 def is_async(function: Any) -> bool:
-    """Whether calling it gives something to await; also of an object whose `__call__` is async."""
+    """Whether calling it returns an awaitable; also true for an object whose `__call__` is async."""
     called = getattr(function, "__call__", None)  # noqa: B004 - looked at, not asked for
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)

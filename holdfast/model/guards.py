@@ -1,4 +1,4 @@
-"""Guards: conditions that are looked at before work is begun, on the machine of the worker."""
+"""Guards: conditions that a worker checks, on its machine, before it starts work."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ class Hours:
         return cls(begin, end, zone)
 
     def contain(self, moment: datetime) -> bool:
-        """Whether a moment (with a time zone) is in them."""
+        """Whether a moment (with a time zone) is within these hours."""
         clock = moment.astimezone(ZoneInfo(self.zone)).time().replace(tzinfo=None)
         if self.begin < self.end:
             return self.begin <= clock < self.end
         return clock >= self.begin or clock < self.end
 
     def next_begin(self, moment: datetime) -> datetime:
-        """When they begin next. In a gap of the clock, right after it."""
+        """When they begin next. If the clock skips that time, right after the gap."""
         zone = ZoneInfo(self.zone)
         day = moment.astimezone(zone).date()
         for ahead in range(3):
             begin = datetime.combine(day + timedelta(days=ahead), self.begin, zone).astimezone(UTC)
-            # In a gap this is too late by as much as the minute lies inside it.
+            # If the clock skips that time, this is too late by the part of the gap before it.
             while self.contain(begin - timedelta(minutes=1)):
                 begin -= timedelta(minutes=1)
             if begin > moment:
@@ -77,12 +77,12 @@ class Hours:
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """All of them must let work begin."""
+    """Conditions that must all hold for work to start."""
 
     hours: Hours | None = None
     disk_free: int | None = None
     exists: tuple[str, ...] = ()
-    #: Full dotted paths of functions without arguments; True lets work begin, a text says why not.
+    #: Full dotted paths of functions without arguments. True lets work start, a text says why not.
     handlers: tuple[str, ...] = ()
 
     @classmethod

@@ -1,8 +1,8 @@
-"""Fold an item's history into where its stages are: the proof that nothing moves without leaving a trace.
+"""Fold an item's history into the states of its stages: the proof that no stage moves without an event.
 
-Claims leave none of their own (an attempt's outcome is its record), nor does work that was claimed and handed back before
-its handler began, nor work whose time has come. So what is in progress folds to `pending`, and what failed and is to be tried
-again folds to `retry_later` until the next attempt ends.
+Some moves record no event: a claim (the outcome of the attempt is the record), work that was handed back before its handler
+began, and a retry that becomes due. So a stage in progress folds to `pending`, and a failed one that will be retried folds to
+`retry_later` until the next attempt ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.model.states import FINISHED, PASSED, State
 
-#: What an event says about the stage it names.
+#: The state of a stage after an event that names it.
 MEANING: Mapping[str, State] = {
     "completed": State.DONE,
     "skipped": State.SKIPPED,
@@ -71,19 +71,19 @@ EVENTS = frozenset(MEANING) | {
     "worker_started",
     "worker_stopped",
 }
-#: Those that send a finished stage back; each says in `was` from where.
+#: Events that send a finished stage back; `was` has its former state.
 SENT_BACK = frozenset({"retried", "reopened", "reprocessed", "submitted_again"})
 
 
 def fold(
     history: Iterable[Mapping[str, Any]], after: Mapping[str, Collection[str]], awaiting: Collection[str] = ()
 ) -> dict[str, State]:
-    """Where each stage is, from the history alone; `after` names the stages of the pipeline and those before each.
+    """The state of each stage, from the history alone. `after` names the stages of the pipeline and those before each.
 
-    Stages in `awaiting` wait for children, too, and begin when an event says so.
+    Stages in `awaiting` also wait for children, and begin when an event says so.
     """
     where: dict[str, State] = {}
-    # Stages with a result that stands, also while they are being run again: what follows them may begin.
+    # Stages with a valid result, also while they run again: the stages after them may begin.
     passed: set[str] = set()
     for told in history:
         if told["event"] == "added":
@@ -92,7 +92,7 @@ def fold(
         stage, meaning = told.get("stage"), MEANING.get(told["event"])
         if stage is None or meaning is None or stage not in after:
             continue
-        # A re-run that was cancelled leaves what stood before.
+        # A cancelled re-run leaves the former result.
         state = where[stage] = State(told["stays"]) if told.get("stays") else meaning
         if state in PASSED or told.get("was") in PASSED:
             passed.add(stage)

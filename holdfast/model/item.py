@@ -34,5 +34,5 @@ def check_key(key: object) -> str:
         raise UsageError(f"item key {key[:60]!r} has a lone surrogate") from None
     if size > MAX_KEY_BYTES:
         raise UsageError(f"item key {key[:60]!r}… has {size:,} bytes; the limit is {MAX_KEY_BYTES:,}: use a hash of it")
-    # A text of another class is none to a database.
+    # A database driver does not accept a subclass of str.
     return key if type(key) is str else str.__str__(key)

@@ -20,9 +20,9 @@ import msgspec
 
 from holdfast.errors import ValueRefused
 
-#: How deep lists and objects may lie in one another.
+#: How deeply lists and objects may be nested.
 MAX_DEPTH = 100
-#: How often in a row a form may need another one.
+#: How many times in a row a form may need another form.
 _MOST_STEPS = 10
 #: Python itself refuses to write longer ones.
 _MOST_BITS = 4096

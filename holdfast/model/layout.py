@@ -1,8 +1,8 @@
-"""The pipelines as the database knows them: stages by number, and who comes after whom.
+"""The pipelines as the database knows them: stages by number, and the order among them.
 
-The author's specification says how to run a stage; the layout says which stages exist, also those that another
-deployment registered and this process has no handler for. Whoever completes a stage follows the layout, so that a
-worker of yesterday still hands its items on to a stage that was added today.
+The author's specification says how to run a stage. The layout says which stages exist, including those that another
+deployment registered and this process has no handler for. Completing a stage follows the layout, so that an old worker
+hands its items on to a stage that was added later.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ class StageRow:
     changed_generation: int
     backfill_next: int | None
     backfill_until: int | None
-    #: Earlier versions whose results still stand.
+    #: Earlier versions whose results are still valid.
     compatible: tuple[str, ...] = ()
-    #: The pipeline whose items, as children of this one's, must have ended before.
+    #: The pipeline whose items, submitted as children, must have ended first.
     after_children: str | None = None
     #: The names of the resources that an attempt uses, as its author wrote them.
     uses: tuple[str, ...] = ()
-    #: Whether it stands still by itself, why, until when, and since when.
+    #: Whether the stage itself is paused, why, until when, and since when.
     paused: bool = False
     reason: str | None = None
     retry_after: int | None = None
     paused_at: int | None = None
     #: What it was called before.
     formerly: tuple[str, ...] = ()
-    #: Which of the items that were there before it are still to be put on hold, and why.
+    #: Which of the earlier items are still to be put on hold, and why.
     hold_next: int | None = None
     hold_until: int | None = None
     hold_reason: str | None = None
     #: How often its items may rerun each other within an hour.
     max_reruns_per_hour: int = MAX_RERUNS_PER_HOUR
-    #: What of an item's data is its input.
+    #: Which part of an item's data is its input.
     readings: Readings = EVERYTHING
 
     def stands(self, version: str | None) -> bool:
-        """Whether a result of this version is as good as one of today's."""
+        """Whether a result of this version is still valid."""
         return version == self.version or version in self.compatible
 
     @property
@@ -70,7 +70,7 @@ class StageRow:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRow:
-    """A resource as registered, with what a person has set instead of what its author wrote."""
+    """A resource as registered, with the settings that a person has overridden."""
 
     id: int
     spec: ResourceSpec
@@ -80,7 +80,7 @@ class ResourceRow:
 
 @dataclass(frozen=True, slots=True)
 class PipelineRow:
-    """Whether a pipeline stands still, why and until when; and the conditions for its work to begin."""
+    """Whether a pipeline is paused, why and until when; and its guards."""
 
     id: int
     name: str
@@ -91,7 +91,7 @@ class PipelineRow:
     guards: Guards
     declared: Mapping[str, Any]
     tuned: Mapping[str, Any]
-    #: Fields of its items' data that are input of no stage that does not name them.
+    #: Fields of its items' data that are input only of stages that name them.
     provenance: tuple[str, ...] = ()
 
     def stands_still(self, now: int) -> bool:
@@ -100,11 +100,11 @@ class PipelineRow:
 
 @dataclass(frozen=True, slots=True)
 class Successors:
-    """What a completed stage leads to."""
+    """The stages after a completed one."""
 
-    #: These were born with or after everything before them: no row of theirs can exist yet, none needs to be looked for.
+    #: Registered with or after all stages before them: no row of theirs can exist yet, so none is looked for.
     simple: tuple[int, ...]
-    #: These meet other stages, or were there first: decided with the item locked.
+    #: Join several stages, or were registered first: decided with the item locked.
     checked: tuple[int, ...]
 
     def __bool__(self) -> bool:
@@ -119,13 +119,13 @@ class Layout:
     stages: dict[int, StageRow]
     resources: dict[int, ResourceRow] = field(default_factory=dict)
     pipelines: dict[str, PipelineRow] = field(default_factory=dict)
-    #: Stages that stand still by themselves.
+    #: Stages that are paused themselves.
     paused: frozenset[int] = frozenset()
-    #: Stages that wait for children which may wait, in the end, for items of the stage's own pipeline.
+    #: Stages that wait for children which may wait, directly or not, for items of the stage's own pipeline.
     may_wait_in_cycle: frozenset[int] = frozenset()
     _by_name: dict[tuple[str, str], StageRow] = field(default_factory=dict)
     _by_pipeline: dict[str, list[StageRow]] = field(default_factory=dict)
-    #: By stage: the resources that an attempt uses, those of its pipeline and its own among them; and the other way round.
+    #: By stage: the resources that an attempt uses, including those of its pipeline and its own; and the reverse.
     _used: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _users: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _successors: dict[int, Successors] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class Layout:
         return self.pipelines[name]
 
     def chosen(self, pipeline: str | None, stage: str | None) -> list[StageRow]:
-        """The stages that a filter means, those that were removed among them; an error if what is named does not exist."""
+        """The stages that a filter selects, including removed ones; an error if a name does not exist."""
         if pipeline is not None:
             self.pipeline(pipeline)
         there = list(self.stages.values()) if pipeline is None else self.all_of(pipeline)
@@ -184,7 +184,7 @@ class Layout:
         return found
 
     def all_of(self, pipeline: str) -> list[StageRow]:
-        """The stages of a pipeline, those that were removed among them."""
+        """The stages of a pipeline, including removed ones."""
         return self._by_pipeline.get(pipeline, [])
 
     def of_pipeline(self, pipeline: str) -> list[StageRow]:
@@ -200,7 +200,7 @@ class Layout:
         return [row for row in self.stages.values() if row.active and row.after_children == pipeline]
 
     def resources_of(self, stage: int) -> tuple[int, ...]:
-        """What an attempt at a stage uses; nothing, for most."""
+        """The resources that an attempt at a stage uses; most use none."""
         return self._used.get(stage, ())
 
     def users_of(self, resource: int) -> tuple[int, ...]:
@@ -208,7 +208,7 @@ class Layout:
         return self._users.get(resource, ())
 
     def hand_over_seconds(self, stage: int) -> float | None:
-        """How late an attempt at a stage may begin after it was granted; None for at any time."""
+        """How late an attempt at a stage may begin after it was granted; None for no limit."""
         limits = [self.resources[number].spec.hand_over_seconds for number in self.resources_of(stage)]
         return min((limit for limit in limits if limit is not None), default=None)
 

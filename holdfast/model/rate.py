@@ -23,7 +23,7 @@ _FURTHEST_NS = 86_400_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many per second, as its author wrote it."""
+    """A rate per second, and as its author wrote it."""
 
     per_second: float
     text: str
@@ -43,7 +43,7 @@ class Rate:
 
     @property
     def default_burst(self) -> int:
-        """What a second brings, and one at least."""
+        """What accrues in a second, at least one."""
         return max(1, math.ceil(self.per_second))
 
 
@@ -60,22 +60,22 @@ class Bucket:
         return cls(1e9 / (rate.per_second * pace), burst)
 
     def fits(self, used_until: int, now: int, n: float) -> bool:
-        """Whether n may be taken at once. What is more than a burst may go when nothing else is outstanding."""
+        """Whether n may be taken at once. More than a burst may be taken when nothing else is outstanding."""
         ahead = max(used_until, now) - now
         # Each take was rounded up to a nanosecond.
         return ahead + n * self.interval_ns <= self.burst * (self.interval_ns + 1) or ahead <= 0
 
     def take(self, used_until: int, now: int, n: float) -> int:
-        """Never more than a day ahead, or a burst: one that takes too much does not stop the others for ever."""
+        """Take n. Never more than a day ahead, or a burst: one large take does not block the others forever."""
         furthest = now + max(_FURTHEST_NS, math.ceil(self.burst * self.interval_ns))
         return min(furthest, max(used_until, now) + math.ceil(min(n * self.interval_ns, 2.0**60)))
 
     def settle(self, used_until: int, now: int, n: float) -> int:
-        """n more than was taken, or less if negative, were used."""
+        """Correct for n more than was taken, or less if negative."""
         if n >= 0:
             return self.take(used_until, now, n)
         return used_until - math.floor(min(-n * self.interval_ns, 2.0**60))
 
     def free_at(self, used_until: int, n: float = 1) -> int:
-        """When n fit."""
+        """When n can be taken."""
         return used_until - math.floor(max(0.0, self.burst - n) * self.interval_ns)

@@ -1,6 +1,6 @@
-"""What of an item's data counts as input of a stage: all of it, what the stage says it reads, or all but provenance.
+"""Which part of an item's data is the input of a stage: all of it, what the stage says it reads, or all but provenance.
 
-A stage may come to read something else. What was made before says, by a number, which reading it was made with, so that it is
+A stage may read something else after a change. Each result has the number of the reading it was made with, so that it is
 compared in the same way: a change of the reading alone makes nothing stale.
 """
 
@@ -19,16 +19,16 @@ class Reading(NamedTuple):
 
     #: Dotted paths; None for everything.
     only: tuple[str, ...] | None = None
-    #: Dotted paths of what says where an item comes from, and nothing about what it is.
+    #: Dotted paths of provenance: where an item comes from, not what it is.
     without: tuple[str, ...] = ()
 
     @classmethod
     def of_stage(cls, reads: Iterable[str] | None, provenance: Iterable[str]) -> Reading:
-        """What is named is read, also if it is provenance."""
+        """The reading of a stage. What it names is read, even if it is provenance."""
         return cls(None, tuple(sorted(provenance))) if reads is None else cls(tuple(sorted(reads)))
 
     def digest(self, data: Any) -> str:
-        """The same for items that are the same as far as they are read."""
+        """A hash that is equal for items whose read parts are equal."""
         if self.only is not None:
             return codec.digest([[path, value] for path in self.only for value in at(data, path)])
         for path in self.without:
@@ -37,7 +37,7 @@ class Reading(NamedTuple):
 
 
 class Readings(NamedTuple):
-    """Every reading that was ever in force at a stage, and the number of the one that is now. 0 is everything."""
+    """Every reading that a stage ever had, and the number of the current one. 0 is everything."""
 
     known: tuple[Reading, ...] = (Reading(),)
     number: int = 0
@@ -72,12 +72,12 @@ EVERYTHING = Readings()
 
 
 def tagged(number: int, digest: str) -> str:
-    """A hash that says which reading it was made with. Everything goes without saying."""
+    """A hash with the number of the reading it was made with. Number 0 is left out."""
     return f"{number}:{digest}" if number else digest
 
 
 def _without(data: Any, path: list[str]) -> Any:
-    """The same data but for one place."""
+    """The data without what is at this path."""
     name, *rest = path
     if not isinstance(data, dict) or name not in data:
         return data
@@ -91,7 +91,7 @@ def is_path(path: object) -> bool:
 
 
 def at(data: Any, path: str) -> list[Any]:
-    """What lies at a path; nothing if there is no such place."""
+    """The value at a path, in a list; an empty list if there is none."""
     for name in path.split("."):
         if not isinstance(data, dict) or name not in data:
             return []

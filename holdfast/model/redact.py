@@ -22,17 +22,17 @@ from urllib.parse import quote, unquote
 MASK = "***"
 _VARIABLE = re.compile(r"\$\{(?:secret:)?[A-Za-z_][A-Za-z0-9_]*\}")
 
-#: What is shorter would mask parts of ordinary words.
+#: Shorter values would mask parts of ordinary words.
 SHORTEST = 6
-#: How many secrets are remembered at most: the newest.
+#: How many secrets are remembered; the newest stay.
 MOST_REMEMBERED = 256
 #: Only the ends of a longer text are kept.
 LONGEST_TEXT = 1_000_000
-#: Nothing that is longer is known by its looks or its place, but private keys.
+#: Only private keys are recognised if they are longer.
 LONGEST_SECRET = 8192
-#: Where a long text is cut there may be half a secret, which nothing tells from ordinary text.
+#: Where a long text is cut, half a secret may be left, which looks like ordinary text.
 _SEAM = 512
-#: What one mask makes of a text may look like another secret. A text that still changes after so many rounds was made to.
+#: A masked text may look like another secret. One that still changes after this many rounds was crafted.
 _ROUNDS = 5
 #: Values nested deeper than this are masked as a whole.
 MAX_DEPTH = 100
@@ -76,7 +76,7 @@ class _Kind:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        # When it is first needed: all of them together would keep every command waiting at its start.
+        # Compiled when first needed: compiling all of them would delay the start of every command.
         return re.compile(self.text)
 
     def may_be_in(self, small: str) -> bool:
@@ -144,19 +144,19 @@ _WEB = re.compile(r"(?i)(?:https?|wss?)\Z")
 _AUTHORITY_END = re.compile(r"[/?#]")
 _QUERY = re.compile(r"\?[\w.-]+=")
 _PORT = re.compile(r"[^:]*:\d{1,5}")
-#: A run of characters that no person would write.
+#: A run of characters that no person would type.
 _OPAQUE = re.compile(r"(?=\w*[0-9])(?=\w*[A-Za-z])\w{20,}")
 
 
 def credentials(address: str) -> tuple[str, ...]:
-    """What is secret before the @ of an address: its password, and its user where nobody would be called so."""
+    """The secrets before the @ of an address: its password, and its user if that looks like a token."""
     scheme, joint, rest = address.partition("://")
     user, password, _ = _user_and_password(rest, _WEB.search(scheme) is not None) if joint else ("", None, "")
     return tuple(one for one in (password, user if _OPAQUE.fullmatch(user) else None) if one)
 
 
 def without_credentials(address: str) -> str:
-    """The address without user and password, also where they are not written as they should be."""
+    """The address without user and password, even if they are malformed."""
     scheme, joint, rest = address.partition("://")
     return f"{scheme}{joint}{_user_and_password(rest, _WEB.search(scheme) is not None)[2].removeprefix('@')}"
 
@@ -204,7 +204,7 @@ def _user_and_password(piece: str, is_web: bool) -> tuple[str, str | None, str]:
 
 
 def _is_key(user: str, password: str | None, scheme: str) -> bool:
-    """Whether what stands where a user does is what lets one in."""
+    """Whether the user part of an address is a credential."""
     if _OPAQUE.fullmatch(user):
         return True
     return user != "git" and _WEB.search(scheme) is not None and password in (None, "", "x-oauth-basic")
@@ -230,7 +230,7 @@ def _masked_within(text: str) -> str:
     part of a sentence: `token: [see below]`."""
     shown, at, end = [], 0, 0
     for found in _WITHIN.pattern.finditer(text):
-        # What lies within another one was looked at with it.
+        # Nested ones were handled with the outer one.
         if found.start() >= end:
             end = _closing(text, found.end())
             if any(mark in text[found.end() : end] for mark in "\"'"):
@@ -240,7 +240,7 @@ def _masked_within(text: str) -> str:
 
 
 def _closing(text: str, begin: int) -> int:
-    """Where the bracket that opens here is closed; where it is not, as far on as a secret may reach."""
+    """Where the bracket that opens here is closed; if it is not, as far as a secret may reach."""
     depth = 0
     for found in _BRACKETS.finditer(text, begin, begin + LONGEST_SECRET):
         depth += 1 if found[0] in "[{(" else -1 if found[0] in "]})" else 0
@@ -402,7 +402,7 @@ _VARIABLE_NAME = re.compile(r"(?i)(?:.*_)?(?:key|pass|auth|pat|sig|signature|coo
 
 
 class _Remembered:
-    """Values that were told to be secret, in every way they are usually written."""
+    """Values known to be secret, in all the ways they are usually written."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -429,7 +429,7 @@ _remembered = _Remembered()
 
 
 def remember_secret(value: object) -> None:
-    """Mask this value wherever it occurs from now on; what is too short to be told from ordinary text is left."""
+    """Mask this value wherever it occurs from now on. A value too short to be told from ordinary text is not masked."""
     if isinstance(value, str) and len(value.strip()) >= SHORTEST:
         _remembered.add(value.strip())
 
@@ -446,8 +446,8 @@ def forget_secrets() -> None:
 
 
 def redact(text: str, limit: int = LONGEST_TEXT) -> str:
-    """The text with `***` in place of every secret in it. Of a text that is longer than the limit both ends come back, and
-    the rest is not even looked at."""
+    """The text with `***` in place of every secret in it. Of a text longer than the limit only both ends are read and
+    returned."""
     try:
         clean = _redacted(text) if len(text) <= limit else text
         room = max(0, limit - 60) // 2
@@ -455,7 +455,7 @@ def redact(text: str, limit: int = LONGEST_TEXT) -> str:
             if not room:
                 return _redacted(text[: limit + LONGEST_SECRET])[:limit]
             clean = _redacted(_ends(text, room))
-            # A mask may be longer than what it hides.
+            # A mask may be longer than the secret.
             room = room * 3 // 4
         return clean
     except Exception:
@@ -463,8 +463,8 @@ def redact(text: str, limit: int = LONGEST_TEXT) -> str:
 
 
 def redact_value(value: Any, *, depth: int = 0) -> Any:
-    """The same for a JSON value: texts are redacted, and what bears the name of a secret is masked. To redact the text of a
-    JSON object instead may leave no JSON."""
+    """The same for a JSON value: texts are redacted, and values under the name of a secret are masked. Redacting the text of a
+    JSON object could leave invalid JSON."""
     if isinstance(value, str):
         return redact(value)
     if depth > MAX_DEPTH:
@@ -488,7 +488,7 @@ def looks_secret(name: str, value: str) -> bool:
 
 
 def _redacted(text: str) -> str:
-    """A text in which nothing is left to be masked."""
+    """The text, masked until nothing more is found."""
     for _ in range(_ROUNDS):
         clean = _masked_once(text)
         if clean == text:
@@ -504,7 +504,7 @@ def _masked_once(text: str) -> str:
     small = text.lower()
     if not _ANYTHING.may_be_in(small):
         return text
-    # First: what masks a single value would take the beginning of a list for one, and leave the rest.
+    # First, since masking single values would take the beginning of a list for one, and leave the rest.
     if ("[" in small or "{" in small or "(" in small) and _WITHIN.may_be_in(small):
         text = _masked_within(text)
     for kind in _KINDS:
@@ -514,7 +514,7 @@ def _masked_once(text: str) -> str:
 
 
 def _ends(text: str, room: int) -> str:
-    """So much of the beginning and of the end of a text, each without half a secret where it was cut."""
+    """This much of the beginning and of the end of a text, neither with half a secret at the cut."""
     look = room + LONGEST_SECRET + _SEAM
     if 2 * look >= len(text):
         clean = _redacted(text)
@@ -525,7 +525,7 @@ def _ends(text: str, room: int) -> str:
 
 
 def _hidden(value: Any, number_too: bool, depth: int) -> Any:
-    """A value that is secret, with nothing left of it but its shape."""
+    """A secret value with every part masked, so that only its structure is left."""
     if depth > MAX_DEPTH:
         return MASK
     if isinstance(value, dict):

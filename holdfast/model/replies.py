@@ -1,5 +1,5 @@
-"""What an exception of an HTTP client says about the provider: wait, pay, mind your key; and whether the call was charged.
-By its looks, so that no client is imported."""
+"""What an exception of an HTTP client says about the provider: wait, pay, check your key; and whether the call was charged.
+Clients are recognised by their attributes, so that none is imported."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from holdfast.model.durations import LONGEST_SECONDS, seconds
 from holdfast.model.outcome import CredentialRefused, OutOfCredit, RateLimited
 
 TOO_MANY, UNAVAILABLE, PAY_FIRST, NO_KEY, FORBIDDEN = 429, 503, 402, 401, 403
-#: Replies of whoever stood in between and gave up waiting: the provider may have gone on, and charged.
+#: Replies of a gateway that gave up waiting: the provider may have gone on, and charged.
 GAVE_UP = frozenset({408, 409, 499, 502, 504, *range(520, 525), 598, 599})
-#: The request is wrong, and the provider works.
+#: The request is wrong; the provider works.
 WRONG_REQUEST = frozenset({400, 404, 405, 406, 410, 411, 413, 414, 415, 422})
-#: Exceptions that say that nothing was ever sent: no connection, no free place in the pool of connections, no valid request.
+#: Exceptions raised before anything was sent: no connection, no free connection in the pool, no valid request.
 NEVER_SENT = frozenset(
     {
         "ConnectError",
@@ -51,7 +51,7 @@ NEVER_SENT = frozenset(
         "SSLCertVerificationError",
     }
 )
-#: Exceptions that say that a request was sent, and what became of it is not known.
+#: Exceptions raised after a request was sent, with an unknown result.
 REPLY_LOST = frozenset(
     {
         "ReadTimeout",
@@ -70,7 +70,7 @@ REPLY_LOST = frozenset(
         "IncompleteRead",  # urllib3, botocore
     }
 )
-#: Clients of providers: a reply of theirs is the provider's own word.
+#: Clients of providers: their errors come from the provider itself.
 _PROVIDERS = frozenset({"openai", "anthropic", "google", "mistralai", "cohere", "litellm", "botocore"})
 _KEY_ERRORS = frozenset(
     {
@@ -85,7 +85,7 @@ _KEY_ERRORS = frozenset(
         "unrecognizedclientexception",
     }
 )
-#: A number of seconds beyond this is one since 1970.
+#: A larger number of seconds counts from 1970.
 _AN_INSTANT = 1e9
 
 
@@ -111,19 +111,18 @@ def heard(error: BaseException, now: datetime | None = None) -> RateLimited | Ou
 
 
 def not_charged(error: BaseException, before: BaseException | None = None) -> str | None:
-    """Why a paid call that raised this is known not to have been charged; None if it may have been. `before` is what its caller
-    was handling when it made the call, which says nothing about the call.
+    """Why a paid call that raised this was certainly not charged; None if it may have been. `before` is the exception that its
+    caller was handling when it made the call, which says nothing about the call.
 
-    An error reply of the provider is free, and so is what was never sent. In doubt are time-outs and broken connections after
-    sending, errors inside of a stream that had begun (whose reply has a good status), replies of gateways that gave up, and
-    everything unknown.
+    An error reply of the provider is free, and so is what was never sent. In doubt are timeouts and broken connections after
+    sending, errors within a stream (whose reply has a good status), replies of gateways that gave up, and everything unknown.
     """
     if isinstance(error, (RateLimited, OutOfCredit, CredentialRefused)):
         return "the provider refused it"
     if not isinstance(error, Exception):
         return None
     try:
-        # One try that was refused says nothing about another one before it.
+        # A refused try says nothing about an earlier try.
         if any(type(one).__name__ in REPLY_LOST or _status(one) in GAVE_UP for one in _history(error, before)):
             return None
         status = _status(error)
@@ -135,8 +134,8 @@ def not_charged(error: BaseException, before: BaseException | None = None) -> st
 
 
 def key_refused(error: BaseException) -> str | None:
-    """What the provider says about a key that it does not accept; None if this is something else. A plain 403 may be the
-    page's own: it takes the client of a provider, or the provider's name for it, to tell."""
+    """What the provider says about a key that it does not accept; None if this is something else. A plain 403 may be about the
+    page: only the client of a provider, or the provider's own name for the error, makes it certain."""
     if isinstance(error, CredentialRefused):
         return str(error.reason)
     if not isinstance(error, Exception):
@@ -157,7 +156,7 @@ def key_refused(error: BaseException) -> str | None:
 
 
 def is_wrong_request(error: BaseException) -> bool:
-    """Whether the provider works and this one request was wrong."""
+    """Whether only this request was wrong and the provider works."""
     try:
         return isinstance(error, Exception) and _status(error) in WRONG_REQUEST
     except Exception:
@@ -165,12 +164,12 @@ def is_wrong_request(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """The error with what it wraps. Not what it merely followed: an earlier try of the client may have failed otherwise."""
+    """The error and those it wraps. Not those it followed: an earlier try of the client may have failed differently."""
     return _linked(error, lambda one: (one.__cause__, getattr(one, "reason", None), *one.args[:1]))
 
 
 def _history(error: BaseException, before: BaseException | None) -> list[BaseException]:
-    """The error with what it wraps and what it followed, up to what had happened before the call."""
+    """The error, those it wraps and those it followed, up to the call."""
     return _linked(error, lambda one: (one.__cause__, one.__context__), [before] if before is not None else [])
 
 
@@ -200,7 +199,7 @@ def _words(error: BaseException) -> str:
 
 
 def _body(error: BaseException) -> str:
-    """The body of a reply, as far as its client has read it: nothing is read here, which could take long."""
+    """The body of a reply, as far as its client has read it. Nothing is read here, since that could take long."""
     body = getattr(error, "body", None) or getattr(error, "details", None)
     body = body or getattr(getattr(error, "response", None), "_content", None)
     return (body.decode(errors="replace") if isinstance(body, bytes) else str(body or ""))[:10_000].strip()
@@ -226,8 +225,8 @@ def retry_after(value: object, now: datetime | None = None) -> float | None:
 
 
 def used_up_for(headers: Mapping[str, Any], now: datetime | None = None) -> float | None:
-    """Seconds for which a provider's headers say that nothing is left (`X-RateLimit-Remaining: 0` and when it is reset); None
-    if they do not say so."""
+    """Seconds until the limit in a provider's headers is reset, if they say that nothing is left (`X-RateLimit-Remaining: 0`);
+    None if they do not."""
     told = {str(name).lower(): str(value).strip() for name, value in headers.items()}
     for prefix in ("x-ratelimit", "ratelimit", "x-rate-limit"):
         for suffix in ("", "-requests", "-tokens"):
@@ -260,7 +259,7 @@ def _status(error: BaseException) -> int | None:
     places = [(response, "status_code"), (response, "status"), (error, "status_code"), (error, "status")]
     if not hasattr(
         error, "body"
-    ):  # else `code` is the provider's word for an error, which may be a number inside of a stream
+    ):  # else `code` is the provider's own code of an error, which may be a number within a stream
         places.append((error, "code"))
     for holder, name in places:
         value = getattr(holder, name, None)

@@ -1,6 +1,6 @@
-"""A resource: something outside, shared and limited. What may be used of it, as its author wrote it, checked.
+"""A resource: something external, shared and limited, with its limits as its author wrote them, checked.
 
-A pipeline or a stage may have limits of its own; they are resources too, named after it.
+A pipeline or a stage may have limits of its own, which are resources too, named after it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from holdfast.model.money import micros
 from holdfast.model.names import there_are
 from holdfast.model.rate import Rate
 
-#: How long a rate limit without a time cools a resource down, and how long any may.
+#: How long a resource cools down after a rate limit that names no time, and at most after any.
 COOL_SECONDS = 30.0
 COOL_MOST_SECONDS = 3600.0
-#: How late a call may begin after it was granted; and on a busy machine, where a quarter of the burst allows for it. What
-#: comes later has lost its place in the pace, and is claimed anew.
+#: How late a call may begin after it was granted; and on a busy machine, where a quarter of the burst allows for it. A call
+#: that is later no longer fits the pace, and is claimed again.
 HAND_OVER_SECONDS = 0.05
 BUSY_HAND_OVER_SECONDS = 0.25
 
@@ -44,7 +44,7 @@ KEYS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ResourceSpec:
-    """What may be used of a resource. None: no limit."""
+    """The limits of a resource. None means no limit."""
 
     name: str
     rate: Rate | None = None
@@ -58,7 +58,7 @@ class ResourceSpec:
     zone: str = "UTC"
     cool_seconds: float = COOL_SECONDS
     cool_most_seconds: float = COOL_MOST_SECONDS
-    #: Whether the pace is halved by a rate limit and grows back.
+    #: Whether a rate limit halves the pace, which then grows back.
     adaptive: bool = False
     breaker: BreakerSpec | None = None
 
@@ -82,8 +82,8 @@ class ResourceSpec:
 
     @property
     def bursts(self) -> int:
-        """How many calls are granted at once. A little less than may be begun at once: between a grant and the call there is
-        a commit and a hand-over, and what was granted apart may begin together."""
+        """How many calls are granted at once. Slightly fewer than may begin at once: between a grant and its call there is a
+        commit and a hand-over, and calls that were granted apart may begin together."""
         if self.rate is None:
             return 1
         most = self.burst if self.burst is not None else self.rate.default_burst

@@ -26,7 +26,7 @@ KEYS: Mapping[str, Any] = {"every": "10m", "cron": "0 6 * * *", "zone": "Europe/
 NEVER = 2**62
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: From here a schedule is tried out: one without a tick in the fifty years that follow has none.
+#: Schedules are tried from here: one without a tick in the next fifty years is never due.
 _TRIAL = datetime(2001, 1, 1)
 _TICK = timedelta(seconds=1)
 _DAY = timedelta(days=1)
@@ -75,7 +75,7 @@ class Schedule:
             follow = _next_of_real_time if self.cron.split()[1].startswith("*") else _next_of_the_clock
             return (follow(self.cron, ZoneInfo(self.zone), moment) - _EPOCH) // timedelta(microseconds=1)
         except (OverflowError, StopIteration):
-            # Beyond the calendar.
+            # Beyond the end of the calendar.
             return NEVER
 
     @property
@@ -98,7 +98,7 @@ def _read_cron(text: object, what: str) -> str:
     except StopIteration:
         raise UsageError(f"{what}: {text!r} is never due; {example}") from None
     except Exception as error:
-        # The library asserts where it does not expect a text; whatever it raises, the text is wrong.
+        # The library raises anything for an unexpected text; the text is wrong in any case.
         said = f" ({error})" if str(error) else ""
         raise UsageError(f"{what}: {text!r} cannot be read or is never due{said}; {example}") from None
     return cron
@@ -112,13 +112,13 @@ def _from(cron: str, naive: datetime) -> datetime:
 
 
 def _next_of_the_clock(cron: str, zone: ZoneInfo, moment: datetime) -> datetime:
-    """As the clock on the wall shows it: each time of day once a day, whatever is done to the clock."""
+    """By wall-clock time: each time of day once a day, even if the clock is changed."""
     naive = moment.astimezone(zone).replace(tzinfo=None, microsecond=0)
     while True:
         naive = _from(cron, naive + _TICK)
         tick = naive.replace(tzinfo=zone).astimezone(UTC)
         while tick.astimezone(zone).replace(tzinfo=None) != naive:
-            # The clock skips this time: on to the first that there is.
+            # The clock skips this time: take the first that exists.
             naive = naive.replace(second=0) + timedelta(minutes=1)
             tick = naive.replace(tzinfo=zone).astimezone(UTC)
         if tick > moment:
@@ -126,7 +126,7 @@ def _next_of_the_clock(cron: str, zone: ZoneInfo, moment: datetime) -> datetime:
 
 
 def _next_of_real_time(cron: str, zone: ZoneInfo, moment: datetime) -> datetime:
-    """Every moment at which the clock on the wall matches. Between two changes of the clock its offset is constant."""
+    """Every moment at which wall-clock time matches. Between two changes of the clock its offset is constant."""
     start = moment.replace(microsecond=0) + _TICK
     while True:
         offset = _offset(zone, start)
@@ -138,7 +138,7 @@ def _next_of_real_time(cron: str, zone: ZoneInfo, moment: datetime) -> datetime:
 
 
 def _first_change(zone: ZoneInfo, start: datetime, end: datetime) -> datetime | None:
-    """When the zone's offset changes first after `start`, up to and with `end`; to the second."""
+    """When the zone's offset first changes after `start`, up to and including `end`; to the second."""
     offset, low = _offset(zone, start), start
     while low < end:
         high = min(low + _DAY, end)

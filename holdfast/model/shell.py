@@ -6,7 +6,7 @@ import shlex
 
 
 def word(text: str) -> str:
-    """The text as a shell takes it for one word, whatever is in it; what a terminal might obey is written out."""
+    """The text quoted as one word for a shell. Characters that a terminal might obey are escaped."""
     if text.isprintable():
         return shlex.quote(text)
     kept = text.replace("\\", "\\\\").replace("'", "\\'")

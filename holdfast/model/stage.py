@@ -29,7 +29,7 @@ _NAME = re.compile(r"[^\W\d][\w.-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class StageSpec:
-    """A named step every item passes: a function with settings."""
+    """A named step that every item passes: a function with settings."""
 
     name: str
     handler: Handler
@@ -40,11 +40,11 @@ class StageSpec:
     batch: int | None = None
     isolate: Literal["process"] | None = None
     backoff: Backoff = field(default_factory=Backoff)
-    #: Earlier versions whose results still stand.
+    #: Earlier versions whose results are still valid.
     compatible_from: tuple[str, ...] = ()
-    #: Applied to a result before it is compared with the one before: what differs only in noise is the same.
+    #: Applied to a result before it is compared with the previous one, so that noise makes no difference.
     normalise: Callable[[Any], Any] | None = None
-    #: Begin when all items this one submitted as children to that pipeline have ended.
+    #: Begin when all items that this one submitted as children to that pipeline have ended.
     after_children: str | None = None
     #: The resources that an attempt uses, what it is expected to cost (an amount in millionths, or a function of the item
     #: that returns an amount), and how many units of something it is expected to use, by functions of the item.
@@ -53,11 +53,11 @@ class StageSpec:
     units: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     #: What one item may cost at this stage, in millionths.
     max_cost: int | None = None
-    #: What it was called before: its results, records and history come along.
+    #: Its former name. It keeps the results, records and history of that stage.
     renamed_from: str | None = None
-    #: How often, within an hour, reruns may begin items here that follow from other reruns and bring no new data.
+    #: How often per hour items may rerun each other here without new data.
     max_reruns_per_hour: int = MAX_RERUNS_PER_HOUR
-    #: What it reads of an item's data, by dotted paths; None for everything. Its results are made from that, and nothing else.
+    #: What it reads of an item's data, as dotted paths; None for everything. Its results depend on nothing else in the data.
     reads: tuple[str, ...] | None = None
     is_async: bool = field(init=False, repr=False, compare=False)
 
@@ -65,7 +65,7 @@ class StageSpec:
         where = f"stage {self.name!r}"
         check_name(self.name, "stage")
         if isinstance(self.handler, Stage):
-            # Of another pipeline, or by its path in a job file: the function is what is called.
+            # A stage of another pipeline, or one named in a job file: take its function.
             object.__setattr__(self, "handler", self.handler.spec.handler)
         _check_versions(self, where)
         _check_attempts(self, where)
@@ -81,7 +81,7 @@ class StageSpec:
         object.__setattr__(self, "is_async", is_async(self.handler))
 
     def stands(self, version: str) -> bool:
-        """Whether what this version made is as good as if today's had."""
+        """Whether a result of this version is still valid."""
         return version == self.version or version in self.compatible_from
 
 
@@ -144,7 +144,7 @@ def _check_costs(stage: StageSpec, where: str) -> None:
 
 
 class Stage(Generic[P, R]):
-    """A function that was made a stage: it is called as before, and names its stage where one is wanted (`after=extract`)."""
+    """A function that was made a stage. It is called as before, and can be given where a stage is expected (`after=extract`)."""
 
     def __init__(self, function: Callable[P, R], spec: StageSpec) -> None:
         update_wrapper(self, function)
@@ -158,17 +158,17 @@ class Stage(Generic[P, R]):
         return self.spec.handler(*args, **kwargs)  # type: ignore[no-any-return]
 
     def __get__(self, owner: object, kind: type | None = None) -> Any:
-        """Like a function, a method where it stands in a class."""
+        """Like a function, it becomes a method in a class."""
         return self if owner is None else MethodType(self, owner)
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else a function has, its code among it: by that `inspect` knows one that is async."""
-        if name == "__wrapped__":  # an empty copy
+        """Other attributes of the function. `inspect` needs its code to recognise an async one."""
+        if name == "__wrapped__":  # an empty copy has none
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
     def __reduce__(self) -> str:
-        """By its name, as functions are pickled."""
+        """Pickled by name, as functions are."""
         return str(self.__qualname__)
 
     def __repr__(self) -> str:
@@ -190,7 +190,7 @@ class PipelineSpec:
 
     name: str
     stages: tuple[StageSpec, ...]
-    #: The file that it is written in, as far as that is known.
+    #: The file that defines it, if known.
     origin: str = field(default="", compare=False)
 
     @classmethod
@@ -222,7 +222,7 @@ class PipelineSpec:
 
 
 def _check_former_names(pipeline: str, given: Mapping[str, StageSpec]) -> None:
-    """Refuse a stage that is called what another one says it was called, and two that were one."""
+    """Refuse a former name that another stage has now, or that two stages claim."""
     taken: dict[str, str] = {}
     for stage in given.values():
         former = stage.renamed_from
@@ -230,7 +230,7 @@ def _check_former_names(pipeline: str, given: Mapping[str, StageSpec]) -> None:
             continue
         if former in given:
             raise DefinitionError(
-                f"pipeline {pipeline!r}: stage {stage.name!r} is renamed_from={former!r}, which is a stage of it still; a new "
+                f"pipeline {pipeline!r}: stage {stage.name!r} is renamed_from={former!r}, which is still a stage of it; a new "
                 "stage has no renamed_from="
             )
         if former in taken:
@@ -245,12 +245,12 @@ def named_resources(pipelines: Iterable[PipelineSpec]) -> set[str]:
 
 
 def check_resources(pipelines: Iterable[PipelineSpec], defined: Collection[str]) -> None:
-    """Refuse a stage that uses a resource nobody defined: nothing would limit a misspelt one."""
+    """Refuse a stage that uses an undefined resource: nothing would limit a misspelt one."""
     for pipeline in pipelines:
         for stage in pipeline.stages:
             for name in stage.resources:
                 if name not in defined:
-                    # A name with @ is that of a pipeline's or a stage's own limits.
+                    # Names with @ are the limits of a pipeline or a stage.
                     near = did_you_mean(name, sorted(one for one in defined if not one.startswith("@")))
                     raise DefinitionError(
                         f"pipeline {pipeline.name!r}, stage {stage.name!r}: resource {name!r} is not defined, "
@@ -272,7 +272,7 @@ def _in_order(pipeline: str, given: dict[str, StageSpec]) -> tuple[StageSpec, ..
     while left:
         ready = [stage for stage in left.values() if all(before in ordered for before in stage.after)]
         if not ready:
-            raise DefinitionError(f"pipeline {pipeline!r}: the stages {_cycle(left)} wait for each other in a circle")
+            raise DefinitionError(f"pipeline {pipeline!r}: the stages {_cycle(left)} wait for each other in a cycle")
         for stage in ready:
             ordered[stage.name] = left.pop(stage.name)
     return tuple(ordered.values())
@@ -305,4 +305,4 @@ def _check_signature(handler: Handler, where: str) -> None:
             f"{where}: {name}{inspect.signature(handler)} cannot be called as {name}(item, ctx); a handler takes these two"
         ) from None
     except ValueError:
-        return  # a builtin that does not tell its signature
+        return  # a builtin without a signature

@@ -18,12 +18,12 @@ class State(StrEnum):
     CANCELLED = "cancelled"  # set aside by a person
 
 
-#: As plain texts: drivers look twice at what is only like a text.
+#: As plain str: drivers are slower with subclasses.
 WORDS: Mapping[State, str] = {state: state.value for state in State}
 
-#: Work still to do. A row in one of these states lies in the table of that state, and in no other.
+#: Work still to do. A row in one of these states is in the table of that state, and in no other.
 OPEN = frozenset({State.PENDING, State.RETRY_LATER, State.IN_PROGRESS, State.ON_HOLD})
-#: The states of an outcome: only a recorded action of a person moves a stage on from here.
+#: The states of an outcome. docs/states.md lists what can move a stage on from here.
 FINISHED = frozenset(State) - OPEN
 #: Outcomes after which the next stages may run.
 PASSED = frozenset({State.DONE, State.SKIPPED})
@@ -44,23 +44,23 @@ MOVES: Mapping[State, frozenset[State]] = {
 
 
 class Alone(IntEnum):
-    """How much company an attempt may have. It only grows while the work is open."""
+    """How isolated an attempt must be. The number only grows while the work is open."""
 
-    TOGETHER = 0  # beside any others
+    TOGETHER = 0  # beside any other attempts
     SINGLE = 1  # in a batch of one: the batch it was part of failed, and nobody knows which item was to blame
     ISOLATED = 2  # in a process of its own: the worker that held it died, and nobody knows which item was to blame
-    # From there, one more for each worker that died while it held this and other work.
+    # Plus one for each worker that died while it held this and other work.
     SOLITARY = 22  # in a process of its own, while the worker holds nothing else: that is how to find out
-    # From there, one more for each worker that died while it held nothing else.
+    # Plus one for each worker that died while it held nothing else.
 
 
 class Rerun(IntEnum):
-    """Why a stage that has an outcome runs once more. 0: it has none."""
+    """Why a stage that has an outcome runs again. 0 if it has none."""
 
     ASKED = 1  # a person or a follow-on asked for it, or its input changed
-    WAVE = 2  # as part of a run over all that is stale: what follows is looked at, too
+    WAVE = 2  # part of a run over everything stale: the stages after it are checked too
 
     @classmethod
     def _missing_(cls, value: object) -> Rerun:
-        """A number that is none of these can only have been written by somebody else."""
+        """Any other number was not written by us."""
         return cls.ASKED

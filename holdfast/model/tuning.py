@@ -1,7 +1,7 @@
-"""Tuning: what may change while work goes on: limits of resources, of a pipeline and of its stages, and guards.
+"""Tuning: what may change while workers run: limits of resources, of a pipeline and of its stages, and guards.
 
-A pipeline is two values: its spec (identity, stages, handlers) never changes, its tuning may at any moment. It is kept as it
-was written, so that it can be stored, compared and changed key by key; `Tuning.read` checks all of it.
+A pipeline is two values. Its spec (identity, stages, handlers) never changes; its tuning may change at any time. Tuning is kept
+as it was written, so that it can be stored, compared and changed key by key. `Tuning.read` checks all of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.model.resource import KEYS, ResourceSpec
 
 
 def merged(declared: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, Any]:
-    """What an author wrote with what a person has set instead; a key within a key takes the place of that one alone."""
+    """The settings of the author, overridden by those of a person. Nested keys are overridden one by one."""
     together = dict(declared)
     for key, value in tuned.items():
         old = declared.get(key)
@@ -27,7 +27,7 @@ def merged(declared: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, A
 
 
 def own_resource(pipeline: str, stage: str | None = None) -> str:
-    """The name under which the limits of a pipeline, or of one of its stages, are a resource. No other can have it."""
+    """The name of the resource that holds the limits of a pipeline, or of one of its stages. No other resource can have it."""
     return f"@{pipeline}" if stage is None else f"@{pipeline}/{stage}"
 
 

@@ -1,4 +1,4 @@
-"""URLs: one way to write each, so that it can be a key, and one way to show it, without what may be secret in it."""
+"""URLs: normalised, so that they can be keys, and shown without what may be secret in them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def split(url: str) -> SplitResult:
         parts = urlsplit(url.strip())
         is_wrong = parts.port == 0
     except ValueError:
-        # Its own words may be part of a password.
+        # Its message may contain part of a password.
         is_wrong = True
     if is_wrong:
         raise ValueError("not a URL: its host or its port cannot be read")
@@ -58,12 +58,12 @@ def port_of(parts: SplitResult) -> int:
 
 
 def origin(parts: SplitResult) -> tuple[str, str, int]:
-    """Who answers: scheme, host and port."""
+    """Scheme, host and port."""
     return parts.scheme, host_of(parts), port_of(parts)
 
 
 def host_of(parts: SplitResult) -> str:
-    """The host as it is asked for: lower case, in ASCII, without escapes; an address of IPv6 in its shortest form."""
+    """The host to connect to: in lower case, in ASCII, without escapes; an IPv6 address in its shortest form."""
     host = (parts.hostname or "").rstrip(".")
     try:
         if ":" in host:
@@ -79,22 +79,22 @@ def host_of(parts: SplitResult) -> str:
 
 
 def target(parts: SplitResult) -> str:
-    """What a server is asked for: path and query as they were written, with escapes where there must be some."""
+    """The request target: path and query as they were written, with escapes where they are required."""
     path = quote(parts.path, safe="/:@!$&'()*+,;=~%") or "/"
     query = quote(parts.query, safe="/:@!$&'()*+,;=~%?")
     return f"{path}?{query}" if query else path
 
 
 def normalise(url: str, *, fragment: bool = False) -> str:
-    """One text for all ways to write the same URL; without user and password, and without its fragment unless that is
-    asked for. ValueError if it is none."""
+    """One text for all ways to write the same URL, without user and password, and without its fragment unless asked for.
+    ValueError if it is not a URL."""
     parts = split(url)
     host = host_of(parts)
     netloc = f"[{host}]" if ":" in host else host
     if port_of(parts) != _PORTS[parts.scheme]:
         netloc = f"{netloc}:{port_of(parts)}"
     path = _plain(parts.path, "/:@!$&'()*+,;=") or "/"
-    # One slash at the beginning, however many there are.
+    # Exactly one slash at the beginning.
     path = f"/{_without_dots(path).lstrip('/')}"
     safe = "/:@!$&'()*+,;=?"
     end = _plain(parts.fragment, safe) if fragment else ""
@@ -102,7 +102,7 @@ def normalise(url: str, *, fragment: bool = False) -> str:
 
 
 def joined(base: str, address: str) -> str | None:
-    """Where an address leads that stands in the document at `base`; None if nowhere."""
+    """The absolute form of an address in the document at `base`; None if there is none."""
     try:
         return urljoin(base, address.strip()) if address.strip() else None
     except ValueError:
@@ -115,15 +115,15 @@ def url_hash(url: str) -> str:
 
 
 def url_key(url: str, *, fragment: bool = True) -> str:
-    """An http or https address as the key of an item, however it is written. ValueError if it is none.
+    """An http or https address as the key of an item, however it is written. ValueError if it is not one.
 
-    What stands behind a # may be all that tells two items apart, and stays unless the caller knows better.
+    The fragment may be all that tells two items apart, so it is kept by default.
     """
     return bounded_key(normalise(url, fragment=fragment))
 
 
 def as_key(text: str) -> str:
-    """A text as the key of an item: an address is written one way, anything else stays as it is."""
+    """A text as the key of an item: an address is normalised, anything else is left as it is."""
     if text.lstrip()[:4].lower() != "http":
         return text
     try:
@@ -133,7 +133,7 @@ def as_key(text: str) -> str:
 
 
 def bounded_key(text: str) -> str:
-    """A text as a key; one that is too long has a hash in place of its end."""
+    """A text as a key. If it is too long, a hash replaces its end."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= MAX_KEY_BYTES:
         return text
@@ -156,7 +156,7 @@ def shown(url: str) -> str:
 
 
 def _without_dots(path: str) -> str:
-    """The path without `.` and `..`; an empty step is a step."""
+    """The path without `.` and `..`; empty segments are kept."""
     steps: list[str] = []
     for step in (given := path.split("/")[1:]):
         if step == "..":
@@ -167,7 +167,7 @@ def _without_dots(path: str) -> str:
 
 
 def _plain(text: str, safe: str) -> str:
-    """Escapes only where they are needed, in capitals."""
+    """Escapes only where they are needed, in upper case."""
 
     def escape(found: re.Match[str]) -> str:
         char = chr(int(found[1], 16))

@@ -1,4 +1,4 @@
-"""Events of users: facts that a program of theirs puts into the log. The prefix keeps their names apart from ours."""
+"""Events that users record in the log. The prefix keeps their names apart from ours."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
 
-#: What the facts of one may weigh as JSON, and how many an attempt may record.
+#: How large the facts of one may be as JSON, and how many an attempt may record.
 MAX_BYTES = 16 * 1024
 MOST_PER_ATTEMPT = 100
 
 _NAME = re.compile(r"user\.[A-Za-z0-9][A-Za-z0-9_.-]{0,94}")
-#: What every event has already.
+#: Names that every event uses already.
 _TAKEN = ("at", "event", "pipeline", "item", "stage", "attempt", "amount", "resource")
 
 
@@ -23,7 +23,7 @@ def is_user_event(name: object) -> bool:
 
 
 class UserEvent(NamedTuple):
-    """An event with its facts, as JSON has them."""
+    """An event with its facts, in their JSON form."""
 
     name: str
     facts: dict[str, Any]

@@ -180,7 +180,7 @@ WRONG = {
     ),
     "a circle": (
         one().replace("stage()", "stage(after='rest')") + "@one.stage(after='work')\ndef rest(item, ctx): ...\n",
-        "wait for each other in a circle",
+        "wait for each other in a cycle",
     ),
     "a neighbour that fails": (
         "import neighbour_that_fails\n",

@@ -33,7 +33,7 @@ alerts:
 
 
 EXPECTED_PATH = "expected the full dotted path of a function, as in books.extract"
-IN_A_CIRCLE = "wait for each other in a circle, expected an order that ends"
+IN_A_CYCLE = "wait for each other in a cycle, expected an order that ends"
 
 
 def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file(folder: Folder) -> None:
@@ -53,7 +53,7 @@ def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file(folde
         f"10:7: pipelines.books.stages.chunk: 'handler' is missing, {EXPECTED_PATH}",
         "10:22: pipelines.books.stages.chunk.after: stage 'extrct' is not defined, did you mean 'extract'?",
         "10:37: pipelines.books.stages.chunk.batch: 1.5 is given, expected a whole number of 1 or more",
-        f"11:46: pipelines.books.stages.first.after: the stages first → last → first {IN_A_CIRCLE}",
+        f"11:46: pipelines.books.stages.first.after: the stages first → last → first {IN_A_CYCLE}",
         "13:30: pipelines.books.tuning.guards.hours: 'noon' is no part of a day; write it like '22:00-06:00'",
         "13:42: pipelines.books.tuning.guards.zone: 'Mars/Olympus' is no time zone, expected one like Europe/Berlin",
         "13:66: pipelines.books.tuning.stages.chunks: stage 'chunks' is not defined, did you mean 'chunk'?",
@@ -131,7 +131,7 @@ WRONG_STAGE = {
     "an estimate of nothing": ("handler: shelf.extract, estimate: 1", "4:7: @: an estimate, or units, need a resource"),
     "a stage after itself": (
         "handler: shelf.extract, after: extract",
-        "4:48: @.after: the stages extract → extract wait for each other in a circle",
+        "4:48: @.after: the stages extract → extract wait for each other in a cycle",
     ),
     "a stage after one twice": (
         "handler: shelf.extract, after: [x, x]",

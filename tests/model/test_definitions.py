@@ -190,7 +190,7 @@ def test_a_stage_after_one_that_does_not_exist_is_refused_with_those_that_do():
     ],
 )
 def test_a_circle_is_refused_and_drawn(shape, circle):
-    with pytest.raises(DefinitionError, match=rf"the stages ({circle}) wait for each other in a circle"):
+    with pytest.raises(DefinitionError, match=rf"the stages ({circle}) wait for each other in a cycle"):
         build(shape)
 
 
@@ -226,6 +226,6 @@ def test_any_circle_is_found_wherever_it_lies(length, rng):
     shape |= {"start": [], "side": ["start"], "behind": [rng.choice(circle), "side"]}
     names = list(shape)
     rng.shuffle(names)
-    with pytest.raises(DefinitionError, match="in a circle") as caught:
+    with pytest.raises(DefinitionError, match="in a cycle") as caught:
         build({name: shape[name] for name in names})
     assert "start" not in str(caught.value)

@@ -294,7 +294,7 @@ def test_two_stages_with_results_of_the_same_items_stay_two(run: Bench, shop):
 @pytest.mark.parametrize(
     ("stages", "match"),
     [
-        ({**SUMMARY, "digest": {"renamed_from": "summary"}}, "which is a stage of it still"),
+        ({**SUMMARY, "digest": {"renamed_from": "summary"}}, "which is still a stage of it"),
         (
             {"digest": {"renamed_from": "summary"}, "essay": {"renamed_from": "summary"}},
             "are both renamed_from='summary'",

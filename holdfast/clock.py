@@ -20,7 +20,7 @@ class Clock(Protocol):
 
     @property
     def name(self) -> str:
-        """Which steady clock this is: instants of two different ones cannot be compared."""
+        """The name of the steady clock: times of two different clocks cannot be compared."""
         ...
 
     def now(self) -> int:
@@ -28,11 +28,11 @@ class Clock(Protocol):
         ...
 
     def steady(self) -> int:
-        """Microseconds on a clock that nobody sets; it may stand still while the machine sleeps."""
+        """Microseconds on a clock that nobody can set; it may stop while the machine sleeps."""
         ...
 
     def elapsed(self) -> int:
-        """The same, counting the machine's sleep: what tells a sleep from a clock that was set."""
+        """The same, including the sleep of the machine: tells a sleep from a clock that was set."""
         ...
 
 
@@ -57,7 +57,7 @@ def boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        # Without procfs: the instant of boot, rounded so that every process finds the same one.
+        # Without procfs: the time of boot, rounded so that every process finds the same.
         return str(round((time.time() - time.monotonic()) / 10))
 
 

@@ -1,4 +1,4 @@
-"""What runs beside the work of a worker: looking for items in sources, and telling of trouble."""
+"""Background services of a worker: looking for items in sources, and alerts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEASE_US = 30_000_000
 
 
 def discovering(sources: Sources, merges: Mapping[str, Merge]) -> Companion:
-    """Looks at sources when they are due."""
+    """A service that looks at sources when they are due."""
 
     def begin(around: Around) -> Passes:
         known: dict[int, Discoverer] = {}
@@ -37,7 +37,7 @@ def discovering(sources: Sources, merges: Mapping[str, Merge]) -> Companion:
         def one_pass() -> bool:
             worker = around.worker()
             if worker not in known:
-                # A worker that was taken for dead goes on under another number.
+                # A worker that was declared dead goes on under another number.
                 known.clear()
                 write = partial(around.store.write, slot=worker)
                 known[worker] = Discoverer(
@@ -52,7 +52,7 @@ def discovering(sources: Sources, merges: Mapping[str, Merge]) -> Companion:
 
 
 def alerting(rules: Sequence[AlertRule], interval_seconds: float = LOOK_SECONDS) -> Companion:
-    """Watches events by rules, and tells."""
+    """A service that matches events with alert rules, and notifies."""
 
     def begin(around: Around) -> Passes:
         service = Alerts(around.store, rules, around.worker)
@@ -69,8 +69,8 @@ def alerting(rules: Sequence[AlertRule], interval_seconds: float = LOOK_SECONDS)
 def discover_now(
     app: Holdfast, sources: Sources, merges: Mapping[str, Merge], names: Collection[str] | None = None
 ) -> list[dict[str, Any]]:
-    """Look at these sources at once (all, if none are named), and return what is known of them afterwards. Where another
-    worker is looking already, that look counts."""
+    """Look at these sources now (all, if none are named), and return their state afterwards. If another worker is looking
+    already, that look counts."""
     app.register()
     store = app.store.another()
     writer = app.store.another()

@@ -11,12 +11,12 @@ HoldfastError
 ├── ValueRefused          a value that has no faithful JSON form
 ├── LeaseLost             the work was taken over; nothing of it was saved
 ├── StageTimeout          an attempt ran longer than its stage allows
-├── RunFailed             a run whose items did not all pass, where that was asked for  (exit code 3)
+├── RunFailed             a run in which items failed, if asked for                      (exit code 3)
 ├── ProcessDied           the process that ran an attempt ended before the attempt did
-├── Rejected              raised by `validate`: this answer of a paid call is no good
+├── Rejected              raised by `validate`: this answer of a paid call is not acceptable
 └── Permanent             raised by a handler: this item can never work
     ├── RejectedTooOften  the answers of one call were rejected as often as is allowed
-    └── AnswerNotKept     the answer of a paid call has no JSON form, or nobody can tell whose it is
+    └── AnswerNotKept     the answer of a paid call has no JSON form, or cannot be assigned to items
 
 `Skip` and `RetryLater` are a handler's answers, not errors; they live in `model.outcome`.
 """
@@ -51,19 +51,19 @@ class StoreError(HoldfastError):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot serve now and will later; nothing was written."""
+    """The database is unavailable for now; nothing was written."""
 
 
 class StoreConflict(StoreError):
-    """The database chose another transaction over this one; the same work may be run again at once."""
+    """The database preferred another transaction; the same work may be run again at once."""
 
 
 class StoreBroken(StoreError):
-    """The database cannot be used until a person has looked at it."""
+    """The database cannot be used until a person has fixed it."""
 
 
 class EffectStalled(HoldfastError):
-    """An effect kept the transaction it is part of waiting for so long that the database ended it."""
+    """An effect kept its transaction waiting for so long that the database ended it."""
 
 
 class ValueRefused(HoldfastError):
@@ -71,15 +71,15 @@ class ValueRefused(HoldfastError):
 
 
 class LeaseLost(HoldfastError):
-    """The lease under which this was done no longer stands: another worker, or a person, has the item."""
+    """The lease for this work has ended: another worker, or a person, has the item."""
 
 
 class StageTimeout(HoldfastError):
-    """An attempt ran longer than its stage allows; it counts, and is tried again."""
+    """An attempt ran longer than its stage allows. It counts, and the item is tried again."""
 
 
 class ProcessDied(HoldfastError):
-    """The process that ran an attempt ended before the attempt did; it counts, and is tried again."""
+    """The process that ran an attempt died. The attempt counts, and the item is tried again."""
 
 
 class Rejected(HoldfastError):
@@ -88,8 +88,8 @@ class Rejected(HoldfastError):
 
 
 class RunFailed(HoldfastError):
-    """Some items ended failed or exhausted, and `run(raise_on_failure=True)` was asked to say so. All that could be done is
-    done and saved; `summary` says how it ended."""
+    """Raised by `run(raise_on_failure=True)` if items ended failed or exhausted. Everything else is done and saved; `summary`
+    has the details."""
 
     exit_code = 3
 
@@ -103,7 +103,7 @@ class Permanent(HoldfastError):
 
 
 class CallInDoubt(HoldfastError):
-    """A paid call may have been made, and a person decides about it (`on_doubt="hold"`): until then the item is on hold."""
+    """A paid call may have been made, and a person has to decide (`on_doubt="hold"`). Until then the item is on hold."""
 
 
 class RejectedTooOften(Permanent):
@@ -111,5 +111,5 @@ class RejectedTooOften(Permanent):
 
 
 class AnswerNotKept(Permanent):
-    """The answer of a paid call has no JSON form, or is not one for each item of a batch: it is kept as text, and the stage
-    stands still until a person has looked."""
+    """The answer of a paid call has no JSON form, or does not have one part for each item of a batch. It is kept as text, and
+    the stage is paused until a person resumes it."""

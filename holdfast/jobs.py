@@ -1,4 +1,4 @@
-"""A job file at work: opens its store, and lets its workers follow the file while it changes."""
+"""Run a job file: open its store, and let its workers follow changes of the file."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from holdfast.worker.background.companion import Around, Companion, Passes
 
 log = logger("holdfast.worker")
 
-#: A changed file is in force within two seconds: what it takes to see it, to store it, and for the others to follow.
+#: A changed file takes effect within two seconds: to notice it, to store it, and for other workers to follow.
 LOOK_SECONDS = 0.5
 
 
 def load_job(path: Path) -> Job:
-    """All that a job file says, checked."""
+    """The content of a job file, checked."""
     job = jobfile.load(path, read_source=read_source, read_alert=AlertRule.read)
-    # From here on nothing that its variables stood for is stored, logged or shown.
+    # From here on no value of a secret variable is stored, logged or shown.
     job.secrets.remember(remember_secret)
     return job
 
 
 def open_job(job: Job, url: str | None = None, *, create: bool = True) -> Holdfast:
-    """The store of a job with everything the job says."""
+    """The store of a job, with everything that the job defines."""
     return Holdfast(
         url or job.store,
         job.pipelines,
@@ -54,7 +54,7 @@ def _watcher(job: Job) -> Companion:
 
 
 def follow(watch: JobFileWatch, write: Callable[..., object]) -> bool:
-    """Look at the file once: put another tuning into force, say what is wrong with it or that it wants a restart."""
+    """Check the file once: apply a changed tuning, or report that the file is broken or needs a restart."""
     told = watch.one_pass()
     if told is None:
         return False

@@ -88,8 +88,8 @@ class Pipeline:
         tuning: Mapping[str, Any] | None = None,
         resources: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """`tuning` is how fast it may go: limits of its own, `guards`, and under `stages` limits of single stages;
-        `resources` is what its stages share with others, by name: `{"gemini": {"rate": "60/min"}}`."""
+        """`tuning` has the limits of the pipeline, its `guards`, and under `stages` the limits of single stages. `resources`
+        are what its stages share with others, by name: `{"gemini": {"rate": "60/min"}}`."""
         check_name(name, "pipeline")
         self.name = name
         self.store = store
@@ -137,7 +137,7 @@ class Pipeline:
         return tuple(one if isinstance(one, str) else self._name_of(one) for one in several)
 
     def _name_of(self, function: object) -> str:
-        """The stage of this pipeline that a decorated function is."""
+        """The name of the stage that a decorated function is in this pipeline."""
         handler = function.spec.handler if isinstance(function, Stage) else function
         found = [spec.name for spec in self._stages.values() if spec.handler is handler]
         if isinstance(function, Stage) and function.name in found:
@@ -167,7 +167,7 @@ class Pipeline:
 
     @property
     def tuning(self) -> Tuning:
-        """How fast it may go, checked; may change while work goes on."""
+        """Its limits and guards, checked. They may change while workers run."""
         return Tuning.read(self.name, list(self._stages), self._tuning)
 
     def add(
@@ -194,8 +194,8 @@ class Pipeline:
     ) -> Summary:
         """Look at every source, take every item through every stage, and return when nothing is left to do.
 
-        What ended failed or exhausted is logged as a warning, with the most frequent errors; with `raise_on_failure` it is
-        raised as RunFailed, which has the summary.
+        If items ended failed or exhausted, a warning is logged with the most frequent errors. With `raise_on_failure`,
+        RunFailed is raised, which has the summary.
         """
         settings = Settings(
             concurrency=concurrency,

@@ -1,4 +1,4 @@
-"""Named points in the code at which a test may step in: to count, to stall, to end the process.
+"""Named points in the code at which a test may intervene: to count, to delay, to kill the process.
 
 In production nothing listens and a point costs one comparison. `holdfast.testing` installs the listeners.
 """
@@ -14,7 +14,7 @@ PointListener = Callable[[str], None]
 listener: PointListener | None = None
 
 #: Every point a worker passes through in one cycle, in order. On top come `store.<statement>`, before each statement,
-#: `effect.after`, when an effect has run and is not committed yet, and `cost`, when a handler has told what it spent.
+#: `effect.after`, when an effect has run and is not committed yet, and `cost`, when a handler has reported a cost.
 WORKER_POINTS = (
     "claim.before",
     "claim.after",
@@ -25,26 +25,26 @@ WORKER_POINTS = (
 )
 
 
-#: What the point that a thread reached last is about.
+#: The arguments of the last point that a thread reached.
 _last = threading.local()
 
 
 def reach(point: str, *about: Any) -> None:
-    """Tell whoever listens that execution is here, and what it is about."""
+    """Tell the listener that this point is reached, with arguments."""
     if listener is not None:
         _last.about = about
         listener(point)
 
 
 def about() -> tuple[Any, ...]:
-    """For a listener: what the point is about that this thread has just reached. `store.<statement>`: its rows and its
+    """For a listener: the arguments of the point that this thread has just reached. `store.<statement>`: its rows and its
     parameters; `run.before` and `run.after`: the call; `effect.after`: the stage and the function; `cost`: the pipeline,
     the stage and the amount."""
     return getattr(_last, "about", ())
 
 
 def listen(new: PointListener | None) -> PointListener | None:
-    """Put `new` in the listener's place and return the old one."""
+    """Set the listener and return the previous one."""
     global listener
     old, listener = listener, new
     return old

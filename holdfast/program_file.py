@@ -1,6 +1,6 @@
-"""Load the pipelines of a file: a job file in YAML, or Python, whose `if __name__ == "__main__"` block does not run.
+"""Load the pipelines of a user's file: a job file in YAML, or Python, whose `if __name__ == "__main__"` block does not run.
 
-Whatever goes wrong in the file is told with the place in it.
+Errors in the file are reported with their location.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """All that a file says, and the store to use; see `store_address`."""
+    """The content of a file, and the store to use (see `store_address`)."""
 
     url: str
     specs: list[PipelineSpec]
@@ -43,14 +43,14 @@ class Loaded:
     resources: Mapping[str, Mapping[str, Any]]
     #: By pipeline.
     tunings: Mapping[str, Tuning]
-    #: By pipeline: where items come from, and what becomes of data for a known key.
+    #: By pipeline: where items come from, and how data for a known key is merged.
     sources: Mapping[str, tuple[SourceSpec, ...]]
     merges: Mapping[str, Merge] = field(default_factory=dict)
-    #: What only a job file can say: alerts, secrets.
+    #: What only a job file has: alerts, secrets.
     job: Job | None = field(default=None)
 
     def open(self, *, create: bool = True) -> Holdfast:
-        """The store with all of this."""
+        """Open the store with all of this."""
         if self.job is not None:
             return open_job(self.job, self.url, create=create)
         return Holdfast(
@@ -74,7 +74,7 @@ def store_address(given: str | None, named: str | None) -> str:
 
 
 def load(file: str, store: str | None) -> Loaded:
-    """All that a job file, a Python file or a dotted module says, and the store to use."""
+    """Load a job file, a Python file or a dotted module."""
     if Path(file).suffix.lower() in JOB_FILES:
         job = load_job(Path(file))
         return Loaded(
@@ -94,12 +94,12 @@ def _load_python(file: str, store: str | None) -> Loaded:
 
 
 def all_of(module: ModuleType, kind: type[T]) -> list[T]:
-    """What a module has of this kind, each once."""
+    """The objects of this class in a module, each once."""
     return list({id(one): one for one in vars(module).values() if isinstance(one, kind)}.values())
 
 
 def load_pipelines(module: ModuleType, file: str, store: str | None) -> Loaded:
-    """All that the pipelines of a module say."""
+    """The pipelines of a module, with their settings."""
     found = all_of(module, Pipeline)
     if not found:
         raise DefinitionError(f'{file} has no pipeline: write one like books = Pipeline("books")')
@@ -133,7 +133,7 @@ def _common_store(file: str, pipelines: list[Pipeline]) -> str | None:
 
 
 def load_module(file: str) -> ModuleType:
-    """A Python file, or a dotted module, imported."""
+    """Import a Python file, or a dotted module."""
     path = Path(file)
     if path.is_dir():
         raise DefinitionError(f"{file} is a folder: name the file in it that has the pipeline")
@@ -189,7 +189,7 @@ def _import_path(shown: str, path: Path) -> ModuleType:
 
 
 def _free_name(name: str, path: Path) -> str:
-    """The file's own name, unless another module goes by it: `queue.py` must not become the library's `queue`."""
+    """The name of the file, unless another module has it: `queue.py` must not replace the library's `queue`."""
     there = sys.modules.get(name)
     taken = there is not None and getattr(there, "__file__", None) != str(path)
     if taken or name in sys.stdlib_module_names or not all(part.isidentifier() for part in name.split(".")):
@@ -198,7 +198,7 @@ def _free_name(name: str, path: Path) -> str:
 
 
 def _explained(error: BaseException, shown: str, root: Path) -> BaseException:
-    """What went wrong in the file, where, in one line; the database and an interruption speak for themselves."""
+    """The error with its location in the file, in one line. Store errors and interrupts are returned as they are."""
     if isinstance(error, (StoreError, KeyboardInterrupt)):
         return error
     where = place(error, root)

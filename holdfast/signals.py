@@ -1,9 +1,9 @@
 """Signals that ask for a stop, and the processes that user code forks while they are caught.
 
-A forked process inherits the handler and is not meant by it: SIGTERM has to end it, or whoever made it (a pool of
-`multiprocessing`, for one) waits for ever. The handler could do that itself if Python called it at once; it is called
-between two steps of the interpreter, which may be never in a process that waits, and a signal that arrives within the
-fork is forgotten. So signals wait while a process is forked, and the child is given back what they meant before.
+A forked process inherits our handlers, but SIGTERM must end it, or its parent (a `multiprocessing` pool, for example) waits
+forever. The handler cannot do that itself: Python runs it between two steps of the interpreter, which may never come in a
+process that waits, and a signal that arrives during the fork is lost. So signals are blocked during a fork, and the child gets
+the default handlers back.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from types import FrameType
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
-#: Handlers of ours that are in place.
+#: Our handlers that are installed.
 _caught: list[object] = []
 _forking = threading.local()
 
 
 @contextmanager
 def caught(stop: Callable[[int], None], wanted: bool = True) -> Iterator[None]:
-    """Call this with the number of a signal that asks for a stop, in this process alone. Nothing is caught where that is not
-    wanted, or not possible: outside of the main thread."""
+    """Call `stop` with the number of a signal that asks for a stop, in this process only. Nothing is caught if `wanted` is
+    false, or outside the main thread, where it is not possible."""
     if not wanted or threading.current_thread() is not threading.main_thread():
         yield
         return

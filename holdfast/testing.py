@@ -1,5 +1,4 @@
-"""For tests, yours and ours: a clock set by hand, named points at which a process ends, crash tests, and what a kind of
-source has to keep to.
+"""For tests, yours and ours: a clock set by hand, crashes at named points, crash tests, and the contract of sources.
 
 clock = ManualClock()
 app = Holdfast("sqlite:///test.db", clock=clock)
@@ -7,7 +6,7 @@ clock.advance(31)                        # leases of 30 seconds have ended
 
 HOLDFAST_CRASH_AT=commit.after:3 holdfast worker books.py      # killed right after its third commit
 
-crashtest("books.py", item="v.epub").assert_ok()                # killed everywhere, it comes to the same
+crashtest("books.py", item="v.epub").assert_ok()                # same result, wherever it is killed
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ __all__ = [
     "warn_of_undeclared_input",
 ]
 
-#: Loaded when they are first used: `holdfast worker` needs none of it.
+#: Imported when first used: `holdfast worker` needs none of them.
 _HOMES = {
     "SourceContract": "holdfast.sources.conformance",
     "crashtest": "holdfast.crashtest.crash_test",
@@ -47,12 +46,12 @@ _HOMES = {
 
 
 class UndeclaredInput(UserWarning):
-    """A handler uses what its stage does not say it reads (`reads=`, `after=`)."""
+    """A handler uses data or results that its stage does not declare (`reads=`, `after=`)."""
 
 
 @contextmanager
 def warn_of_undeclared_input() -> Iterator[None]:
-    """Within it, a handler of this process that uses what its stage does not say it reads causes a warning, once each."""
+    """Within this block, warn once of each undeclared input that a handler in this process uses."""
     from holdfast.worker import undeclared_reads as undeclared
 
     told: set[str] = set()
@@ -89,7 +88,7 @@ class ManualClock:
         self._steady += microseconds(seconds)
 
     def set_wall(self, by_seconds: float) -> None:
-        """Somebody sets the time of day; no time passes."""
+        """Change the time of day, as if somebody set the clock. No time passes."""
         self._now += microseconds(by_seconds)
 
 

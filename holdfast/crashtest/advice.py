@@ -1,4 +1,4 @@
-"""What to change in a handler, told from how its runs differ."""
+"""What to change in a handler, deduced from how its runs differ."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WRONG = "holdfast's own tables are not in order: that is a fault of holdfast's. 
 
 
 def advice(differences: Sequence[Difference]) -> list[str]:
-    """One sentence or two for each thing to change, the cause first."""
+    """A sentence or two for each thing to change, causes first."""
     told = dict.fromkeys(_each(differences))
     return list(told)
 

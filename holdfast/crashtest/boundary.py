@@ -1,7 +1,7 @@
-"""A boundary: a place at which a worker can be killed so that it matters, named so that another run finds it again.
+"""A boundary: a point at which killing a worker may make a difference, described so that another run finds it again.
 
-It is a moment (before or after a commit of holdfast's, when a handler starts or returns, ...), the one fact by which it
-is recognised, and how many times that came before. What else the same transaction does may differ from run to run.
+It is a moment (before or after a commit of holdfast's, when a handler starts or returns, …), the fact by which it is
+recognised, and how many times that has occurred. What else the same transaction does may differ from run to run.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-#: `claim`, `memo`, ...: what it is about, and which.
+#: A kind (`claim`, `memo`, …) and its subject.
 Fact = tuple[str, ...]
 
-#: Commits that handlers make on connections of their own may be many: so many of a stage are killed at.
+#: Handlers may commit many times on connections of their own. At most this many of a stage are killed at.
 OWN_COMMITS_MOST = 20
 
 
@@ -29,18 +29,18 @@ class Moment(StrEnum):
     OWN_COMMIT = "before a commit of the handler's own"
 
 
-#: Which fact of a transaction it is recognised by: the first of these that it has.
+#: A transaction is recognised by the first of these facts that it has.
 RANKS = ("memo", "done", "skipped", "failed", "exhausted", "submit", "retry_later", "claim")
 
 
 def in_order(facts: Iterable[Fact]) -> list[Fact]:
-    """The facts of a transaction, the one it is recognised by first."""
+    """The facts of a transaction, with the one that it is recognised by first."""
     return sorted(facts, key=lambda fact: RANKS.index(fact[0]) if fact[0] in RANKS else -1)
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """The `nth` time that a moment came for a fact."""
+    """The `nth` occurrence of a moment for a fact."""
 
     moment: Moment
     fact: Fact
@@ -50,7 +50,7 @@ class Boundary:
 
     @property
     def order(self) -> dict[str, Any]:
-        """What a worker is told that shall die there."""
+        """The order for a worker that is to be killed there."""
         return {"moment": str(self.moment), "fact": list(self.fact), "nth": self.nth}
 
 

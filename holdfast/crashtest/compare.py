@@ -1,4 +1,4 @@
-"""How what a run left differs from what an undisturbed one leaves."""
+"""Compare the end of a run with that of an undisturbed one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that differs."""
+    """One difference."""
 
     #: `table`, `items`, `result`, `state`, `paid`, `cost`, `memo`, `outside`, `dangling`, `wrong`.
     kind: str
@@ -27,7 +27,7 @@ class Difference:
     #: Rows that should be there, and rows that should not.
     missing: list[Any] = field(default_factory=list)
     extra: list[Any] = field(default_factory=list)
-    #: The columns of a table in which alone rows differ.
+    #: The columns of a table, if the rows differ only in these.
     columns: tuple[str, ...] = ()
 
 
@@ -48,7 +48,7 @@ class Ignored:
 
 
 def differences(expected: Snapshot, found: Snapshot, ignored: Ignored) -> list[Difference]:
-    """Everything in which the ends of two runs differ, the cause before what follows from it where that can be told."""
+    """All differences between the ends of two runs, causes before consequences as far as possible."""
     return [
         *_items(expected, found),
         *_stages(expected, found, ignored),
@@ -91,7 +91,7 @@ def _stages(expected: Snapshot, found: Snapshot, ignored: Ignored) -> list[Diffe
 
 
 def tables(expected: Snapshot, found: Snapshot, ignored: Ignored) -> list[Difference]:
-    """The rows of the user's tables, by columns and in any order."""
+    """Differences in the rows of the user's tables, whatever their order."""
     told = []
     for name in sorted(expected.tables.keys() | found.tables.keys()):
         old, new = expected.tables.get(name, TableSnapshot([])), found.tables.get(name, TableSnapshot([]))
@@ -106,7 +106,7 @@ def tables(expected: Snapshot, found: Snapshot, ignored: Ignored) -> list[Differ
 
 
 def _differing(one: TableSnapshot, two: TableSnapshot) -> tuple[str, ...]:
-    """The columns in which alone the rows differ, if there are such and others are the same."""
+    """The columns, if the rows differ only in these and are equal in others."""
     if one.columns != two.columns or one.rows.total() != two.rows.total():
         return ()
     differ = []
@@ -131,14 +131,14 @@ def _dangling(expected: Snapshot, found: Snapshot, ignored: Ignored) -> list[Dif
 
 
 def payments(expected: Snapshot, undisturbed: Told, found: Snapshot, told: Told) -> list[Difference]:
-    """What was paid beyond an undisturbed run, where no call was in doubt that explains it."""
+    """What was paid more than in an undisturbed run, without a call in doubt that explains it."""
     doubts = found.doubts - expected.doubts
     spare = doubts.total() - sum(((told.paid - undisturbed.paid) & doubts).values())
     differ = []
     for stage in sorted(told.paid.keys() | undisturbed.paid.keys()):
         more = told.paid[stage] - undisturbed.paid[stage] - doubts[stage]
         if not stage:
-            # Called where nobody knows for which stage: whatever is in doubt may be this.
+            # A call of an unknown stage: any call in doubt may be this one.
             more -= spare
         if more > 0:
             text = f"{told.paid[stage]} paid calls in {stage or 'threads of handlers'}, {undisturbed.paid[stage]} undisturbed"
@@ -167,7 +167,7 @@ def _some(names: Sequence[Any]) -> list[Any]:
 
 
 def _shown(columns: Sequence[str], rows: Counter[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    """A few rows by column, in an order that does not depend on chance."""
+    """A few rows by column, in a stable order."""
     ordered = sorted(rows.elements(), key=repr)[:ROWS_SHOWN]
     return [{name: _short(value) for name, value in zip(columns, row, strict=True)} for row in ordered]
 

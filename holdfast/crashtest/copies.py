@@ -1,7 +1,7 @@
-"""Copies of a store: one to prepare, and as many more of it, one after the other and at the same address, as runs need.
+"""Copies of a store: one is prepared, and every run starts from a copy of it, at the same address.
 
-Nothing of the user's is ever touched: a copy is a new SQLite file, or a new database on the PostgreSQL server that an
-address names. The address stays the same because a file that is tested may read it when it is loaded.
+The user's data is never touched: a copy is a new SQLite file, or a new database on the PostgreSQL server at an address. The
+address stays the same because the tested file may read it when it is loaded.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from holdfast.store.kind import kind_of_address
 from holdfast.store.postgres_address import MISSING_DRIVER, read_url, with_database
 from holdfast.store.sqlite_files import make_database
 
-#: Room that must be left in memory, beside the copies.
+#: Memory that must be left free besides the copies.
 SPARE_BYTES = 64 * 1024 * 1024
 
 
 class Copies(Protocol):
-    """The copy that runs work on, and the state it begins with."""
+    """The copy that runs use, and the state it starts with."""
 
     url: str
 
     def keep(self) -> None:
-        """What is in the copy now is what every run begins with."""
+        """Make the present content of the copy the start of every run."""
         ...
 
     def fresh(self) -> None:
-        """Put the copy back to that."""
+        """Restore the copy to that."""
         ...
 
 
 @contextmanager
 def copies_for(store: str | None, folder: Path, template: str | None) -> Iterator[Copies]:
-    """Copies of the kind of store that an address names, SQLite files for none; they go at the end."""
+    """Copies for the kind of store at an address, SQLite files by default; removed at the end."""
     kind = "sqlite" if store is None else kind_of_address(store)
     if kind == "sqlite":
         with _sqlite(folder, template) as files:
@@ -75,7 +75,7 @@ def _sqlite(folder: Path, template: str | None) -> Iterator[_Files]:
 
 
 def _memory(source: Path | None) -> str | None:
-    """A file system in memory, if there is room: a crash of a process, unlike one of the machine, does not touch it."""
+    """A file system in memory, if there is room: unlike a crash of the machine, a killed process does not affect it."""
     if not os.access("/dev/shm", os.W_OK):
         return None
     size = 0 if source is None else source.stat().st_size

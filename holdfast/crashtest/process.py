@@ -1,10 +1,10 @@
-"""The processes of a crash test: one that has loaded the file, and forks a worker for every run it is told to make.
+"""The processes of a crash test: one that has loaded the file, and forks a worker for every run.
 
     python -m holdfast.crashtest.process FILE
 
-Reads one order per line (JSON) and answers each with a line. A worker begun this way is a process like any other, with
-connections, threads and children of its own; it only starts in a fraction of the time. Where loading the file has left
-threads or connections behind, which a fork must not share, this process says so, and carries out one order itself.
+It reads one order per line (JSON) and answers each with a line. A forked worker is a process like any other, with connections,
+threads and children of its own, but it starts in a fraction of the time. If loading the file left threads or connections
+behind, which a fork must not share, this process says so, and carries out a single order itself.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from holdfast.worker import Settings
 from holdfast.worker import undeclared_reads as undeclared
 
 PR_SET_PDEATHSIG = 1
-#: Failed attempts are not waited for: what is tested does not depend on it.
+#: Failed attempts are retried at once: the test does not depend on the delay.
 QUICK = Backoff(first_seconds=0.01, most_seconds=0.05)
-#: One handler at a time in each pool, so that runs are as alike as can be. The dead are found by their process number.
+#: One handler at a time in each pool, so that runs are as similar as possible. Dead workers are found by their pid.
 SETTINGS = Settings(concurrency=1, lease_seconds=10.0, grace_seconds=0.0, poll_seconds=0.1, name="crashtest")
 
-#: An answer is written at once, whoever reads it when: it must fit into a pipe.
+#: An answer is written before it is read: it must fit into the buffer of a pipe.
 MOST_SAID = 60_000
 
 Answer = dict[str, Any]
@@ -70,7 +70,7 @@ def main() -> None:
     left = _left_behind(before)
     _say(answers, {"pipelines": [spec.name for spec in found.specs], "named": named, "left": left})
     subject = Subject(file, dataclasses.replace(found, url=url))
-    # What is there now stays: a child that went through it would have to copy every page of it.
+    # Freeze what is loaded: garbage collection in a child would copy every page of it.
     gc.freeze()
     for line in orders:
         order = json.loads(line)
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 class Subject:
-    """The file that is tested, on its copy of a store."""
+    """The tested file, on its copy of a store."""
 
     def __init__(self, file: str, found: Loaded) -> None:
         self._file = file
@@ -92,25 +92,25 @@ class Subject:
             return _refusal(error)
 
     def _open(self) -> Holdfast:
-        # Neither sources nor alerts, and no limits: what a crash test starts is the item it was given, at full speed.
+        # No sources, no alerts and no limits: a crash test runs the given item at full speed.
         resources: dict[str, dict[str, Any]] = {name: {} for name in self._found.resources}
         return Holdfast(self._found.url, self._specs, resources=resources, merges=self._found.merges)
 
     def _prepare(self, order: dict[str, Any]) -> Answer:
-        """Holdfast's tables, the user's, and the items."""
+        """Create holdfast's tables and the user's, and add the items."""
         with self._open() as app:
             app.register()
             if order["setup"]:
                 self._function(order["setup"])(self._found.url)
             if order["alone"]:
-                # What waits in a template is not what is tested.
+                # Items that wait in a template are not tested.
                 app.cancel(by="crashtest", reason="only the item of the crash test is run")
             for pipeline, items in order["items"].items():
                 app.add(pipeline, items)
         return {}
 
     def _run(self, order: dict[str, Any]) -> Answer:
-        """Work until nothing is left to do, or until the worker is killed."""
+        """Run a worker until nothing is left to do, or until it is killed."""
         if order["crash_at"]:
             os.environ[CRASH_VARIABLE] = order["crash_at"]
             crash_from_environment()
@@ -136,7 +136,7 @@ class Subject:
         return {}
 
     def _function(self, name: str) -> Callable[[str], Any]:
-        """A function that is named as `module:function`, or one of the file."""
+        """A function named as `module:function`, or one of the file."""
         home, _, function = name.rpartition(":")
         found: Any = importlib.import_module(home) if home else self._module()
         for part in function.split("."):
@@ -161,7 +161,7 @@ def _quick(spec: PipelineSpec) -> PipelineSpec:
 
 
 def _forked(subject: Subject, order: dict[str, Any]) -> Answer:
-    """Carry out an order in a child, and wait for its end, which comes at the latest when its time is over."""
+    """Carry out an order in a child process, and wait until it has ended or its time is over."""
     line, its = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -180,7 +180,7 @@ def _forked(subject: Subject, order: dict[str, Any]) -> Answer:
             os._exit(code)
     os.close(its)
     late = _wait(pid, order["timeout"])
-    # Not until the other end is closed: processes that its handlers left behind may have it.
+    # Not until end of file: processes that its handlers left behind may hold the pipe open.
     os.set_blocking(line, False)
     with open(line, "rb", buffering=0) as told:
         said = told.read(MOST_SAID) or b""
@@ -189,7 +189,7 @@ def _forked(subject: Subject, order: dict[str, Any]) -> Answer:
 
 
 def _wait(pid: int, seconds: float) -> bool:
-    """Wait until a child has ended; True if it had to be ended."""
+    """Wait until a child has ended; True if it had to be killed."""
     late = threading.Event()
 
     def end() -> None:
@@ -198,7 +198,7 @@ def _wait(pid: int, seconds: float) -> bool:
 
     timer = threading.Timer(seconds, end)
     timer.start()
-    # Seen, and not collected yet: its number is still its own when the timer strikes.
+    # WNOWAIT keeps the pid reserved, so that a late timer cannot kill another process.
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     timer.cancel()
     timer.join()
@@ -206,7 +206,7 @@ def _wait(pid: int, seconds: float) -> bool:
 
 
 def _here(subject: Subject, order: dict[str, Any]) -> Answer:
-    """Carry out an order in this process, whose words go to a file."""
+    """Carry out an order in this process, with its output going to a file."""
     said = os.open(order["said"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     for target in (1, 2):
         os.dup2(said, target)
@@ -215,7 +215,7 @@ def _here(subject: Subject, order: dict[str, Any]) -> Answer:
 
 
 def _die_with_parent() -> None:
-    """A crash test that is killed leaves nobody behind, where the system can see to that."""
+    """End this process when its parent dies, if the system supports it."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -224,7 +224,7 @@ def _die_with_parent() -> None:
 
 
 def _private_lines() -> tuple[IO[str], IO[str]]:
-    """The lines to whoever gives the orders; what the user's code prints must not get into them, and it reads nothing."""
+    """The pipes of the client, kept away from user code: it prints elsewhere, and reads nothing."""
     orders, answers = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -238,7 +238,7 @@ def _say(line: IO[str], answer: Answer) -> None:
 
 
 def _refusal(error: HoldfastError) -> Answer:
-    """What went wrong, and the kind of error that the other side knows."""
+    """The message of an error, and its nearest class in `holdfast.errors`."""
     kind = next(one.__name__ for one in type(error).__mro__ if one.__module__ == "holdfast.errors")
     return {"error": "\n".join(getattr(error, "lines", [str(error)]))[: MOST_SAID // 12], "kind": kind}
 
@@ -268,7 +268,7 @@ def _open_files() -> set[str]:
 
 
 def _left_behind(before: set[str]) -> str:
-    """What loading the file has left that a fork must not share, in words."""
+    """What loading the file left behind that a fork must not share, in words."""
     threads = [one.name for one in threading.enumerate() if one is not threading.main_thread()]
     if threads:
         return f"the thread {threads[0]!r}"

@@ -1,7 +1,7 @@
-"""What happens in a run, written to a file outside the database, so that it outlives the process: who was started, what
-was paid, which points were passed.
+"""The record of a run, in a file outside the database, so that it outlives the process: starts of handlers, paid calls, and
+points that were passed.
 
-One line is one write: no kill can tear it, and several processes may write at once.
+Each line is one write: a kill cannot tear it, and several processes may write at once.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-#: Names the file while a crash test runs.
+#: The environment variable that names the file during a crash test.
 VARIABLE = "HOLDFAST_CRASHTEST_RECORD"
 
-#: The stage whose handler runs here, as PIPELINE/STAGE.
+#: The stage whose handler runs in this context, as PIPELINE/STAGE.
 stage_here: ContextVar[str] = ContextVar("stage_here", default="")
 
 
 def paid_call(name: str = "") -> None:
-    """Say in a handler that a call that costs money is made here. `holdfast crashtest` counts it, in whatever process it
-    is made; otherwise it does nothing."""
+    """Call this in a handler where a paid call is made. `holdfast crashtest` counts it, in whichever process; otherwise it does
+    nothing."""
     path = os.environ.get(VARIABLE)
     if path:
         append(path, "paid", stage_here.get(), str(name))
 
 
 def append(path: str | Path, what: str, *facts: Any) -> None:
-    """One line."""
+    """Append one line."""
     line = json.dumps([what, *facts]).encode() + b"\n"
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -41,26 +41,26 @@ def append(path: str | Path, what: str, *facts: Any) -> None:
 
 @dataclass(slots=True)
 class Told:
-    """All that a record says."""
+    """The content of a record."""
 
-    #: Starts of handlers, paid calls and money told with `ctx.cost`, by stage.
+    #: Starts of handlers, paid calls and costs reported with `ctx.cost`, by stage.
     starts: Counter[str] = field(default_factory=Counter)
     paid: Counter[str] = field(default_factory=Counter)
     costs: Counter[str] = field(default_factory=Counter)
     #: Names given to `ctx.once`, by stage.
     memos: dict[str, set[str]] = field(default_factory=dict)
-    #: The points that can be killed at, in the order they were passed: a moment, what it is about, and details.
+    #: The points that can be killed at, in the order they were passed: a moment and its facts.
     points: list[list[Any]] = field(default_factory=list)
     #: How many points of any kind were passed.
     passed: int = 0
     #: Where the process was killed.
     killed: str = ""
-    #: What handlers used without saying that they read it.
+    #: Undeclared inputs that handlers used.
     undeclared: list[str] = field(default_factory=list)
 
 
 def read(path: Path) -> Told:
-    """What the file says; one that is not there says nothing."""
+    """Read a record; a missing file is an empty one."""
     told = Told()
     for line in path.read_text().splitlines() if path.exists() else ():
         what, *facts = json.loads(line)

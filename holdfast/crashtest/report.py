@@ -1,4 +1,4 @@
-"""What a crash test has shown."""
+"""The report of a crash test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Kill:
     number: int
     where: str
     verdict: Verdict
-    #: Processes it took after the kill, starts of handlers, paid calls, and calls in doubt.
+    #: Processes needed after the kill, starts of handlers, paid calls, and calls in doubt.
     resumed: int = 0
     starts: int = 0
     paid: int = 0
@@ -30,7 +30,7 @@ class Kill:
 
 @dataclass(slots=True)
 class CrashReport:
-    """Every kill with its verdict. It is true if none made a difference."""
+    """Every kill with its verdict. True if none made a difference."""
 
     file: str
     item: str
@@ -41,7 +41,7 @@ class CrashReport:
     cost: int
     tables: list[str]
     boundaries: list[str]
-    #: How two runs differ that nobody disturbed.
+    #: Differences between two undisturbed runs.
     unsteady: list[Difference] = field(default_factory=list)
     kills: list[Kill] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -61,16 +61,16 @@ class CrashReport:
 
     @property
     def advice(self) -> list[str]:
-        """What to change, the cause first."""
+        """What to change, causes first."""
         return advice([*self.unsteady, *(one for kill in self.different for one in kill.differences)])
 
     def assert_ok(self) -> None:
-        """Raise AssertionError, with all that a person needs to know, if a crash makes a difference."""
+        """Raise AssertionError, with all details, if a crash makes a difference."""
         if not self.ok:
             raise AssertionError("\n".join(self.lines()))
 
     def lines(self, most: int = 3) -> Iterator[str]:
-        """The differences, those of `most` kills in full, and what to do."""
+        """The differences, in full for the first `most` kills, and what to do."""
         if self.unsteady:
             yield f"{self.item!r} of {self.pipeline} does not come to the same twice, though nobody disturbed it:"
             yield from (line for one in self.unsteady for line in shown(one))
@@ -97,7 +97,7 @@ class CrashReport:
 
 
 def shown(one: Difference, indent: str = "  ") -> Iterator[str]:
-    """A difference, with the rows: `-` should be there, `+` should not."""
+    """A difference with its rows: `-` should be there, `+` should not."""
     yield f"{indent}{one.text}"
     for sign, rows in (("-", one.missing), ("+", one.extra)):
         yield from (f"{indent}  {sign} {row!r}" for row in rows)

@@ -1,5 +1,5 @@
-"""The crash test itself: one item, undisturbed, and then again from the start for every boundary at which its worker is
-killed, resumed in new processes until it is done."""
+"""The runs of a crash test: one item undisturbed, then again from the start for every boundary, killed there and resumed in
+new processes until it is done."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from holdfast.crashtest.snapshot import Snapshot, take
 from holdfast.errors import UsageError
 from holdfast.model.states import State
 
-#: Processes that may be needed to bring an item to its end after a kill.
+#: How many processes an item may need after a kill.
 MOST_RESUMES = 20
-#: Runs are not all alike: a place that was not reached is tried again so often.
+#: Runs differ slightly: how often a boundary that was not reached is tried again.
 TRIES = 3
 
 OnKill = Callable[[Kill], None]
@@ -32,7 +32,7 @@ OnKill = Callable[[Kill], None]
 
 @dataclass(slots=True)
 class CrashRun:
-    """How one run ended, and what it looked like when it was killed."""
+    """How one run ended, and the store at the moment of the kill."""
 
     end: Snapshot
     told: Told
@@ -49,13 +49,13 @@ class CrashTest:
     folder: Path
     wanted: Sequence[str] | None
     ignored: Ignored
-    #: The user's tables by how far the items had come, from the first look at that state.
+    #: Snapshots by progress of the items, from the first time that progress was seen.
     _by_progress: dict[frozenset[tuple[str, ...]], Snapshot] = field(default_factory=dict)
     _undisturbed: CrashRun | None = None
     _runs: int = 0
 
     def undisturbed(self) -> CrashRun:
-        """One run to its end. What the tables looked like before it is remembered, too."""
+        """One complete run. The tables before it are remembered too."""
         self.copies.fresh()
         self._remember(take(self.copies.url, self.wanted))
         run = self._run(None)
@@ -64,21 +64,21 @@ class CrashTest:
         return run
 
     def compare(self, run: CrashRun) -> list[Difference]:
-        """A run against the first undisturbed one."""
+        """The differences between a run and the first undisturbed one."""
         first = self._undisturbed
         assert first is not None
         found = differences(first.end, run.end, self.ignored)
         return [*found, *payments(first.end, first.told, run.end, run.told)]
 
     def kill(self, number: int, where: str, order: dict[str, Any]) -> Kill:
-        """Kill one run where the order says, resume it, and judge."""
+        """Kill one run as ordered, resume it, and compare."""
         for _ in range(TRIES):
             self.copies.fresh()
             run = self._run(order)
             if run is not None:
                 break
             if "at" in order:
-                # No two runs pass equally many points of any kind: this one was shorter.
+                # Runs do not all pass the same number of points: this one was shorter.
                 order = {"at": 1 + order["at"] * 3 // 4}
         else:
             return Kill(number, where, "not reached")
@@ -97,7 +97,7 @@ class CrashTest:
     def kill_everywhere(
         self, report: CrashReport, places: Sequence[Boundary], chosen: Sequence[int], at_random: int, on_kill: OnKill
     ) -> None:
-        """Kill at these boundaries, counted from 1 (all of them for none), and so many times at random."""
+        """Kill at these boundaries, counted from 1 (all if none are given), and this many times at random."""
         began = time.monotonic()
         orders = [(n, one.text, one.order) for n, one in enumerate(places, 1) if not chosen or n in chosen]
         if at_random:
@@ -114,7 +114,7 @@ class CrashTest:
     # The parts ----------------------------------------------------------------------------------------------------
 
     def _run(self, order: dict[str, Any] | None) -> CrashRun | None:
-        """From the beginning to the end; None if it never came where it should be killed."""
+        """One run from start to end; None if it never reached the point of the kill."""
         self._runs += 1
         file = self.folder / f"record-{self._runs}"
         killed = None
@@ -138,7 +138,7 @@ class CrashTest:
         return run
 
     def _settle(self) -> bool:
-        """Calls in doubt that are held for a person: one who finds that the provider knows of none sends them on."""
+        """Resolve calls in doubt that are on hold, as a person would who finds that the provider has no record of them."""
         sent = False
         with Holdfast(self.copies.url, create=False) as app:
             for row in app.items(state=State.ON_HOLD, most=1000):
@@ -152,7 +152,7 @@ class CrashTest:
         return self._by_progress.setdefault(seen.progress, seen)
 
     def _outside(self, run: CrashRun) -> list[Difference]:
-        """Rows that were there, or gone, when the worker died, though the stages that were done say otherwise."""
+        """Rows that were written or deleted when the worker died, although no stage had ended since."""
         assert run.killed is not None
         before = self._remember(run.killed)
         running = sorted(

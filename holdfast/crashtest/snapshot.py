@@ -1,5 +1,5 @@
-"""What is in a store at one moment: how far every item has come and with what results, and every row of the user's own
-tables. The processes that wrote it are gone by then."""
+"""A snapshot of a store: the state and results of every item, and every row of the user's own tables. No process writes to it
+any more."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.store.sqlite_files import file_of
 
 PAGE = 1000
 
-#: A row, as values that can be compared and counted.
+#: The values of a row, in a form that can be compared and counted.
 RowValues = tuple[Any, ...]
 #: Pipeline and key; pipeline, key and stage.
 ItemName = tuple[str, str]
@@ -31,7 +31,7 @@ StageName = tuple[str, str, str]
 
 @dataclass(slots=True)
 class TableSnapshot:
-    """One table: its columns, and how often each row is there."""
+    """One table: its columns, and how often each row occurs."""
 
     columns: list[str]
     rows: Counter[RowValues] = field(default_factory=Counter)
@@ -46,28 +46,28 @@ class TableSnapshot:
 
 @dataclass(slots=True)
 class Snapshot:
-    """Everything that is compared."""
+    """Everything that a crash test compares."""
 
-    #: The data of every item, and what its stages came to: state, result, error.
+    #: The data of every item, and for each stage its state, result and error.
     items: dict[ItemName, Any]
     stages: dict[StageName, tuple[str, Any, str | None]]
     tables: dict[str, TableSnapshot]
-    #: Rows whose foreign key leads nowhere, by table.
+    #: Rows with a dangling foreign key, by table.
     dangling: Counter[str]
-    #: Of a stage: what was charged, and how often a call was in doubt.
+    #: By stage: what was charged, and how often a call was in doubt.
     costs: Counter[str]
     doubts: Counter[str]
-    #: What must never be in holdfast's own tables.
+    #: Inconsistencies in holdfast's own tables.
     wrong: list[str]
 
     @property
     def progress(self) -> frozenset[tuple[str, ...]]:
-        """Which stages of which items have ended, and how. The rows of the user's tables follow from that."""
+        """Which stages of which items have ended, and how. The rows of the user's tables depend on this alone."""
         return frozenset((*name, state) for name, (state, _, _) in self.stages.items() if state in FINISHED)
 
 
 def take(url: str, tables: Sequence[str] | None) -> Snapshot:
-    """Read all of it. `tables` are the user's tables that count, all of them for None."""
+    """Take a snapshot. `tables` are the user's tables to include; None for all."""
     with Holdfast(url, create=False) as app:
         items, stages = _items(app)
         costs, doubts = Counter[str](), Counter[str]()
@@ -125,7 +125,7 @@ def read_tables(url: str, wanted: Sequence[str] | None = None) -> dict[str, Tabl
 
 
 def _dangling(url: str) -> Counter[str]:
-    """PostgreSQL looks after foreign keys itself; SQLite does where it is asked to."""
+    """Dangling foreign keys. PostgreSQL always enforces them; SQLite only if it is asked to."""
     if kind_of_address(url) != "sqlite":
         return Counter()
     with closing(_connect(url)) as connection:
@@ -141,7 +141,7 @@ def _connect(url: str) -> Any:
 
 
 def _in_sqlite(connection: Any) -> dict[str, str]:
-    """The user's tables: what they are called, and how that is written in a statement."""
+    """The user's tables by name, each as it is written in a statement."""
     names = connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
     )
@@ -149,7 +149,7 @@ def _in_sqlite(connection: Any) -> dict[str, str]:
 
 
 def _in_postgres(connection: Any, ours: str) -> dict[str, str]:
-    """The same: by their name alone in the schema `public` and, where that is not taken, beside holdfast's tables."""
+    """The same. Tables in the schema `public`, and those beside holdfast's if the name is free, have no prefix."""
     there = connection.execute(
         "SELECT schemaname, tablename FROM pg_tables "
         "WHERE schemaname <> 'information_schema' AND schemaname NOT LIKE 'pg!_%' ESCAPE '!'"
@@ -181,7 +181,7 @@ def _read(connection: Any, table: str) -> TableSnapshot:
 
 
 def _plain(value: Any) -> Any:
-    """A value that equals itself, and can be counted."""
+    """A value that can be compared and hashed."""
     if value is None or isinstance(value, (bool, int, str, bytes)):
         return value
     return bytes(value) if isinstance(value, (bytearray, memoryview)) else repr(value)

@@ -1,4 +1,4 @@
-"""What is tested: a file, or the file in which a pipeline is."""
+"""What is tested: a file, or the file that defines a pipeline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def file_of(subject: str | Path | Pipeline) -> str:
 
 
 def function_of(setup: str | Callable[[str], Any] | None, file: str) -> str | None:
-    """A function by the name under which another process finds it."""
+    """The name by which another process can find a function."""
     if setup is None or isinstance(setup, str):
         return setup
     module, name = getattr(setup, "__module__", ""), getattr(setup, "__qualname__", "")
@@ -41,7 +41,7 @@ def function_of(setup: str | Callable[[str], Any] | None, file: str) -> str | No
 
 
 def choose(given: str | None, subject: object, known: Sequence[str], file: str) -> str:
-    """Which of the pipelines of a file items are for."""
+    """The pipeline of a file that the items are for."""
     wanted = given or (subject.name if isinstance(subject, Pipeline) else None)
     name = wanted or (known[0] if len(known) == 1 else None)
     if name is None or name not in known:

@@ -1,7 +1,7 @@
-"""Follows a worker from point to point: writes down what happens, and ends the process where it is told to.
+"""Follows a worker from point to point, records what happens, and kills it where ordered.
 
-It listens at the named points of `holdfast.points`, in the worker and in the child processes of isolated handlers. To
-be killed always means the worker: a child that comes to the place kills it, and itself.
+It listens to the named points of `holdfast.points`, in the worker and in the child processes of isolated handlers. A kill
+always means the worker: a child that reaches the boundary kills the worker and itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast import points
 from holdfast.crashtest.boundary import RANKS, Fact, Moment, in_order, spoken
 from holdfast.crashtest.record import append, stage_here
 
-#: The point of a commit on a connection of the handler's own.
+#: The point of a commit on a handler's own connection.
 OWN_COMMIT = "own.commit"
 
 
@@ -28,7 +28,7 @@ class Watch:
     def __init__(
         self, record: Path, stages: Mapping[int, str], pipelines: Mapping[int, str], kill: Mapping[str, Any] | None
     ) -> None:
-        """`kill` is a boundary's order, or `{"at": n}` for the n-th point of any kind; `stages` and `pipelines` are their
+        """`kill` is the order of a boundary, or `{"at": n}` for the n-th point of any kind. `stages` and `pipelines` are their
         names, by number."""
         self._record = record
         self._stages = stages
@@ -38,7 +38,7 @@ class Watch:
         self._lock = threading.Lock()
         self._times: Counter[tuple[Moment, Fact]] = Counter()
         self._here = threading.local()
-        #: Points of any kind that this process has passed.
+        #: How many points of any kind this process has passed.
         self.passed = 0
 
     def __call__(self, point: str) -> None:
@@ -63,7 +63,7 @@ class Watch:
 
     @property
     def _facts(self) -> dict[Fact, None]:
-        """What the transaction of this thread does, as far as it has come."""
+        """The facts of this thread's transaction so far."""
         facts: dict[Fact, None] | None = getattr(self._here, "facts", None)
         if facts is None:
             facts = self._here.facts = {}
@@ -111,7 +111,7 @@ class Watch:
 
     def _reach(self, moment: Moment, facts: Sequence[Fact] | Mapping[Fact, None]) -> None:
         if not facts:
-            return  # a heartbeat, or the like: nothing of the item
+            return  # a heartbeat or the like, not about the item
         known = in_order(facts)
         append(self._record, "point", str(moment), known)
         if self._kill.get("moment") != moment:
@@ -131,8 +131,8 @@ class Watch:
 
 
 def listen_to_own_commits() -> None:
-    """Have every commit that goes through SQLAlchemy, on whatever connection, reach a point. Those of effects do not: they
-    take part in the transaction of the store."""
+    """Make every commit through SQLAlchemy, on any connection, reach a point. Effects do not commit: they are part of the
+    transaction of the store."""
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 

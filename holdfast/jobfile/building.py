@@ -1,5 +1,5 @@
-"""From a sound tree to the values of the model. Functions are asked of `find`, so that the same code can check a file
-with stand-ins, before anything of the user's runs, and build it afterwards."""
+"""Build the values of the model from a checked tree. `find` supplies the functions, so that the same code can check a file
+with stand-ins before any user code runs, and build it afterwards."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Find(Protocol):
 
 
 def stand_in(item: Any, ctx: Any) -> None:
-    """In place of a function that is not there yet."""
+    """Stands for a function that is not loaded yet."""
 
 
 def finder(handlers: Handlers, problems: Problems) -> Find:
-    """Find functions by their paths; one that is not there is a problem, and a stand-in takes its place."""
+    """Find functions by their paths. A missing one is a problem, and a stand-in takes its place."""
 
     def find(node: Node, path: str, /) -> UserFunction:
         try:
@@ -76,7 +76,7 @@ def build_stage(name: str, node: Node, path: str, find: Find) -> StageSpec:
 def build_pipeline(
     name: str, node: Node, path: str, find: Find, problems: Problems, origin: str
 ) -> PipelineSpec | None:
-    """A pipeline of a file that was checked: what can still be wrong with it is how its functions look."""
+    """A pipeline of a checked file. Only the signatures of its functions can still be wrong."""
     stages = []
     for stage, one in node.value["stages"].items():
         where = below(below(path, "stages"), stage)
@@ -103,7 +103,7 @@ def build_merge(node: Node, path: str, find: Find, problems: Problems) -> UserFu
 
 
 def read_by(read: Callable[..., Any], name: str, node: Node, path: str, problems: Problems, **more: Any) -> Any:
-    """Let somebody else read a source or an alert; what they refuse is a problem at its key."""
+    """Read a source or an alert with the given reader. What it refuses is a problem at its key."""
     try:
         return read(name, node.plain(), where=path, **more)
     except HoldfastError as error:
@@ -112,7 +112,7 @@ def read_by(read: Callable[..., Any], name: str, node: Node, path: str, problems
 
 
 def key_of(node: Node, path: str, said: str) -> Position:
-    """Where to point: at the key of the mapping that an error names first, or at the mapping's own."""
+    """The position to report: the key that the error names first, or the key of the mapping itself."""
     rest = said.removeprefix(f"{path}: ").partition(":")
     inner = node.get(rest[0]) if rest[1] else None
     return inner.key_place if inner is not None else node.key_place

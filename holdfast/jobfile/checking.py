@@ -1,4 +1,4 @@
-"""Check a whole job file before anything of the user's is imported: keys and types, then what must fit together."""
+"""Check a whole job file before any user code is imported: keys and types first, then consistency."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.model.tuning import Tuning
 
 
 def check(document: Node, problems: Problems) -> None:
-    """Add everything that is wrong. What is broken itself is not looked at any further."""
+    """Add everything that is wrong. A broken part is not checked any further."""
     FILE.check(document, "", problems)
     resources = document.get("resources")
     known = [] if resources is None else [name for name, _ in resources.items()]
@@ -105,7 +105,7 @@ class _Pipeline:
             _whole(tuning, path, self.problems, self._read_own)
 
     def _read_own(self, given: Mapping[str, Any]) -> None:
-        """The tuning without that of single stages, which was read one by one."""
+        """The tuning without that of single stages, which was read separately."""
         Tuning.read(self.name, (), {key: value for key, value in given.items() if key != "stages"}, where="@")
 
 
@@ -114,7 +114,7 @@ def _read_limits(given: Mapping[str, Any]) -> None:
 
 
 def _whole(node: Node, path: str, problems: Problems, read: Callable[[Mapping[str, Any]], None]) -> None:
-    """Let the model read a mapping whose values are right one by one: they may not go together."""
+    """Let the model read a mapping whose single values are right: together they may not be."""
     try:
         read(node.plain())
     except HoldfastError as error:
@@ -122,7 +122,7 @@ def _whole(node: Node, path: str, problems: Problems, read: Callable[[Mapping[st
 
 
 def _may_be(node: Node | None, path: str, problems: Problems) -> None:
-    """A handler whose module is nowhere is told here, with everything else; the rest shows when it is imported."""
+    """Report a handler whose module does not exist together with all other problems. Importing it shows the rest."""
     for at, one in _texts(node):
         if one.sound and is_dotted(one.value) and not there_may_be(one.value):
             top = one.value.partition(":")[0].partition(".")[0]
@@ -131,7 +131,7 @@ def _may_be(node: Node | None, path: str, problems: Problems) -> None:
 
 
 def _texts(node: Node | None) -> list[tuple[str, Node]]:
-    """The texts of one or several, each with what it adds to the path."""
+    """One text or several, each with its suffix of the path."""
     if node is None:
         return []
     nodes = [(f"[{at}]", one) for at, one in enumerate(node.value)] if isinstance(node.value, list) else [("", node)]
@@ -139,7 +139,7 @@ def _texts(node: Node | None) -> list[tuple[str, Node]]:
 
 
 def _circle(after: Mapping[str, Sequence[str]]) -> list[str]:
-    """Stages that come after each other, the first one again at the end, if there are any."""
+    """A cycle of stages, with the first one again at the end; empty if there is none."""
     waiting = {name: len(set(before)) for name, before in after.items()}
     behind: dict[str, list[str]] = {name: [] for name in after}
     for name, before in after.items():
@@ -155,7 +155,7 @@ def _circle(after: Mapping[str, Sequence[str]]) -> list[str]:
                 ready.append(name)
     if not waiting:
         return []
-    # Each that is left waits for another that is left: going back must come round.
+    # Each remaining stage waits for another one, so going back must find a cycle.
     path = [next(iter(waiting))]
     while True:
         last = next(name for name in after[path[-1]] if name in waiting)

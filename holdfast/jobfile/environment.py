@@ -1,4 +1,4 @@
-"""`${NAME}`, `${NAME:-default}` and `${secret:NAME}` in the texts of a job file, and keeping secrets to oneself."""
+"""`${NAME}`, `${NAME:-default}` and `${secret:NAME}` in the texts of a job file, and hiding secrets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.model.redact import credentials, looks_secret, without_credentials
 
 #: What is shown in place of a secret.
 MASK = "***"
-#: Shorter ones are parts of too many words to be hidden in every text.
+#: Shorter secrets occur in too many words to be hidden in every text.
 SHORTEST = 4
 
 _REFERENCE = re.compile(r"\$?\$\{([^}]*)(\}?)")
@@ -42,16 +42,16 @@ class Secrets:
         self._hide({form for form in found if len(form) >= SHORTEST})
 
     def add_passwords(self, address: str) -> None:
-        """Hide the password of an address that is no secret otherwise."""
+        """Hide the password of an address that is not secret otherwise."""
         for one in passwords(address):
             self.add(one)
 
     def update(self, other: Secrets) -> None:
-        """Hide what the other hides, too."""
+        """Also hide what the other hides."""
         self._hide(other._values)
 
     def remember(self, told: Callable[[str], None]) -> None:
-        """Tell all of them to somebody who keeps them out of everything."""
+        """Pass all of them to a function that remembers them."""
         for value in self._values:
             told(value)
 
@@ -64,10 +64,10 @@ class Secrets:
         """The text with every secret replaced."""
         if not self._values:
             return text
-        # Another thread may add one meanwhile.
+        # Another thread may add one in the meantime.
         pattern = self._pattern
         if pattern is None:
-            # The longest first: one may be a part of another.
+            # Longest first: one may be part of another.
             pattern = re.compile("|".join(map(re.escape, sorted(self._values, key=len, reverse=True))))
             self._pattern = pattern
         return pattern.sub(MASK, text)
@@ -124,7 +124,7 @@ def _fill_text(node: Node, environ: Mapping[str, str], secrets: Secrets, problem
         except UnicodeEncodeError:
             wrong.append(f"the value of the variable {name} is not UTF-8, expected a text")
             return ""
-        # Of an address, only the password is hidden, and the rest can be read in errors.
+        # Of an address only the password is hidden, so that the rest can be shown in errors.
         if said_so or looks_secret(name, without_passwords(given)):
             secrets.add(given)
             node.secret = True

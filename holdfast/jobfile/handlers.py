@@ -1,4 +1,4 @@
-"""From a full dotted path to a function: `package.module.name`, or `package.module:object.name` for what lies deeper.
+"""Find a function by its full dotted path: `package.module.name`, or `package.module:object.name` for an attribute.
 
 Modules beside the job file are found first. A module is imported once, also if that fails.
 """
@@ -29,7 +29,7 @@ class Handlers:
         self._modules: dict[str, ModuleType | str] = {}
 
     def look_here(self) -> None:
-        """Make the folder importable. Runs nothing."""
+        """Make the folder importable, without running anything."""
         look_also_in(self._folder)
         importlib.invalidate_caches()
 
@@ -79,7 +79,7 @@ class Handlers:
 
 
 def there_may_be(path: str) -> bool:
-    """Whether the module of a path may exist, as far as can be told without running any code."""
+    """Whether the module of a path may exist, found without running any code."""
     top = _split(path)[0].partition(".")[0]
     try:
         return top in sys.modules or importlib.util.find_spec(top) is not None
@@ -88,12 +88,12 @@ def there_may_be(path: str) -> bool:
 
 
 def takes(function: UserFunction, count: int) -> bool:
-    """Whether a function can be called with so many values."""
+    """Whether a function can be called with this many values."""
     try:
         inspect.signature(function).bind(*([None] * count))
     except TypeError:
         return False
-    except ValueError:  # a builtin that does not tell its signature
+    except ValueError:  # a builtin without a signature
         return True
     return True
 

@@ -1,4 +1,4 @@
-"""Importing what a user wrote, and saying in one line where in it something went wrong."""
+"""Import user code, and say in one line where in it something went wrong."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError
 
-#: The folder of this package, which may lie in the user's own.
+#: The folder of this package, which may be inside the user's.
 _HERE = f"{Path(__file__).resolve().parent.parent}{os.sep}"
 
 
 def look_first_in(folder: Path) -> None:
-    """Let modules in this folder be found before all others."""
+    """Search this folder for modules before all others."""
     if sys.path[:1] != [str(folder)]:
         sys.path.insert(0, str(folder))
 
 
 def look_also_in(folder: Path) -> None:
-    """Let modules in this folder be found: before all others, unless somebody has said already when."""
+    """Search this folder for modules, before all others unless it is on the path already."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
@@ -37,7 +37,7 @@ def place(error: BaseException, root: Path) -> str | None:
 
 
 def near(filename: str) -> str:
-    """The path as a person in this folder would write it."""
+    """The path relative to this folder, if it is below it."""
     try:
         return str(Path(filename).relative_to(Path.cwd()))
     except ValueError:
@@ -45,7 +45,7 @@ def near(filename: str) -> str:
 
 
 def said(error: BaseException) -> str:
-    """What an error says, with its kind where that is not one of ours."""
+    """The message of an error, with its class unless it is one of ours."""
     if isinstance(error, HoldfastError):
         return str(error)
     if isinstance(error, SystemExit):

@@ -1,4 +1,4 @@
-"""A job: all that a job file says, read, checked, and with its functions found."""
+"""A job: the content of a job file, checked, with its functions found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.model.tuning import Tuning
 
 
 class AsWritten(NamedTuple):
-    """A source or an alert that nobody has read yet."""
+    """A source or an alert that has not been read yet."""
 
     name: str
     given: Mapping[str, Any]

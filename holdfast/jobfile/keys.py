@@ -1,5 +1,5 @@
-"""Every key that a job file knows, what stands under it and what it is for. The checks and the JSON Schema both come
-from here; keys of limits and of guards are those of `model.resource` and `model.guards`."""
+"""Every key of a job file, its value and its purpose. The checks and the JSON Schema are both made from these tables; keys of
+limits and of guards are those of `model.resource` and `model.guards`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _dotted(value: str, where: str) -> None:
 
 def _store(value: str, where: str) -> None:
     if not value.startswith("sqlite://") and kind_of_address(value) != "postgres":
-        # Nothing of it is shown: it may hold a password where none belongs.
+        # The address is not shown: it may hold a password in an unexpected place.
         raise UsageError(f"{where}: an address of no known kind, expected sqlite:///PATH or postgresql://…")
 
 
@@ -76,7 +76,7 @@ def _process(value: str, where: str) -> None:
 
 
 def _limit(key: str, **beside: Any) -> Callable[[Any, str], None]:
-    """Let the model read one limit; `beside` is what it needs along with it."""
+    """Let the model read one limit; `beside` are the settings that it requires."""
     return _through(lambda value: ResourceSpec.read("", {key: value, **beside}, where="@"))
 
 

@@ -88,7 +88,7 @@ def _build(
 
 
 def _find_guards(tuning: Node | None, path: str, find: Any) -> None:
-    """Guards are kept by name; that there are such functions is to be known now."""
+    """Check now that the functions of guards exist. Guards are stored by name."""
     guards = tuning.get("guards") if tuning is not None else None
     handler = guards.get("handler") if guards is not None else None
     if handler is not None:

@@ -1,4 +1,4 @@
-"""What is wrong in a job file: each with file, line, column and the keys that lead there, all told together."""
+"""The problems of a job file, each with file, line, column and path of keys, reported together."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from holdfast.errors import DefinitionError
 
-#: How many are spelled out; a file of nonsense may hold thousands.
+#: How many are listed; a broken file may have thousands.
 SHOWN = 50
 #: How long one may be, in characters.
 LONGEST = 1000
 
 
 class Position(NamedTuple):
-    """Where something stands in the file, counted from 1."""
+    """A position in the file, counted from 1."""
 
     line: int
     column: int
@@ -23,7 +23,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, and what was expected instead."""
+    """One problem, and what was expected instead."""
 
     file: str
     line: int
@@ -70,7 +70,7 @@ class JobFileError(DefinitionError):
 
 
 class Problems:
-    """Collects what is wrong in one file. Every text goes through `mask` before anything else is done with it."""
+    """Collects the problems of one file. Every text goes through `mask` first."""
 
     def __init__(self, file: str, mask: Callable[[str], str] = str) -> None:
         self.file = file
@@ -84,12 +84,12 @@ class Problems:
         self._found.append(Problem(self.file, *place, _one_line(path), _one_line(self._mask(what))))
 
     def end(self, place: Position, what: str, path: str = "") -> JobFileError:
-        """The error to raise where nothing more can be read: this, and all that was found before it."""
+        """The error to raise if nothing more can be read: this problem and all found before it."""
         self.add(place, path, what)
         return JobFileError(self._found)
 
     def raise_any(self) -> None:
-        """Raise all that was found, if anything was."""
+        """Raise all problems found, if there are any."""
         if self._found:
             raise JobFileError(self._found)
 

@@ -1,4 +1,4 @@
-"""Read YAML as a tree that remembers where everything stands, and refuse what no job file needs.
+"""Read YAML as a tree that remembers the position of everything, and refuse what no job file needs.
 
 Nothing is made but texts, numbers, truth values, lists and mappings; words mean what they mean in YAML 1.2 (`no` is a
 text, `22:00` too). Size, depth, the number of aliases and of what they stand for are bounded: no file takes long.
@@ -23,12 +23,12 @@ from holdfast.errors import UsageError
 from holdfast.jobfile.problems import Position, Problems, below
 
 MOST_BYTES = 1_000_000
-#: How deep things may lie in each other, how many there may be once every alias is spelled out, and how many aliases.
+#: How deep values may be nested, how many there may be once every alias is expanded, and how many aliases.
 DEEPEST = 30
 MOST_NODES = 20_000
 MOST_ALIASES = 100
 
-#: In place of a value that has already been complained about.
+#: Replaces a value whose problem was already reported.
 BAD: Any = object()
 
 _TAG = "tag:yaml.org,2002:"
@@ -40,17 +40,17 @@ _NOTHING = ("", "~", "null", "Null", "NULL")
 
 @dataclass(slots=True)
 class Node:
-    """A value and where it stands: a scalar, a list of nodes, or a mapping of texts to nodes."""
+    """A value and its position: a scalar, a list of nodes, or a mapping of texts to nodes."""
 
     value: Any
     place: Position
-    #: Where its key stands, if it has one.
+    #: The position of its key, if it has one.
     key: Position | None = None
-    #: Whether a variable was put in.
+    #: Whether it contained a variable.
     filled: bool = False
-    #: Whether what a variable held in it is a secret.
+    #: Whether the value of that variable is a secret.
     secret: bool = False
-    #: Whether it is what it should be, all the way down; says so once it was checked.
+    #: Whether it is valid, including everything below it; set by the check.
     sound: bool = False
 
     @property
@@ -58,16 +58,16 @@ class Node:
         return self.key or self.place
 
     def get(self, key: str) -> Node | None:
-        """What a mapping has under this key."""
+        """The value of this key in a mapping."""
         found: Node | None = self.value.get(key) if isinstance(self.value, dict) else None
         return found
 
     def items(self) -> Iterator[tuple[str, Node]]:
-        """The entries of a mapping, none if it is something else."""
+        """The entries of a mapping; empty for anything else."""
         return iter(self.value.items() if isinstance(self.value, dict) else ())
 
     def plain(self) -> Any:
-        """The value without places."""
+        """The value without positions."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):
@@ -76,9 +76,9 @@ class Node:
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a job file, or so many that they are certainly too many."""
+    """The bytes of a job file, up to one more than the limit."""
     try:
-        # A pipe would let us wait for ever, so this is asked before it is opened.
+        # Opening a pipe could block forever, so the type is checked first.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise UsageError(f"{os.fspath(path)} is not a file: name a job file, as in holdfast.yaml")
         with Path(path).open("rb") as file:
@@ -89,7 +89,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 
 
 def read(content: bytes, problems: Problems) -> Node:
-    """The document as a tree. What breaks the reading off is raised at once, the rest is added to the problems."""
+    """The document as a tree. An error that stops the reading is raised, others are added to the problems."""
     text = _decode(content, problems)
     loader = _Loader(text)
     try:
@@ -99,7 +99,7 @@ def read(content: bytes, problems: Problems) -> Node:
         place = Position(mark.line + 1, mark.column + 1) if mark else Position(1, 1)
         raise problems.end(place, _said(error, text, place)) from None
     except (ValueError, ArithmeticError, LookupError, RecursionError, yaml.YAMLError):
-        # An escape, or a number in a directive, that is none; the parser does not say so itself.
+        # An invalid escape, or number in a directive, for which the parser has no message.
         place = Position(loader.line + 1, loader.column + 1)
         raise problems.end(place, "this is not YAML: an escape or a number is out of range") from None
     finally:
@@ -110,7 +110,7 @@ def read(content: bytes, problems: Problems) -> Node:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's own, with bounds, and the plain words of YAML 1.2."""
+    """PyYAML's loader with limits, and the plain scalars of YAML 1.2."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own way
 
@@ -147,7 +147,7 @@ for _first, _name, _pattern in (
 
 
 class _Tree:
-    """Turns PyYAML's nodes into ours; what an alias stands for is spelled out, and counted, each time."""
+    """Turns PyYAML's nodes into ours. Aliases are expanded, and counted, each time."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
@@ -182,7 +182,7 @@ class _Tree:
         return mapping
 
     def _fill(self, mapping: dict[str, Node], node: YamlNode, path: str) -> None:
-        """Put the entries of a mapping in; what `<<` brings stands back behind them."""
+        """Add the entries of a mapping, which take precedence over those merged with `<<`."""
         merged = []
         for key_node, value_node in node.value:
             place = _start(key_node)
@@ -279,7 +279,7 @@ def _too_many(what: str, most: int) -> str:
 
 
 def _said(error: yaml.MarkedYAMLError, text: str, place: Position) -> str:
-    """PyYAML's words, plainer where that is easy."""
+    """PyYAML's message, in plainer words where that is easy."""
     problem = error.problem or "it cannot be read"
     lines = text.splitlines()
     until = lines[place.line - 1][: place.column] if place.line <= len(lines) else ""

@@ -1,4 +1,4 @@
-"""The JSON Schema of the job file, for editors. It is made of the same tables that check a file."""
+"""The JSON Schema of the job file, for editors, made from the same tables that check a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema() -> dict[str, Any]:
-    """What can only be known with the rest of the file, or with the code, is left to `holdfast check`."""
+    """The schema. What depends on other parts of the file, or on code, is left to `holdfast check`."""
     return {
         "$schema": DRAFT,
         "title": "holdfast job file",

@@ -1,5 +1,5 @@
-"""What a value in a job file may look like. A shape checks a value with its place, and describes itself as JSON Schema,
-so that the two cannot say different things. How a rate, a time or an amount is read is asked of the model."""
+"""What a value in a job file may be. A shape checks a value and describes itself as JSON Schema, so that the two cannot differ.
+The model reads rates, times and amounts."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from holdfast.model.names import did_you_mean
 
 Schema = dict[str, Any]
 
-#: A text in which a variable stands, for editors: what it will be is not known to them.
+#: A text with a variable in it, for editors, which cannot know its value.
 VARIABLE: Schema = {"type": "string", "pattern": r"\$\{"}
 
-#: In place of anything that was said about such a value.
+#: Replaces any message about such a value.
 FROM_A_VARIABLE = "the value of a secret variable is given"
 
 
 class ValueShape(Protocol):
     def check(self, node: Node, path: str, problems: Problems) -> bool:
-        """Add what is wrong with the value to the problems; whether nothing is."""
+        """Add what is wrong with the value to the problems; True if nothing is."""
         ...
 
     def schema(self) -> Schema: ...
@@ -45,7 +45,7 @@ class Scalar:
             return False
         what = self._wrong_with(node, path)
         if what is not None:
-            # Whoever reads a value may show it: of a secret one, only what was expected is told.
+            # The message may show the value: for a secret one, only what was expected is reported.
             problems.add(node.place, path, f"{FROM_A_VARIABLE}, expected {self.expected}" if node.secret else what)
             return False
         node.value, node.sound = self._value(node), True
@@ -63,7 +63,7 @@ class Scalar:
         return None
 
     def _value(self, node: Node) -> Any:
-        """The value; a number or a truth value that a variable stood for is one, though variables are texts."""
+        """The value. A number or a boolean from a variable is converted, since variables are texts."""
         text = node.value
         if not node.filled or not isinstance(text, str) or str in self.types:
             return text
@@ -116,7 +116,7 @@ class Either:
 
 @dataclass(frozen=True, slots=True)
 class KeySpec:
-    """A key that a table knows, what stands under it, and what it is for."""
+    """A key of a table, the shape of its value, and its purpose."""
 
     shape: ValueShape
     about: str
@@ -159,7 +159,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A mapping whose keys are names that the author gives, all with the same shape under them."""
+    """A mapping from names chosen by the author to values of one shape."""
 
     of: ValueShape
     what: str
@@ -194,7 +194,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """A mapping that somebody else reads: its keys are not known here."""
+    """A mapping that is read elsewhere: its keys are not known here."""
 
     what: str
     describe: Schema = field(default_factory=lambda: {"type": "object", "minProperties": 1})
@@ -213,7 +213,7 @@ class Free:
 
 
 def discreet(node: Node, what: str) -> str:
-    """What somebody said of a value, unless it shows what a variable in it stood for, if only the beginning."""
+    """A message about a value, replaced if it shows any part of what a variable stood for."""
     if isinstance(node.value, (dict, list)):
         for one in node.value.values() if isinstance(node.value, dict) else node.value:
             what = discreet(one, what)
@@ -244,7 +244,7 @@ def _is_number(value: object) -> bool:
 
 
 def _kind(node: Node) -> str:
-    """What was given, in a few words."""
+    """A short description of the value."""
     value = node.value
     if value is None:
         return "nothing is given"

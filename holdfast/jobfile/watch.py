@@ -1,4 +1,4 @@
-"""Watch a job file: while it is in use, its tuning may change, and its spec may not."""
+"""Watch a job file: while it is in use its tuning may change, but not its spec."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from holdfast.jobfile.job import Job
 from holdfast.jobfile.problems import JobFileError, Problem, below
 from holdfast.jobfile.reading import read_file
 
-#: A file that was changed less than this ago may be changed again without its time showing it.
+#: A file changed more recently than this may change again without a new modification time.
 RACY_SECONDS = 2.0
-#: How long a file must have been left alone: whoever writes it in place is not done at once. And how often to look.
+#: How long a file must be unchanged, since writing it in place takes time; and how often to check.
 QUIET_SECONDS = 0.05
 PATIENCE = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """Another tuning; the spec is the same."""
+    """The tuning has changed, the spec has not."""
 
     job: Job
 
@@ -38,16 +38,16 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class SpecChanged:
-    """The file describes another job now; nothing changes until a restart. `what` names the places that differ."""
+    """The file describes another job now; nothing changes until a restart. `what` names the differences."""
 
     what: tuple[str, ...]
 
 
 class JobFileWatch:
-    """Looks at a job file again and again; each thing is told once."""
+    """Checks a job file repeatedly, and reports each change once."""
 
     def __init__(self, path: str | os.PathLike[str], job: Job, load: Callable[[Path], Job]) -> None:
-        """`job` is what the file said when the work began; `load` reads it anew, and imports nothing twice."""
+        """`job` is the file as it was at the start; `load` reads it again, and imports nothing twice."""
         self._path = Path(path)
         self.job = job
         self._load = load
@@ -56,7 +56,7 @@ class JobFileWatch:
         self._told: tuple[str, ...] = ()
 
     def one_pass(self) -> Reloaded | Broken | SpecChanged | None:
-        """What a change of the file means, or None if there is none. A file that is not there has not changed."""
+        """What has changed, or None. A missing file counts as unchanged."""
         if not self._has_changed():
             return None
         try:
@@ -65,7 +65,7 @@ class JobFileWatch:
             self._told = ()
             return Broken(error.problems)
         except UsageError:
-            # It went away since the look. When it comes back it is looked at again.
+            # It was removed after the check. When it is back it is checked again.
             self._stamp, self._digest = None, b""
             return None
         what = differences(self.job, found)
@@ -84,7 +84,7 @@ class JobFileWatch:
         if stamp is None or stamp == self._stamp:
             return False
         for _ in range(PATIENCE):
-            # The content of a file that is being written in place is not what its author means.
+            # A file that is being written in place is not complete yet.
             if time.time_ns() - stamp[0] > QUIET_SECONDS * 1e9 or time.time_ns() < stamp[0]:
                 break
             time.sleep(QUIET_SECONDS)
@@ -114,7 +114,7 @@ class JobFileWatch:
 
 
 def differences(old: Job, new: Job) -> tuple[str, ...]:
-    """The places at which the specs of two jobs differ; a tuning may."""
+    """The parts in which the specs of two jobs differ; tunings are not compared."""
     found = [] if old.store == new.store else ["store"]
     before, after = ({spec.name: spec for spec in job.pipelines} for job in (old, new))
     for name in [*before, *(one for one in after if one not in before)]:

@@ -1,7 +1,7 @@
-"""Logs of an old database: what was paid, and what happened. Each row comes over once, however often it is tried.
+"""Import the logs of an old database: costs and events. Each row is imported once, however often the import is run.
 
-A row is known again by its time, and by the table and number that it is kept under; so those that an interrupted import has
-brought over are not brought over twice, and those that were added since come with the next one.
+A row is recognised by its time, its table and its number. So an interrupted import does not import rows twice, and rows that
+were added later come with the next import.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from holdfast.store import Store, Transaction
 
 EVENT = "legacy_event"
 
-#: A row of the table of events, as it is stored.
+#: A row of our table of events.
 EventRow = tuple[Any, ...]
 
 
 class LogLine(NamedTuple):
-    """A row of a log: what it says, and of whom."""
+    """A row of a log: its content, and the item and stage it is about."""
 
     row: int
     pipeline: str
@@ -43,10 +43,10 @@ class LogLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """Brings logs over, into a store if there is one."""
+    """Imports logs, into a store if there is one."""
 
     store: Store | None
-    #: From the name of a pipeline in the old database to that of ours; None for one that is not meant.
+    #: From the old name of a pipeline to ours; None for a pipeline that is not imported.
     find: Callable[[str | None], str | None]
     #: By pipeline: its stages.
     stages: Mapping[str, frozenset[str]]
@@ -57,7 +57,7 @@ class Logs:
     most: int
 
     def import_costs(self, table: OldTable, log: SideTable) -> None:
-        """Enter what was paid into the ledger."""
+        """Enter costs into the ledger."""
         counts = self.report.costs
         for lines in self._lines(table, log, counts):
             problems: list[tuple[LogLine, ImportProblem]] = []
@@ -76,7 +76,7 @@ class Logs:
             counts.amount += sum(one.amount for one in new)
 
     def import_events(self, table: OldTable, log: SideTable) -> None:
-        """Keep what happened as events of ours: what each was called is one of its facts."""
+        """Record events. The old name of each is one of its facts."""
         counts = self.report.events
         for lines in self._lines(table, log, counts):
             rows = []
@@ -92,7 +92,7 @@ class Logs:
             counts.already_there += len(those) - len(new)
 
     def _lines(self, table: OldTable, log: SideTable, counts: LogCounts) -> Iterator[list[LogLine]]:
-        """The rows of a log that are meant, a batch at a time."""
+        """The rows of a log that are imported, one batch at a time."""
         paths = log.paths
         for rows in table.batches(sorted(column for column in log.columns() if table.has(column)), self.most):
             lines: list[LogLine] = []
@@ -137,7 +137,7 @@ class Logs:
         return otherwise if self.store is None else self.store.read(question)
 
     def _write(self, write: Callable[[Transaction], Any], look: Callable[[Transaction], Any], those: Any) -> Any:
-        """Write what is new, or find out what that is."""
+        """Write what is new or, in a dry run, find out what is new."""
         if self.store is None or not those:
             return those
         return self.store.read(look) if self.dry_run else self.store.write(write, exclusive=True)
@@ -148,7 +148,7 @@ class Logs:
 
 
 def _numbers(lines: Sequence[LogLine], tx: Transaction) -> dict[tuple[str, str | None], int]:
-    """By pipeline and key: the numbers of the items that are there."""
+    """The ids of existing items, by pipeline and key."""
     found: dict[tuple[str, str | None], int] = {}
     for pipeline in {line.pipeline for line in lines}:
         keys = sorted({line.key for line in lines if line.pipeline == pipeline and line.key})
@@ -163,7 +163,7 @@ def _stage(tx: Transaction, line: LogLine) -> int:
 
 
 def _placed(paid: Sequence[tuple[LogLine, OldPayment]], tx: Transaction) -> list[OldPayment]:
-    """Payments with the numbers of their items and stages."""
+    """Payments with the ids of their items and stages."""
     items = _numbers([line for line, _ in paid], tx)
     return [one._replace(item=items.get((line.pipeline, line.key), 0), stage=_stage(tx, line)) for line, one in paid]
 
@@ -188,7 +188,7 @@ def _event(table: OldTable, line: LogLine, at: int) -> EventRow:
 
 
 def _placed_events(lines: Sequence[LogLine], rows: Sequence[EventRow], tx: Transaction) -> list[EventRow]:
-    """Events with the numbers of their pipelines, items and stages."""
+    """Events with the ids of their pipelines, items and stages."""
     items = _numbers(lines, tx)
     return [
         (

@@ -1,7 +1,7 @@
-"""Import an old database: items, outcomes, results, open work, what was paid and what happened, a batch per transaction.
+"""Import an old database: items, outcomes, results, open work, costs and events, one transaction per batch.
 
-An item and its stages are written together, and a key that is there is left as it is: whoever runs an import again, or after
-it was killed half-way, ends with the same. What could not be read is told in the report, and as an event of the item.
+An item and its stages are written together, and existing keys are left alone: an import that is repeated, or resumed after a
+kill, ends with the same result. What could not be read is in the report, and recorded as an event of the item.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from holdfast.model.names import there_are
 from holdfast.model.stage import PipelineSpec
 from holdfast.store import Store, Transaction
 
-#: Tables whose rows belong to items, and are read with them.
+#: Side tables that are read together with the items.
 _WITH_ITEMS = ("stages", "results")
 
 AnyMapping = Mapped | MappedByFunction
 
 
 class _Into:
-    """Where rows go: by the name that the old table has for a pipeline, or to the only one there is."""
+    """The pipeline of each row: by its name in the old database, or the only pipeline."""
 
     def __init__(self, pipelines: Mapping[str, PipelineSpec], mapping: AnyMapping) -> None:
         self.specs = {spec.name: spec for spec in pipelines.values()}
@@ -72,7 +72,7 @@ def import_legacy(
     on_batch: Callable[[ImportReport], None] | None = None,
     most: int = BATCH,
 ) -> ImportReport:
-    """Import every row; return what was done, or with `dry_run` what would be.
+    """Import every row, and return what was done, or with `dry_run` what would be done.
 
     `pipelines` says which name in the old database means which pipeline; they must be registered in the store. Rows without
     a name, or of a table without such a column, belong to the only one. For a dry run the store may be missing.
@@ -104,8 +104,8 @@ def import_legacy(
 
 
 def check(old: OldDatabase, mapping: AnyMapping) -> bool:
-    """Refuse a database that cannot be meant: without the key, or what the user's own mapping names. Returns whether its rows
-    say which pipeline they belong to."""
+    """Refuse a database without the key column, or without the columns that the user's mapping names. Return whether its rows
+    name their pipeline."""
     table = old.table(mapping.table)
     if isinstance(mapping, MappedByFunction):
         return True
@@ -156,7 +156,7 @@ class _Reading:
             yield [item for row in rows if (item := self._read(row, side_rows)) is not None]
 
     def _choose(self, table: OldTable, columns: set[str]) -> list[str]:
-        """Those of the columns that are there; the report is told of the others, and of what is there beside them."""
+        """The columns that exist. Missing ones, and those that are not read, go into the report."""
         missing = sorted(column for column in columns if not table.has(column))
         prefix = "" if table is self._table else f"{table.name}."
         self._report.missing += [f"{prefix}{column}" for column in missing]
@@ -168,7 +168,7 @@ class _Reading:
         return sorted(columns - {*missing})
 
     def _pairs(self, name: str) -> Iterator[tuple[bytes, int]]:
-        """Each row of a side table, with the item that it belongs to."""
+        """The number of each row of a side table, with the digest of its item."""
         side = self._mapping.side_tables[name]
         paths = [path for part in ("pipeline", "key") if (path := side.paths.get(part)) is not None]
         for rows in self.side_tables[name].batches(sorted({path.column for path in paths} | {*side.where})):
@@ -181,7 +181,7 @@ class _Reading:
                     )
 
     def _place(self, name: str, pipeline: Any, key: Any) -> bytes:
-        """Which item a row of a side table belongs to."""
+        """The digest of the item that a row of a side table belongs to."""
         told_apart = self._names_pipelines and "pipeline" in self._mapping.side_tables[name].paths
         whose = text_of(pipeline) if told_apart and pipeline is not UNSET else ""
         return _digest(whose, "" if key is UNSET or key is None else text_of(key))
@@ -201,7 +201,7 @@ class _Reading:
         return found
 
     def _read(self, old: OldRow, side_rows: Mapping[str, Mapping[bytes, Sequence[Cells]]]) -> OldItem | None:
-        """One row; what cannot be read of it is told to the report."""
+        """Read one row. What cannot be read goes into the report."""
         self._report.read += 1
         cells = Cells(old.cells, [])
         said, name, pipeline = self._said(cells, side_rows)
@@ -229,7 +229,7 @@ class _Reading:
     def _said(
         self, cells: Cells, side_rows: Mapping[str, Mapping[bytes, Sequence[Cells]]]
     ) -> tuple[OldRecord | None, str | None, str | None]:
-        """What is said of an item, and which pipeline it belongs to: by its name there, and ours."""
+        """The record of an item, and its pipeline: the old name, and ours."""
         if isinstance(self._mapping, MappedByFunction):
             try:
                 said = self._mapping.to_record(cells)
@@ -268,7 +268,7 @@ def _digest(pipeline: str, key: str) -> bytes:
 
 
 def _count_in(report: ImportReport, spec: PipelineSpec, items: Sequence[OldItem]) -> None:
-    """Count where imported items are, and what of them runs again."""
+    """Count imported items by state, and stages that run again."""
     states = Counter((stage, entry.state) for item in items for stage, entry in item.begun.items())
     for (stage, state), n in states.items():
         report.stages.setdefault(f"{spec.name}/{stage}", Counter())[str(kept_as(state))] += n
@@ -281,7 +281,7 @@ def _count_in(report: ImportReport, spec: PipelineSpec, items: Sequence[OldItem]
 
 
 def _write(store: Store | None, spec: PipelineSpec, items: Sequence[OldItem], dry_run: bool) -> list[OldItem]:
-    """Import those that are not there yet. To import again what is there takes no write."""
+    """Import the items that do not exist yet. If all exist, nothing is written."""
     if not items or store is None:
         return list(items)
     wanted = [NewItem(item.key, "") for item in items]

@@ -9,8 +9,7 @@ from holdfast.legacy.old_database import quoted
 
 
 class KeyIndex:
-    """Which keys were seen, and which rows of other tables belong to which: in a temporary file, so that memory stays small
-    however many there are."""
+    """The keys seen so far, and the rows of side tables by key. In a temporary file, so that memory use stays small."""
 
     def __init__(self) -> None:
         self._conn = sqlite3.connect("", isolation_level=None)
@@ -21,15 +20,15 @@ class KeyIndex:
         self._conn.close()
 
     def is_new(self, key: bytes) -> bool:
-        """Whether a key comes for the first time."""
+        """Remember a key; True the first time."""
         return bool(self._conn.execute("INSERT OR IGNORE INTO seen VALUES (?)", (key,)).rowcount)
 
     def knows(self, key: bytes) -> bool:
-        """Whether it came before."""
+        """Whether a key was seen."""
         return bool(self._conn.execute("SELECT 1 FROM seen WHERE key = ?", (key,)).fetchall())
 
     def fill(self, table: str, pairs: Iterator[tuple[bytes, int]]) -> None:
-        """Remember the rows of a table by key."""
+        """Store the rows of a table by key."""
         self._conn.execute(f"CREATE TABLE {quoted('of ' + table)} (key BLOB, row INTEGER)")
         self._conn.executemany(f"INSERT INTO {quoted('of ' + table)} VALUES (?, ?)", pairs)
         self._conn.execute(f"CREATE INDEX {quoted('by key ' + table)} ON {quoted('of ' + table)} (key, row)")

@@ -1,4 +1,4 @@
-"""Where an old database keeps what: from the columns of its tables to what is known of an item. Pure.
+"""A mapping: which columns of an old database hold which values of an item. Pure.
 
     shape: stages-json
     table: pages
@@ -7,8 +7,8 @@
     stages: {result: "meta.{stage}.result"}
     costs: {table: payments, key: url, stage: step, amount: usd, at: paid_at}
 
-A path is a column, or leads on by dots into the JSON in it; `{stage}` is the name of a stage, `{running}` and `{done}` the
-words for it while it runs and when it has. The shapes are mappings, too; a mapping may begin with one, and say what differs.
+A path is a column, followed by dots and names if it leads into JSON. `{stage}` is the name of a stage, `{running}` and `{done}`
+the words for a stage that runs and that is done. Shapes are mappings too; a mapping may start from one, and say what differs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SIDE_TABLES: Mapping[str, tuple[str, ...]] = {
 
 
 class Path(NamedTuple):
-    """A column, and the way into the JSON in it."""
+    """A column, and the path into the JSON in it."""
 
     column: str
     keys: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class SideTable:
 
 
 class Cells:
-    """The columns of a row. JSON in them is read when it is asked for, once."""
+    """The columns of a row. JSON in them is parsed once, when first needed."""
 
     def __init__(self, raw: Mapping[str, bytes | None], problems: list[ImportProblem]) -> None:
         self.raw = raw
@@ -73,7 +73,7 @@ class Cells:
         self._read: dict[str, dict[str, Any]] = {}
 
     def get(self, path: Path | None) -> Any:
-        """What is there; UNSET for nothing."""
+        """The value at a path; UNSET if there is none."""
         if path is None:
             return UNSET
         if not path.keys:
@@ -87,7 +87,7 @@ class Cells:
         return value
 
     def json(self, path: Path | None) -> Any:
-        """The value that a column holds as JSON, or as plain text; and what is found inside of one."""
+        """The value of a column, parsed as JSON if possible; or the value at a path inside one."""
         if path is None or path.keys:
             return self.get(path)
         raw = self.raw.get(path.column)
@@ -114,16 +114,16 @@ class Mapped:
 
     table: str
     item: Mapping[str, Path]
-    #: The data of an item from several columns, by name; empty if they are one path.
+    #: The data of an item from several columns, by name; empty if it is one path.
     data: Mapping[str, Path]
     stages: Mapping[str, Path]
-    #: By stage: the words for it while it runs, and when it is done.
+    #: By stage: the words for running and done.
     words: Mapping[str, tuple[str, str]]
     side_tables: Mapping[str, SideTable]
     states: Mapping[str, State]
     #: Larger priorities are claimed first.
     largest_first: bool = False
-    #: What the user's own mapping says, and must be there: columns, each with its table.
+    #: The columns that the user's mapping names, each with its table. They must exist.
     own: frozenset[tuple[str, str]] = field(default_factory=frozenset)
 
     @classmethod
@@ -167,7 +167,7 @@ class Mapped:
         )
 
     def columns(self) -> set[str]:
-        """Those of the table of items."""
+        """The columns of the table of items."""
         return {path.column for path in (*self.item.values(), *self.data.values(), *self.stages.values())}
 
     def pipeline_of(self, cells: Cells) -> Any:
@@ -205,7 +205,7 @@ class StagesMapped:
         self._known, self._patterns = self._entries()
 
     def to_record(self, cells: Cells, rows: SideRows) -> OldRecord:
-        """What is said of the item of a row."""
+        """The record of the item in a row."""
         found = OldRecord(problems=cells.problems)
         for name, path in self._mapped.item.items():
             if name in ("key", "data") and not path.keys:
@@ -229,7 +229,7 @@ class StagesMapped:
 
     def _stage(self, cells: Cells, stage: str) -> dict[str, Any]:
         said: dict[str, Any] = {}
-        # Most paths lead one step into JSON, and most find nothing there.
+        # Most paths go one step into JSON, and most find nothing there.
         for column, names in self._steps[stage].items():
             there = cells.object_in(column)
             for key, name in names.items():
@@ -238,13 +238,13 @@ class StagesMapped:
         for name, path in self._others[stage]:
             if (value := cells.get(path)) is not UNSET:
                 said[name] = value
-        # Where a result would be, nothing is none.
+        # A null in place of a result is no result.
         if "result" in said and said["result"] is None:
             del said["result"]
         return said
 
     def _place(self, found: OldRecord, stages: Mapping[str, dict[str, Any]], cells: Cells) -> None:
-        """What a list of completed stages, and the word for where the item is, say of the stages."""
+        """Set states from the list of completed stages and from the word for the current one."""
         completed, current = cells.get(self._completed), cells.get(self._current)
         for word in completed if isinstance(completed, list) else []:
             stage = self._by_word.get(word) if isinstance(word, str) else None
@@ -277,7 +277,7 @@ class StagesMapped:
     def _take(
         stages: dict[str, dict[str, Any]], paths: Mapping[str, Path], row: Cells, problems: list[ImportProblem]
     ) -> None:
-        """Add what a row of a side table says of a stage."""
+        """Add the values of a side-table row to its stage."""
         stage = row.get(paths.get("stage"))
         if stage not in stages:
             problems.append(ImportProblem("stage_unknown", shown(stage), "a row of its own"))
@@ -289,7 +289,7 @@ class StagesMapped:
         problems += row.problems
 
     def _entries(self) -> tuple[dict[Path, set[str]], dict[Path, list[re.Pattern[str]]]]:
-        """By object in JSON of which not all is taken: the entries that are, and what those of other stages look like."""
+        """For each JSON object that is partly read: the names that are read, and the patterns of entries of stages."""
         item = [*self._mapped.item.values(), *self._mapped.data.values()]
         inside = [path for path in (self._current, self._completed) if path is not None]
         inside += [path for paths in self._paths.values() for _, path in paths]
@@ -311,7 +311,7 @@ class StagesMapped:
         return known, patterns
 
     def _unknown(self, path: Path, there: Mapping[str, Any]) -> list[ImportProblem]:
-        """Entries that nothing was taken from: of stages that the pipeline does not have, each once; and others."""
+        """Entries that are not read: those of unknown stages, each stage once; and others."""
         found: dict[str, Any] = {}
         other = []
         for name, value in there.items():
@@ -332,7 +332,7 @@ class StagesMapped:
 
 @dataclass(frozen=True, slots=True)
 class MappedByFunction:
-    """A function of the user's that makes of a row, a mapping of columns to texts, what a mapping would find:
+    """A function of the user's that turns a row, a mapping of columns to texts, into what a mapping would find:
 
         {"key": …, "data": {…}, "priority": 0, "status": "done", "stages": {"fetch": {"state": "done", "result": …}}}
 

@@ -13,14 +13,14 @@ BATCH = 1000
 
 
 class OldRow(NamedTuple):
-    """A row as it lies there: bytes, so that text which is no text can be told."""
+    """A raw row: bytes, so that invalid text can be reported."""
 
     row: int
     cells: Mapping[str, bytes | None]
 
 
 class OldTable(Protocol):
-    """A table with rows that have numbers."""
+    """A table whose rows have numbers."""
 
     name: str
     columns: Sequence[str]
@@ -34,7 +34,7 @@ class OldTable(Protocol):
         ...
 
     def batches(self, columns: Iterable[str], most: int = BATCH) -> Iterator[list[OldRow]]:
-        """Every row, in the order of row numbers."""
+        """All rows, in the order of their numbers."""
         ...
 
     def rows(self, numbers: Sequence[int], columns: Iterable[str]) -> list[OldRow]:
@@ -43,9 +43,9 @@ class OldTable(Protocol):
 
 
 class OldDatabase(ABC):
-    """A database that is only read."""
+    """An old database, which is only read."""
 
-    #: As it may be shown.
+    #: Its address, as it may be shown.
     where: str
 
     def __enter__(self) -> OldDatabase:
@@ -65,7 +65,7 @@ class OldDatabase(ABC):
     def tables(self) -> list[str]: ...
 
     def table(self, name: str) -> OldTable:
-        """The same; an error if there is none."""
+        """The table of this name; an error if there is none."""
         found = self.find(name)
         if found is None:
             there = there_are(name, self.tables())

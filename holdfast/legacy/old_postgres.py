@@ -13,12 +13,12 @@ from holdfast.store.postgres_address import read_url
 
 _TABLES = """SELECT c.oid::regclass::text FROM pg_class c
 WHERE c.relkind IN ('r', 'p') AND c.relnamespace::regnamespace::text !~ '^(pg_|information_schema)' ORDER BY 1"""
-#: Each column, whether it is a list, and whether it is a number that is the primary key.
+#: Each column, whether it is an array, and whether it is an integer primary key.
 _COLUMNS = """SELECT a.attname, t.typcategory = 'A', t.typname ~ '^int' AND EXISTS (
     SELECT 1 FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisprimary AND i.indkey::text = a.attnum::text)
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
-#: Where no number is the key, the place of a row in its table is its number. It stays while nobody writes to the row.
+#: Without an integer key, the physical position of a row is its number. It is stable while nobody writes to the row.
 _PLACE = """(split_part(trim('()' FROM ctid::text), ',', 1)::bigint * 65536
     + split_part(trim('()' FROM ctid::text), ',', 2)::bigint)"""
 
@@ -27,7 +27,7 @@ class OldPostgres(OldDatabase):
     def __init__(self, address: str) -> None:
         url, schema, self.where = read_url(address)
         with self.told():
-            # There may be a pooler in between: nothing is prepared or set in a session that others get after this.
+            # Because of poolers: nothing is prepared or set in a session that others use later.
             self.conn = psycopg.connect(url, autocommit=True, prepare_threshold=None)
             self.conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             if "schema=" in address:

@@ -65,7 +65,7 @@ class SQLiteTable:
         self._row = self._row_number(database, {column.lower() for column in columns})
 
     def has(self, column: str) -> bool:
-        # SQLite does not tell capitals from small letters.
+        # Names in SQLite are case-insensitive.
         return column.lower() in {name.lower() for name in self.columns}
 
     def count(self) -> int:

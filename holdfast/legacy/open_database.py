@@ -12,7 +12,7 @@ from holdfast.store.postgres_address import MISSING_DRIVER
 
 
 def open_old(address: str | Path) -> OldDatabase:
-    """The old database at a path, or at the address of a SQLite file or a PostgreSQL."""
+    """Open the old database at a path, or at the address of a SQLite file or a PostgreSQL database."""
     given = str(address)
     if kind_of_address(given) == "postgres":
         try:

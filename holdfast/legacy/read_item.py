@@ -1,9 +1,8 @@
-"""What an old program said of one item, read as well as it can be. Pure.
+"""Read the record of one old item as well as possible. Pure.
 
-A mapping (`model.mapping`) finds where it was said; here it becomes states, times, results and costs. What cannot be read is a
-problem with a kind, told beside what was read; nothing here raises. A stage that has no entry, or none that can be
-understood, begins anew; so does one that was run although a stage before it has not passed, and one whose result is missing
-although a stage behind it, which has not run, needs it.
+A mapping (`legacy/mapping.py`) finds the values; here they become states, times, results and costs. What cannot be read becomes
+a problem; nothing here raises. Three kinds of stages run again: one without a readable entry, one that ran although a stage
+before it had not passed, and one whose missing result is needed by a later stage that has not run.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from holdfast.legacy.read_values import (
 from holdfast.model.faults import storable
 from holdfast.model.states import BAD, FINISHED, OPEN, PASSED, State
 
-#: Every kind of problem: what it is, and what becomes of it.
+#: Every kind of problem: what it is, and how it is handled.
 KINDS: Mapping[str, str] = {
     "key_unusable": "no key, or one that cannot name an item: imported under the number of its row",
     "key_repeated": "the key of an earlier row: that row stands, this one is not imported",
@@ -75,7 +74,7 @@ After = Mapping[str, Sequence[str]]
 
 @dataclass(slots=True)
 class OldRecord:
-    """What a mapping has found of one item, as it lay there; UNSET for what is not there."""
+    """The raw values of one item that a mapping has found; UNSET for missing ones."""
 
     key: Any = UNSET
     pipeline: Any = UNSET
@@ -92,30 +91,30 @@ class OldRecord:
 
 
 class Entry(NamedTuple):
-    """A stage that has begun: where it is, and what is known of how it got there. Times are microseconds since 1970."""
+    """A stage that has begun: its state and what is known of its past. Times are microseconds since 1970."""
 
     state: State
     started_at: int | None = None
     ended_at: int | None = None
     error: str | None = None
     attempts: int | None = None
-    #: How long it took, where nobody knows when.
+    #: How long it took, if its start is unknown.
     took_us: int | None = None
-    #: As JSON text; None for one that is not there.
+    #: As JSON text; None if missing.
     result: str | None = None
-    #: Of the code that made the result; None for today's.
+    #: Of the code that made the result; None for the current one.
     version: str | None = None
     cost: int = 0
 
 
 _PENDING = Entry(State.PENDING)
-#: Work on hold is a matter of this store: nobody would know what releases it.
+#: Without on_hold: in a new store nothing would release it.
 STATES: Mapping[str, State] = {str(state): state for state in State if state is not State.ON_HOLD}
 _WITHOUT_ERROR = frozenset({State.DONE, State.PENDING, State.IN_PROGRESS})
 
 
 class Stages(NamedTuple):
-    """The stages of a row that have begun, in order; the others have not. `again` are those that were done and run again."""
+    """The stages of an item that have begun, in order. `again` are finished ones that run again."""
 
     begun: dict[str, Entry]
     again: list[str]
@@ -123,8 +122,8 @@ class Stages(NamedTuple):
 
 
 class StagesReader:
-    """Reads the stages of items of one pipeline. `after` names its stages in order, each with those before it; `states` is
-    what a word means."""
+    """Reads the stages of items of one pipeline. `after` names its stages in order, each with those before it; `states` maps
+    words to states."""
 
     def __init__(self, after: After, states: Mapping[str, State] = STATES) -> None:
         self._after = after
@@ -151,8 +150,8 @@ class StagesReader:
     def _begun(
         self, entries: Mapping[str, Entry | None], of_item: Entry | None, is_open: bool, problems: list[ImportProblem]
     ) -> dict[str, Entry]:
-        """Stages that have begun. Where a stage has no entry, the status of the item speaks for it: one that is done, for every
-        stage; any other, for the first. That one is missing is no problem of an item that `is_open`."""
+        """The stages that have begun. A stage without an entry takes its state from the status of the item: `done` applies to
+        every stage, any other status to the first. In an item that `is_open` a missing entry is not a problem."""
         begun: dict[str, Entry] = {}
         passed: set[str] = set()
         for stage, before in self._after.items():
@@ -188,7 +187,7 @@ class StagesReader:
         return state
 
     def _entry(self, stage: str, said: Mapping[str, Any], problems: list[ImportProblem]) -> Entry | None:
-        """What is said of one stage; None if nothing is."""
+        """The entry of one stage; None if there is none."""
         if not said:
             return None
         given = {name: value for name, value in said.items() if not is_nothing(value)}
@@ -250,7 +249,7 @@ class StagesReader:
 
 
 def _of_item(said: OldRecord, status: State | None, problems: list[ImportProblem]) -> Entry | None:
-    """What the status of an item says of a stage that has no entry."""
+    """The entry that the status of an item gives to a stage without one."""
     if status is None or status is State.PENDING:
         return None
     error = None if is_nothing(said.error) or status in _WITHOUT_ERROR else read_error(said.error)
@@ -259,7 +258,7 @@ def _of_item(said: OldRecord, status: State | None, problems: list[ImportProblem
 
 
 def _compare(status: State | None, begun: Mapping[str, Entry], problems: list[ImportProblem]) -> None:
-    """Tell of an item whose status and stages cannot both be right."""
+    """Note a problem if the status of an item contradicts its stages."""
     other = next((stage for stage, entry in begun.items() if entry.state not in PASSED), None)
     if status in PASSED and other is not None:
         problems.append(ImportProblem("status_differs", None, f"{status}, though {other} is {begun[other].state}"))
@@ -268,7 +267,7 @@ def _compare(status: State | None, begun: Mapping[str, Entry], problems: list[Im
 
 
 def _with_attempts(begun: dict[str, Entry], attempts: int | None) -> dict[str, Entry]:
-    """Attempts that were counted for the item are those of the stage that it is at."""
+    """Attempts that were counted for the item belong to its current stage."""
     if attempts:
         at = next((stage for stage, entry in begun.items() if entry.state not in PASSED), [*begun][-1])
         if begun[at].attempts is None:
@@ -277,8 +276,7 @@ def _with_attempts(begun: dict[str, Entry], attempts: int | None) -> dict[str, E
 
 
 def _to_run_again(begun: Mapping[str, Entry], after: After, problems: list[ImportProblem]) -> list[str]:
-    """Stages that are done without a result although a stage that is still to run comes after them, and what was made from
-    these."""
+    """Finished stages whose missing result is needed by a stage that has not run yet, and the stages made from these."""
     lacking = {stage for stage, entry in begun.items() if entry.state is State.DONE and entry.result is None}
     if not lacking:
         return []
@@ -316,7 +314,7 @@ def _to_run_again(begun: Mapping[str, Entry], after: After, problems: list[Impor
 
 
 def _without(begun: Mapping[str, Entry], again: Sequence[str], after: After) -> dict[str, Entry]:
-    """Where the stages are if some of them are to be run again: what comes after these has not begun."""
+    """The entries if some stages run again: the stages after these have not begun."""
     left: dict[str, Entry] = {}
     passed: set[str] = set()
     anew = {*again}

@@ -1,4 +1,4 @@
-"""Single values of an old database, read as well as they can be: keys, data, times, amounts. Pure.
+"""Read single values of an old database as well as possible: keys, data, times, amounts. Pure.
 
 What cannot be read is added to the problems; nothing here raises.
 """
@@ -22,9 +22,9 @@ from holdfast.model.faults import storable
 from holdfast.model.item import check_key
 from holdfast.model.money import micros
 
-#: Where an item's data go if they cannot be its data as they are, and the key that could not be its key.
+#: The fields for data that is not an object, and for a key that could not be used.
 LEGACY_DATA, LEGACY_KEY = "legacy_data", "legacy_key"
-#: How much of what was found a problem shows.
+#: How much of the value a problem shows.
 SHOWN = 200
 
 _EPOCH = datetime(1970, 1, 1)
@@ -32,7 +32,7 @@ _EPOCH_UTC = _EPOCH.replace(tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _BLANK_BEFORE_COLON = re.compile(rb"\s:")
 _NUMBER = re.compile(r"\d{1,20}(?:\.\d{0,20})?")
-#: Numbers from here on are milliseconds since 1970, up to there: the year 5138 in both.
+#: Larger numbers are milliseconds since 1970, up to the latest. Both limits are the year 5138.
 _MILLISECONDS, _LATEST = 1e11, 1e14
 _MOST_ATTEMPTS = 1_000_000
 _PRIORITIES = range(-(2**31), 2**31)
@@ -47,7 +47,7 @@ class ImportProblem(NamedTuple):
 
 
 class Payment(NamedTuple):
-    """Money that was spent, in millionths, when, and with which model."""
+    """An amount spent, in millionths, its time, and the model."""
 
     amount: int
     at: int
@@ -55,7 +55,7 @@ class Payment(NamedTuple):
 
 
 class OldData(NamedTuple):
-    """The data of an item, and the same as it is stored."""
+    """The data of an item, and its stored form."""
 
     value: dict[str, Any]
     text: str
@@ -67,7 +67,7 @@ def is_nothing(value: object) -> bool:
 
 
 def read_priority(said: Any, problems: list[ImportProblem], *, largest_first: bool = False) -> int:
-    """The priority; smaller ones are claimed first."""
+    """The priority; smaller numbers are claimed first."""
     if is_nothing(said):
         return 0
     try:
@@ -81,7 +81,7 @@ def read_priority(said: Any, problems: list[ImportProblem], *, largest_first: bo
 
 
 def read_payment(stage: str | None, said: Mapping[str, Any], problems: list[ImportProblem]) -> Payment | None:
-    """What one row of a log of costs says; None for nothing."""
+    """The payment in one row of a log of costs; None if there is none."""
     amount = read_amount(stage, said.get("amount"), problems)
     at = read_time(stage, "at", said.get("at"), problems)
     if amount and at is None:
@@ -108,7 +108,7 @@ def parsed_object(column: str, raw: bytes, problems: list[ImportProblem]) -> dic
 
 
 def read_key(said: Any, row: int) -> tuple[str, list[ImportProblem]]:
-    """The item's key; one made of the row's number if there is none that will do."""
+    """The key of an item; one made from the row number if there is no valid key."""
     raw = (
         None
         if said is UNSET or said is None
@@ -123,7 +123,7 @@ def read_key(said: Any, row: int) -> tuple[str, list[ImportProblem]]:
 
 
 def read_data(raw: Any) -> OldData:
-    """The item's data, whatever they are: a column of JSON, or a value that was found in one."""
+    """The data of an item: a column of JSON, or a value found in one."""
     if raw is None or raw is UNSET or (isinstance(raw, bytes) and not raw.strip()):
         return OldData({}, "{}", [])
     try:
@@ -143,7 +143,7 @@ def read_data(raw: Any) -> OldData:
 
 
 def with_key(data: OldData, key: Any) -> OldData:
-    """The same with the key that could not be the item's key, unless something bears that name already."""
+    """The data with the unusable key in it, unless that field exists already."""
     kept = {LEGACY_KEY: codec.plain_text(text_of(key), 10_000), **data.value}
     return data._replace(value=kept, text=codec.encode(kept))
 
@@ -152,12 +152,12 @@ def parsed(raw: bytes) -> Any:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        # This one reads what Python writes although it is no JSON: NaN, Infinity, half of a character.
+        # This parser accepts what Python writes beyond JSON: NaN, Infinity, lone surrogates.
         return json.loads(raw)
 
 
 def _repeated(raw: bytes, value: Mapping[str, Any]) -> list[str]:
-    """The names that come more than once; where every name has its colon, there are none."""
+    """The names that occur more than once. If there are as many colons as names, there are none."""
     if raw.count(b'":') == len(value) and not _BLANK_BEFORE_COLON.search(raw):
         return []
     pairs: list[tuple[str, Any]] = json.loads(raw, object_pairs_hook=list)
@@ -175,7 +175,7 @@ def read_time(stage: str | None, what: str, value: object, problems: list[Import
 
 
 def _instant(value: object) -> int:
-    """Microseconds since 1970, from a text in ISO form (UTC unless it says otherwise) or a number of (milli)seconds."""
+    """Microseconds since 1970, from an ISO text (UTC by default) or a number of (milli)seconds."""
     if isinstance(value, str):
         text = value.strip()
         try:
@@ -210,7 +210,7 @@ def read_elapsed(stage: str, value: object, problems: list[ImportProblem]) -> in
 
 
 def read_result(stage: str, value: object, problems: list[ImportProblem]) -> str | None:
-    """A result as it is stored; None if there is none that can be."""
+    """The stored form of a result; None if there is none, or it cannot be stored."""
     try:
         return None if value is UNSET else codec.encode(value)
     except ValueRefused as error:
@@ -264,7 +264,7 @@ def _as_text(raw: bytes, problem: ImportProblem) -> OldData:
 
 
 def shown(value: object) -> str:
-    """What was found, short and without secrets."""
+    """The value, shortened and without secrets."""
     if isinstance(value, bytes):
         return storable(value[: 4 * SHOWN].decode(errors="replace"), SHOWN)
     try:

@@ -24,7 +24,7 @@ class Example(NamedTuple):
 
 @dataclass(slots=True)
 class ProblemCount:
-    """How often a kind of problem came up, and the first few."""
+    """How often a kind of problem occurred, and the first few examples."""
 
     count: int = 0
     examples: list[Example] = field(default_factory=list)
@@ -32,7 +32,7 @@ class ProblemCount:
 
 @dataclass(slots=True)
 class Again:
-    """How often a stage that was done runs again, and what that is expected to cost; None if nobody has said."""
+    """How often a finished stage runs again, and the expected cost; None without an estimate."""
 
     count: int = 0
     cost: int | None = None
@@ -40,7 +40,7 @@ class Again:
 
 @dataclass(slots=True)
 class LogCounts:
-    """Rows of a log that came over, and those that were there already; and what they add up to."""
+    """Rows of a log: read, imported, already there; and their total amount."""
 
     read: int = 0
     imported: int = 0
@@ -50,19 +50,19 @@ class LogCounts:
 
 @dataclass(slots=True)
 class ImportReport:
-    """What an import did, or would do. Problems are those of all rows read, also of items that were there already."""
+    """What an import did, or would do. It has the problems of all rows read, including items that existed already."""
 
     read: int = 0
     imported: int = 0
     already_there: int = 0
     repeated: int = 0
-    #: Rows that the function of a mapping has left out.
+    #: Rows that a mapping function left out.
     left_out: int = 0
-    #: Rows of pipelines that are not meant, by the name in the old table.
+    #: Rows of pipelines that are not imported, by their old name.
     elsewhere: Counter[str] = field(default_factory=Counter)
     #: Of imported items: how many are in which state, by `pipeline/stage`.
     stages: dict[str, Counter[str]] = field(default_factory=dict)
-    #: Of imported items: what was done and runs again, by `pipeline/stage`.
+    #: Of imported items: finished stages that run again, by `pipeline/stage`.
     again: dict[str, Again] = field(default_factory=dict)
     costs: LogCounts = field(default_factory=LogCounts)
     events: LogCounts = field(default_factory=LogCounts)
@@ -86,7 +86,7 @@ class ImportReport:
         self.elsewhere[name if name in self.elsewhere or len(self.elsewhere) < ELSEWHERE else "…"] += 1
 
     def facts(self) -> dict[str, Any]:
-        """The same as JSON can carry it."""
+        """The report in JSON form."""
         return {
             "read": self.read,
             "imported": self.imported,

@@ -1,4 +1,4 @@
-"""Mappings for the shapes that old databases most often have: what `--shape` chooses from."""
+"""Mappings for the most common shapes of old databases, for `--shape`."""
 
 from __future__ import annotations
 

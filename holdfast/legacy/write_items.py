@@ -24,7 +24,7 @@ from holdfast.store import Transaction
 
 @dataclass(frozen=True, slots=True)
 class OldItem:
-    """An item of an old database, as it was understood."""
+    """An item of an old database, as it was read."""
 
     table: str
     row: int
@@ -34,13 +34,13 @@ class OldItem:
     priority: int
     added_at: int | None
     begun: Mapping[str, Entry]
-    #: Stages that were done and run again.
+    #: Finished stages that run again.
     again: Sequence[str]
     problems: Sequence[ImportProblem]
 
 
 def import_items(tx: Transaction, spec: PipelineSpec, items: Sequence[OldItem]) -> list[OldItem]:
-    """Insert those of the items whose key is not there yet, with their stages as they were; return them."""
+    """Insert the items whose keys do not exist yet, with their stages as they were; return them."""
     pipeline = spec.name
     number = layout(tx).number_of(pipeline)
     rows = {row.name: row for row in layout(tx).of_pipeline(pipeline)}
@@ -57,12 +57,12 @@ def import_items(tx: Transaction, spec: PipelineSpec, items: Sequence[OldItem]) 
 
 
 def kept_as(state: State) -> State:
-    """Nobody holds a lease on what was in progress when the old program ended."""
+    """The state to store: what was in progress has no lease any more, so it is pending."""
     return State.PENDING if state is State.IN_PROGRESS else state
 
 
 class _Work:
-    """The rows that a batch of items comes to."""
+    """The rows to write for a batch of items."""
 
     def __init__(self, tx: Transaction, spec: PipelineSpec, stages: Mapping[str, StageRow]) -> None:
         self._tx = tx
@@ -79,7 +79,7 @@ class _Work:
         put_out: dict[int, str] = {}
         for name, entry in item.begun.items():
             stage = self._stages[name]
-            # An attempt that was cut off, or failed, counts; but none uses up the last one.
+            # An interrupted or failed attempt counts, but one attempt is always left.
             open_before = 0 if entry.state is State.PENDING else 1
             spent = min(open_before if entry.attempts is None else entry.attempts, stage.max_attempts - 1)
             state = kept_as(entry.state)
@@ -167,7 +167,7 @@ class _Work:
         return cause.group
 
     def _output_hash(self, item: OldItem, stage: str, result: str | None) -> str:
-        """As if the stage had been run here."""
+        """The output hash, as if the stage had run here."""
         if result is None:
             return NOTHING
         value, normalise = codec.decode(result), self._normalise[stage]

@@ -1,4 +1,4 @@
-"""What becomes of an attempt that did not succeed. Pure, and the only place that decides it."""
+"""What happens after an attempt that did not succeed. Pure, and the only place that decides it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.model.states import Alone, State
 
 
 class Next(NamedTuple):
-    """Where the stage goes, the attempts it has then spent, and the company it may have next time."""
+    """The next state, the attempts spent by then, and how isolated the next attempt must be."""
 
     state: State
     attempts: int
@@ -16,8 +16,8 @@ class Next(NamedTuple):
 
 
 def after_failure(attempt: int, most: int, alone: int, company: int) -> Next:
-    """The handler raised. `company` is how many items shared the call: with more than one, nobody knows whose fault
-    it was, so each gets a call of its own before its last attempt counts."""
+    """The handler raised. `company` is how many items shared the call. If there were several, nobody knows which one failed,
+    so each gets a call of its own before its last attempt counts."""
     if company > 1:
         return Next(State.RETRY_LATER, min(attempt, most - 1), max(alone, Alone.SINGLE))
     if attempt >= most:
@@ -25,13 +25,13 @@ def after_failure(attempt: int, most: int, alone: int, company: int) -> Next:
     return Next(State.RETRY_LATER, attempt, alone)
 
 
-#: So many workers must die while they hold one item, in a process of its own, and nothing else, before that counts as the
-#: item's fault: a person or the system may kill a worker, too.
+#: How many workers must die while they hold one item alone, in a process of its own, before the item is to blame: a person or
+#: the system may kill a worker too.
 DEATHS_IN_ISOLATION = 3
 
 
 def after_death(attempt: int, most: int, alone: int, company: bool) -> Next:
-    """The worker died; `company` says whether it held other work, too.
+    """The worker died. `company` says whether it held other work too.
 
     The attempt counts, but it is not the last one: what the worker held comes back to run in a process of its own, where a
     killer ends only itself. Work that ran there did not take its worker along, as a rule. So if the worker held anything

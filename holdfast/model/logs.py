@@ -1,4 +1,4 @@
-"""Log records: without secrets, and a line each, whatever is in the texts that they are made of."""
+"""Log records without secrets and on one line each, whatever their arguments contain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.model.redact import redact
 
 
 def printable(text: object) -> str:
-    """The text with everything that a terminal might obey, or hide, written out; a line feed, too."""
+    """The text with control characters escaped, line feeds included."""
     text = str(text)
     if text.isprintable():
         return text
@@ -16,8 +16,8 @@ def printable(text: object) -> str:
 
 
 class CleanRecords(logging.Filter):
-    """Takes secrets and line feeds out of log records. A logger's own filter does not see what comes from below it: it is
-    added to handlers, and to each logger of ours."""
+    """Removes secrets and line feeds from log records. The filter of a logger does not see records of its child loggers, so it
+    is added to handlers and to each of our loggers."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         try:
@@ -29,7 +29,7 @@ class CleanRecords(logging.Filter):
         if clean != said:
             record.msg, record.args = clean, ()
         if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
-            # Formatters take this text, if it is there, and do not make their own.
+            # Formatters use this text if it is set, and do not build their own.
             record.exc_text = logging.Formatter().formatException(record.exc_info)
         if record.exc_text:
             record.exc_text = redact(record.exc_text)
@@ -42,7 +42,7 @@ _CLEAN = CleanRecords()
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger of this name, whose records are clean before anybody's handler sees them."""
+    """The logger of this name, whose records are cleaned before any handler sees them."""
     found = logging.getLogger(name)
     found.addFilter(_CLEAN)
     return found

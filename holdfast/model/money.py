@@ -1,4 +1,4 @@
-"""Money, exactly: whole millionths of whatever unit the user counts in. Floats are read as they are written."""
+"""Exact money: whole millionths of the user's currency. Floats are read as they are written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Amount = int | float | str | Decimal
 
 MICROS = 1_000_000
 _MOST = 2**62
-#: Of our own: the user may have set the precision, the rounding and the traps of the thread's as he likes.
+#: Our own context: the user may have changed precision, rounding and traps of the thread's context.
 _EXACT = Context(prec=60, rounding=ROUND_CEILING, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 
 
@@ -29,7 +29,7 @@ def micros(amount: object, *, what: str = "an amount of money") -> int:
 
 
 def shares(whole: int, n: int) -> list[int]:
-    """A whole number in `n` parts that add up to it, none of which is more than one above another; the larger ones first."""
+    """A whole number in `n` parts that add up to it and differ by at most one; the larger ones first."""
     each, rest = divmod(whole, n)
     return [each + (place < rest) for place in range(n)]
 
@@ -40,7 +40,7 @@ def decimal(value: int) -> Decimal:
 
 
 def spoken(value: int) -> str:
-    """For people: two digits, more only where there is something to see."""
+    """For people: two decimals, more only if they are not zero."""
     exact = decimal(value).normalize(_EXACT)
     return f"{exact:,.2f}" if exact == exact.quantize(Decimal("0.01"), context=_EXACT) else f"{exact:,f}"
 
@@ -48,6 +48,6 @@ def spoken(value: int) -> str:
 def _shown(amount: object) -> str:
     try:
         text = repr(amount)
-    except Exception:  # an integer of more digits than Python writes, or an object that cannot tell what it is
+    except Exception:  # an integer with more digits than Python converts, or an object whose repr fails
         text = f"this {type(amount).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}..."

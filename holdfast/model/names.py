@@ -1,4 +1,4 @@
-"""What to say of a name that nothing has: what there is, and which of it may have been meant."""
+"""What to say about an unknown name: the names that exist, and which of them may have been meant."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MEANT = {
     "normalize": "normalise",
     "pipeline_paused": "paused",
 }
-#: How many names are listed, and among how many the nearest is looked for: to compare each with each takes long.
+#: How many names are listed, and among how many the nearest is searched: comparing takes long.
 LISTED = 60
 COMPARED = 200
 
 
 def nearest(name: object, known: Iterable[str]) -> str | None:
-    """The one of these names that means the same elsewhere, or is most like it, if any is."""
-    # Loaded only here: nobody who spells things right waits for it.
+    """The one of these names that is a synonym, or the most similar; None if none is similar."""
+    # Imported only here: without a misspelling nobody waits for it.
     from difflib import get_close_matches
 
     names = [str(one) for one in known]
@@ -43,7 +43,7 @@ def there_are(name: object, known: Iterable[str]) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """The nearest of these names or, where none is near, the first of them: for the end of a message."""
+    """The nearest of these names or, if none is near, the first of them: for the end of a message."""
     names = [*known]
     if (near := nearest(name, names)) is not None:
         return f"did you mean {near!r}?"

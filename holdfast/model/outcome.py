@@ -6,7 +6,7 @@ from holdfast.model import codec
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.faults import storable
 
-#: The output hash of a stage that put out nothing.
+#: The output hash of a stage without a result.
 NOTHING = codec.digest(None)
 
 
@@ -19,7 +19,7 @@ class Skip(Exception):
 
 
 class RetryLater(Exception):
-    """Not now: come back after a while. Spends no attempt. Return it, or raise it from deeper down."""
+    """Not now: try again after a while. Spends no attempt. Return it, or raise it from deeper down."""
 
     def __init__(self, after: Duration, reason: str = "") -> None:
         super().__init__(reason)
@@ -28,8 +28,8 @@ class RetryLater(Exception):
 
 
 class RateLimited(Exception):
-    """The provider asks for a pause. Raise it: everyone who uses the same resource waits as long, and no attempt is spent.
-    Without a time, as long as the resource says."""
+    """The provider asks for a pause. Raise it: every user of the resource waits that long, and no attempt is spent. Without a
+    time, the `cool` setting of the resource decides."""
 
     def __init__(self, retry_after: Duration | None = None, reason: str = "") -> None:
         super().__init__(reason)

@@ -1,4 +1,4 @@
-"""A paid call as the ledger knows it, and what it weighs: what was charged, and what may have been. Pure."""
+"""A paid call as the ledger knows it: what was charged, and what may have been. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.money import shares
 
-#: What a model may be called.
+#: What the name of a model may be.
 MAX_MODEL = 200
 
 
-#: In place of a resource: paid by an earlier program, and counted by no budget.
+#: In place of a resource: paid by an earlier program, and not counted against a budget.
 IMPORTED = "(imported)"
 
 
@@ -24,7 +24,7 @@ class Paid(StrEnum):
     INTENDED = "intended"  # about to be made, or under way
     DONE = "done"  # charged, and its answer is recorded
     REJECTED = "rejected"  # charged, and its answer was refused
-    DOUBTFUL = "doubtful"  # it may have been charged: nobody knows
+    DOUBTFUL = "doubtful"  # it may have been charged
     NOT_CHARGED = "not_charged"  # known to be free
 
 
@@ -32,7 +32,7 @@ CHARGED = frozenset({Paid.DONE, Paid.REJECTED})
 
 
 class CallFacts(NamedTuple):
-    """What a handler says about a call beside its price."""
+    """What a handler says about a call besides its price."""
 
     model: str = ""
     tokens_in: int = 0
@@ -59,7 +59,7 @@ class CallFacts(NamedTuple):
         return cls(model, _tokens(kept, "tokens_in", where), _tokens(kept, "tokens_out", where), text)
 
     def shares(self, n: int) -> list[CallFacts]:
-        """The same for each of several items, with its part of the tokens."""
+        """The same for each of several items, with its share of the tokens."""
         if n == 1:
             return [self]
         told = codec.decode(self.text)

@@ -15,10 +15,10 @@ from holdfast.model.item import MAX_KEY_BYTES
 
 _CHARACTER = re.compile(r"\[([*?\[])\]|(.)", re.DOTALL)
 _WILD = "*?"
-#: Sorts behind whatever a key can be, and after a prefix behind every key that begins with it: none has so many bytes.
+#: Sorts after every possible key; and after a prefix, after every key with that prefix. No key has so many bytes.
 _LAST = "\U0010ffff" * (MAX_KEY_BYTES // 4 + 1)
 
-#: One pattern, or several: an item is meant if its key fits any of them. None stands for every item.
+#: One pattern or several: an item matches if its key fits any of them. None stands for every item.
 Patterns = str | Iterable[str] | None
 
 
@@ -28,38 +28,38 @@ def several(given: Patterns) -> tuple[str, ...]:
 
 
 def exactly(key: str) -> str:
-    """The pattern that means this key and no other."""
+    """The pattern that matches only this key."""
     return re.sub(r"[*?\[]", r"[\g<0>]", key)
 
 
 def characters(pattern: str) -> Iterator[tuple[str, bool]]:
-    """One character after another, and whether it is a wildcard."""
+    """Each character, and whether it is a wildcard."""
     for found in _CHARACTER.finditer(pattern):
         yield found[1] or found[2], found[1] is None and found[2] in _WILD
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A pattern, and between which keys all that it means must lie."""
+    """A pattern, and the range of keys that it can match."""
 
     text: str = "*"
 
     @property
     def is_plain(self) -> bool:
-        """Whether it means one key."""
+        """Whether it matches exactly one key."""
         return not any(is_wild for _, is_wild in characters(self.text))
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it means only keys that begin alike: those can be looked up, others must be searched."""
+        """Whether all keys that it matches have the same prefix: these can be looked up, others must be searched."""
         return self.is_plain or bool(self.low)
 
     @property
     def low(self) -> str:
-        """The first key that it could mean."""
+        """The first key that it can match."""
         return "".join(char for char, _ in takewhile(lambda one: not one[1], characters(self.text)))
 
     @property
     def high(self) -> str:
-        """The last one, in the order of bytes, which is that of both databases."""
+        """The last one, in byte order, as both databases sort."""
         return self.low if self.is_plain else self.low + _LAST

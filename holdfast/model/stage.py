@@ -144,7 +144,7 @@ def _check_costs(stage: StageSpec, where: str) -> None:
 
 
 class Stage(Generic[P, R]):
-    """A function that was made a stage. It is called as before, and can be given where a stage is expected (`after=extract`)."""
+    """A function that was made a stage. It is called as before, and can be given where a stage is expected: `after=extract`."""
 
     def __init__(self, function: Callable[P, R], spec: StageSpec) -> None:
         update_wrapper(self, function)

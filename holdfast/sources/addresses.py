@@ -1,6 +1,6 @@
 """Which machines a source may talk to: those of the public internet, unless its author allows others.
 
-A name is looked up once, and the connection is made to an address that was checked: a name that means another machine a
+A name is resolved once, and the connection is made to an address that was checked. A name that resolves to another machine a
 moment later gains nothing.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.sources.contract import SourceFailed
 
-#: Public addresses at which clouds tell machines their secrets.
+#: Public addresses of the metadata services of clouds, which hold secrets.
 _METADATA = frozenset({ip_address("168.63.129.16")})
 _NAT64 = ip_network("64:ff9b::/96")
 
@@ -22,7 +22,7 @@ SocketAddress = tuple[int, Any]
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address is one of the public internet, also where it holds another one inside."""
+    """Whether an address is public, including any other address embedded in it."""
     if isinstance(address, IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
         if inner is None and address in _NAT64:
@@ -36,7 +36,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 
 
 def places_of(host: str, port: int, *, allow_private: bool, seconds: float) -> list[SocketAddress]:
-    """Where a host can be reached, as far as that is allowed; SourceFailed if nowhere."""
+    """The allowed addresses of a host; SourceFailed if there is none."""
     found = _look_up(host, port, seconds)
     allowed = []
     for family, *_, place in found:
@@ -53,7 +53,7 @@ def places_of(host: str, port: int, *, allow_private: bool, seconds: float) -> l
 
 
 def _look_up(host: str, port: int, seconds: float) -> list[tuple[Any, ...]]:
-    """In a thread of its own: the system's resolver cannot be told how long to wait."""
+    """Resolve in a thread of its own: the resolver of the system has no timeout."""
     answer: list[Any] = []
 
     def ask() -> None:

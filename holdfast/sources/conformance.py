@@ -1,4 +1,4 @@
-"""What every kind of source promises, as tests that any kind can be put to, ours and those of other packages."""
+"""What every kind of source promises, as tests for any kind, ours and those of other packages."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class SourceContract:
     """
 
     def given(self, folder: Path) -> dict[str, Any]:
-        """A source as in a job file, with at least two items, the same at each look. Its files go into the folder."""
+        """A source as in a job file, with at least two items, the same on each look. Its files go into the folder."""
         raise NotImplementedError
 
     def broken(self, folder: Path) -> dict[str, Any] | None:
-        """One that is written well and cannot be read, if there is such a thing."""
+        """A valid source that cannot be read, if there is such a thing."""
         return None
 
     def test_what_is_written_equally_is_equal_and_says_nothing_of_its_settings(self, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ class SourceContract:
             raise LookEnded("it has to end")
 
         source.check = end
-        # One that never takes long need not ask; whoever asks lets the answer pass.
+        # A source that is always quick need not call `check`; one that does lets its error pass.
         with suppress(LookEnded):
             list(source.look({}))
 

@@ -1,9 +1,9 @@
-"""The one contract of all sources.
+"""The contract of all sources.
 
-A source is built from checked settings, and looked at: `look(memory)` streams what it finds and holds no database
-transaction open meanwhile. It may leave JSON in `memory` (etags, cursors). The memory is saved with every batch, so a source
-notes how far it has come only once everything up to there was yielded. What it notes after its last item is saved when the
-look has ended well. What cannot be read at all is SourceFailed, in one line; a single bad row is skipped and counted.
+A source is built from checked settings. `look(memory)` streams what it finds, without a database transaction. It may leave JSON
+in `memory` (ETags, cursors). The memory is saved with every batch, so a source records its progress only once everything up to
+there was yielded. What it records after its last item is saved when the look has succeeded. A source that cannot be read raises
+SourceFailed, with one line; a single bad row is skipped and counted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["Found", "Kept", "LookEnded", "LookedUp", "Reader", "Source", "Source
 
 T = TypeVar("T")
 
-#: Checks a value and returns it as it is kept; the text says where it stands, for the error.
+#: Checks a value and returns it as it is stored. The text is its location, for the error.
 Reader = Callable[[Any, str], Any]
 
 
 class SourceFailed(HoldfastError):
-    """A source could not be looked at, or not to the end.
+    """A source could not be read, or not to the end.
 
-    `status` is what a server answered, if one did; `retry_after` is how many seconds it asked us to wait.
+    `status` is the answer of a server, if there was one; `retry_after` is how many seconds it asked us to wait.
     """
 
     def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
@@ -38,32 +38,32 @@ class SourceFailed(HoldfastError):
 
 
 class LookEnded(HoldfastError):
-    """Raised by `Source.check`: the look has to end here. A source lets it pass."""
+    """Raised by `Source.check` if the look has to end. A source must not catch it."""
 
 
 class Source(ABC):
-    """One kind of source, with the settings of one."""
+    """Base class of all kinds of sources."""
 
     kind: ClassVar[str]
-    #: What may be set, and how it is checked; first the key that names the kind.
+    #: The options and their readers; the first is the key that names the kind.
     options: ClassVar[Mapping[str, Reader]]
-    #: Options without which there is nothing to look at.
+    #: Required options.
     needed: ClassVar[tuple[str, ...]] = ()
-    #: Options in which `{value}` may stand for what is looked up.
+    #: Options in which `{value}` of `for_each` may be used.
     templates: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, settings: Mapping[str, Any], folder: Path) -> None:
         self.settings = settings
-        #: Relative paths begin here.
+        #: Relative paths start here.
         self.folder = folder
         #: Rows that were skipped, and what was wrong with the first of them.
         self.bad = 0
         self.bad_example: str | None = None
-        #: Whether a look comes by everything there is, so that what it has not seen is gone; and whether this one, against
-        #: that, has left something out.
+        #: Whether a look finds everything there is, so that items not found have vanished; and whether this look, as an
+        #: exception, left something out.
         self.whole = True
         self.missed = False
-        #: Called in between wherever a look may take long; raises LookEnded when it has to end.
+        #: To be called wherever a look may take long; raises LookEnded if it has to end.
         self.check: Callable[[], None] = _nothing
 
     @classmethod
@@ -84,7 +84,7 @@ class Source(ABC):
 
 @contextmanager
 def ending(stream: Iterator[T]) -> Iterator[Iterator[T]]:
-    """A stream that ends with the block: a program that it runs, or a file that it has set aside, goes with it."""
+    """A stream that is closed with the block, along with the programs and files it uses."""
     try:
         yield stream
     finally:
@@ -94,11 +94,11 @@ def ending(stream: Iterator[T]) -> Iterator[Iterator[T]]:
 
 
 def _nothing() -> None:
-    """Nothing has to end."""
+    """Does nothing: by default no look has to end."""
 
 
 def said(error: BaseException) -> str:
-    """What an error says of itself, in one line."""
+    """The message of an error, in one line."""
     try:
         text = " ".join(str(error).split())
     except Exception:

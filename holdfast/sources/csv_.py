@@ -15,7 +15,7 @@ from holdfast.sources.rows import BadRow, found_in
 
 
 class Csv(Source):
-    """A CSV file. Bytes that are not of its encoding make a bad row, not a bad file."""
+    """A CSV file. Bytes that do not fit its encoding make a bad row, not a bad file."""
 
     kind = "csv"
     options: ClassVar[Mapping[str, Reader]] = {

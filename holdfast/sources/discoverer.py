@@ -1,7 +1,7 @@
-"""The discoverer: looks at every source that is due, one after the other, in the thread that calls it.
+"""The discoverer: looks at every source that is due, one after the other, in the calling thread.
 
-User code, files and the network are only ever touched between transactions. A source that fails is written down and comes
-again later; the others are looked at all the same. One discoverer serves one worker, and makes one pass at a time.
+User code, files and the network are used only between transactions. The failure of a source is recorded and it is tried again
+later; the other sources are not affected. A discoverer belongs to one worker, and makes one pass at a time.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from holdfast.store import Transaction
 
 log = logger("holdfast.sources")
 
-#: Items per transaction, and how much they may weigh together.
+#: Items per transaction, and their total size.
 BATCH = 500
 BATCH_BYTES = 8 * 1024 * 1024
-#: Look-ups per transaction: few, since a look that breaks off makes those that are not written down again.
+#: Look-ups per transaction: few, since an interrupted look repeats those that were not saved.
 LOOKED_UP = 20
 
 
 class Discoverer:
-    """Makes the looks of one worker. `sources` are those of its pipelines, by the pipeline's name."""
+    """Looks at sources for one worker. `sources` are those of its pipelines, by name of the pipeline."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class Discoverer:
         self._read = read
         self._worker = worker
         self._sources = {pipeline: {spec.name: spec for spec in specs} for pipeline, specs in sources.items()}
-        #: By pipeline, for sources that name none of their own.
+        #: By pipeline, for sources without a merge function of their own.
         self._merges = dict(merges or {})
         self._stop = stop or threading.Event()
         self._batch = batch
         self._clock = clock
 
     def register(self) -> None:
-        """Make these the sources of their pipelines; what is new or changed becomes due."""
+        """Register the sources of the pipelines. New and changed ones become due."""
 
         def is_synced(tx: Transaction) -> bool:
             return all(discover.is_synced(tx, pipeline, wanted) for pipeline, wanted in self._wanted(tx.now).items())
@@ -75,7 +75,7 @@ class Discoverer:
             self._write(sync)
 
     def one_pass(self) -> int:
-        """Look at each source that is due and that nobody else looks at, once; how many looks were made."""
+        """Look once at each source that is due and not being looked at; return the number of looks."""
         looked: set[int] = set()
         while any(self._sources.values()) and not self._stop.is_set():
             if not self._read(lambda tx: discover.due_now(tx, self._worker, self._wanted(tx.now), but_not=looked)):
@@ -98,7 +98,7 @@ class Discoverer:
 
 
 class _Look:
-    """One look at one source, from taking it to its end."""
+    """One look at one source, from start to end."""
 
     def __init__(self, owner: Discoverer, due: DueSource, spec: SourceSpec) -> None:
         self._owner = owner
@@ -110,13 +110,13 @@ class _Look:
         self._merge: Merge | None = None
         self._waiting: list[Checked] = []
         self._weight = 0
-        #: What was looked up since the last batch.
+        #: Look-ups since the last batch.
         self._looked_up: list[LookedUp] = []
         self._seen = 0
         self._kept: set[str] = set()
-        #: The source has told everything. What it remembers from here on stands for a whole look, and is saved with its end.
+        #: The source is exhausted. What it remembers from here on belongs to a complete look, and is saved with its end.
         self._through = False
-        #: What is saved by now: what the source remembers, and how many bad rows were counted.
+        #: What is saved: the memory of the source, and the number of bad rows.
         self._saved = discover.remembered(due, due.memory)
         self._bad_saved = 0
 
@@ -127,11 +127,11 @@ class _Look:
         try:
             self._go_through()
         except (LeaseLost, StoreError, KeyboardInterrupt):
-            # Not the source's fault. What was written stands, and the look goes on where it stopped.
+            # Not a fault of the source. What was written is kept, and the look continues from there.
             raise
         except LookEnded as ended:
             if self._owner._stop.is_set() or self._spec.each is not None:
-                # Many look-ups take as long as they take: others have their turn, and the round goes on.
+                # Many look-ups may take long: other sources get their turn, and the round continues later.
                 self._hand_back()
                 return
             error = str(ended)
@@ -140,7 +140,7 @@ class _Look:
         except HoldfastError as refused:
             error = str(refused)
         except BaseException as broken:
-            # Also SystemExit and the like: one source never ends the others.
+            # Also SystemExit and the like: one source must not stop the others.
             log.debug("source %r broke", self._due.name, exc_info=True)
             error = said(broken)
         self._finish(error, retry_after)
@@ -203,7 +203,7 @@ class _Look:
         if self._seen > self._spec.most:
             raise SourceFailed(f"more than {self._spec.most:,} items; if that is right, set most")
         if self._spec.data:
-            # Said otherwise, every item has changed, also one that has a mark of its own.
+            # With different data every item has changed, even one with a mark of its own.
             mark = f"{one.mark} {codec.digest(self._spec.data)[:8]}" if one.mark else ""
             one = one._replace(data={**self._spec.data, **one.data}, mark=mark)
         try:
@@ -217,7 +217,7 @@ class _Look:
             self._flush()
 
     def _flush(self) -> None:
-        """Write what has come so far, and what the source remembers by now."""
+        """Save the items found so far, and the memory of the source."""
         memory = self._new_memory()
         if self._through:
             memory = None
@@ -244,7 +244,7 @@ class _Look:
         self._waiting, self._weight = [], 0
 
     def _with_keys(self, batch: list[Checked]) -> list[Checked]:
-        """Addresses written one way, wherever they come from."""
+        """Keys with addresses normalised, whatever their source."""
         if all(as_key(one.key) == one.key for one in batch):
             return batch
         written = [one.key for one in batch]
@@ -252,7 +252,7 @@ class _Look:
         return [one._replace(key=keys[one.key]) for one in batch]
 
     def _with_contents(self, batch: list[Checked]) -> list[Checked]:
-        """Where a first mark differs and there is a second, look for that one; outside of any transaction."""
+        """Compute second marks where the first differs; outside any transaction."""
         if not any(one.content for one in batch):
             return batch
         known = self._owner._read(partial(discover.known_marks, due=self._due, keys=[one.key for one in batch]))
@@ -266,7 +266,7 @@ class _Look:
         return settled
 
     def _decided(self, batch: list[Checked]) -> tuple[list[Checked], Decide]:
-        """Let the merge function decide about items that are there and look different, outside of any transaction."""
+        """Let the merge function decide about known items that have changed; outside any transaction."""
         if self._merge is None:
             return batch, discover.newest
         known = self._owner._read(partial(discover.known_marks, due=self._due, keys=[one.key for one in batch]))
@@ -283,7 +283,7 @@ class _Look:
         return [one for one in batch if one.key not in refused], as_looked(looked)
 
     def _set_vanished(self) -> None:
-        """What this look did not come by is gone, unless it stood where nothing was read because nothing had changed."""
+        """Items that this look did not find have vanished, unless their part was not read because it is unchanged."""
         read, write, due = self._owner._read, self._owner._write, self._due
         still, gone = read(partial(discover.unseen, due=due, kept=self._kept))
         after: str | None = "" if gone else None
@@ -319,7 +319,7 @@ class _Look:
         log.info("source %r of %r: the look goes on later", self._due.name, self._due.pipeline)
 
     def _last_flush(self) -> str | None:
-        """Write what came before the look broke off. If that cannot be, nothing newer is remembered: it comes again."""
+        """Save what was found before the look was interrupted. If that fails, it is found again next time."""
         try:
             self._flush()
             return None if self._through else self._new_memory()
@@ -329,7 +329,7 @@ class _Look:
             return None
 
     def _new_memory(self) -> str | None:
-        """What the source remembers, if that has changed since it was saved."""
+        """The memory of the source, if it has changed since it was saved."""
         try:
             memory = discover.remembered(self._due, self._memory)
         except ValueRefused as refused:

@@ -1,4 +1,4 @@
-"""Documents that are fetched, and what is remembered of them: one that has not changed is not read again."""
+"""Fetched documents, and what is remembered of them: an unchanged one is not read again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.sources.fetch import MAX_BYTES, Document, Policy, fetch
 
 
 class Documents:
-    """The documents of one look, at a source whose author wrote the address `home`."""
+    """The documents of one look at a source with the address `home`."""
 
     def __init__(self, source: Source, memory: dict[str, Any], home: str, *, max_bytes: int = MAX_BYTES) -> None:
         self._source = source
@@ -31,7 +31,7 @@ class Documents:
 
     @contextmanager
     def changed(self, url: str, *, accept: str = "*/*", body: bytes | None = None) -> Iterator[Document | None]:
-        """The document, or None if it has not changed since it was last remembered."""
+        """The document, or None if it is unchanged since it was last remembered."""
         name = short_hash(url)
         known = self._known.get(name) if isinstance(self._known.get(name), dict) else None
         document = fetch(
@@ -43,16 +43,16 @@ class Documents:
             return
         with document:
             yield document
-        # Only now: if the block breaks off, it must be read again.
+        # Only now: if the block fails, it must be read again.
         self._used[name] = document.notes
 
     def forget(self, url: str) -> None:
-        """Read it again next time, whatever it looks like."""
+        """Read it again next time, even if it is unchanged."""
         self._used.pop(short_hash(url), None)
 
     def remember(self) -> None:
-        """At the end of a look, and not before: what is known of the documents that were used, and of no others.
+        """At the end of a look, and not before: remember the documents that were used, and no others.
 
-        A look that breaks off reads all of them again, and so sees what is in them and what is not.
+        A look that is interrupted reads all of them again, so that it sees everything in them.
         """
         self._memory["documents"] = self._used

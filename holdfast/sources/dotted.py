@@ -1,4 +1,4 @@
-"""Something in a module, by its full name."""
+"""Import something from a module by its full name."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _LONGEST = 1000
 
 
 class Feed(Source):
-    """A feed: each entry is an item; its id is the key, or its address where it has none."""
+    """A feed: each entry is an item. Its id is the key, or its address if it has none."""
 
     kind = "feed"
     templates = ("feed",)
@@ -64,13 +64,13 @@ class Feed(Source):
         return Found(key, {**texts, **{name: value for name, value in lists.items() if value}})
 
 
-#: The one attribute that RSS 1.0 keeps an id in.
+#: The attribute that holds the id in RSS 1.0.
 _ABOUT = "http://www.w3.org/1999/02/22-rdf-syntax-ns# about"
 _SIZES = {"summary": xml.MAX_TEXT, "url": 8000}
 
 
 def _link(base: str, record: xml.Record) -> str | None:
-    """Where the entry is read: Atom says so in an attribute, of one link among several, RSS in the text."""
+    """The address of an entry: in Atom an attribute of one of several links, in RSS the text."""
     best: str | None = None
     for element in record.fields.get("link", ()):
         target = (element.attributes.get("href") or element.text).strip()
@@ -82,7 +82,7 @@ def _link(base: str, record: xml.Record) -> str | None:
 
 
 def _enclosures(base: str, record: xml.Record) -> list[dict[str, Any]]:
-    """The files that come with an entry, such as the sound of an episode: an element in RSS, a kind of link in Atom."""
+    """The files of an entry, such as the audio of an episode: an element in RSS, a kind of link in Atom."""
     links = [one for one in record.fields.get("link", ()) if one.attributes.get("rel") == "enclosure"]
     found = []
     for element in [*record.fields.get("enclosure", ()), *links]:
@@ -100,7 +100,7 @@ def _enclosures(base: str, record: xml.Record) -> list[dict[str, Any]]:
 
 
 def _categories(record: xml.Record) -> list[str]:
-    """What an entry is about: RSS says so in the text, Atom in an attribute, RSS 1.0 in a word of Dublin Core."""
+    """The categories of an entry: text in RSS, an attribute in Atom, Dublin Core in RSS 1.0."""
     elements = [*record.fields.get("category", ()), *record.fields.get("dc:subject", ())]
     named = [(one.attributes.get("label") or one.attributes.get("term") or one.text).strip() for one in elements]
     return [*dict.fromkeys(name[:_LONGEST] for name in named if name)]

@@ -1,7 +1,7 @@
-"""Fetch: one GET or POST over HTTP, of which everything is bounded: time, size, redirects, and the machines that are asked.
+"""Fetch: one GET or POST over HTTP with limits on everything: time, size, redirects, and the machines it may connect to.
 
-A document that has not changed is not read: the server is asked with what it said last time (ETag, Last-Modified), and where
-it does not know, a hash of the content decides. The body is on disk before anybody reads it, so nobody keeps a server waiting.
+An unchanged document is not read again: the request has the ETag and Last-Modified of the last answer, and if the server does
+not support them, a hash of the content decides. The body is saved before it is read, so that no server is kept waiting.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ IN_MEMORY_BYTES = 1024 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _BUSY = frozenset({429, 503})
 
-#: What every source that fetches may set.
+#: The options of every source that fetches.
 OPTIONS: Mapping[str, Reader] = {
     "headers": readers.headers,
     "allow_private": readers.flag,
@@ -52,7 +52,7 @@ OPTIONS: Mapping[str, Reader] = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a source may do to fetch."""
+    """The limits of a fetch."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     allow_private: bool = False
@@ -77,15 +77,15 @@ class Policy:
 
 @dataclass(slots=True)
 class Document:
-    """A body that was read to its end, and what tells it from a later one."""
+    """A complete body, and what identifies this version of it."""
 
     url: str
     file: IO[bytes]
     size: int
     links: str
-    #: The encoding of a text, if the server says one.
+    #: The encoding of a text, if the server names one.
     charset: str | None
-    #: To be given to the next `fetch` of it, once all that is in it was used.
+    #: For the next `fetch` of it, once all of it was used.
     notes: dict[str, str]
 
     def __enter__(self) -> Document:
@@ -105,10 +105,10 @@ def fetch(
     accept: str = "*/*",
     body: bytes | None = None,
 ) -> Document | None:
-    """The document at a URL, or None if it is as it was when `known` was noted. Whatever goes wrong is SourceFailed.
+    """The document at a URL, or None if it is unchanged since `known` was noted. Every failure is SourceFailed.
 
-    With a body, which is JSON, it is asked for by POST. The body and the policy's headers are for the origin of `home`, the
-    address that a person wrote, and go nowhere else.
+    With a body, which is JSON, the request is a POST. The body and the headers of the policy are sent only to the origin of
+    `home`, the address that a person wrote.
     """
     known = known or {}
     deadline = time.monotonic() + policy.request_seconds
@@ -158,7 +158,7 @@ def _headers(
 ) -> dict[str, str]:
     sent = {"User-Agent": "holdfast", "Accept": accept, "Accept-Encoding": "gzip", "Connection": "close"}
     if urls.origin(parts) == urls.origin(first):
-        # Secrets are for whom they were meant, and for nobody it sends us to.
+        # Secrets are not sent to a server that we are redirected to.
         if first.username is not None:
             pair = f"{unquote(first.username)}:{unquote(first.password or '')}"
             sent["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
@@ -185,7 +185,7 @@ def _asked(
     deadline: float,
     check: Callable[[], None],
 ) -> Iterator[http.client.HTTPResponse]:
-    """An answer whose body can be read; the connection is cut at the deadline, whatever it is doing then."""
+    """An answer whose body can be read. The connection is closed at the deadline in any case."""
     where = urls.shown(parts.geturl())
     host, port = urls.host_of(parts), urls.port_of(parts)
     check()
@@ -227,8 +227,8 @@ def _connect(places: Iterable[SocketAddress], policy: Policy, deadline: float) -
 
 @contextmanager
 def _cut_at(line: socket.socket, deadline: float) -> Iterator[None]:
-    """Time limits of a socket count from byte to byte; this one counts for all of them."""
-    # A second descriptor of the same connection: the first may be wrapped, or closed, by then.
+    """Limit the total time: the timeout of a socket applies to each read."""
+    # A second descriptor of the connection, since the first may be wrapped or closed by then.
     other = socket.socket(fileno=os.dup(line.fileno()))
 
     def cut() -> None:
@@ -261,7 +261,7 @@ def _redirected(at: str, location: str | None) -> str:
     if not location:
         raise SourceFailed(f"{urls.shown(at)} redirects to nowhere")
     try:
-        # Headers are read as Latin-1; a server that sends UTF-8 is understood too.
+        # Headers are decoded as Latin-1; a server that sends UTF-8 is understood too.
         with suppress(UnicodeError):
             location = location.encode("latin-1").decode()
         return urljoin(at, location)
@@ -323,7 +323,7 @@ def _body(
         check()
         yield chunk
     if time.monotonic() >= deadline:
-        # A body without a length ends with the connection, also if that was cut.
+        # A body without a length ends with the connection, even if that was cut.
         raise TimeoutError
     if answer.length:
         raise http.client.IncompleteRead(b"", answer.length)

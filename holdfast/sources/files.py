@@ -1,7 +1,7 @@
-"""Files by a pattern, below a root that nothing leads out of.
+"""Files that match a pattern, all below one root.
 
-Only names and times are read, never contents (unless `content` asks for a hash), and only regular files are found: nobody can
-make a look wait with a FIFO or a device. A symbolic link counts if what it leads to lies below the root too.
+Only names and times are read, not contents (unless `content` asks for a hash), and only regular files are found: a FIFO or a
+device cannot block a look. A symbolic link counts if its target is below the root too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
 from holdfast.sources.local import opened
 
 MAX_DEPTH = 100
-#: So many names of a folder are sorted at a time; a larger folder comes in several sorted runs.
+#: How many names of a folder are sorted at a time; a larger folder comes in several sorted runs.
 SORTED = 20_000
 _PIECE = 1024 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,14 +42,14 @@ def _pattern(value: Any, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What a pattern wants at one of its places of the names in a folder."""
+    """One step of a pattern: which names in a folder match."""
 
     wanted: re.Pattern[str]
-    #: The place of the pattern for what is in a folder of that name; None if a file is wanted.
+    #: The step for the content of a matching folder; None if files are wanted.
     after: int | None
-    #: Whether it is looked for in all folders below, too.
+    #: Whether all folders below are searched too.
     is_deep: bool
-    #: Whether names that begin with a dot are meant.
+    #: Whether names that begin with a dot match.
     shows: bool
 
     @classmethod
@@ -62,7 +62,7 @@ class _Step:
 
 
 def _below_folder(name: str, steps: Iterable[tuple[int, _Step]]) -> Iterator[int]:
-    """The places of the pattern that a folder of this name leads to."""
+    """The steps of the pattern that apply inside a folder of this name."""
     for place, step in steps:
         if step.is_deep:
             yield place
@@ -99,7 +99,7 @@ class Files(Source):
         yield from self._walk(root, frozenset({0}), frozenset())
 
     def _walk(self, folder: Path, places: frozenset[int], above: frozenset[tuple[int, int]]) -> Iterator[Found]:
-        """Look at a folder once, however many places of the pattern it may stand for."""
+        """List a folder once, for all steps of the pattern that apply to it."""
         self.check()
         steps = [(place, self._steps[place]) for place in sorted(places)]
         try:
@@ -113,7 +113,7 @@ class Files(Source):
             entries.close()
             if here not in above:
                 self._leave_out(folder, f"deeper than {MAX_DEPTH} folders")
-            # Otherwise it is a link that leads back up.
+            # Otherwise it is a link back up.
             return
         with entries:
             while names := sorted(entry.name for entry in islice(entries, SORTED)):
@@ -132,12 +132,12 @@ class Files(Source):
                             yield found
 
     def _leave_out(self, path: Path, why: str | None) -> None:
-        """Count what cannot be looked at; what is there has not vanished for that."""
+        """Count what cannot be read. The items in it have not vanished."""
         self.missed = True
         self.skip(f"{path}: {why}")
 
     def _facts(self, path: Path) -> os.stat_result | None:
-        """What a name stands for, links followed; None if it is nothing to be found here."""
+        """What a name refers to, with links followed; None if it is not a file to be found."""
         try:
             facts = os.lstat(path)
             if stat.S_ISLNK(facts.st_mode):
@@ -146,7 +146,7 @@ class Files(Source):
                     return None
                 facts = os.stat(real)
         except (FileNotFoundError, NotADirectoryError):
-            # Gone meanwhile, or a link to nowhere.
+            # Removed in the meantime, or a broken link.
             return None
         except OSError as error:
             if error.errno != errno.ELOOP:
@@ -156,7 +156,7 @@ class Files(Source):
 
     def _found(self, path: Path, facts: os.stat_result) -> Found | None:
         if facts.st_mtime > self._settled_before and self.settings.get("settle"):
-            # Somebody may still be writing it; it comes with a later look, and has not vanished.
+            # It may still be written to: a later look finds it, and it has not vanished.
             self.missed = True
             return None
         key = path.relative_to(self._root).as_posix()
@@ -175,7 +175,7 @@ class Files(Source):
 
 
 def _fixed(pattern: str) -> str:
-    """The folder that a pattern begins in: its steps up to the first that is wild, or up to its last."""
+    """The folder in which a pattern starts: its steps before the first wildcard, or before the last."""
     parts = Path(pattern).parts
     plain = next((n for n, part in enumerate(parts) if _WILD.search(part)), len(parts) - 1)
     return str(Path(*parts[:plain]))
@@ -189,7 +189,7 @@ def _below(pattern: str, root: str, folder: Path, where: str) -> tuple[Path, tup
         parts = full.relative_to(top).parts
     except ValueError:
         raise UsageError(f"{where}: files: {pattern!r} does not lie below its root, {root!r}") from None
-    # Two of these in a row mean what one means.
+    # Two in a row mean the same as one.
     steps = tuple(part for n, part in enumerate(parts) if not (part == "**" and parts[n - 1 : n] == ("**",)))
     if not steps:
         raise UsageError(f"{where}: files: {pattern!r} is the root itself; write what is below it, like '{pattern}/*'")

@@ -1,8 +1,8 @@
-"""For each item of a pipeline, or of another source, one look at a source whose settings have its value in them.
+"""`for_each`: one look at a source for each item of a pipeline, or of another source, with its value in the settings.
 
-Each is looked up once, and again when what it is taken from has changed or after a while. A round goes through the items that
-are new and, of those that earlier rounds passed, through a stretch: so it costs the same however many were looked up, and
-comes back to those that were not ready, or failed.
+Each item is looked up once, and again when its data has changed or after some time. A round goes through the new items and
+through a section of the older ones. So it costs the same however many were looked up, and returns to items that were not
+ready or failed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from holdfast.store import Transaction
 
 T = TypeVar("T")
 
-#: How many numbers of items that were passed before a round goes through again.
+#: How many ids of older items a round goes through again.
 SWEEP = 20_000
-#: After so many look-ups in a row that no server answered well, a round ends: it is not about one of them.
+#: A round ends after this many failures of the server in a row: they are not about single items.
 MOST_TROUBLES = 5
 
 
@@ -38,7 +38,7 @@ class RunsInTransaction(Protocol):
 
 
 class ForEach(Source):
-    """Many looks at a source, one for each value that is due."""
+    """Looks at a source once for each value that is due."""
 
     kind = "for_each"
     options: ClassVar[Mapping[str, Reader]] = {}
@@ -71,8 +71,8 @@ class ForEach(Source):
         yield from self._stretch(memory, "sweep", 0, min(begin + SWEEP - passed, begin))
 
     def _stretch(self, memory: dict[str, Any], name: str, after: int, until: int) -> Iterator[Lookup]:
-        """Those that are due between two items. Each is passed before it is looked up: one that takes for ever, or ends the
-        worker, does not keep the others; the sweep comes back to it."""
+        """The items that are due between two ids. Each is passed before it is looked up, so that one that never ends, or kills
+        the worker, does not block the others; the sweep returns to it."""
         assert self._each.pipeline is not None
         while after < until:
             self.check()
@@ -95,7 +95,7 @@ class ForEach(Source):
             memory[name] = after
 
     def _of_source(self, memory: dict[str, Any], spec: SourceSpec) -> Iterator[Lookup]:
-        """What another source finds, from where the last look broke off."""
+        """The items of another source, from where the last look was interrupted."""
         source = spec.open()
         source.check = self.check
         place = int(memory.get("place", 0))
@@ -150,8 +150,7 @@ class ForEach(Source):
         self._count(source)
 
     def _note(self, key: str, error: Exception) -> None:
-        """Count a look-up that failed. What is wrong with one value says nothing of the others; a server that does not answer
-        does."""
+        """Count a failed look-up. A bad value says nothing about the others; a server that does not answer does."""
         self.skip(f"{key[:80]!r}: {error if isinstance(error, HoldfastError) else said(error)}")
         if isinstance(error, SourceFailed) and (
             error.status is None or error.status in (408, 429) or error.status >= 500

@@ -1,4 +1,4 @@
-"""Links out of an HTML page, chosen by a CSS selector."""
+"""Links of an HTML page, chosen by a CSS selector."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MAX_DEPTH = 2000
 MISSING = "the source html needs a package that is not there: pip install selectolax"
 _EVERY_LINK = "a[href]"
 _LONGEST = 1000
-#: Where a page says in which encoding it is written, if the server does not.
+#: Where a page names its encoding, if the server does not.
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
 _HEAD_BYTES = 4096
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9-]*)")
-#: Elements that have no end, or one that need not be written.
+#: Elements without an end tag, or with an optional one.
 _ENDLESS = frozenset(
     (
         "area",
@@ -86,7 +86,7 @@ class Html(Source):
         try:
             from selectolax.lexbor import LexborHTMLParser, SelectolaxError
         except ImportError:
-            # Whoever only reads the file needs no parser.
+            # Checking a job file needs no parser.
             return
         try:
             LexborHTMLParser("").css(settings.get("links", _EVERY_LINK))
@@ -117,7 +117,7 @@ class Html(Source):
         selector = self.settings.get("links", _EVERY_LINK)
         chosen = page.css(selector)
         if not chosen:
-            # A page that looks otherwise than it did must not look empty.
+            # A redesigned page must not look empty.
             raise SourceFailed(f"{urls.shown(document.url)} has nothing that {selector!r} matches")
         for element in chosen:
             self.check()
@@ -150,7 +150,7 @@ def _text(document: Document) -> str:
 
 
 def _depth(text: str) -> int:
-    """About how deep elements lie in one another: an end counts if something of its name is open."""
+    """Roughly how deep elements are nested: an end tag counts if an element of its name is open."""
     opened: Counter[str] = Counter()
     depth = deepest = 0
     for tag in _TAG.finditer(text):

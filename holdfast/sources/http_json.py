@@ -1,7 +1,7 @@
 """Items of a JSON API: one page or many, everything or only what is new since the last look.
 
-How far a look has come is remembered page by page, so that one that breaks off goes on there. What the other side inserts,
-deletes or renumbers meanwhile may bring an item twice, which counts once, or hide one until the next look.
+Progress is remembered page by page, so that an interrupted look continues there. If the server inserts, deletes or renumbers
+items in the meantime, one may be found twice, which counts once, or be missed until the next look.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def _next(value: Any, what: str) -> str:
 
 
 def _from_the_page(value: Any, what: str) -> dict[str, str]:
-    """A query parameter, and the path that its value is found at."""
+    """A query parameter, and the path of its value."""
     if not isinstance(value, Mapping) or set(value) != {"param", "at"}:
         raise UsageError(f"{what}: {value!r}: write it like {{'param': 'cursor', 'at': 'paging.cursor'}}")
     return {"param": readers.text(value["param"], f"{what}: param"), "at": readers.path(value["at"], f"{what}: at")}
 
 
 def _cursor(value: Any, what: str) -> dict[str, str]:
-    """The same, and perhaps the path at which the page says whether there are more."""
+    """The same, with an optional path at which the page says whether there are more."""
     if not isinstance(value, Mapping) or "more" not in value:
         return _from_the_page(value, what)
     rest = {name: one for name, one in value.items() if name != "more"}
@@ -56,7 +56,7 @@ def _method(value: Any, what: str) -> str:
 
 
 def _body(value: Any, what: str) -> dict[str, Any]:
-    """What is posted. It may hold secrets and is never shown."""
+    """The body of a POST. It may hold secrets and is never shown."""
     if not isinstance(value, Mapping):
         raise UsageError(f"{what}: give a mapping, which is sent as JSON")
     return readers.json_mapping(value, what)
@@ -129,7 +129,7 @@ class HttpJson(Source):
                     and error.status < 500
                     and error.status not in (408, 429)
                 ):
-                    # The place that was remembered is none any more: the next look begins at the beginning.
+                    # The remembered position is no longer valid: the next look starts at the beginning.
                     memory.pop("at", None)
                 raise
             yield from self._items(rows, position)
@@ -154,7 +154,7 @@ class HttpJson(Source):
     # From page to page ------------------------------------------------------------------------------------------------
 
     def _begin(self, memory: dict[str, Any]) -> tuple[dict[str, Any], int]:
-        """Where to begin: at the beginning, or where the last look broke off."""
+        """Where to start: at the beginning, or where the last look was interrupted."""
         there = memory.get("at")
         if isinstance(there, dict) and isinstance(there.get("position"), dict) and isinstance(there.get("count"), int):
             position, count = dict(there["position"]), there["count"]
@@ -168,7 +168,7 @@ class HttpJson(Source):
         return position, count
 
     def _go_on(self, position: dict[str, Any], count: int, seen: set[str], memory: dict[str, Any]) -> None:
-        """Refuse a way that never ends."""
+        """Refuse pages that repeat."""
         where, most = urls.shown(self.settings["http_json"]), self.settings.get("pages", PAGES)
         self.check()
         if count >= most:
@@ -180,7 +180,7 @@ class HttpJson(Source):
         seen.add(_name(position))
 
     def _request(self, position: Mapping[str, Any]) -> tuple[str, bytes | None]:
-        """Where to ask and what to post. Parameters go into the body where there is one, else into the address."""
+        """The address and the body. Parameters go into the body if there is one, else into the address."""
         added, body = self._parameters(position), self.settings.get("body")
         url = str(position.get("next", self.settings["http_json"]))
         if body is None:
@@ -247,7 +247,7 @@ class HttpJson(Source):
         rows = at(body, path) if path else body
         errors = at(body, "errors")
         if (is_missing(rows) or rows is None) and isinstance(errors, list) and errors:
-            # GraphQL answers 200 whatever happens.
+            # GraphQL answers 200 even for errors.
             first = errors[0].get("message") if isinstance(errors[0], dict) else errors[0]
             raise SourceFailed(f"{urls.shown(url)} answered with an error: {str(first)[:200]}", status=200)
         if is_missing(rows):
@@ -273,7 +273,7 @@ class HttpJson(Source):
 
 
 def _name(position: Mapping[str, Any]) -> str:
-    """A page, apart from what was found on the way to it."""
+    """The name of a page, from its position without the newest time found so far."""
     return short_hash(repr(sorted((name, value) for name, value in position.items() if name != "newest")))
 
 

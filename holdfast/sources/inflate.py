@@ -1,4 +1,4 @@
-"""Compressed bodies, unpacked piece by piece: whoever reads decides when it is enough."""
+"""Decompress bodies piece by piece, so that the reader can stop at any point."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PIECE = 64 * 1024
 
 
 def inflated(chunks: Iterable[bytes], what: str) -> Iterator[bytes]:
-    """Unpack gzip, also of several members; what follows the last one is ignored."""
+    """Decompress gzip, also with several members; trailing data is ignored."""
     unpacker = zlib.decompressobj(wbits=31)
     begun = False
     for given in chunks:
@@ -35,7 +35,7 @@ def inflated(chunks: Iterable[bytes], what: str) -> Iterator[bytes]:
 
 
 def unpacked(chunks: Iterable[bytes], what: str) -> Iterator[bytes]:
-    """What is a gzip file, by its first bytes, unpacked; everything else as it is."""
+    """Decompress data that begins like a gzip file; return anything else unchanged."""
     stream = iter(chunks)
     head = b""
     for chunk in stream:

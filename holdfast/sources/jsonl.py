@@ -14,7 +14,7 @@ from holdfast.sources.rows import found_in
 
 
 class Jsonl(Lines):
-    """A file with one JSON value a line."""
+    """A file with one JSON value per line."""
 
     kind = "jsonl"
     options: ClassVar[Mapping[str, Reader]] = {"jsonl": readers.text, "key": readers.path, "mark": readers.path}

@@ -12,13 +12,13 @@ from holdfast.sources.rows import BadRow
 
 
 def key_in(line: bytes) -> str | None:
-    """What a line says; None if that is nothing, or a comment. UnicodeDecodeError if it is no text."""
+    """The text of a line; None if it is empty or a comment. UnicodeDecodeError if it cannot be decoded."""
     text = line.decode().strip()
     return None if not text or text.startswith("#") else text
 
 
 class Lines(Source):
-    """A text file with one key a line; empty lines and those that begin with # are passed over."""
+    """A text file with one key per line. Empty lines and those that begin with # are skipped."""
 
     kind = "lines"
     options: ClassVar[Mapping[str, Reader]] = {"lines": readers.text}
@@ -41,6 +41,6 @@ class Lines(Source):
             memory["file"] = before if is_settled(before) else None
 
     def _item(self, line: bytes) -> Found | None:
-        """The item of a line, if it has one; BadRow or ValueError if it is none."""
+        """The item of a line, if there is one; BadRow or ValueError if the line is bad."""
         key = key_in(line)
         return None if key is None else Found(key, {})

@@ -1,4 +1,4 @@
-"""Items written down right where the source is."""
+"""Items listed in the source itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local files that are read: only regular ones, without ever waiting for somebody at the other end, line by line."""
+"""Read local files line by line: only regular ones, so that nothing blocks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from holdfast.sources.contract import SourceFailed
 
 #: Bytes or characters.
 MAX_LINE = 16 * 1024 * 1024
-#: No file system's clock ticks slower.
+#: No file system has coarser time stamps.
 SETTLED_NS = 2_000_000_000
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BufferedReader]:
-    """A regular file, opened to be read; anything else is SourceFailed."""
+    """Open a regular file for reading; SourceFailed for anything else."""
     try:
-        # Without waiting: a FIFO that nobody writes to would keep us for ever.
+        # Non-blocking: opening a FIFO without a writer would wait forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
         if error.errno == errno.ENXIO:
@@ -38,20 +38,20 @@ def opened(path: Path) -> Iterator[BufferedReader]:
 
 
 def notes_of(file: IO[bytes]) -> dict[str, Any]:
-    """What tells a file from the same one after a change, without reading it. To be taken before it is read."""
+    """What differs after a change of a file, found without reading it. To be taken before it is read."""
     facts = os.fstat(file.fileno())
     return {"size": facts.st_size, "modified_ns": facts.st_mtime_ns, "number": facts.st_ino}
 
 
 def is_settled(notes: dict[str, Any]) -> bool:
-    """Whether a change after these notes were taken shows in them: two within one tick of the clock look the same."""
+    """Whether any later change would show in these notes: two changes within one tick of the clock look the same."""
     return time.time_ns() - int(notes["modified_ns"]) > SETTLED_NS
 
 
 def lines(
     file: IO[AnyStr], end: AnyStr, too_long: Callable[[int], None], most: int = MAX_LINE
 ) -> Iterator[tuple[int, AnyStr]]:
-    """Numbered lines with their ends; one that is too long is reported by its number, and passed over."""
+    """Numbered lines with their line ends. One that is too long is reported by its number and skipped."""
     number = 0
     while line := file.readline(most):
         number += 1

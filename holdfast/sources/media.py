@@ -35,7 +35,7 @@ def _place(value: Any, what: str) -> str:
 
 
 class Media(Source):
-    """A channel or a search, as the program yt-dlp sees it."""
+    """A channel or a search, as yt-dlp lists it."""
 
     kind = "media"
     templates = ("media",)
@@ -50,7 +50,7 @@ class Media(Source):
     def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept]:
         place = self.settings["media"]
         if _SEARCH.fullmatch(place):
-            # The best so many are not all there are.
+            # A search returns only the best results, not all.
             self.missed = True
         else:
             self._check_address(place)
@@ -72,7 +72,7 @@ class Media(Source):
                 yield found
 
     def _check_address(self, url: str) -> None:
-        """The program makes its own connections; this only keeps an address from being written here by mistake."""
+        """yt-dlp makes its own connections; this only refuses addresses written by mistake."""
         parts, private = urls.split(url), self.settings.get("allow_private", False)
         places_of(urls.host_of(parts), urls.port_of(parts), allow_private=private, seconds=10)
 

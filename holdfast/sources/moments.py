@@ -1,4 +1,4 @@
-"""Moments as APIs write them: ISO 8601 texts, or numbers that only grow. Which is later, and what is a while before one."""
+"""Times as APIs write them, ISO 8601 texts or growing numbers: which is later, and an earlier one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MILLISECONDS = 10**11
 
 
 def later(one: Any, other: Any) -> Any:
-    """The later of two; what cannot be read is none."""
+    """The later of two. One that cannot be read is ignored."""
     mine, its = _read(one), _read(other)
     if its is None:
         return one
@@ -18,7 +18,7 @@ def later(one: Any, other: Any) -> Any:
 
 
 def earlier(moment: Any, seconds: float) -> Any:
-    """A moment so many seconds before, written the same way."""
+    """The time this many seconds before, written in the same way."""
     if not seconds or _read(moment) is None:
         return moment
     if isinstance(moment, str):

@@ -1,4 +1,4 @@
-"""Whatever a function finds: it yields keys, or mappings with a key."""
+"""Items from a function that yields keys, or mappings with a key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.sources.rows import BadRow, found_in
 
 
 class Python(Source):
-    """A function by its full name. One that takes `memory` may leave JSON in it, and tells only what is new."""
+    """A function by its full name. One that takes `memory` may leave JSON in it, and yield only new items."""
 
     kind = "python"
     templates = ("args",)
@@ -63,7 +63,7 @@ class Python(Source):
         finally:
             close = getattr(items, "close", None)
             if callable(close):
-                # Whatever it raises on its way out comes too late to matter.
+                # Errors raised while it is closed no longer matter.
                 with suppress(Exception):
                     close()
 

@@ -1,4 +1,4 @@
-"""Readers for what a person wrote into a source: each checks one kind of value, and says where it stands if it is wrong."""
+"""Readers for the options of sources: each checks one kind of value, and names its location if it is wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.model.durations import seconds
 from holdfast.model.guards import read_size
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-#: Set by us: what is sent and how it is read belong together.
+#: Headers that we set ourselves.
 _OWN_HEADERS = frozenset(
     {"host", "accept-encoding", "connection", "content-length", "transfer-encoding", "if-none-match"}
 )
@@ -26,7 +26,7 @@ def text(value: Any, what: str) -> str:
 
 
 def is_unicode(value: str) -> bool:
-    """Whether a text has no half of a character in it."""
+    """Whether a text has no lone surrogates."""
     return value.encode("utf-8", "ignore") == value.encode("utf-8", "surrogatepass")
 
 
@@ -48,7 +48,7 @@ def length(value: Any, what: str) -> float:
 
 
 def some_time(value: Any, what: str) -> float:
-    """Seconds, and at least some."""
+    """Seconds, more than zero."""
     given = seconds(value, what=what)
     if not given:
         raise UsageError(f"{what}: {value!r} is no time at all")
@@ -84,7 +84,7 @@ def json_mapping(value: Any, what: str) -> dict[str, Any]:
 
 
 def path(value: Any, what: str) -> str:
-    """A way into JSON: names and numbers with dots between, like `data.items.0.id`."""
+    """A path into JSON: names and numbers separated by dots, like `data.items.0.id`."""
     given = text(value, what)
     if not all(given.split(".")):
         raise UsageError(f"{what}: {value!r} is no path; write names with dots between, like 'data.items'")
@@ -120,8 +120,8 @@ def _bad_bytes(error: UnicodeError) -> tuple[str, int]:
     return "\udcff", error.end
 
 
-#: How to decode what may have bytes in it that are not of its encoding: half a character stands for them, which nothing that is
-#: stored may have, so that they are refused with their row. `surrogateescape` does the same for few encodings only.
+#: Decodes bytes that do not fit the encoding as lone surrogates, which cannot be stored, so that their row is refused.
+#: `surrogateescape` does this for few encodings only.
 BAD_BYTES = "holdfast.bad_bytes"
 codecs.register_error(BAD_BYTES, _bad_bytes)
 

@@ -1,4 +1,4 @@
-"""The kinds of sources, and how what a person wrote becomes one: checked in full before anything is looked at."""
+"""The kinds of sources, and how to read one: it is checked completely before it is used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.sources.value_templates import VALUE, fill, has_value, names_its_h
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
-#: Every kind, by the key that names it, and where it lives. They are imported when they are first used.
+#: Every kind, by the key that names it, and its class. They are imported when first used.
 KINDS: Mapping[str, str] = {
     "list": "list_.List",
     "files": "files.Files",
@@ -39,7 +39,7 @@ KINDS: Mapping[str, str] = {
     "python": "python_.Python",
 }
 
-#: Where other packages name theirs: `[project.entry-points."holdfast.sources"]`, `shelf = "my_package:Shelf"`.
+#: Entry points of kinds in other packages: `[project.entry-points."holdfast.sources"]`, `shelf = "my_package:Shelf"`.
 GROUP = "holdfast.sources"
 
 LOOK_SECONDS = 600.0
@@ -47,10 +47,10 @@ MOST_ITEMS = 1_000_000
 NAME_LENGTH = 200
 
 FOR_EACH = "for_each"
-#: Settings are checked with this for a value; it can stand in an address, and for one.
+#: A sample value to check settings with: valid as an address and within one.
 _SAMPLE = "https://example.org/"
 
-#: What every source may set, beside its schedule.
+#: The options of every source, in addition to its schedule.
 COMMON: Mapping[str, Reader] = {
     "merge": readers.dotted,
     "timeout": readers.some_time,
@@ -60,7 +60,7 @@ COMMON: Mapping[str, Reader] = {
 }
 
 
-#: What may be said of those for whom a source is looked at.
+#: The options of `for_each`.
 EACH: Mapping[str, Reader] = {
     "pipeline": readers.text,
     "stage": readers.text,
@@ -71,39 +71,39 @@ EACH: Mapping[str, Reader] = {
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """For whom something is looked up: the items of a pipeline, the results of a stage of it, or what a source finds."""
+    """What `for_each` goes through: the items of a pipeline, the results of one of its stages, or the items of a source."""
 
     pipeline: str | None = None
     stage: str | None = None
     source: SourceSpec | None = None
-    #: Where the value lies; without a path it is the key.
+    #: The path of the value; without one it is the key.
     value: str | None = None
-    #: After how many seconds each is looked up again; never, if None.
+    #: After how many seconds each item is looked up again; None for never.
     again_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """A source as its author wrote it, checked. Two that were written equally are equal."""
+    """A source as its author wrote it, checked."""
 
     name: str
     kind: str
     #: The kind's own settings; they may hold secrets and are not shown.
     settings: Mapping[str, Any] = field(repr=False)
-    #: Without one it is looked at once, and again when it is defined otherwise or somebody asks for it.
+    #: Without one it is looked at once, and again when its definition changes or on request.
     schedule: Schedule | None = None
-    #: The full name of a function of old and new data; without one the newest data stands.
+    #: The full name of a function of old and new data; without one the new data replaces the old.
     merge: str | None = None
     timeout_seconds: float = LOOK_SECONDS
     most: int = MOST_ITEMS
-    #: Whether a look comes by everything there is, where the author knows better than the kind.
+    #: Whether a look finds everything there is, if that differs from the default of the kind.
     whole: bool | None = None
-    #: What every item it finds is given, unless the item itself says otherwise.
+    #: Data for every item it finds; the data of the item takes precedence.
     data: Mapping[str, Any] = field(default_factory=dict)
     folder: Path = field(default_factory=Path, compare=False)
-    #: For whom it is looked at, each with a value of its own in the settings; without it, once.
+    #: `for_each`: look once for each item, with its value in the settings.
     each: Each | None = None
-    #: Changes when what the source remembers from earlier looks is of no use any more.
+    #: Changes when the memory of earlier looks becomes useless.
     definition: str = field(default="", repr=False)
 
     def open(self) -> Source:
@@ -121,7 +121,7 @@ class SourceSpec:
         return load(self.merge, f"source {self.name!r}: merge") if self.merge else None
 
     def wanted(self, now_us: int) -> Wanted:
-        """What the database is told: an interval begins at once, a cron schedule with its first tick."""
+        """What to register: an interval is due at once, a cron schedule at its first tick."""
         if self.schedule is None:
             return Wanted(self.definition, now_us, NEVER)
         next_at = self.schedule.next_after(now_us)
@@ -157,7 +157,7 @@ def read_source(name: str, given: Mapping[str, Any], *, where: str, folder: Path
     common = {key: values.pop(key) for key in COMMON if key in values}
     found.agree(values, where, folder)
     if each:
-        # What was checked is an example; they are read again with each value.
+        # Only the sample was checked: the settings are read again with each value.
         values = {key: readers.as_json(given[key], f"{where}: {key}") for key in values}
         common |= {"data": readers.json_mapping(given["data"], f"{where}: data")} if "data" in given else {}
     times = {key: value for key, value in given.items() if key in schedule.KEYS}
@@ -178,7 +178,7 @@ def read_source(name: str, given: Mapping[str, Any], *, where: str, folder: Path
 
 
 def _read_each(given: Mapping[str, Any], kind: type[Source], where: str, folder: Path) -> Each | None:
-    """For whom to look, if that is said: a mapping that names a pipeline, or that is a source itself."""
+    """Read `for_each`, if given: a mapping that names a pipeline, or a source."""
     if FOR_EACH not in given:
         return None
     where, written = f"{where}: {FOR_EACH}", given[FOR_EACH]
@@ -202,7 +202,7 @@ def _read_each(given: Mapping[str, Any], kind: type[Source], where: str, folder:
 
 
 def _check_places(given: Mapping[str, Any], kind: type[Source], where: str) -> None:
-    """A value stands where it is asked for, not in a path or a query; and no secret is sent to whomever a value names."""
+    """Allow `{value}` only in options that support it, and send no secret to a host that a value names."""
     places = [key for key in given if key != FOR_EACH and has_value(given[key])]
     for key in places:
         if key not in (*kind.templates, "data"):
@@ -224,7 +224,7 @@ def _definition(kind: str, values: Mapping[str, Any], common: Mapping[str, Any],
 
 
 def _kind(given: Mapping[str, Any], where: str) -> str:
-    """The one key that names a kind. Other packages are asked only for what is none of ours: that takes a moment."""
+    """The key that names the kind. Other packages are searched only if it is none of ours, since that takes time."""
     known = [*KINDS]
     kinds = [key for key in given if key in KINDS]
     if not kinds:
@@ -240,7 +240,7 @@ def _kind(given: Mapping[str, Any], where: str) -> str:
 
 def _of_others() -> EntryPoints:
     """The kinds that other packages have, as entry points."""
-    # Loaded only here: those who need none of them do not wait for it.
+    # Imported only here, since most programs do not need it.
     from importlib.metadata import entry_points
 
     return entry_points(group=GROUP)

@@ -1,4 +1,4 @@
-"""Rows of whatever kind, as found items: which value is the key, and which is the mark."""
+"""Turn rows of any kind into found items: which value is the key, and which is the mark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MISSING = object()
 
 
 class BadRow(Exception):
-    """A row that cannot be an item; the others can."""
+    """A row that cannot be an item, among others that can."""
 
 
 def found_in(row: Any, key: str, *, mark: str | None = None) -> Found:
@@ -39,7 +39,7 @@ def as_key(value: Any) -> str:
 
 
 def at(value: Any, path: str) -> Any:
-    """What lies at a path of names and numbers, or `missing`."""
+    """The value at a path of names and numbers, or `missing`."""
     if isinstance(value, Mapping) and path in value:
         return value[path]
     for step in path.split("."):
@@ -53,7 +53,7 @@ def at(value: Any, path: str) -> Any:
 
 
 def put(value: Any, path: str, new: Any) -> Any:
-    """A mapping with something at a path of names, which is made where it is not there; the old one stays as it is."""
+    """A copy of a mapping with a value at a path of names, which is created if needed."""
     name, _, rest = path.partition(".")
     inner = value.get(name, {}) if rest else None
     if rest and not isinstance(inner, Mapping):

@@ -1,4 +1,4 @@
-"""Pages of a sitemap, or of all sitemaps of an index; packed with gzip or not."""
+"""Pages of a sitemap, or of all sitemaps of an index; compressed with gzip or not."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from holdfast.sources import fetch, readers, xml
 from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
 from holdfast.sources.documents import Documents
 
-#: How deep indexes may lie in one another; the protocol knows one level.
+#: How deep indexes may be nested; the protocol allows one level.
 MAX_DEPTH = 3
 PAGES = 1000
 
 
 class Sitemap(Source):
-    """A sitemap: each page is an item, its URL the key. A sitemap of an index that has not changed is not read."""
+    """A sitemap: each page is an item, its URL the key. Unchanged sitemaps of an index are not read."""
 
     kind = "sitemap"
     templates = ("sitemap",)
@@ -38,7 +38,7 @@ class Sitemap(Source):
             except SourceFailed as error:
                 if url == root:
                     raise
-                # The others can be read; what this one had has not vanished for that.
+                # The others can be read. The items of this one have not vanished.
                 self.skip(str(error))
                 yield Kept(url)
             if below and depth >= MAX_DEPTH:
@@ -69,14 +69,14 @@ class Sitemap(Source):
                     if (target := self._address(url, record.text("loc"))) and target not in self._known:
                         self._known.add(target)
                         if len(self._known) > self._most:
-                            # The rest of the index is not even looked at.
+                            # The rest of the index is not read.
                             break
                         below.append(target)
                 elif record.name == "url" and name == "urlset":
                     if found := self._page(url, record):
                         yield found
         if name == "sitemapindex":
-            # That an index has not changed says nothing of the sitemaps it names.
+            # An unchanged index says nothing about the sitemaps it names.
             documents.forget(url)
 
     def _page(self, sitemap: str, record: xml.Record) -> Found | None:

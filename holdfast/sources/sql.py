@@ -1,7 +1,7 @@
-"""Rows of a query, on any database that SQLAlchemy reaches.
+"""Rows of a query, on any database that SQLAlchemy supports.
 
-The rows are set aside on disk before the first is handed on: the transaction of the other database is as short as the query,
-and what is inserted, deleted or renumbered there meanwhile changes nothing in this look.
+The rows are saved to disk before the first is yielded: the transaction on the other database is as short as the query, and
+later changes there do not affect this look.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_BYTES = 1000 * 1000 * 1000
 QUERY_SECONDS = 300.0
 _IN_MEMORY_BYTES = 1024 * 1024
 _FETCHED = 1000
-#: SQLite asks after so many steps whether to go on.
+#: SQLite checks after this many steps whether to go on.
 _STEPS = 20_000
 
 
@@ -41,13 +41,13 @@ def _url(value: Any, what: str) -> str:
     try:
         make_url(given)
     except (ArgumentError, ValueError):
-        # It may hold a password, and is not shown.
+        # The address is not shown: it may hold a password.
         raise UsageError(f"{what}: this is no address of a database; write it like 'sqlite:///books.db'") from None
     return given
 
 
 class Sql(Source):
-    """A query, of which one column is the key."""
+    """A query with the key in one column."""
 
     kind = "sql"
     options: ClassVar[Mapping[str, Reader]] = {
@@ -109,7 +109,7 @@ class Sql(Source):
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        """A connection that only reads, and whose queries end in time as far as the database knows how."""
+        """A read-only connection with a time limit for its queries, if the database supports one."""
         from sqlalchemy import create_engine
         from sqlalchemy.engine import make_url
         from sqlalchemy.pool import NullPool
@@ -120,7 +120,7 @@ class Sql(Source):
         if url.get_backend_name() == "sqlite":
             arguments["creator"] = lambda: self._sqlite(url.database)
         elif url.get_backend_name() == "postgresql":
-            # The driver that holdfast itself uses, unless another one is named.
+            # The driver that holdfast uses, unless another is named.
             url = url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
             if url.get_driver_name() in ("psycopg", "psycopg2"):
                 arguments["connect_args"] = {"connect_timeout": 10}
@@ -128,7 +128,7 @@ class Sql(Source):
         try:
             with engine.connect() as connection:
                 if url.get_backend_name() == "postgresql":
-                    # For this transaction only: there may be a pooler in between.
+                    # For this transaction only, because of poolers.
                     connection.exec_driver_sql("SET TRANSACTION READ ONLY")
                     connection.exec_driver_sql(f"SET LOCAL statement_timeout = {round(seconds * 1000)}")
                 yield connection
@@ -140,7 +140,7 @@ class Sql(Source):
             raise SourceFailed("a database in memory is empty: name a file, like sqlite:///books.db")
         path = Path(self.folder / database)
         if not path.exists():
-            # Nobody wants a new, empty one.
+            # A missing file must not become a new, empty database.
             raise SourceFailed(f"{path} does not exist")
         connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=10, check_same_thread=False)
         connection.set_progress_handler(self._interrupts, _STEPS)
@@ -155,5 +155,5 @@ class Sql(Source):
 
 
 def _said(error: Exception) -> str:
-    """What the database said, in a line, without the statement."""
+    """The message of the database in one line, without the statement."""
     return str(getattr(error, "orig", None) or error).strip().splitlines()[0][:300]

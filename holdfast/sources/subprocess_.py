@@ -1,4 +1,4 @@
-"""A program whose lines are read: with a time limit, a limit on what it may write, and no child of it left behind."""
+"""Run a program and read its lines, with limits on time and output, and without leaving child processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.sources.contract import SourceFailed
 
 MAX_BYTES = 200 * 1000 * 1000
 MAX_LINE_BYTES = 16 * 1024 * 1024
-#: What is kept of what it complains about.
+#: How much of its error output is kept.
 COMPLAINT_BYTES = 4096
 _PIECE = 64 * 1024
 #: How long its children may keep its output open once it has ended.
@@ -23,7 +23,7 @@ _AFTER_END_SECONDS = 0.5
 
 
 def program(name: str, install: str) -> str:
-    """Where a program is; SourceFailed says how to get it."""
+    """The path of a program; SourceFailed says how to install it."""
     found = shutil.which(name)
     if found is None:
         raise SourceFailed(f"the program {name!r} is not there: {install}")
@@ -35,7 +35,7 @@ def lines(
 ) -> Iterator[bytes]:
     """Run a program and yield the lines it writes; SourceFailed if it fails, takes too long or writes too much.
 
-    It runs in a group of its own, which is killed when the last line was taken, or no more are wanted.
+    It runs in a process group of its own, which is killed after the last line, or when the reader stops.
     """
     name = os.path.basename(command[0])
     try:
@@ -99,11 +99,11 @@ def _lines(
             if not ready and process.poll() is not None:
                 ended_at = ended_at or now
                 if now - ended_at > _AFTER_END_SECONDS:
-                    # A child that it has left behind holds its output open.
+                    # A child process that it left behind holds its output open.
                     break
     if rest:
         yield rest
-    # Both pipes may be closed before it has ended.
+    # It may close both pipes before it ends.
     with suppress(subprocess.TimeoutExpired):
         process.wait(timeout=max(0.0, deadline - time.monotonic()))
         return

@@ -11,7 +11,7 @@ _ADDRESS = ("http://", "https://")
 
 
 def fill(given: Any, value: Any) -> Any:
-    """Settings with a value in them: as it is where it stands alone, escaped in an address, as text elsewhere."""
+    """Replace `{value}` in settings: by the value itself if it is the whole text, escaped in an address, as text elsewhere."""
     if isinstance(given, Mapping):
         return {key: fill(one, value) for key, one in given.items()}
     if isinstance(given, (list, tuple)):
@@ -24,7 +24,7 @@ def fill(given: Any, value: Any) -> Any:
 
 
 def has_value(given: Any) -> bool:
-    """Whether there is a place for a value somewhere in these settings."""
+    """Whether `{value}` occurs in these settings."""
     if isinstance(given, Mapping):
         return any(map(has_value, given.values()))
     if isinstance(given, (list, tuple)):
@@ -33,5 +33,5 @@ def has_value(given: Any) -> bool:
 
 
 def names_its_host(address: str) -> bool:
-    """Whether it is known who will be asked, whatever the value is."""
+    """Whether the host of an address does not depend on the value."""
     return address.lower().startswith(_ADDRESS) and VALUE not in urlsplit(address).netloc

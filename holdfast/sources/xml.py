@@ -1,7 +1,7 @@
-"""XML records, streamed: from a document of any size, the elements that matter, each with the texts right below it.
+"""XML records, streamed: the elements that matter, from a document of any size, each with the texts directly below it.
 
-Nothing outside of the document is ever read, and nothing in it can grow: a document type, and with it every entity of its
-own making, is refused.
+Nothing outside the document is read, and nothing in it can expand: a document type, and with it every entity definition, is
+refused.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from xml.parsers import expat
 from holdfast.sources.contract import SourceFailed
 
 MAX_DEPTH = 200
-#: Of the text of one element; the rest is left out.
+#: How much text of one element is kept.
 MAX_TEXT = 20_000
 MAX_FIELDS = 500
-#: Of one tag or comment: older parsers read it again from its beginning with every piece, until its end has come.
+#: The longest tag or comment: older parsers read it again from its beginning with every piece.
 MAX_TAG = 1_000_000
 _PIECE = 64 * 1024
-#: Beside the names of a record's own vocabulary, those of these are understood, behind their usual prefix.
+#: Other vocabularies that are understood, with their usual prefixes.
 _PREFIXES = {"http://purl.org/dc/elements/1.1/": "dc:", "http://www.itunes.com/dtds/podcast-1.0.dtd": "itunes:"}
 
 
 @dataclass(slots=True)
 class Element:
-    """An element right below a record: all text in it, and its attributes."""
+    """An element directly below a record: all text in it, and its attributes."""
 
     text: str
     attributes: dict[str, str]
@@ -41,7 +41,7 @@ class Record:
     fields: dict[str, list[Element]] = field(default_factory=dict)
 
     def text(self, *names: str) -> str | None:
-        """The text of the first of these that has some."""
+        """The text of the first of these elements that has any."""
         for name in names:
             for element in self.fields.get(name, ()):
                 if element.text.strip():
@@ -52,7 +52,7 @@ class Record:
 def records(
     file: IO[bytes], names: Collection[str], where: str, check: Callable[[], None] = lambda: None
 ) -> Iterator[Record]:
-    """The records of these names, in order; the first one, called `""`, tells the document's own name in `attributes`."""
+    """The records of these names, in order. The first one, named `""`, has the name of the document in `attributes`."""
     reader, size = _Reader(frozenset(names), where), 0
     try:
         while piece := file.read(_PIECE):
@@ -68,14 +68,14 @@ def records(
             f"{where} is not well-formed XML: {expat.ErrorString(error.code)}, line {error.lineno}"
         ) from None
     except (ValueError, LookupError) as error:
-        # An encoding that is unknown, or has more than one byte to a character.
+        # An encoding that is unknown, or uses several bytes per character.
         raise SourceFailed(f"{where} cannot be read as XML: {error}") from None
     yield from reader.take()
 
 
 @dataclass(slots=True)
 class _Open:
-    """An element below a record whose end has not come yet."""
+    """An element below a record that is still open."""
 
     element: Element
     depth: int

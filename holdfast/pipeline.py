@@ -143,7 +143,7 @@ class Pipeline:
         if isinstance(function, Stage) and function.name in found:
             return function.name
         if len(found) != 1:
-            what = f"is {len(found)} stages" if found else "is no stage"
+            what = f"is {len(found)} stages" if found else "is not a stage"
             raise DefinitionError(
                 f"pipeline {self.name!r}: after={function!r} {what} of this pipeline: name one as a text"
             )

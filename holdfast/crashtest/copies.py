@@ -99,7 +99,7 @@ class _Files:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """All that was committed, also what is still in the log."""
+    """Copy everything that was committed, including what is still in the log."""
     make_database(target)
     old, new = sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True), sqlite3.connect(target)
     try:
@@ -143,7 +143,7 @@ class _Databases:
             if server is not None:
                 server.close()
             raise StoreError(
-                f"no database for the crash test could be made on {read_url(store)[2]}: {' '.join(str(error).split())} "
+                f"no database for the crash test could be created on {read_url(store)[2]}: {' '.join(str(error).split())} "
                 f"(its user must have the right to create databases; or use SQLite: --store sqlite:)"
             ) from error
 
@@ -161,7 +161,7 @@ class _Databases:
         self._server.close()
 
     def _make(self, name: str, template: str) -> None:
-        # Whoever was connected to the template a moment ago may not be gone yet, and no one else may copy it meanwhile.
+        # An earlier connection to the template may still be closing, and only one copy can be made at a time.
         self._server.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s AND datname LIKE %s",
             (template, "holdfast_crashtest_%"),

@@ -72,7 +72,7 @@ class CrashReport:
     def lines(self, most: int = 3) -> Iterator[str]:
         """The differences, in full for the first `most` kills, and what to do."""
         if self.unsteady:
-            yield f"{self.item!r} of {self.pipeline} does not come to the same twice, though nobody disturbed it:"
+            yield f"{self.item!r} of {self.pipeline} does not have the same result twice, even undisturbed:"
             yield from (line for one in self.unsteady for line in shown(one))
         for kill in self.different[:most]:
             yield f"killed {kill.where}:"

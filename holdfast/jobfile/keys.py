@@ -29,7 +29,7 @@ def is_dotted(text: str) -> bool:
 def _dotted(value: str, where: str) -> None:
     if not is_dotted(value):
         raise UsageError(
-            f"{where}: {value!r} is no full dotted path, expected package.module.name, or package.module:object.name"
+            f"{where}: {value!r} is not a full dotted path, expected package.module.name, or package.module:object.name"
         )
 
 
@@ -46,7 +46,7 @@ def _not_empty(value: str, where: str) -> None:
 
 def _longer_than_zero(value: Any, where: str) -> None:
     if seconds(value, what=where) <= 0:
-        raise UsageError(f"{where}: {value!r} is no time at all, expected more")
+        raise UsageError(f"{where}: {value!r} is too short, expected more than zero")
 
 
 def _at_least(least: float) -> Callable[[Any, str], None]:
@@ -92,7 +92,7 @@ def _zone(value: str, where: str) -> None:
     try:
         ZoneInfo(value)
     except (OSError, ValueError, KeyError):
-        raise UsageError(f"{where}: {value!r} is no time zone, expected one like Europe/Berlin") from None
+        raise UsageError(f"{where}: {value!r} is not a time zone, expected one like Europe/Berlin") from None
 
 
 def _through(read: Callable[[Any], object]) -> Callable[[Any, str], None]:

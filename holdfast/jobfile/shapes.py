@@ -176,7 +176,7 @@ class Named:
             sound = False
         for name, one in node.items():
             if not re.fullmatch(self.pattern, name):
-                what = f"{name!r} is no name for a {self.what}, expected {self.rule}"
+                what = f"{name!r} is not a valid name for a {self.what}, expected {self.rule}"
                 problems.add(one.key_place, below(path, name), what)
                 sound = False
             sound &= self.of.check(one, below(path, name), problems)

@@ -385,7 +385,7 @@ def _text(given: Any, where: str) -> str:
 def _path(given: Any, where: str) -> Path:
     column, *keys = _text(given, where).split(".")
     if not column or not all(keys):
-        raise UsageError(f"{where}: {given!r} is no path; write it like column, or column.name.name")
+        raise UsageError(f"{where}: {given!r} is not a path; write it like column, or column.name.name")
     return Path(column, tuple(keys))
 
 
@@ -414,7 +414,7 @@ def _states(given: Any, where: str) -> dict[str, State]:
     found = {}
     for word, meaning in _mapping(given, where).items():
         if meaning not in STATES:
-            raise UsageError(f"{where}: {word}: {shown(meaning)} is no state; {there_are(meaning, STATES)}")
+            raise UsageError(f"{where}: {word}: {shown(meaning)} is not a state; {there_are(meaning, STATES)}")
         found[str(word).lower()] = STATES[meaning]
     return found
 

@@ -70,7 +70,7 @@ class AlertRule:
     def read(cls, name: object, given: object, *, where: str = "") -> AlertRule:
         """Read what a person wrote; an error names the key that is wrong."""
         if not isinstance(name, str) or not name.strip() or len(name) > 200 or "\0" in name:
-            raise UsageError(f"{where or 'alert'}: {name!r} is no name; give a text of 200 characters at most")
+            raise UsageError(f"{where or 'alert'}: {name!r} is not a valid name; give a text of 200 characters at most")
         where = where or f"alert {name!r}"
         if not isinstance(given, Mapping):
             raise UsageError(f"{where}: it is not a mapping; write it like {{'event': 'worker_died', 'log': true}}")
@@ -96,7 +96,7 @@ class AlertRule:
             log=_flag(said.get("log", False), where),
         )
         if not rule.ways:
-            raise UsageError(f"{where}: nobody would be told; give one of: {', '.join(WAYS)}")
+            raise UsageError(f"{where}: it notifies nobody; give one of: {', '.join(WAYS)}")
         if rule.headers and rule.webhook is None:
             raise UsageError(f"{where}: headers need a webhook")
         return rule
@@ -121,12 +121,12 @@ class AlertRule:
 def _events(event: str | None, state: str | None, where: str) -> tuple[str, ...]:
     """The names of the events that count: the one given, or all that leave a stage in the state given."""
     if event is None and state is None:
-        raise UsageError(f"{where}: it says of nothing when to tell; give an event like 'worker_died', or a state")
+        raise UsageError(f"{where}: it does not say when to notify; give an event like 'worker_died', or a state")
     if event is not None and event not in EVENTS and not is_user_event(event):
         there = there_are(event, sorted(EVENTS - {"alert_told"}))
         raise UsageError(f"{where}: event: {event!r} is unknown; {there}; events of your own begin with 'user.'")
     if event == "alert_told":
-        raise UsageError(f"{where}: event: to tell that something was told would never end")
+        raise UsageError(f"{where}: event: an alert about alerts would never end")
     if state is None:
         assert event is not None
         return (event,)
@@ -137,7 +137,7 @@ def _events(event: str | None, state: str | None, where: str) -> tuple[str, ...]
     leading = tuple(sorted(name for name, meaning in MEANING.items() if meaning is wanted))
     if event is None:
         if not leading:
-            raise UsageError(f"{where}: state: no event tells that a stage is {state}: name an event")
+            raise UsageError(f"{where}: state: no event says that a stage is {state}: name an event")
         return leading
     if event == "attempt_failed" and wanted in _ENDS_OF_ATTEMPTS:
         return (str(wanted),)
@@ -162,7 +162,7 @@ def _length(value: Any, what: str) -> int:
 def _webhook(value: object, where: str) -> str | None:
     if value is None:
         return None
-    wrong = UsageError(f"{where}: webhook: it is no address (not shown); write it like 'https://example.com/hook'")
+    wrong = UsageError(f"{where}: webhook: it is not an address (not shown); write it like 'https://example.com/hook'")
     if not isinstance(value, str) or any(char.isspace() or ord(char) < 32 for char in value):
         raise wrong
     try:
@@ -183,9 +183,9 @@ def _headers(value: object, where: str) -> Mapping[str, str]:
         raise UsageError(f"{where}: headers: they are not a mapping of names to texts")
     for name, text in value.items():
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
-            raise UsageError(f"{where}: headers: {name!r} is no name of a header")
+            raise UsageError(f"{where}: headers: {name!r} is not a valid header name")
         if not isinstance(text, str) or re.search(r"[\x00-\x08\x0a-\x1f\x7f]", text) or not text.isascii():
-            raise UsageError(f"{where}: headers: {name}: its value (not shown) is no text in one line of ASCII")
+            raise UsageError(f"{where}: headers: {name}: its value (not shown) is not one line of ASCII text")
     return dict(value)
 
 

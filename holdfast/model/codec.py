@@ -62,7 +62,7 @@ def encoded(value: Any, *, limit: int = MAX_BYTES) -> tuple[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """The JSON form of a value, as everybody sees it from now on."""
+    """The JSON form of a value, as it is used from now on."""
     return _decode(encode(value))
 
 
@@ -71,31 +71,31 @@ def decode(text: str | bytes) -> Any:
     return _decode(text)
 
 
-#: Stands for a text that is no JSON.
+#: Stands for a text that is not JSON.
 _UNREADABLE = object()
 
 
 def stored(text: str | None, otherwise: Any) -> Any:
-    """What a text in the database says; something else if that is nothing of the same kind. Whoever can write to the tables may
-    have put it there, and one bad row must not keep anybody from reading the others."""
+    """The value of a text in the database; the default if it is not of the same type. Other programs may have written to the
+    tables, and one bad row must not prevent reading the others."""
     value = decode_if_possible(text)
     return value if isinstance(value, type(otherwise)) else otherwise
 
 
 def shown(text: str) -> Any:
-    """A value of the user's for people to look at; one that cannot be read is shown as it lies there."""
+    """A stored value for people to read; one that cannot be decoded is shown as it is."""
     value = decode_if_possible(text)
     return {"cannot be read": plain_text(str(text), 200)} if value is _UNREADABLE else value
 
 
 def is_json(text: str | None, kind: type = object) -> bool:
-    """Whether a text in the database says something of this kind."""
+    """Whether a text in the database decodes to this type."""
     value = decode_if_possible(text)
     return value is not _UNREADABLE and isinstance(value, kind)
 
 
 def decode_if_possible(text: str | None) -> Any:
-    """The value; something that is no JSON value if the text says none."""
+    """The decoded value; a value that JSON cannot have if the text is not JSON."""
     try:
         return _decode(text or "")
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
@@ -108,7 +108,7 @@ def digest(value: Any) -> str:
 
 
 def digest_of(text: bytes) -> str:
-    """A short hash of these very bytes."""
+    """A short hash of these bytes."""
     made = _new_hash()
     made.update(text)
     return made.hexdigest()
@@ -123,7 +123,7 @@ def plain_text(text: str, limit: int) -> str:
 
 
 def _refuse_the_obviously_large(value: Any, limit: int) -> None:
-    """Add up the texts of a value that may be large, and stop at the limit: before it is written out in full."""
+    """Add up the sizes of the texts in a large value, and stop at the limit, before it is written out."""
     parts = list(value.values()) if type(value) is dict and len(value) <= WIDE else [value]
     size = 0
     while parts:

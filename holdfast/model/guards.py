@@ -47,11 +47,11 @@ class Hours:
             if late or begin == end:
                 raise ValueError
         except ValueError:
-            raise UsageError(f"{what}: {text!r} is no part of a day; write it like '22:00-06:00'") from None
+            raise UsageError(f"{what}: {text!r} is not a part of a day; write it like '22:00-06:00'") from None
         try:
             ZoneInfo(zone)
         except (OSError, ValueError, TypeError, KeyError):
-            raise UsageError(f"{what}: {zone!r} is no time zone; write it like 'Europe/Berlin'") from None
+            raise UsageError(f"{what}: {zone!r} is not a time zone; write it like 'Europe/Berlin'") from None
         return cls(begin, end, zone)
 
     def contain(self, moment: datetime) -> bool:
@@ -116,7 +116,7 @@ def read_size(text: object, *, what: str = "size") -> int:
     else:
         found = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
         if found is None:
-            raise UsageError(f"{what}: {text!r} is no size; write it like '5GB' or '500MB'")
+            raise UsageError(f"{what}: {text!r} is not a size; write it like '5GB' or '500MB'")
         size = float(found[1]) * float(1024 if found[3] else 1000) ** _POWERS[(found[2] or "").upper()]
     if size > LARGEST_SIZE:
         raise UsageError(f"{what}: more than {LARGEST_SIZE // 10**15:,} PB, which nothing has")

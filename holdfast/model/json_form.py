@@ -1,4 +1,4 @@
-"""The JSON form of a value: what is left of it once it is handed over, as text, numbers, lists and objects.
+"""The JSON form of a value, made of text, numbers, lists and objects.
 
 Types are recognised by what their class offers, so nothing is imported for them. What has no faithful form is refused
 with its type and its place.
@@ -24,15 +24,15 @@ from holdfast.errors import ValueRefused
 MAX_DEPTH = 100
 #: How many times in a row a form may need another form.
 _MOST_STEPS = 10
-#: Python itself refuses to write longer ones.
+#: Python refuses to convert longer ones to text.
 _MOST_BITS = 4096
 
-#: Read by the interpreter, whatever the class says about its name.
+#: The real name, whatever the class says about it.
 _name = type.__dict__["__name__"].__get__
 
 
 class _Unfit(Exception):
-    """A part that has no JSON form. Its place is added on the way out, from the inside."""
+    """A part that has no JSON form. Its path is added from the inside out."""
 
     def __init__(self, what: str, advice: str = "") -> None:
         self.what = what
@@ -61,7 +61,7 @@ def json_form(value: Any, limit: int) -> Any:
 
 
 def _form(part: Any, room: list[int], depth: int, steps: int) -> Any:
-    """`steps` forms led here, of which each needed another; `room` is what is left of the limit."""
+    """`steps` is how many forms in a row needed another; `room` is what is left of the limit."""
     if depth > MAX_DEPTH:
         raise _Unfit(f"nested deeper than {MAX_DEPTH} levels")
     kind = type(part)
@@ -81,11 +81,11 @@ def _form(part: Any, room: list[int], depth: int, steps: int) -> Any:
 
 
 def _form_of_other(part: Any, kind: type, room: list[int], depth: int, steps: int) -> Any:
-    """The class itself decides, since an object may say that it is of another one; and methods of the base class read it,
-    since a subclass may have others of that name."""
+    """The real class decides, since an object may claim another one; and methods of the base class read it, since a subclass
+    may override them."""
     if steps > _MOST_STEPS:
         raise _Unfit(f"a value of type {_name(kind)}", ", whose JSON form is never plain")
-    # First, for a member may be a text or a number as well.
+    # First, since a member may also be a text or a number.
     if issubclass(kind, Enum):
         return _form(part._value_, room, depth, steps + 1)
     if issubclass(kind, str):
@@ -104,7 +104,7 @@ def _form_of_other(part: Any, kind: type, room: list[int], depth: int, steps: in
         return _object(_pairs(part), room, depth)
     try:
         if issubclass(kind, msgspec.Struct):
-            # What msgspec does not know within it, it asks for.
+            # msgspec calls the hook for parts that it does not know.
             own = msgspec.to_builtins(part, str_keys=True, enc_hook=lambda inner: _form(inner, room, depth, steps + 1))
         else:
             own = _own_form(part, kind)
@@ -143,7 +143,7 @@ def _object(parts: Iterable[tuple[Any, Any]], room: list[int], depth: int) -> di
     except RecursionError:
         raise
     except Exception as error:
-        # A mapping that fails when it is read, or an object that another thread changes meanwhile.
+        # A mapping that fails when read, or an object that another thread changes.
         raise _Unfit(f"an object that cannot be read: {_said(error)}") from None
     return made
 
@@ -196,7 +196,7 @@ def _take_room(room: list[int], size: int) -> None:
 
 
 def _own_form(part: Any, kind: Any) -> Any:
-    """What a value says of itself; the answer may need a form in turn."""
+    """The form that a value offers itself, which may need a form in turn."""
     if issubclass(kind, (Decimal, datetime.date, datetime.time, datetime.timedelta)):
         return _quantity(part)
     if issubclass(kind, (UUID, PurePath)):
@@ -233,7 +233,7 @@ def _quantity(part: Any) -> str | float:
 
 
 def _scalar(part: Any, kind: type) -> Any:
-    """A number, a truth value, a text or an instant of numpy, or of what behaves like it."""
+    """A number, boolean, text or time of numpy, or of a similar library."""
     if tuple(part.shape):
         raise _Unfit(f"a value of type {_name(kind)} with {len(part.shape)} dimensions", ": give its .tolist()")
     sort = getattr(part.dtype, "kind", "")

@@ -259,7 +259,7 @@ def _may_wait_in_cycle(rows: Iterable[StageRow]) -> frozenset[int]:
 
 
 def _reached(pipeline: str, waits_for: Mapping[str, Sequence[str]]) -> set[str]:
-    """The pipelines that one waits for, through whichever others, and itself."""
+    """The pipelines that one waits for, directly or not, and itself."""
     seen: set[str] = set()
     todo = [pipeline]
     while todo:

@@ -92,8 +92,8 @@ class ResourceSpec:
 
     @property
     def hand_over_seconds(self) -> float | None:
-        """How late an attempt may begin after it was granted, where there is a rate: what was held back of the burst allows
-        for that much. With a burst of one nothing can be held back, and two calls may come a little closer."""
+        """How late an attempt may begin after it was granted, if there is a rate: the part of the burst that was held back
+        allows for it. With a burst of one nothing can be held back, and two calls may be slightly too close."""
         if self.rate is None:
             return None
         most = self.burst if self.burst is not None else self.rate.default_burst
@@ -130,7 +130,7 @@ def _zone(value: object, what: str) -> str:
     try:
         return ZoneInfo(str(value)).key
     except (OSError, ValueError, KeyError):
-        raise UsageError(f"{what}: {value!r} is no time zone; write it like 'Europe/Berlin'") from None
+        raise UsageError(f"{what}: {value!r} is not a time zone; write it like 'Europe/Berlin'") from None
 
 
 def _units(value: object, what: str) -> dict[str, Rate]:

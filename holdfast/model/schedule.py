@@ -62,7 +62,7 @@ class Schedule:
         try:
             ZoneInfo(zone)
         except (OSError, ValueError, TypeError, KeyError):
-            raise UsageError(f"{where}: zone: {zone!r} is no time zone; write it like 'Europe/Berlin'") from None
+            raise UsageError(f"{where}: zone: {zone!r} is not a time zone; write it like 'Europe/Berlin'") from None
         return cls(cron=_read_cron(given["cron"], f"{where}: cron"), zone=zone)
 
     def next_after(self, moment_us: int) -> int:

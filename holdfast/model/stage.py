@@ -180,7 +180,7 @@ def stage_name(stage: object, where: str) -> str:
     if isinstance(stage, Stage):
         return stage.name
     if not isinstance(stage, str):
-        raise UsageError(f"{where}: {stage!r} is no stage: give its name, or the function that was decorated")
+        raise UsageError(f"{where}: {stage!r} is not a stage: give its name, or the function that was decorated")
     return stage
 
 

@@ -72,7 +72,7 @@ def host_of(parts: SplitResult) -> str:
         if not host.isascii():
             host = host.encode("idna").decode()
     except ValueError:
-        raise ValueError("its host is no name that can be looked up") from None
+        raise ValueError("its host is not a name that can be resolved") from None
     if not host or _NO_HOST.search(host):
         raise ValueError("its host has characters that no host has")
     return host.lower()

@@ -229,7 +229,7 @@ class HttpJson(Source):
             target = urljoin(document.url, value)
             urls.split(target)
         except ValueError as error:
-            raise SourceFailed(f"{urls.shown(document.url)}: its next page is no address: {error}") from None
+            raise SourceFailed(f"{urls.shown(document.url)}: its next page is not an address: {error}") from None
         return {**position, "next": target}
 
     # A page -----------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def some_time(value: Any, what: str) -> float:
     """Seconds, more than zero."""
     given = seconds(value, what=what)
     if not given:
-        raise UsageError(f"{what}: {value!r} is no time at all")
+        raise UsageError(f"{what}: {value!r} is too short, expected more than zero")
     return given
 
 
@@ -87,7 +87,7 @@ def path(value: Any, what: str) -> str:
     """A path into JSON: names and numbers separated by dots, like `data.items.0.id`."""
     given = text(value, what)
     if not all(given.split(".")):
-        raise UsageError(f"{what}: {value!r} is no path; write names with dots between, like 'data.items'")
+        raise UsageError(f"{what}: {value!r} is not a path; write names with dots between, like 'data.items'")
     return given
 
 

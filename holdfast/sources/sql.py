@@ -42,7 +42,7 @@ def _url(value: Any, what: str) -> str:
         make_url(given)
     except (ArgumentError, ValueError):
         # The address is not shown: it may hold a password.
-        raise UsageError(f"{what}: this is no address of a database; write it like 'sqlite:///books.db'") from None
+        raise UsageError(f"{what}: this is not the address of a database; write it like 'sqlite:///books.db'") from None
     return given
 
 

@@ -207,7 +207,7 @@ def _name(key: PreparedKey) -> bytes:
 
 
 def _is_there(answer: pq.abc.PGresult) -> bool:
-    """Whether the server keeps the statement now that it was told to keep: it does also if it did already."""
+    """Whether the statement is prepared on the server now; also true if it was already."""
     return answer.status == pq.ExecStatus.COMMAND_OK or answer.error_field(pq.DiagnosticField.SQLSTATE) == b"42P05"
 
 
@@ -217,14 +217,14 @@ def _check(answers: list[pq.abc.PGresult], least: int) -> None:
         if answer.status == pq.ExecStatus.FATAL_ERROR and answer.error_field(pq.DiagnosticField.SQLSTATE):
             raise psycopg.errors.error_from_result(answer)
         if answer.status not in _GOOD:
-            # Said by libpq, not by the server: the line is gone.
+            # From libpq, not from the server: the connection is gone.
             raise psycopg.OperationalError(answer.get_error_message() or pq.ExecStatus(answer.status).name)
     if len(answers) < least:
         raise psycopg.OperationalError("the connection was lost")
 
 
 def _packed(text: str, params: Mapping[str, Any]) -> tuple[PreparedKey, list[bytes | None]]:
-    """The statement and the types of its parameters as the server is to see them, and the parameters."""
+    """The statement as the server sees it, the types of its parameters, and their values."""
     positional, names = _positional(text)
     values: list[bytes | None] = []
     types: list[int] = []

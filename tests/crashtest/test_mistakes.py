@@ -88,7 +88,7 @@ def test_random_keys_of_follow_ons_are_found_before_anything_is_killed():
     [one] = report.unsteady
     assert (one.kind, one.where, len(one.missing), len(one.extra)) == ("items", "pieces", 1, 1)
     message = said(report)
-    assert "does not come to the same twice" in message
+    assert "does not have the same result twice" in message
     assert "Make keys of what does not change" in message
 
 

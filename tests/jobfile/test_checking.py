@@ -54,8 +54,8 @@ def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file(folde
         "10:22: pipelines.books.stages.chunk.after: stage 'extrct' is not defined, did you mean 'extract'?",
         "10:37: pipelines.books.stages.chunk.batch: 1.5 is given, expected a whole number of 1 or more",
         f"11:46: pipelines.books.stages.first.after: the stages first → last → first {IN_A_CYCLE}",
-        "13:30: pipelines.books.tuning.guards.hours: 'noon' is no part of a day; write it like '22:00-06:00'",
-        "13:42: pipelines.books.tuning.guards.zone: 'Mars/Olympus' is no time zone, expected one like Europe/Berlin",
+        "13:30: pipelines.books.tuning.guards.hours: 'noon' is not a part of a day; write it like '22:00-06:00'",
+        "13:42: pipelines.books.tuning.guards.zone: 'Mars/Olympus' is not a time zone, expected one like Europe/Berlin",
         "13:66: pipelines.books.tuning.stages.chunks: stage 'chunks' is not defined, did you mean 'chunk'?",
         "14:22: pipelines.books.sources.inbox: 'inbox/*.epub' is given, expected a mapping that describes a source",
         "16:3: alerts.loud: it is empty, expected a mapping that describes an alert",
@@ -76,17 +76,17 @@ def test_an_error_carries_its_parts(folder: Folder) -> None:
 
 
 WRONG_STAGE = {
-    "a handler that is no path": (
+    "a handler that is not a path": (
         "handler: extract",
-        "4:26: @.handler: 'extract' is no full dotted path, expected package.",
+        "4:26: @.handler: 'extract' is not a full dotted path, expected package.",
     ),
     "a handler with a relative path": (
         "handler: .shelf.extract",
-        "4:26: @.handler: '.shelf.extract' is no full dotted path",
+        "4:26: @.handler: '.shelf.extract' is not a full dotted path",
     ),
     "a handler that is a call": (
         "handler: 'shelf.extract()'",
-        "4:26: @.handler: 'shelf.extract()' is no full dotted path",
+        "4:26: @.handler: 'shelf.extract()' is not a full dotted path",
     ),
     "a handler that is a list": (
         "handler: [shelf.extract]",
@@ -104,7 +104,7 @@ WRONG_STAGE = {
         'handler: shelf.extract, max_attempts: "5"',
         "4:55: @.max_attempts: '5' is given, expected a whole number of 1 or more",
     ),
-    "no time at all": ("handler: shelf.extract, timeout: 0s", "4:50: @.timeout: '0s' is no time at all, expected more"),
+    "no time at all": ("handler: shelf.extract, timeout: 0s", "4:50: @.timeout: '0s' is too short, expected more than zero"),
     "a negative time": ("handler: shelf.extract, timeout: -5", "4:50: @.timeout: -5 must be zero or more"),
     "nothing after a key": (
         "handler: shelf.extract, timeout: ",
@@ -182,11 +182,11 @@ WRONG = {
     ),
     "a pipeline with a wrong name": (
         "pipelines: {7up: {stages: {a: {handler: shelf.extract}}}}",
-        "1:13: pipelines.7up: '7up' is no name for a pipeline, expected a letter, then letters, digits, '_', '-' or '.'",
+        "1:13: pipelines.7up: '7up' is not a valid name for a pipeline, expected a letter, then letters, digits, '_'",
     ),
     "a stage with a wrong name": (
         "pipelines: {books: {stages: {a b: {handler: shelf.extract}}}}",
-        "1:30: pipelines.books.stages.a b: 'a b' is no name for a stage",
+        "1:30: pipelines.books.stages.a b: 'a b' is not a valid name for a stage",
     ),
     "a store of no known kind": (
         "store: mysql://me:letmein@db/books",
@@ -232,7 +232,7 @@ WRONG_TUNING = {
     ),
     "a wrong size": (
         "guards: {disk_free: plenty}",
-        "6:34: pipelines.books.tuning.guards.disk_free: 'plenty' is no size",
+        "6:34: pipelines.books.tuning.guards.disk_free: 'plenty' is not a size",
     ),
     "a guard that is nowhere": (
         "guards: {handler: [shelf.quiet, nowhere.quiet]}",

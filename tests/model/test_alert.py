@@ -98,7 +98,7 @@ WRONG = {
     "an unknown state": ({"state": "broken"}, "state: 'broken' is unknown; there are: pending"),
     "a state that no event leads to": (
         {"event": None, "state": "in_progress"},
-        "no event tells that a stage is in_progress",
+        "no event says that a stage is in_progress",
     ),
     "a state that never follows": ({"event": "attempt_failed", "state": "done"}, "a stage is retry_later, never done"),
     "a count that is none": ({"count": "many"}, "count: 'many' is not a whole number"),
@@ -107,14 +107,14 @@ WRONG = {
     "a count beyond counting": ({"count": 10**9}, "from 1 to 10,000"),
     "a length that is none": ({"within": "5 minutes"}, "within: '5 minutes' is not a length of time"),
     "a length of nothing": ({"every": 0}, "every: it must be longer than zero"),
-    "nobody to tell": ({"log": False}, "nobody would be told; give one of: webhook, command, log"),
+    "nobody to tell": ({"log": False}, "it notifies nobody; give one of: webhook, command, log"),
     "a log that is no flag": ({"log": "yes"}, "log: 'yes' is neither true nor false"),
     "a command that is a text": ({"command": "notify"}, "command: it is not a list"),
     "an empty command": ({"command": []}, "command: it is not a list"),
     "a command with a number": ({"command": ["notify", 3]}, "command: each part must be a text"),
     "headers without a webhook": ({"headers": {"a": "b"}}, "headers need a webhook"),
     "headers that are a list": ({"webhook": "http://h", "headers": ["a"]}, "headers: they are not a mapping"),
-    "a header with a bad name": ({"webhook": "http://h", "headers": {"a b": "c"}}, "'a b' is no name of a header"),
+    "a header with a bad name": ({"webhook": "http://h", "headers": {"a b": "c"}}, "'a b' is not a valid header name"),
 }
 
 
@@ -140,7 +140,7 @@ def test_what_is_no_mapping_is_refused(given: object):
 
 @pytest.mark.parametrize("name", [None, "", " ", 3, "x" * 300], ids=str)
 def test_a_name_is_a_text(name: object):
-    with pytest.raises(UsageError, match="is no name"):
+    with pytest.raises(UsageError, match="is not a valid name"):
         AlertRule.read(name, {"event": "paused", "log": True})
 
 
@@ -160,7 +160,7 @@ def test_a_name_is_a_text(name: object):
     ],
 )
 def test_an_address_that_is_none_is_refused_without_being_shown(webhook: object):
-    with pytest.raises(UsageError, match="webhook: it is no address") as error:
+    with pytest.raises(UsageError, match="webhook: it is not an address") as error:
         read(webhook=webhook)
     assert SECRET not in str(error.value)
 

@@ -62,13 +62,13 @@ def test_hours_are_a_part_of_every_day_and_their_end_is_not_in_them(text, inside
     ],
 )
 def test_what_is_no_part_of_a_day_is_refused(wrong):
-    with pytest.raises(UsageError, match=r"^guards: hours: .* is no part of a day; write it like '22:00-06:00'"):
+    with pytest.raises(UsageError, match=r"^guards: hours: .* is not a part of a day; write it like '22:00-06:00'"):
         Hours.read(wrong, what="guards: hours")
 
 
 @pytest.mark.parametrize("zone", ["Nowhere/Land", "Europe", "", "../etc/passwd", 5, None, ["UTC"], "UTC\0"])
 def test_what_is_no_zone_is_refused(zone):
-    with pytest.raises(UsageError, match="is no time zone; write it like 'Europe/Berlin'"):
+    with pytest.raises(UsageError, match="is not a time zone; write it like 'Europe/Berlin'"):
         Hours.read("22:00-06:00", zone)
 
 
@@ -187,7 +187,7 @@ def test_a_size_is_read_as_it_is_written(text, size):
     "wrong", ["", "GB", "five GB", "-5GB", "5PB", "5GBB", "5,0GB", "1e9", -1, 1.5, True, None, [5]]
 )
 def test_what_is_no_size_is_refused(wrong):
-    with pytest.raises(UsageError, match=r"^guards: disk_free: .* is no size; write it like '5GB' or '500MB'"):
+    with pytest.raises(UsageError, match=r"^guards: disk_free: .* is not a size; write it like '5GB' or '500MB'"):
         read_size(wrong, what="guards: disk_free")
 
 
@@ -218,9 +218,9 @@ def test_several_paths_and_functions_may_be_given():
     [
         ({"hour": "22:00-06:00"}, "'hour' is unknown; there are: hours, zone, disk_free, exists, handler"),
         ({"zone": "UTC"}, "zone needs hours"),
-        ({"hours": "always"}, "hours: 'always' is no part of a day"),
-        ({"hours": "22:00-06:00", "zone": "Mars"}, "hours: 'Mars' is no time zone"),
-        ({"disk_free": "much"}, "disk_free: 'much' is no size"),
+        ({"hours": "always"}, "hours: 'always' is not a part of a day"),
+        ({"hours": "22:00-06:00", "zone": "Mars"}, "hours: 'Mars' is not a time zone"),
+        ({"disk_free": "much"}, "disk_free: 'much' is not a size"),
         ({"exists": ""}, "exists: '' is neither a text nor a list of texts"),
         ({"exists": ["/a", 5]}, "exists: .* is neither"),
         ({"handler": len}, "handler: .* is neither"),

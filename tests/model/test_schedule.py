@@ -182,7 +182,7 @@ def test_a_cron_that_cannot_be_read_or_can_never_be_due_is_refused(text):
         ({"every": -5}, "zero or more"),
         ({"every": True}, "not a length"),
         ({"every": "1h", "zone": "UTC"}, "zone needs cron"),
-        ({"cron": "0 6 * * *", "zone": "Mars/Olympus"}, "'Mars/Olympus' is no time zone"),
+        ({"cron": "0 6 * * *", "zone": "Mars/Olympus"}, "'Mars/Olympus' is not a time zone"),
         ({"cron": "0 6 * * *", "zone": 5}, "no time zone"),
         ({"cron": "0 6 * * *", "zone": "../x"}, "no time zone"),
         ({"evry": "1h"}, "'evry' is unknown; there are: every, cron, zone"),

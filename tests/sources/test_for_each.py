@@ -342,7 +342,7 @@ EACH = {"pipeline": "authors"}
             "'stages' is unknown; there are: pipeline, stage",
         ),
         ({"feed": "{value}", "for_each": {"list": ["a"], "every": "1h"}}, "the source that says for whom has neither"),
-        ({"feed": "{value}", "for_each": {**EACH, "again": "0s"}}, "again: '0s' is no time at all"),
+        ({"feed": "{value}", "for_each": {**EACH, "again": "0s"}}, "again: '0s' is too short"),
     ],
 )
 def test_a_place_that_is_wrong_is_refused_when_it_is_read(tmp_path, given, said):

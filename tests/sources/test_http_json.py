@@ -159,11 +159,11 @@ def test_bad_rows_are_skipped_and_counted(look, site):
         ('{"a": []}', {}, "no list at its top.*items"),
         ('{"a": 1}', {"items": "b"}, "has nothing at 'b'"),
         ('{"a": 1}', {"items": "a"}, "has no list at 'a'"),
-        ('{"items": [], "next": 5}', {"items": "items", "next": "next"}, "next page is no address"),
+        ('{"items": [], "next": 5}', {"items": "items", "next": "next"}, "next page is not an address"),
         (
             '{"items": [], "next": "file:///etc/passwd"}',
             {"items": "items", "next": "next"},
-            "next page is no address: only http",
+            "next page is not an address: only http",
         ),
         (
             '{"items": [], "c": {}}',
@@ -288,7 +288,7 @@ def test_a_body_is_sent_to_the_address_that_was_written_and_nowhere_else(look, s
         ({"cursor": {"param": "a"}}, "cursor: .*write it like"),
         ({"page": {"param": "p", "start": -1}}, "page: start: -1"),
         ({"page": 5}, "page: 5: write it like"),
-        ({"items": "a..b"}, "items: 'a..b' is no path"),
+        ({"items": "a..b"}, "items: 'a..b' is not a path"),
         ({"pages": 0}, "pages: 0"),
         ({"headers": {"Host": "x"}}, "headers: 'Host' cannot be set"),
         ({"headers": {"X": "a\r\nY: b"}}, "headers: X: its value"),

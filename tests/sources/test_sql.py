@@ -133,7 +133,7 @@ def test_an_address_whose_password_ends_too_early_is_refused_before_a_driver_sho
 
 
 def test_an_address_that_is_none_is_refused_when_it_is_read_and_not_shown(look):
-    with pytest.raises(UsageError, match=r"^test: source 's': url: this is no address of a database") as raised:
+    with pytest.raises(UsageError, match=r"^test: source 's': url: this is not the address of a database") as raised:
         look.open(source(url="secret"))
     assert "secret" not in str(raised.value)
     with pytest.raises(UsageError, match="sql needs 'url'"):

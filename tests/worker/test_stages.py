@@ -117,7 +117,7 @@ def test_a_decorated_function_is_a_handler_by_its_path() -> None:
 def test_a_function_that_is_no_stage_here_is_refused() -> None:
     pipeline = Pipeline("p")
     for wrong in (note, extract, [extract]):
-        with pytest.raises(DefinitionError, match="is no stage of this pipeline"):
+        with pytest.raises(DefinitionError, match="is not a stage of this pipeline"):
             pipeline.stage(after=wrong)(lambda item, ctx: None)
     twice = pipeline.stage(name="a")(extract)
     pipeline.stage(name="b")(extract)
@@ -157,7 +157,7 @@ def test_a_result_is_asked_for_by_a_name_or_a_stage(run: Any) -> None:
 
     @pipeline.stage
     def first(item: Any, ctx: Any) -> Any:
-        with pytest.raises(UsageError, match=r"ctx.result: .* is no stage: give its name"):
+        with pytest.raises(UsageError, match=r"ctx.result: .* is not a stage: give its name"):
             ctx.result(note)
         return "checked"
 

@@ -123,8 +123,11 @@ class Pipeline:
                 f"{where}: {function!r} is not a function; write the name of a stage as name={function!r}"
             )
 
+        values = _stage_values(settings)
+
         def decorate(function: Callable[..., Any]) -> Stage[..., Any]:
-            spec = _stage_spec(function, self._names(settings.get("after", ())), settings)
+            name = settings.get("name") or str(getattr(function, "__name__", ""))
+            spec = StageSpec(name=name, handler=function, after=self._names(settings.get("after", ())), **values)
             if spec.name in self._stages:
                 raise DefinitionError(f"pipeline {self.name!r} has two stages named {spec.name!r}: rename one of them")
             self._stages[spec.name] = spec
@@ -218,15 +221,13 @@ class Pipeline:
         )
 
 
-def _stage_spec(function: Callable[..., Any], after: tuple[str, ...], given: StageSettings) -> StageSpec:
-    """The settings of a stage as values of a StageSpec, which has the defaults and checks them."""
-    values: dict[str, Any] = {**given}
-    name = values.pop("name", None) or str(getattr(function, "__name__", ""))
-    values.pop("after", None)
+def _stage_values(given: StageSettings) -> dict[str, Any]:
+    """The settings of a stage as values of a StageSpec, which has the defaults; without `name` and `after`."""
+    values: dict[str, Any] = {key: value for key, value in given.items() if key not in ("name", "after")}
     for key, (field, convert) in _CONVERTED.items():
         if (value := values.pop(key, None)) is not None:
             values[field] = convert(value)
-    return StageSpec(name=name, handler=function, after=after, **values)
+    return values
 
 
 def _written_in(stages: Iterable[StageSpec]) -> str:

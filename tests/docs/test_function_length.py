@@ -13,7 +13,6 @@ MOST_LINES = 60
 LONGER = {
     "holdfast/worker/worker.py:start",
     "holdfast/adopt/loop/loop.py:__init__",
-    "holdfast/engine/register.py:register",
     "benchmarks/peers/common.py:run",
 }
 

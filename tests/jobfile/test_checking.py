@@ -104,7 +104,10 @@ WRONG_STAGE = {
         'handler: shelf.extract, max_attempts: "5"',
         "4:55: @.max_attempts: '5' is given, expected a whole number of 1 or more",
     ),
-    "no time at all": ("handler: shelf.extract, timeout: 0s", "4:50: @.timeout: '0s' is too short, expected more than zero"),
+    "no time at all": (
+        "handler: shelf.extract, timeout: 0s",
+        "4:50: @.timeout: '0s' is too short, expected more than zero",
+    ),
     "a negative time": ("handler: shelf.extract, timeout: -5", "4:50: @.timeout: -5 must be zero or more"),
     "nothing after a key": (
         "handler: shelf.extract, timeout: ",

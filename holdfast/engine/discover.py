@@ -254,7 +254,9 @@ def unseen(tx: Transaction, due: DueSource, kept: Collection[str]) -> tuple[int,
     return int(still), int(gone)
 
 
-def set_vanished(tx: Transaction, due: DueSource, kept: Collection[str], after: str = "") -> tuple[Counts, str | None]:
+def set_vanished(
+    tx: Transaction, due: DueSource, kept: Collection[str], after: str = ""
+) -> tuple[LookCounts, str | None]:
     """Mark the next vanished items, from a key on; return the counts with them, and the key to continue at.
 
     Their items are kept. If they come back, they count as new or changed only if they are.
@@ -315,7 +317,7 @@ def finish_look(
     )
 
 
-def hand_back(tx: Transaction, due: DueSource, memory: str | None, counts: Counts) -> None:
+def hand_back(tx: Transaction, due: DueSource, memory: str | None, counts: LookCounts) -> None:
     """Leave an unfinished look to the next worker; it is due at once, and continues where it stopped."""
     _hold(tx, due)
     tx.run("hand_source_back", source=due.id, memory=memory, found=_progress(counts, ended=False))

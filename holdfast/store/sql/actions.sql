@@ -5,18 +5,18 @@ INSERT INTO holdfast_actions (kind, filter, undoes, who, reason, state, place, p
 VALUES (:kind, :filter, :undoes, :who, :reason, 'open', '{}', '{}', '{}', :now, :now) RETURNING id;
 
 -- name: lock_action
--- Whoever does a stretch of it holds it meanwhile.
+-- Locked by the process that does a chunk of it.
 SELECT * FROM holdfast_actions WHERE id = :id {for_update};
 
 -- name: find_idle_action
--- An open one that nobody has touched since :before, or that was touched last by who asks. A time to come is that of a clock
--- which was set back.
+-- An open action that no process has worked on since :before, or that the caller worked on last. A time in the future means
+-- that the clock was set back.
 SELECT id, touched_at FROM holdfast_actions {by ix_holdfast_actions_open}
 WHERE state = 'open' AND kind {in kinds text} AND (touched_at < :before OR touched_at > :now OR (id = :mine AND touched_at = :touched_at))
 ORDER BY touched_at LIMIT 1;
 
 -- name: lock_idle_action
--- The same once more, unless somebody is at it or was meanwhile.
+-- Locks it, unless another process works on it or has done so meanwhile.
 SELECT * FROM holdfast_actions WHERE id = :id AND state = 'open' AND touched_at = :touched_at {skip_locked};
 
 -- name: save_action
@@ -38,13 +38,13 @@ SELECT * FROM holdfast_actions WHERE id = :id;
 SELECT * FROM holdfast_actions WHERE (:only_open = 0 OR state = 'open') ORDER BY id DESC LIMIT :most;
 
 -- name: action_events
--- What an action has left, by the index of names and times: only events of its kind from its time are read.
+-- The events of an action, by the index of names and times: only events of its kind and period are read.
 SELECT e.id, e.at, e.item, e.stage, e.data FROM holdfast_events e {by ix_holdfast_events_kind}
 WHERE e.event = :event AND e.at >= :at AND e.at <= :until AND (e.at > :at OR e.id > :after) AND {position}(e.data, :mark) > 0
 ORDER BY e.at, e.id LIMIT :most;
 
 -- name: latest_moves
--- The newest event of each stage of these items among those that move it.
+-- The newest event that moved each stage of these items.
 SELECT e.item, e.stage, MAX(e.id) FROM holdfast_events e {by ix_holdfast_events_item}
 WHERE e.item {in items} AND e.event {in events text} GROUP BY e.item, e.stage;
 

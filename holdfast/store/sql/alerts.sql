@@ -1,4 +1,4 @@
--- Rules over events, and what they still have to tell.
+-- Alert rules, and their queued notifications.
 
 -- name: newest_events
 SELECT id, at FROM holdfast_events ORDER BY id DESC LIMIT :most;
@@ -11,14 +11,14 @@ ON CONFLICT (name) DO NOTHING;
 SELECT name, looked_until, told_at FROM holdfast_alerts WHERE name {in names text};
 
 -- name: hold_alert
--- One worker at a time looks for a rule; the others have nothing to wait for.
+-- One worker at a time advances a rule; the others skip it.
 SELECT looked_until, told_at FROM holdfast_alerts WHERE name = :name {skip_locked};
 
 -- name: move_alert
 UPDATE holdfast_alerts SET looked_until = :until, told_at = :told_at WHERE name = :name;
 
 -- name: new_matches
--- Events that may count for a rule, from where it has looked. What they say is handed over only if it matters.
+-- New events that may match a rule. Their text is returned only if the rule needs it.
 SELECT e.id, e.at, CASE WHEN CAST(:error AS TEXT) IS NOT NULL THEN e.data END FROM holdfast_events e
 LEFT JOIN holdfast_pipelines p ON p.id = e.pipeline LEFT JOIN holdfast_stages s ON s.id = e.stage
 WHERE e.id > :after AND e.id <= :until AND e.event {in events text}
@@ -45,7 +45,7 @@ INSERT INTO holdfast_deliveries (alert, body, attempts, due_at)
 SELECT r.alert, r.body, 0, :now FROM {rows alert text, body text};
 
 -- name: any_delivery
--- Due, or so far ahead that somebody must have set the clock; and with nobody alive who has it.
+-- Due, or so far ahead that the clock must have been changed; and not claimed by a live worker.
 SELECT 1 FROM holdfast_deliveries d WHERE d.alert {in alerts text} AND (d.due_at <= :now OR d.due_at > :beyond)
   AND (d.worker IS NULL OR NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = d.worker)) LIMIT 1;
 

@@ -14,7 +14,7 @@ FROM {rows id bigint, state text, amount bigint, model text, tokens_in bigint, t
 WHERE holdfast_calls.id = r.id;
 
 -- name: read_calls
--- Held until the transaction ends: whoever settles one decides from what it is now.
+-- Locked until the transaction ends: settling a call depends on its current row.
 SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value, share_of
 FROM holdfast_calls WHERE id {in calls} ORDER BY id {for_update};
 
@@ -26,25 +26,24 @@ FROM holdfast_calls WHERE share_of = :call ORDER BY id {for_update};
 UPDATE holdfast_calls SET share_of = r.share_of FROM {rows id bigint, share_of bigint} WHERE holdfast_calls.id = r.id;
 
 -- name: shares_under_way
--- Those shares of a call, given by one of them, that it is being made for.
+-- The shares of a call, given by one of them, whose attempts are in progress.
 SELECT s.id FROM holdfast_calls c JOIN holdfast_calls s ON s.share_of = c.share_of JOIN holdfast_leases l ON l.id = s.lease
 WHERE c.id = :call AND s.state = 'intended';
 
 -- name: intended_calls
--- Calls of these items that were begun and are not known to have ended. They are found first: asked for in order, all calls would be
--- walked through in that order.
+-- Calls of these items without a recorded end. They are found before sorting: otherwise the planner may walk all calls in order.
 SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value, share_of
 FROM holdfast_calls WHERE state = 'intended' AND id = ANY(ARRAY(
     SELECT id FROM holdfast_calls WHERE item {in items} AND stage {in stages} AND state = 'intended')) ORDER BY id {for_update};
 
 -- name: item_calls
--- In the order of the index: asked for in another one, all calls would be walked through in that.
+-- In the order of the index: with another order, the planner may walk all calls.
 SELECT id, stage, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value, share_of
 FROM holdfast_calls WHERE item = :item ORDER BY stage, id;
 
 -- name: doubtful_calls
--- The next ones in doubt, in order of stage and item, that a filter means. A call that is being made for others of its items
--- is not in doubt.
+-- The next selected calls in doubt, in order of stage and item. A call that is in progress for others of its items is not in
+-- doubt.
 SELECT c.id, c.stage, c.item, c.share_of FROM holdfast_calls c LEFT JOIN holdfast_items i ON i.id = c.item
 WHERE c.state = 'doubtful' AND c.stage {in stages} AND (c.stage > :stage OR (c.stage = :stage AND c.item > :item))
   AND {fits COALESCE(i.key,'') keys} AND (CAST(:name AS TEXT) IS NULL OR c.name = :name)
@@ -69,8 +68,8 @@ SELECT stage, resource, model, day, {sum payments} AS payments, {sum amount} AS 
 FROM holdfast_money GROUP BY stage, resource, model, day;
 
 -- name: sum_calls
--- The same from the ledger itself: from one time to another, and by item or by quarter of an hour if asked for. `old_at` is when
--- a worker that kept no ledger paid the newest of its calls.
+-- The same from the ledger itself: for a period, and by item or by quarter of an hour if asked for. `old_at` is the time of
+-- the newest payment by a worker without a ledger.
 SELECT c.stage, CASE WHEN CAST(:items AS INTEGER) = 1 THEN c.item END AS item, c.resource, c.model, c.day,
        CASE WHEN CAST(:quarters AS INTEGER) = 1 THEN c.at / 900000000 END AS quarter,
        CAST(SUM(CASE WHEN c.state IN ('done', 'rejected') AND c.amount > 0 AND COALESCE(c.share_of, c.id) = c.id THEN 1 ELSE 0 END) AS BIGINT) AS payments,
@@ -90,22 +89,22 @@ SELECT c.at FROM holdfast_calls c {by ix_holdfast_calls_at} WHERE c.at >= :since
 SELECT c.at, c.name FROM holdfast_calls c {by ix_holdfast_calls_at} WHERE c.at {in times} AND c.resource = :resource;
 
 -- name: set_aside_by_stage
--- Money set aside for attempts that run now; an attempt may have set the same money aside for several resources.
+-- Money reserved for running attempts; an attempt may have reserved the same money with several resources.
 SELECT l.stage, {sum x.amount} FROM holdfast_leases l
 JOIN (SELECT lease, MAX(amount) AS amount FROM holdfast_reservations GROUP BY lease) AS x ON x.lease = l.id GROUP BY l.stage;
 
 -- name: old_payments
--- What workers of the version before have paid: they leave events where there is a ledger now.
+-- Payments of workers of the version before, which leave events instead of rows in the ledger.
 SELECT e.id, e.at, e.stage, e.item, e.amount, e.resource, e.data FROM holdfast_events e {by ix_holdfast_events_kind}
 WHERE e.event = 'cost' ORDER BY e.at LIMIT :most {skip_locked};
 
 -- name: ledger_came
--- When a store that was there before got its ledger; no row if it was made with one.
+-- When an older store got its ledger; no row if it was created with one.
 SELECT came.migrated_at FROM holdfast_schema_version came JOIN holdfast_schema_version made ON made.version = 1
 WHERE came.version = 5 AND came.migrated_at <> made.migrated_at;
 
 -- name: newest_old_payment
--- When a worker of the version before last counted money, as far as its events are still there.
+-- When a worker of the version before last counted money, if its events still exist.
 SELECT MAX(e.at) FROM holdfast_events e {by ix_holdfast_events_kind}
 WHERE e.event IN ('cost', 'money_in_doubt') AND (e.event = 'cost' OR {position}(e.data, '"memo"') = 0);
 

@@ -1,4 +1,4 @@
--- Failures that are alike, counted together.
+-- Error groups: failures with the same cause, counted together.
 
 -- name: add_error_groups
 INSERT INTO holdfast_error_groups (slot, stage, id, kind, place, message, n, amount, first_seen, last_seen, item)
@@ -10,7 +10,7 @@ ON CONFLICT (slot, stage, id) DO UPDATE SET n = holdfast_error_groups.n + exclud
     last_seen = CASE WHEN excluded.last_seen >= holdfast_error_groups.last_seen THEN excluded.last_seen ELSE holdfast_error_groups.last_seen END;
 
 -- name: trim_error_groups
--- Those of a writer and a stage that were seen before the last :most.
+-- Groups of a writer and a stage, except the :most seen last.
 DELETE FROM holdfast_error_groups WHERE slot = :slot AND stage = :stage AND last_seen < (
     SELECT g.last_seen FROM holdfast_error_groups g WHERE g.slot = :slot AND g.stage = :stage
     ORDER BY g.last_seen DESC LIMIT 1 OFFSET CAST(:most AS BIGINT) - 1);
@@ -26,7 +26,7 @@ SELECT 1 WHERE EXISTS (SELECT 1 FROM holdfast_error_groups WHERE id = :id)
 SELECT o.item FROM holdfast_outcomes o {by ix_holdfast_outcomes_group} WHERE o.error_group = :id AND o.stage {in stages} LIMIT :most;
 
 -- name: paid_in_leases
--- What was, or may have been, charged for attempts.
+-- The money charged or in doubt for attempts.
 SELECT lease, {sum amount} FROM holdfast_calls
 WHERE item {in items} AND stage = :stage AND lease {in leases} AND state IN ('done', 'rejected', 'doubtful', 'intended')
 GROUP BY lease;

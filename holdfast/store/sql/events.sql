@@ -18,7 +18,7 @@ INSERT INTO holdfast_versions (slot, stage, version, n)
 ON CONFLICT (slot, stage, version) DO UPDATE SET n = holdfast_versions.n + excluded.n;
 
 -- name: forget_versions
--- Those of which nothing is left.
+-- Versions without results.
 DELETE FROM holdfast_versions WHERE slot = 0 AND n = 0;
 
 -- name: forget_commits
@@ -31,7 +31,7 @@ LEFT JOIN holdfast_items i ON i.id = e.item LEFT JOIN holdfast_stages s ON s.id 
 ORDER BY value;
 
 -- name: walk_events
--- The numbers of events as they were written, oldest first; looked at are those from :after to :until.
+-- The numbers of events from :after to :until, oldest first.
 SELECT e.id FROM holdfast_events e
 WHERE e.id > :after AND e.id <= :until AND (CAST(:event AS TEXT) IS NULL OR e.event = :event) AND e.at >= :since
   AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
@@ -56,7 +56,7 @@ WHERE e.item = :item AND e.id > :after AND (CAST(:event AS TEXT) IS NULL OR e.ev
 ORDER BY e.id DESC LIMIT :most;
 
 -- name: event_kinds
--- The different names of events: one look into their index for each.
+-- The distinct names of events, with one index lookup for each.
 WITH RECURSIVE found(event) AS (
     SELECT MIN(e.event) FROM holdfast_events e
     UNION ALL
@@ -64,7 +64,8 @@ WITH RECURSIVE found(event) AS (
 SELECT event FROM found WHERE event IS NOT NULL;
 
 -- name: search_events
--- By the index of names and times, whose order is not that of the numbers: a clock may have been set. The sum says so.
+-- By the index of names and times. Its order is not that of the numbers, since a clock may have been set; the sum keeps the
+-- planner from assuming so.
 SELECT e.id FROM holdfast_events e {by ix_holdfast_events_kind}
 WHERE e.event {in events text} AND e.at >= :since AND e.id + 0 > :after
   AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
@@ -77,13 +78,13 @@ WHERE e.event {in events text} AND e.at >= :since AND e.id + 0 > :after
 ORDER BY e.id + 0 DESC LIMIT :most;
 
 -- name: latest_events
--- Of one name, by time: no more are read than are wanted.
+-- Events of one name, by time; reads no more than needed.
 SELECT e.id FROM holdfast_events e {by ix_holdfast_events_kind}
 WHERE e.event = :event AND e.at >= :since AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
 ORDER BY e.at DESC LIMIT :most;
 
 -- name: count_events
--- Of one name, up to :most.
+-- Events of one name, up to :most.
 SELECT COUNT(*) FROM (
     SELECT 1 FROM holdfast_events e {by ix_holdfast_events_kind}
     WHERE e.event = :event AND e.at >= :since AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)

@@ -1,7 +1,7 @@
 -- Follow-on items and children.
 
 -- name: open_items
--- Those of the items that still have work: a stage waiting, delayed, in progress or on hold.
+-- The items with open work: a stage waiting, delayed, in progress or on hold.
 SELECT i.id FROM holdfast_items i WHERE i.id {in items} AND (
     EXISTS (SELECT 1 FROM holdfast_stages s JOIN holdfast_waiting w ON w.stage = s.id AND w.priority = i.priority AND w.item = i.id
             WHERE s.pipeline = i.pipeline)
@@ -10,7 +10,7 @@ SELECT i.id FROM holdfast_items i WHERE i.id {in items} AND (
     OR EXISTS (SELECT 1 FROM holdfast_holds h WHERE h.item = i.id));
 
 -- name: between_stages
--- Those of the items in which a stage has not begun though all before it have passed.
+-- The items in which a stage has not begun although all its predecessors have passed.
 SELECT i.id FROM holdfast_items i WHERE i.id {in items}
   AND (SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = i.id AND o.stage {in before} AND o.state IN ('done', 'skipped')) = :needed
   AND NOT EXISTS (SELECT 1 FROM holdfast_outcomes o WHERE o.item = i.id AND o.stage = :stage);
@@ -29,7 +29,7 @@ SELECT c.parent, c.child FROM holdfast_children c JOIN holdfast_items i ON i.id 
 WHERE c.parent {in items} AND i.pipeline = :pipeline;
 
 -- name: waits_for
--- Of the items whose stage would begin but for their children: those of these that have children themselves.
+-- For items whose stage waits only for children: the children that have children themselves.
 SELECT c.parent, c.child FROM holdfast_children c
 JOIN holdfast_items i ON i.id = c.parent JOIN holdfast_items k ON k.id = c.child
 WHERE c.parent {in items} AND i.pipeline = :pipeline AND k.pipeline = (SELECT p.id FROM holdfast_pipelines p WHERE p.name = :of)
@@ -61,7 +61,7 @@ ON CONFLICT (item) DO UPDATE SET led_by = excluded.led_by;
 DELETE FROM holdfast_chains WHERE item {in items};
 
 -- name: count_reruns
--- Those of an hour, which begins with the first of them; :after is when the last one that counts may have begun.
+-- Counts reruns per hour, which begins with the first one; a count that began before :after starts over.
 UPDATE holdfast_stages SET
     reruns = CASE WHEN reruns_since > :after AND reruns_since <= :now THEN reruns + :n ELSE :n END,
     reruns_since = CASE WHEN reruns_since > :after AND reruns_since <= :now THEN reruns_since ELSE :now END

@@ -2,7 +2,7 @@
 SELECT id, key, data FROM holdfast_items WHERE pipeline = :pipeline AND key {in keys text} ORDER BY id {for_update};
 
 -- name: newest_of_all
--- The last item and the last paid call there are.
+-- The newest item and the newest paid call.
 SELECT (SELECT MAX(id) FROM holdfast_items), (SELECT MAX(id) FROM holdfast_calls);
 
 -- name: look_up_keys
@@ -10,7 +10,7 @@ SELECT key, data FROM holdfast_items
 WHERE pipeline = (SELECT id FROM holdfast_pipelines WHERE name = :pipeline) AND key {in keys text};
 
 -- name: insert_items
--- A key that another transaction has just added is left to it; the caller reads it then.
+-- A key that another transaction has just added is skipped; the caller then reads it.
 INSERT INTO holdfast_items (pipeline, key, data, priority, created_at, updated_at)
 SELECT :pipeline, r.key, r.data, :priority, :now, :now
 FROM {rows key text, data text} WHERE true
@@ -33,7 +33,7 @@ UPDATE holdfast_items SET data = r.data, updated_at = :now
 FROM {rows id bigint, data text} WHERE holdfast_items.id = r.id;
 
 -- name: lock_items
--- Whoever decides whether stages meet in an item holds the item meanwhile. In order, so that two never wait for each other.
+-- Locks items while deciding whether a stage can begin. In order, so that two transactions never deadlock.
 SELECT id FROM holdfast_items WHERE id {in items} ORDER BY id {for_update};
 
 -- name: find_item

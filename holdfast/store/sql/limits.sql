@@ -1,4 +1,4 @@
--- Resources: what is allowed, what has been used, and who must wait.
+-- Resources: limits, use, and pauses.
 
 -- name: read_resources
 SELECT id, name, spec, tuned FROM holdfast_resources ORDER BY name;
@@ -7,14 +7,14 @@ SELECT id, name, spec, tuned FROM holdfast_resources ORDER BY name;
 INSERT INTO holdfast_resources (name, spec, updated_at) VALUES (:name, :spec, :now) ON CONFLICT (name) DO NOTHING;
 
 -- name: change_resource
--- A stop for lack of money is over: whoever claims next looks at the budget anew.
+-- Ends a stop by the budget: the next claim checks the budget again.
 UPDATE holdfast_resources SET spec = :spec, tuned = :tuned, updated_at = :now,
     reason = CASE WHEN paused = 2 THEN NULL ELSE reason END, retry_after = CASE WHEN paused = 2 THEN NULL ELSE retry_after END,
     paused = CASE WHEN paused = 2 THEN 0 ELSE paused END
 WHERE name = :name;
 
 -- name: lock_gates
--- Whoever decides what may begin holds the resources meanwhile. In order, so that two never wait for each other.
+-- Locks resources while deciding what may begin. In order, so that two transactions never deadlock.
 SELECT id, pace, paced_at, cool_until, paused, reason, retry_after, failures, sample, sample_failed, open_until, probe, votes_from
 FROM holdfast_resources WHERE id {in ids} ORDER BY id {for_update};
 
@@ -41,7 +41,7 @@ ON CONFLICT (resource, unit) DO UPDATE SET used_until = excluded.used_until;
 DELETE FROM holdfast_buckets WHERE resource = :resource;
 
 -- name: count_slots
--- How many leases hold a slot: counted, never kept, so that none can leak.
+-- How many leases hold a slot: counted, not stored, so that none can leak.
 SELECT stage, COUNT(*) FROM holdfast_leases WHERE stage {in stages} GROUP BY stage;
 
 -- name: read_reserved
@@ -54,7 +54,7 @@ INSERT INTO holdfast_reservations (lease, resource, amount)
 ON CONFLICT (lease, resource) DO UPDATE SET amount = excluded.amount;
 
 -- name: lower_reservations
--- Money that was spent is no longer set aside.
+-- Money that was spent is no longer reserved.
 UPDATE holdfast_reservations SET amount = CASE WHEN amount > r.spent THEN amount - r.spent ELSE 0 END
 FROM {rows lease bigint, resource bigint, spent bigint}
 WHERE holdfast_reservations.lease = r.lease AND holdfast_reservations.resource = r.resource;
@@ -66,7 +66,7 @@ DELETE FROM holdfast_reservations WHERE lease {in leases};
 SELECT lease, MAX(amount) FROM holdfast_reservations WHERE lease {in leases} GROUP BY lease;
 
 -- name: read_spent
--- Per resource: what was charged and what may have been, in all and on a day.
+-- Per resource: money charged and in doubt, in all and on one day.
 SELECT s.resource, {sum s.amount}, {sum s.in_doubt},
        {sum CASE WHEN s.day = r.day THEN s.amount ELSE 0 END},
        {sum CASE WHEN s.day = r.day THEN s.in_doubt ELSE 0 END}
@@ -88,7 +88,7 @@ SELECT id FROM holdfast_leases WHERE id {in leases};
 SELECT COALESCE(MAX(id), 0) FROM holdfast_leases;
 
 -- name: count_refusals
--- How often in a row a provider has refused the key of its callers.
+-- How often in a row a provider has refused the API key.
 UPDATE holdfast_resources SET refusals = refusals + :n WHERE id {in ids} RETURNING id, refusals;
 
 -- name: count_stage_refusals
@@ -101,7 +101,7 @@ UPDATE holdfast_resources SET refusals = 0 WHERE id {in ids} AND refusals > 0;
 UPDATE holdfast_stages SET refusals = 0 WHERE id = :stage AND refusals > 0;
 
 -- name: peek_waiting
--- What a claim would take now, for those who must know the items before they claim.
+-- What a claim would take now, where the items must be known before they are claimed.
 SELECT w.item, i.key, i.data, w.attempts FROM holdfast_waiting w JOIN holdfast_items i ON i.id = w.item
 WHERE w.stage = :stage ORDER BY w.priority, w.item LIMIT :most;
 
@@ -122,7 +122,7 @@ UPDATE holdfast_pipelines SET paused = :paused, reason = :reason, retry_after = 
 UPDATE holdfast_stages SET paused = :paused, reason = :reason, retry_after = :retry_after, paused_at = :now WHERE id = :stage;
 
 -- name: pauses_to_end
--- Pipelines and stages (those of a pipeline have none) whose pause has a time that has come.
+-- Pipelines (without a stage) and stages whose pause is over.
 SELECT id, CAST(NULL AS BIGINT) FROM holdfast_pipelines WHERE paused = 1 AND retry_after IS NOT NULL AND retry_after <= :now
 UNION ALL
 SELECT pipeline, id FROM holdfast_stages WHERE paused = 1 AND retry_after IS NOT NULL AND retry_after <= :now;

@@ -1,5 +1,5 @@
 -- name: hold_leases
--- Make sure that leases stand, and go on standing until this transaction ends.
+-- Lock leases that are still held until this transaction ends.
 SELECT id, stage FROM holdfast_leases WHERE id {in leases} {for_update};
 
 -- name: save_memos
@@ -24,15 +24,15 @@ SELECT stage, name, state, version, idempotency_key, cost, value, at, call, reje
 WHERE stage {in stages} AND item = :item ORDER BY at;
 
 -- name: memos_of
--- The answers of these items at a stage in a state; not those of work in progress.
+-- The memos of these items at a stage in a state; not those of work in progress.
 SELECT m.stage, m.item, m.name, m.version, m.idempotency_key, m.cost, m.value, m.call, m.rejections, m.at
 FROM holdfast_memos m WHERE m.state = :state AND m.stage = :stage AND m.item {in items}
   AND (m.item, m.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
 ORDER BY m.item, m.name;
 
 -- name: choose_memos
--- The next answers in a state that a filter means, in order of stage and item; not those of work in progress, whose handler
--- may be using them.
+-- The next selected memos in a state, in order of stage and item; not those of work in progress, whose handler may be using
+-- them.
 SELECT m.stage, m.item, m.name, m.version, m.idempotency_key, m.cost, m.value, m.call, m.rejections
 FROM holdfast_memos m JOIN holdfast_items i ON i.id = m.item
 WHERE m.state = :state AND m.stage {in stages} AND (m.stage > :stage OR (m.stage = :stage AND m.item > :item))

@@ -2,7 +2,7 @@
 -- Those that take rows in batches are in sqlite/moves.sql and postgres/moves.sql.
 
 -- name: begin_waiting
--- Items that were not there a moment ago.
+-- For new items: no row of theirs can exist yet.
 INSERT INTO holdfast_waiting (since, stage, priority, item, attempts, alone, rerun)
 {values :since bigint, stage bigint, priority int, item bigint, attempts int, alone smallint, rerun smallint};
 
@@ -55,7 +55,7 @@ SELECT MIN(due_at) FROM holdfast_delayed;
 SELECT DISTINCT stage FROM holdfast_leases l WHERE NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker);
 
 -- name: leases_at
--- As the claim hands them over.
+-- The same columns as a claim returns.
 SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
 FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item WHERE l.worker = :worker AND l.stage = :stage ORDER BY l.id;
@@ -64,7 +64,7 @@ FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item WHERE l.worker = :
 SELECT id, stage, item FROM holdfast_leases WHERE worker = :worker;
 
 -- name: begin_if_ready
--- A stage begins for each of these items (which are locked) if all before it have passed and nothing of it exists yet.
+-- Begins a stage for each of these items (which are locked) if all its predecessors have passed and it has no row yet.
 INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun, since)
 SELECT :stage, i.priority, i.id, 0, 0, 0, :since FROM holdfast_items i
 WHERE i.id {in items}
@@ -78,7 +78,7 @@ ON CONFLICT (stage, priority, item) DO NOTHING
 RETURNING item;
 
 -- name: reopen
--- A finished stage goes back to waiting, its outcome stays readable; unless it is open already.
+-- Sends finished stages back to waiting, unless they are open already. Their outcome stays readable.
 INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun, since)
 SELECT r.stage, i.priority, r.item, 0, 0, :rerun, :since
 FROM {rows item bigint, stage bigint} JOIN holdfast_items i ON i.id = r.item
@@ -90,11 +90,11 @@ ON CONFLICT (stage, priority, item) DO NOTHING
 RETURNING item, stage;
 
 -- name: revoke_leases
--- Take leases of a stage from whoever holds them: what they work on is out of date.
+-- Takes leases of a stage away from their workers.
 DELETE FROM holdfast_leases WHERE stage = :stage AND item {in items} RETURNING item, attempt, alone, rerun, id;
 
 -- name: take_stray_waiting
--- Of the next :most in a queue, those without an item. Whoever adds an item has it in the same transaction as its row here.
+-- Of the next :most in a queue, those without an item. An item and its row here are always added in one transaction.
 DELETE FROM holdfast_waiting WHERE stage = :stage AND (priority, item) IN (
     SELECT head.priority, head.item FROM (
         SELECT w.priority, w.item FROM holdfast_waiting w WHERE w.stage = :stage ORDER BY w.priority, w.item LIMIT :most) AS head
@@ -107,7 +107,7 @@ SELECT value FROM {list stages} WHERE EXISTS (
     WHERE NOT EXISTS (SELECT 1 FROM holdfast_items i WHERE i.id = head.item));
 
 -- name: disown
--- Leases of a living worker that it knows nothing of: from now on nobody vouches for them.
+-- Leases that their live worker does not know of: detached, so that the reaper frees them.
 UPDATE holdfast_leases SET worker = 0 WHERE id {in leases};
 
 -- name: look_for_work
@@ -120,7 +120,7 @@ SELECT value, CAST(1 AS BIGINT) FROM {list stages}
 WHERE EXISTS (SELECT 1 FROM holdfast_holds h WHERE h.stage = value AND h.kind = 'version');
 
 -- name: any_open
--- Is anything still to be done in these stages? One look at each, whatever their size.
+-- Whether these stages have open work: one index lookup for each, whatever their size.
 SELECT value FROM {list stages}
 WHERE EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = value)
    OR EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.stage = value)

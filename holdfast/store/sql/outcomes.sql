@@ -14,7 +14,7 @@ ON CONFLICT (item, stage) DO UPDATE SET state = excluded.state, attempts = exclu
     input_hash = excluded.input_hash, output_hash = excluded.output_hash, cost = excluded.cost, life = excluded.life, error = excluded.error, error_group = excluded.error_group, result = excluded.result;
 
 -- name: add_to_costs
--- Of outcomes that were imported: no lease led to them.
+-- Adds to the cost of imported outcomes, which have no lease.
 UPDATE holdfast_outcomes SET cost = cost + r.amount
 FROM {rows item bigint, stage bigint, amount bigint}
 WHERE holdfast_outcomes.item = r.item AND holdfast_outcomes.stage = r.stage AND holdfast_outcomes.lease IS NULL;
@@ -23,7 +23,7 @@ WHERE holdfast_outcomes.item = r.item AND holdfast_outcomes.stage = r.stage AND 
 SELECT item, state, output_hash, version FROM holdfast_outcomes WHERE stage = :stage AND item {in items};
 
 -- name: read_results
--- Results of finished stages; those over :most characters only on demand, so that a claim stays small in memory.
+-- Results of finished stages; those over :most characters are read on demand, so that a claim needs little memory.
 SELECT item, stage, output_hash, CASE WHEN length(result) <= :most THEN result END FROM holdfast_outcomes
 WHERE item {in items} AND stage {in stages} AND state IN ('done', 'skipped');
 

@@ -8,13 +8,13 @@ WHERE i.id > :after AND i.id <= :until AND (CAST(:pipeline AS BIGINT) IS NULL OR
 ORDER BY i.id LIMIT :most;
 
 -- name: search_items
--- By the index of keys: as much of it is read as there are keys from :low to :high.
+-- By the index of keys: reads the keys from :low to :high.
 SELECT i.id FROM holdfast_items i
 WHERE i.pipeline {in pipelines} AND i.key >= :low AND i.key <= :high AND i.key {glob} :key AND i.id + 0 > :after
 ORDER BY i.id + 0 LIMIT :most;
 
 -- name: some_items
--- The same in no order, and so no more than :most.
+-- The same without an order, up to :most.
 SELECT i.id FROM holdfast_items i
 WHERE i.pipeline {in pipelines} AND i.key >= :low AND i.key <= :high AND i.key {glob} :key LIMIT :most;
 
@@ -23,7 +23,7 @@ SELECT value AS id, i.pipeline, i.key, i.created_at, i.updated_at
 FROM {list items} LEFT JOIN holdfast_items i ON i.id = value ORDER BY value;
 
 -- name: priorities_waiting
--- The different priorities in a queue: one look into its index for each.
+-- The distinct priorities in a queue, with one index lookup for each.
 WITH RECURSIVE found(priority) AS (
     SELECT MIN(w.priority) FROM holdfast_waiting w WHERE w.stage = :stage
     UNION ALL
@@ -31,7 +31,7 @@ WITH RECURSIVE found(priority) AS (
     FROM found WHERE found.priority IS NOT NULL)
 SELECT priority FROM found WHERE priority IS NOT NULL LIMIT :most;
 
--- Stages of items. Nothing is joined: each is looked up for the rows of the page, in whatever plan.
+-- Stages of items. Nothing is joined: each is looked up for the rows of the page, so that no plan can go wrong.
 
 -- name: page_waiting
 SELECT w.item, w.stage, 'pending' AS state, w.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, CAST(NULL AS TEXT) AS error,
@@ -42,7 +42,7 @@ WHERE w.stage = :stage AND w.priority = :priority AND w.item > :after
 ORDER BY w.item LIMIT :most;
 
 -- name: page_waiting_mixed
--- For a queue of very many priorities, which is read as a whole.
+-- For a queue with very many priorities, which is read completely.
 SELECT w.item, w.stage, 'pending' AS state, w.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, CAST(NULL AS TEXT) AS error,
        CAST(NULL AS BIGINT) AS updated_at
 FROM holdfast_waiting w
@@ -67,7 +67,7 @@ WHERE h.stage = :stage AND h.item > :after AND (CAST(:error AS TEXT) IS NULL OR 
 ORDER BY h.item LIMIT :most;
 
 -- name: page_leased
--- Leases are no more than workers have in hand.
+-- There are only as many leases as workers hold.
 SELECT l.item, l.stage, 'in_progress' AS state, l.attempt AS attempts, CAST(NULL AS BIGINT) AS next_attempt_at,
        CAST(NULL AS TEXT) AS error, l.since AS updated_at
 FROM holdfast_leases l
@@ -75,7 +75,7 @@ WHERE l.stage {in stages} AND l.item > :after AND (SELECT i.key FROM holdfast_it
 ORDER BY l.item + 0 LIMIT :most;
 
 -- name: page_passed
--- Done and skipped have no index of their own: outcomes are looked through, from an item on.
+-- Done and skipped have no index: outcomes are scanned, from an item on.
 SELECT o.item, o.stage, o.state, o.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, o.error, o.ended_at AS updated_at
 FROM holdfast_outcomes o
 WHERE o.item > :after AND o.stage {in stages} AND o.state {in states text}

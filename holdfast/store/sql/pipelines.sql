@@ -9,7 +9,7 @@ ON CONFLICT (name) DO NOTHING;
 UPDATE holdfast_pipelines SET generation = generation + 1, updated_at = :now WHERE id = :pipeline RETURNING generation;
 
 -- name: read_stages
--- The whole layout: a few rows, read again only when the generation has grown.
+-- The whole layout: a few rows, read again only when the generation has changed.
 SELECT s.id, s.pipeline, p.name, s.name, s.position, s.after, s.version, s.max_attempts, s.active,
        s.created_generation, s.changed_generation, s.backfill_next, s.backfill_until, s.compatible, s.after_children, s.resources,
        s.paused, s.reason, s.retry_after, s.paused_at, s.formerly, s.hold_next, s.hold_until, s.hold_reason,
@@ -47,7 +47,7 @@ SELECT origin FROM holdfast_pipelines WHERE name = :name;
 SELECT COALESCE(MAX(id), 0) FROM holdfast_items WHERE pipeline = :pipeline;
 
 -- name: take_backfill
--- One worker at a time looks at the next stretch; the row says where the next one begins.
+-- One worker at a time back-fills the next chunk; the row says where it begins.
 SELECT backfill_next, backfill_until, pipeline FROM holdfast_stages
 WHERE id = :stage AND active = 1 AND backfill_next IS NOT NULL {for_update};
 
@@ -65,7 +65,7 @@ WHERE id = :stage AND active = 1 AND hold_next IS NOT NULL {for_update};
 UPDATE holdfast_stages SET hold_next = :next WHERE id = :stage;
 
 -- name: end_hold_walks
--- What has not been put on hold yet begins as any work of a new stage does.
+-- What has not been put on hold yet begins like any work of a new stage.
 UPDATE holdfast_stages SET backfill_next = COALESCE(backfill_next, hold_next),
     backfill_until = CASE WHEN backfill_next IS NULL THEN hold_until ELSE backfill_until END,
     hold_next = NULL, hold_until = NULL WHERE id {in stages} AND hold_next IS NOT NULL RETURNING id;
@@ -77,7 +77,7 @@ SELECT id FROM holdfast_items WHERE pipeline = :pipeline AND id >= :first AND id
 SELECT id FROM holdfast_stages WHERE active = 1 AND backfill_next IS NOT NULL ORDER BY id;
 
 -- name: withdraw_waiting
--- Waiting work of a stage in whose items not all stages before it have passed. Re-runs are a person's wish and stay.
+-- Removes waiting work of a stage whose predecessors have not all passed. Reruns were asked for, and stay.
 DELETE FROM holdfast_waiting WHERE stage = :stage AND rerun = 0 AND (
     SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = holdfast_waiting.item AND o.stage {in before}
     AND o.state IN ('done', 'skipped')) < :needed

@@ -13,7 +13,7 @@ WHERE i.pipeline = :pipeline AND i.updated_at < :before AND x.status IN ('done',
 ORDER BY i.id LIMIT :most;
 
 -- name: count_ended_items
--- In one go, not in steps: each step of ended_items looks through all items of the pipeline again.
+-- At once, not in chunks: each chunk of ended_items scans all items of the pipeline again.
 SELECT COUNT(*) FROM holdfast_items i JOIN holdfast_item_status x ON x.item = i.id
 WHERE i.pipeline = :pipeline AND i.updated_at < :before AND x.status IN ('done', 'failed', 'cancelled')
   AND NOT EXISTS (SELECT 1 FROM holdfast_outcomes o WHERE o.item = i.id AND o.ended_at >= :before)
@@ -26,7 +26,7 @@ SELECT stage, state, version, COUNT(*) FROM holdfast_outcomes WHERE item {in ite
 DELETE FROM holdfast_memos WHERE item {in items};
 
 -- name: delete_answers_of
--- What a call was answered belongs to the item, what it cost does not.
+-- The answer of a call belongs to the item; its cost does not.
 UPDATE holdfast_calls SET value = NULL, reason = NULL WHERE item {in items} AND (value IS NOT NULL OR reason IS NOT NULL);
 
 -- name: delete_children_of
@@ -53,5 +53,5 @@ SELECT DISTINCT c.child FROM holdfast_children c WHERE c.parent {in items}
 SELECT pipeline, COUNT(*) FROM holdfast_items WHERE id {in items} GROUP BY pipeline;
 
 -- name: strip_calls
--- Amounts stay, and what they were spent on goes.
+-- Keeps amounts, and removes what they were spent on.
 UPDATE holdfast_calls SET facts = '{}', value = NULL, reason = NULL WHERE item {in items};

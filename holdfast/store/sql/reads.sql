@@ -1,14 +1,14 @@
--- Questions of the command line and the dashboard. None costs more as the work that is done or waiting grows, but for those
--- of `db check`, which read every row.
+-- Questions of the command line and the dashboard. Their cost does not grow with the work that is done or waiting, except for
+-- those of `db check`, which read every row.
 
 -- name: read_counts
 SELECT stage, state, bucket, {sum n}, {sum total_us}, MAX(most_us)
 FROM holdfast_counts GROUP BY stage, state, bucket;
 
 -- name: stage_of_items
--- All that there is of a stage of some items, one row each; leases are read apart. Both databases begin with the list and
--- look up each item in what waits, whatever their statistics say: a queue that was empty when they were taken is read whole
--- by a join.
+-- Everything about a stage of some items, one row each; leases are read separately. Both databases start with the list and
+-- look up each item in the queue, whatever their statistics say: a join would read a queue completely if it was empty when the
+-- statistics were taken.
 SELECT value AS item,
        (SELECT w.attempts FROM holdfast_waiting w WHERE w.stage = :stage AND w.item = value
         AND w.priority = (SELECT i.priority FROM holdfast_items i WHERE i.id = value)) AS waiting,
@@ -23,7 +23,7 @@ SELECT value AS item,
 FROM {list items} LEFT JOIN holdfast_outcomes o ON o.item = value AND o.stage = :stage;
 
 -- name: waiting_since
--- Since when the longest has waited, of those that are next; none is known of what the version before has put there.
+-- Since when the oldest of the next items has waited; unknown for rows of the version before.
 SELECT MIN(since) FROM (
     SELECT w.since FROM holdfast_waiting w WHERE w.stage = :stage ORDER BY w.priority, w.item LIMIT :most) AS head WHERE since > 0;
 
@@ -41,7 +41,7 @@ FROM holdfast_leases l LEFT JOIN holdfast_workers w ON w.id = l.worker WHERE l.i
 SELECT value, x.status FROM {list items} LEFT JOIN holdfast_item_status x ON x.item = value;
 
 -- name: ahead_of
--- How many are before an item in its stage's queue; counted no further than :most.
+-- How many items are before one in the queue of its stage, counted up to :most.
 SELECT COUNT(*) FROM (SELECT 1 FROM holdfast_waiting w
     WHERE w.stage = :stage AND (w.priority, w.item) < (:priority, :item) LIMIT :most) AS ahead;
 
@@ -50,7 +50,7 @@ SELECT COUNT(*) FROM (SELECT 1 FROM holdfast_waiting w
 SELECT stage, state, COUNT(*) FROM holdfast_item_stages GROUP BY stage, state;
 
 -- name: open_more_than_once
--- For `db check`: a stage of an item must lie in one place only.
+-- For `db check`: a stage of an item must be in one table only.
 SELECT x.item, x.stage, COUNT(*) FROM (
     SELECT item, stage FROM holdfast_waiting UNION ALL
     SELECT item, stage FROM holdfast_delayed UNION ALL

@@ -1,6 +1,6 @@
--- A stage that is called otherwise keeps its number, and with it everything that was made, paid and recorded. These are for the
--- other case: the new name was in use before anybody said that it is the same stage. What the newcomer (:stage) has done goes
--- over to the stage that was there before it (:into), each in one statement over the whole table.
+-- A renamed stage keeps its number, and with it all results, payments and events. These statements are for the other case: the
+-- new name was in use before the rename was declared. What the newcomer (:stage) has done is moved to the original stage
+-- (:into), each in one statement over the whole table.
 
 -- name: rename_stage
 UPDATE holdfast_stages SET name = :name, formerly = :formerly WHERE id = :stage;
@@ -9,7 +9,7 @@ UPDATE holdfast_stages SET name = :name, formerly = :formerly WHERE id = :stage;
 UPDATE holdfast_stages SET after = :after WHERE id = :stage;
 
 -- name: rename_resource
--- The limits of a stage are called by its name.
+-- The limits of a stage are named after it.
 UPDATE holdfast_resources SET name = :name
 WHERE name = :former AND NOT EXISTS (SELECT 1 FROM holdfast_resources r WHERE r.name = :name);
 
@@ -29,7 +29,7 @@ ON CONFLICT (stage, priority, item) DO NOTHING
 RETURNING item;
 
 -- name: join_delayed
--- As waiting: what it was delayed for is tried again sooner.
+-- As waiting: delayed work is tried again sooner.
 INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun, since)
 SELECT :into, i.priority, d.item, d.attempts, d.alone, d.rerun, :now FROM holdfast_delayed d JOIN holdfast_items i ON i.id = d.item
 WHERE d.stage = :stage
@@ -49,7 +49,7 @@ DELETE FROM holdfast_delayed WHERE stage = :stage;
 DELETE FROM holdfast_holds WHERE stage = :stage;
 
 -- name: join_inputs
--- What was made from the newcomer's results counts as made from the same: inputs are known by the number of the stage.
+-- Results made from those of the newcomer count as unchanged: input hashes contain the number of the stage.
 UPDATE holdfast_outcomes SET input_hash = NULL
 WHERE stage {in after} AND item IN (SELECT o.item FROM holdfast_outcomes o WHERE o.stage = :stage);
 
@@ -110,5 +110,5 @@ DELETE FROM holdfast_error_groups WHERE stage = :stage;
 UPDATE holdfast_events SET stage = :into WHERE stage = :stage;
 
 -- name: retire_stage
--- The row stays: a worker that is alive may still offer this stage, by its number.
+-- The row stays: a live worker may still offer this stage, by its number.
 UPDATE holdfast_stages SET name = :name, active = 0, backfill_next = NULL, hold_next = NULL WHERE id = :stage;

@@ -1,19 +1,20 @@
--- Sources: who looks, what was found, and when the next look is due. Every write of a look is guarded by its worker and run.
+-- Sources: which worker looks, what was found, and when the next look is due. Every write of a look is fenced by its worker and
+-- run.
 
 -- name: read_sources
--- Read at every poll: of what a source remembers only the beginning, which says of which definition it is.
+-- Read at every poll: only the beginning of the memory, which names its definition.
 SELECT s.id, s.pipeline, p.name AS pipeline_name, s.name, s.active, substr(s.memory, 1, 100) AS head, s.due_at, s.worker,
        s.failures, s.error, s.looked_at, s.found,
        CASE WHEN EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = s.worker) THEN 1 ELSE 0 END AS held
 FROM holdfast_sources s JOIN holdfast_pipelines p ON p.id = s.pipeline ORDER BY p.name, s.name;
 
 -- name: add_source
--- Somebody else may be adding it at this moment; then it is as it should be.
+-- Another worker may be adding it at this moment, which is fine.
 INSERT INTO holdfast_sources (pipeline, name, memory, due_at) VALUES (:pipeline, :name, :memory, :due_at)
 ON CONFLICT (pipeline, name) DO NOTHING;
 
 -- name: begin_source_anew
--- It is defined otherwise, or is back: what is being looked at under its old definition no longer counts.
+-- Its definition has changed, or it is back: a look under the old definition no longer counts.
 UPDATE holdfast_sources SET active = 1, memory = :memory, found = NULL, due_at = :due_at, worker = NULL, failures = 0,
     error = NULL
 WHERE id = :source;
@@ -28,7 +29,8 @@ UPDATE holdfast_sources SET due_at = :due_at WHERE id = :source AND due_at > :du
 SELECT 1 FROM holdfast_workers WHERE id = :worker;
 
 -- name: take_source
--- The longest due of these that nobody holds. What this worker holds itself was left over when a look of its own broke off.
+-- The source that has been due the longest and that no other worker holds. One that this worker holds is left over from a look
+-- of its own that was interrupted.
 WITH chosen AS MATERIALIZED (
     SELECT id FROM holdfast_sources
     WHERE id {in sources} AND active = 1 AND due_at <= :now
@@ -42,7 +44,7 @@ RETURNING id, pipeline, name, memory, run, failures, found;
 UPDATE holdfast_sources SET run = :run, found = :found WHERE id = :source AND worker = :worker;
 
 -- name: hold_source
--- No row: somebody else looks, or the source is defined otherwise.
+-- No row: another worker looks, or the definition has changed.
 SELECT id FROM holdfast_sources WHERE id = :source AND worker = :worker AND run = :run AND active = 1 {for_update};
 
 -- name: save_look
@@ -57,8 +59,8 @@ SELECT :source, r.key, r.mark, :run FROM {rows key text, mark text} WHERE true
 ON CONFLICT (source, key) DO UPDATE SET mark = excluded.mark, run = excluded.run;
 
 -- name: count_unseen
--- What this look has not seen: in parts that were not read, because nothing in them had changed, and elsewhere. Run 0: gone
--- before.
+-- What this look has not seen: in parts that were not read because nothing in them had changed, and elsewhere. Run 0 means that
+-- it had vanished before.
 SELECT COALESCE(SUM(CASE WHEN substr(mark, 1, 8) {in kept text} THEN 1 ELSE 0 END), 0),
        COALESCE(SUM(CASE WHEN substr(mark, 1, 8) {in kept text} THEN 0 ELSE 1 END), 0)
 FROM holdfast_found WHERE source = :source AND run > 0 AND run <> :run;
@@ -85,11 +87,11 @@ UPDATE holdfast_sources SET worker = NULL, memory = COALESCE(CAST(:memory AS TEX
 UPDATE holdfast_sources SET due_at = :now, failures = 0 WHERE id {in sources} AND active = 1 AND due_at > :now RETURNING id;
 
 -- name: last_item
--- Of any pipeline: this costs the same wherever the items of one lie among the others.
+-- Over all pipelines: the cost does not depend on where the items of one are.
 SELECT COALESCE(MAX(id), 0) FROM holdfast_items;
 
 -- name: results_to_look_up
--- Of a stretch of items: the results of a stage for which nothing was looked up yet, or not from this result, or long ago.
+-- For a range of items: the results of a stage without a look-up, or with one from another result or too long ago.
 SELECT i.id, i.key, o.result, CAST(:of AS TEXT) || COALESCE(o.output_hash, '') AS mark
 FROM holdfast_outcomes o JOIN holdfast_items i ON i.id = o.item
 LEFT JOIN holdfast_lookups l ON l.source = :source AND l.key = CAST(i.id AS TEXT)

@@ -1,7 +1,7 @@
--- What was made from what: for plan, reprocess and accept.
+-- Inputs and versions of results, for plan, reprocess and accept.
 
 -- name: items_with_data
--- In the order of their numbers: by the index of keys, which the sum keeps out, each stretch would read the whole pipeline.
+-- In the order of numbers: the sum rules out the index of keys, by which each chunk would read the whole pipeline.
 SELECT id, key, data FROM holdfast_items WHERE pipeline + 0 = :pipeline AND id > :after
   AND (CAST(:key AS TEXT) IS NULL OR key {glob} :key) ORDER BY id LIMIT :most;
 
@@ -25,7 +25,7 @@ UNION ALL SELECT h.item, h.stage FROM holdfast_holds h WHERE h.item {in items}
 UNION ALL SELECT l.item, l.stage FROM holdfast_leases l WHERE l.item {in items};
 
 -- name: sample_of_items
--- Some items of a pipeline, however many it has: the first and the last by key.
+-- A sample of the items of a pipeline, at a fixed cost: the first and the last by key.
 SELECT id FROM (SELECT id FROM holdfast_items WHERE pipeline = :pipeline ORDER BY key LIMIT :most) AS x
 UNION SELECT id FROM (SELECT id FROM holdfast_items WHERE pipeline = :pipeline ORDER BY key DESC LIMIT :most) AS y;
 
@@ -43,7 +43,7 @@ WHERE holdfast_outcomes.item = r.item AND holdfast_outcomes.stage = r.stage AND 
 SELECT stage, version, {sum n} FROM holdfast_versions GROUP BY stage, version;
 
 -- name: enter_changed
--- Also where it is there already: whoever is about to take it away has not seen this change.
+-- Even if it is listed already: a transaction that is about to remove the entry has not seen this change.
 INSERT INTO holdfast_changed (pipeline, item)
 {values pipeline bigint, item bigint}
 ON CONFLICT (pipeline, item) DO UPDATE SET item = excluded.item;
@@ -62,7 +62,7 @@ SELECT item FROM holdfast_changed WHERE pipeline = :pipeline AND item {in items}
 SELECT id, recheck FROM holdfast_pipelines ORDER BY id;
 
 -- name: pipelines_to_recheck
--- None while results of versions are not all counted: a worker of the version before may be at work, which enters nothing.
+-- None while counts of versions are incomplete: a worker of the version before may be running, which lists nothing.
 SELECT id, recheck FROM holdfast_pipelines
 WHERE recheck <> 0 AND EXISTS (SELECT 1 FROM holdfast_versions WHERE slot = 0 AND stage = 0) ORDER BY id;
 
@@ -73,13 +73,13 @@ UPDATE holdfast_pipelines SET recheck = :generation WHERE id = :pipeline;
 UPDATE holdfast_pipelines SET recheck = 0 WHERE id = :pipeline AND recheck = :recheck;
 
 -- name: versions_by_row
--- For `db check`: the results of each version, counted again the slow way.
+-- For `db check`: the results of each version, counted from the rows.
 SELECT o.stage, COALESCE(o.version, ''), COUNT(*) FROM holdfast_item_stages x
 JOIN holdfast_outcomes o ON o.item = x.item AND o.stage = x.stage
 WHERE x.state IN ('done', 'skipped') GROUP BY o.stage, COALESCE(o.version, '');
 
 -- name: count_versions_anew
--- No row: somebody else has done so since.
+-- No row: another process has recounted since.
 INSERT INTO holdfast_versions (slot, stage, version, n) VALUES (0, 0, '', 1)
 ON CONFLICT (slot, stage, version) DO UPDATE SET n = holdfast_versions.n + 1 WHERE holdfast_versions.n = :times
 RETURNING n;

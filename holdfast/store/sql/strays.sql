@@ -1,4 +1,4 @@
--- Rows that only somebody else can have written: of no item or no stage, or with texts that are not JSON.
+-- Rows that something other than holdfast must have written: without an item or a stage, or with text that is not JSON.
 
 -- name: stray_rows
 SELECT x.place, x.stage, x.item FROM (

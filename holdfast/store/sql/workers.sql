@@ -3,7 +3,7 @@ INSERT INTO holdfast_workers (id, name, host, process, clock, started_at, beat_a
 VALUES (:id, :name, :host, :process, :clock, :now, :now, :alive_until, :lease_us, :stages, :versions, :facts);
 
 -- name: beat
--- No row: somebody has declared this worker dead, and its leases are no longer its own.
+-- No row: this worker was declared dead, and has lost its leases.
 UPDATE holdfast_workers SET beat_at = :now, alive_until = :alive_until, facts = :facts WHERE id = :id RETURNING id;
 
 -- name: remove_worker

@@ -1,5 +1,5 @@
--- Whole writes, each in one statement with its counts and its mark: for one round trip. Each takes a generation for granted
--- and does nothing, and leaves no mark, if it is another or there is nothing to do. It fails if the mark is there already.
+-- Whole writes in one statement each, with their counts and their commit mark, to save round trips. Each assumes a generation:
+-- it does nothing, and leaves no mark, if that has changed or there is nothing to do. It fails if the mark exists already.
 
 -- name: add_at_once
 WITH born AS (

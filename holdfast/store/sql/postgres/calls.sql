@@ -2,7 +2,7 @@
 -- SQLite has neither: its writer lock is held.
 
 -- name: take_money_of_the_gone
--- Sums of writers that are no living worker, for folding into slot 0.
+-- Sums of writers that are not live workers, for folding into slot 0.
 DELETE FROM holdfast_money WHERE ctid = ANY(ARRAY(
     SELECT m.ctid FROM holdfast_money m
     WHERE m.slot <> 0 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = m.slot)

@@ -2,7 +2,7 @@
 -- SQLite has neither: its writer lock is held.
 
 -- name: take_error_groups_of_the_gone
--- Groups of writers that are no living worker, for folding into slot 0.
+-- Groups of writers that are not live workers, for folding into slot 0.
 DELETE FROM holdfast_error_groups WHERE ctid = ANY(ARRAY(
     SELECT g.ctid FROM holdfast_error_groups g
     WHERE g.slot <> 0 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = g.slot)

@@ -2,7 +2,7 @@
 -- SQLite has neither: its writer lock is held.
 
 -- name: take_counts_of_the_gone
--- Counts of writers that are no living worker, for folding into slot 0.
+-- Counts of writers that are not live workers, for folding into slot 0.
 DELETE FROM holdfast_counts WHERE ctid = ANY(ARRAY(
     SELECT c.ctid FROM holdfast_counts c
     WHERE c.slot <> 0 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = c.slot)

@@ -2,7 +2,7 @@
 -- change the plan, and the limit is exact. Rows that another transaction has locked are skipped, not waited for.
 
 -- name: claim
--- Turn up to :most waiting rows of a stage, best first, into leases, and hand over what the handlers need.
+-- Turn up to :most waiting rows of a stage, best first, into leases, and return what the handlers need.
 WITH taken AS (
     DELETE FROM holdfast_waiting WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM holdfast_waiting WHERE stage = :stage ORDER BY priority, item LIMIT :most FOR UPDATE SKIP LOCKED))

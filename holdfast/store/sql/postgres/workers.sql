@@ -3,7 +3,7 @@
 
 -- name: bury_silent
 -- Workers without a heartbeat for a whole lease, on the clock that judges them; another clock means another boot.
--- One that is beating at this moment is locked, and passed over.
+-- One that is sending a heartbeat at this moment is locked, and skipped.
 DELETE FROM holdfast_workers WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast_workers WHERE alive_until <= :now OR clock <> :clock ORDER BY id FOR UPDATE SKIP LOCKED))
 RETURNING id, name;

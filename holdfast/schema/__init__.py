@@ -1,7 +1,7 @@
 """The tables: numbered migrations, as text and in order.
 
-A migration is a file `NNNN_name.sql` written once for both databases; words in braces are what differs between them
-(store/dialects fill them in). Migrations only add. Statements end with a semicolon at the end of a line.
+A migration is a file `NNNN_name.sql` written once for both databases; the dialect of the store replaces words in braces, which
+differ between them. Migrations only add. Statements end with a semicolon at the end of a line.
 """
 
 from __future__ import annotations

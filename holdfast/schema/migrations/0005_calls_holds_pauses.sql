@@ -1,5 +1,5 @@
 -- Every paid call as a row, work on hold, and stages that can be paused one by one.
--- Workers of the version before go on beside it: they write none of what is new, and all of it has a default.
+-- Workers of the version before keep running beside it: they write none of the new columns, and all of these have a default.
 
 -- on_hold: open work that waits for a person, a price or a version of its code, and that no claim sees.
 CREATE TABLE holdfast_holds (
@@ -63,21 +63,21 @@ CREATE TABLE holdfast_money (
     PRIMARY KEY (slot, stage, resource, model, day)
 ) {keyed} {hot};
 
--- Money that may have been charged stands apart from what was.
+-- Money that may have been charged is kept apart from what was.
 ALTER TABLE holdfast_spent ADD COLUMN in_doubt BIGINT NOT NULL DEFAULT 0;
 
--- A stage may stand still by itself.
+-- A single stage can be paused.
 ALTER TABLE holdfast_stages ADD COLUMN paused SMALLINT NOT NULL DEFAULT 0;
 ALTER TABLE holdfast_stages ADD COLUMN reason TEXT;
 ALTER TABLE holdfast_stages ADD COLUMN retry_after BIGINT;
 ALTER TABLE holdfast_stages ADD COLUMN paused_at BIGINT;
 
--- How often in a row a provider has refused the key of a resource's, or a stage's, paid calls.
+-- How often in a row a provider has refused the API key of a resource's, or a stage's, paid calls.
 ALTER TABLE holdfast_resources ADD COLUMN refusals INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE holdfast_stages ADD COLUMN refusals INTEGER NOT NULL DEFAULT 0;
 
--- What a stage was called before. And work that a change of its pipeline has made, which is put on hold because of its price:
--- from this item on up to that one they have not been looked at yet. A worker of the version before leaves that alone.
+-- Former names of a stage. And the range of items that are still to be put on hold because of the price of a new stage. A
+-- worker of the version before leaves that alone.
 ALTER TABLE holdfast_stages ADD COLUMN formerly TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE holdfast_stages ADD COLUMN hold_next BIGINT;
 ALTER TABLE holdfast_stages ADD COLUMN hold_until BIGINT;
@@ -88,7 +88,7 @@ ALTER TABLE holdfast_pipelines ADD COLUMN origin TEXT NOT NULL DEFAULT '';
 -- Which version of its code a worker has for each stage it offers; unknown for workers of the version before.
 ALTER TABLE holdfast_workers ADD COLUMN versions TEXT NOT NULL DEFAULT '{}';
 
--- Items that follow-ons have begun again, each with the items that led to it, oldest first: a JSON list.
+-- Items that follow-ons have rerun, each with the chain of items that caused it, oldest first, as a JSON list.
 CREATE TABLE holdfast_chains (
     item BIGINT PRIMARY KEY,
     led_by TEXT NOT NULL
@@ -98,12 +98,12 @@ ALTER TABLE holdfast_stages ADD COLUMN max_reruns_per_hour BIGINT NOT NULL DEFAU
 ALTER TABLE holdfast_stages ADD COLUMN reruns BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE holdfast_stages ADD COLUMN reruns_since BIGINT NOT NULL DEFAULT 0;
 
--- Which parts of an item's data stages have read so far, and which one it is now; and what says only where an item comes from.
+-- Which fields of an item's data stages have read so far, and which set they read now; and which fields are provenance.
 ALTER TABLE holdfast_stages ADD COLUMN readings TEXT NOT NULL DEFAULT '';
 ALTER TABLE holdfast_pipelines ADD COLUMN provenance TEXT NOT NULL DEFAULT '[]';
 
--- Counts and memos know one more state each. A CHECK cannot be changed everywhere: the tables are made anew, their rows carried
--- over. A memo points at the call whose answer, or intent, it holds; a rejected one only counts how often that has happened.
+-- Counts and memos have one more state each. SQLite cannot change a CHECK: the tables are created again, and their rows copied.
+-- A memo points to the call whose answer, or intent, it holds; a rejected one only counts rejections.
 CREATE TABLE holdfast_memos_before AS SELECT * FROM holdfast_memos;
 DROP TABLE holdfast_memos;
 CREATE TABLE holdfast_memos (
@@ -152,7 +152,7 @@ DROP VIEW holdfast_item_status;
 DROP VIEW holdfast_item_stages;
 
 -- One row per item and stage with its state, as if it were a table.
--- Leases have no index but their number. They are few, and gathered once, not looked through for every outcome.
+-- Leases have no index but their number. They are few, and read once, not scanned for every outcome.
 CREATE VIEW holdfast_item_stages AS
 SELECT i.pipeline, i.id AS item, i.key, w.stage, 'pending' AS state, w.attempts,
        CAST(NULL AS BIGINT) AS started_at, CAST(NULL AS BIGINT) AS ended_at, CAST(NULL AS BIGINT) AS elapsed_us,
@@ -179,9 +179,9 @@ WHERE NOT EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = o.stage AND w
   AND NOT EXISTS (SELECT 1 FROM holdfast_holds h WHERE h.stage = o.stage AND h.item = o.item)
   AND (o.item, o.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l);
 
--- Derived, never stored. The first line that holds decides; a stage that its pipeline no longer has does not count. Each
--- table is asked by what it is ordered by; counted, because PostgreSQL may gather a whole table to answer EXISTS for a few
--- items. An outcome whose stage is open again needs no look: something open decides before.
+-- Derived, never stored. The first condition that holds decides; stages removed from their pipeline do not count. Each table is
+-- queried by its index, with a count, because PostgreSQL may read a whole table to answer EXISTS for a few items. Outcomes of
+-- reopened stages need no check: open work decides first.
 CREATE VIEW holdfast_item_status AS
 SELECT i.pipeline, i.id AS item, i.key,
     CASE
@@ -214,13 +214,13 @@ FROM holdfast_items i;
 ALTER TABLE holdfast_calls ADD COLUMN share_of BIGINT;
 CREATE INDEX ix_holdfast_calls_shares ON holdfast_calls (share_of, id) WHERE share_of IS NOT NULL;
 
--- What a person does to many items is a row: what was asked for, how far it has come, and what it has done. Whoever finds an
--- open one that nobody has touched for a while goes on with it.
+-- An action of a person on many items is a row: what was asked for, how far it has come, and what it has done. A worker
+-- continues an open one that no process has worked on for a while.
 CREATE TABLE holdfast_actions (
     id {identity},
     kind TEXT NOT NULL,
     filter TEXT NOT NULL,
-    -- The action whose items this one moves back.
+    -- The action that this one undoes.
     undoes BIGINT,
     who TEXT NOT NULL,
     reason TEXT NOT NULL,
@@ -235,9 +235,9 @@ CREATE TABLE holdfast_actions (
 );
 CREATE INDEX ix_holdfast_actions_open ON holdfast_actions (touched_at) WHERE state = 'open';
 
--- How many results that passed, and are not being made anew, each version has made: what is stale is known without looking at
--- items. Kept as counts are, and adds up to what they have of done and skipped; where it does not, a worker of the version
--- before has been at work. The row of stage 0 is there if all is counted, and says how often it was counted anew.
+-- How many passed results, without those that are being made again, each version has: what is stale is known without reading
+-- items. Kept like counts, and adds up to their done and skipped; where it does not, a worker of the version before has written.
+-- The row of stage 0 exists once everything is counted, and has the number of recounts.
 CREATE TABLE holdfast_versions (
     slot BIGINT NOT NULL,
     stage BIGINT NOT NULL,
@@ -248,18 +248,18 @@ CREATE TABLE holdfast_versions (
 INSERT INTO holdfast_versions (slot, stage, version, n)
 SELECT 0, 0, '', 1 WHERE NOT EXISTS (SELECT 1 FROM holdfast_pipelines);
 
--- Items whose results may have been made from something else than their stages would be given now: their data has changed, or
--- a stage that had passed was sent back. A row goes when a look at its item finds all in order.
+-- Items whose results may be outdated: their data has changed, or a passed stage was reopened. A row is removed when a check
+-- finds the item up to date.
 CREATE TABLE holdfast_changed (
     pipeline BIGINT NOT NULL,
     item BIGINT NOT NULL,
     PRIMARY KEY (pipeline, item)
 ) {keyed};
--- Not 0: other items may have changed, too, until each has been looked at. The number is the generation that moved a stage.
+-- Not 0: every item is still to be rechecked. The number is the generation that moved a stage.
 ALTER TABLE holdfast_pipelines ADD COLUMN recheck BIGINT NOT NULL DEFAULT -1;
 
 -- Money for those who ask in SQL: a row per paid call, with names, a date, and amounts in the unit they are counted in. What
--- was known not to be charged, or is under way, is no cost.
+-- is known not to be charged, or is in progress, is not a cost.
 CREATE VIEW holdfast_costs AS
 SELECT p.name AS pipeline, s.name AS stage, i.key AS item, c.name, c.state, NULLIF(c.resource, '') AS resource,
        NULLIF(c.model, '') AS model, {date_of_call} AS day,
@@ -270,7 +270,7 @@ FROM holdfast_calls c LEFT JOIN holdfast_stages s ON s.id = c.stage LEFT JOIN ho
 LEFT JOIN holdfast_items i ON i.id = c.item
 WHERE c.state IN ('done', 'rejected', 'doubtful');
 
--- What a source that looks something up for each of many has looked up: for whom, from what, and when.
+-- Look-ups of a source that looks something up for each item: the item, the input, and when.
 CREATE TABLE holdfast_lookups (
     source BIGINT NOT NULL,
     key TEXT {bytewise} NOT NULL,
@@ -279,8 +279,8 @@ CREATE TABLE holdfast_lookups (
     PRIMARY KEY (source, key)
 ) {keyed};
 
--- Failures that are alike are counted together, as they happen: by the class of the error, where in the user's code it was
--- raised, and what it says apart from what differs each time. Kept as counts are; of each stage the groups seen last.
+-- Error groups: failures with the same cause are counted together as they happen, by the class of the error, the place in the
+-- user's code, and the message without its variable parts. Kept like counts; only the groups seen last are kept for each stage.
 CREATE TABLE holdfast_error_groups (
     slot BIGINT NOT NULL,
     stage BIGINT NOT NULL,
@@ -300,7 +300,7 @@ ALTER TABLE holdfast_delayed ADD COLUMN error_group TEXT;
 ALTER TABLE holdfast_outcomes ADD COLUMN error_group TEXT;
 CREATE INDEX ix_holdfast_outcomes_group ON holdfast_outcomes (error_group, item) WHERE error_group IS NOT NULL;
 
--- Since when it waits; 0 if a worker of the version before has put it there.
+-- Since when it waits; 0 if a worker of the version before wrote the row.
 ALTER TABLE holdfast_waiting ADD COLUMN since BIGINT NOT NULL DEFAULT 0;
 
 -- Attempts per minute and how they ended, for curves over the last days; one set of rows per writer, as in counts.

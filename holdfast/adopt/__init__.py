@@ -1,12 +1,12 @@
 """Your own tables: the same guarantees on a status column you already have.
 
-Works on any SQLAlchemy 2 model or Table, with sync and async engines and sessions, and needs no table of ours.
+Works with any SQLAlchemy 2 model or Table, with sync and async engines and sessions. Adds no tables to your database.
 
     jobs = TableMapping(Job, holder="locked_by", heartbeat="last_heartbeat", attempts="attempts", error="error")
     Loop(engine, jobs, handler, batch=10, concurrency=4).run()
 
-Below the loop are its parts, for whoever has a loop already: `claim`, `complete`, `fail`, `release`, `heartbeat`,
-`requeue_stale`; `held` around work that holds rows of several tables; `insert_once`.
+If you already have a loop, use its parts: `claim`, `complete`, `fail`, `release`, `heartbeat`, `requeue_stale`. `held`
+wraps work that holds rows of several tables. `insert_once` inserts a row unless it exists.
 """
 
 from holdfast.adopt.loop.counters import Counters, Left

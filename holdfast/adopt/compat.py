@@ -1,12 +1,12 @@
-"""The loop as older programs call it: every column and word by a name of its own, one batch per call.
+"""`run_job_loop` in its older form: one argument per column and status word, one batch per call.
 
     await run_job_loop(
         model=Page, status_field_name="curation_status", queued_status=Status.QUEUED, …,
         processing_function=curate_page, batch_size=10, error_field_name="curation_error", session_factory=sessions,
     )
 
-For programs that come over without changing more than an import. What they call is a `Loop` underneath: rows are claimed
-under a guard, each row's outcome is a transaction of its own.
+Lets older programs migrate by changing only an import. Underneath is a `Loop`: claims are guarded, and each row's outcome
+is a transaction of its own.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def run_job_loop(
     batch_size: int = 10,
     error_field_name: str | None = None,
 ) -> Counters | Coroutine[Any, Any, Counters]:
-    """Claim one batch, call `processing_function(id, session)` for each row, and return when all of them have ended.
+    """Claim one batch, call `processing_function(id, session)` for each row, and return when all calls have ended.
 
-    To be awaited if the function is async. The session comes from `session_factory`: a sessionmaker or an async one, or any
-    function that returns a session or a context manager around one.
+    Await the result if the function is async. `session_factory` is a sessionmaker, an async_sessionmaker, or any function
+    that returns a session or a context manager around one.
     """
     _advise_once()
     mapping = _mapping(
@@ -88,7 +88,7 @@ def _loop(place: Any, mapping: TableMapping, function: Callable[..., Any], sessi
 def _mapping(
     model: Any, status: str, queued: Any, processing: Any, completed: Any, failed: Any, error: Any
 ) -> TableMapping:
-    """One for all calls alike: the statements of a mapping are built once."""
+    """Cached: a mapping builds its statements once, and equal calls share it."""
     return TableMapping(
         model, status=status, queued=queued, processing=processing, completed=completed, failed=failed, error=error
     )

@@ -1,8 +1,8 @@
-"""Where a statement runs: an Engine, a Session and their async kin, seen alike.
+"""Where a statement runs: one interface for engines, connections and sessions, sync and async.
 
 Given an Engine or a sessionmaker, a call is a transaction of its own, committed when it returns. Given a Connection or
-a Session, it is part of the transaction that is open there, and whoever opened it commits. Given an async one of these,
-the call returns something to await; the work inside is the same synchronous code, run by SQLAlchemy's own bridge.
+a Session, it joins the transaction that is open there, and the caller commits. Given an async one of these, the call
+returns an awaitable; the work inside is the same synchronous code, run through SQLAlchemy's greenlet bridge.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
         AsyncEngine | AsyncConnection | AsyncSession | async_sessionmaker[Any] | async_scoped_session[Any]
     )
 
-#: Something with a transaction open, or about to be.
+#: A place whose transaction is open, or begins with its first statement.
 Open: TypeAlias = Connection | Session
 SyncPlace: TypeAlias = "Engine | Connection | Session | sessionmaker[Any] | scoped_session[Any]"
 Place: TypeAlias = "SyncPlace | AsyncPlace"
 
-#: As libpq counts them.
+#: libpq's transaction status of a failed transaction.
 FAILED_TRANSACTION = 3
 
 P = ParamSpec("P")
@@ -50,7 +50,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Primitive(Protocol[P, T_co]):
-    """A function of a place, which may be async."""
+    """A function whose first argument is a place, sync or async."""
 
     @overload
     def __call__(self, at: AsyncPlace, /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T_co]: ...
@@ -59,7 +59,7 @@ class Primitive(Protocol[P, T_co]):
 
 
 def primitive(work: Callable[Concatenate[Open, P], T]) -> Primitive[P, T]:
-    """Let a function of an open Connection or Session be called with any place."""
+    """Let a function that takes an open Connection or Session be called with any place."""
 
     @wraps(work)
     def call(at: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -69,7 +69,7 @@ def primitive(work: Callable[Concatenate[Open, P], T]) -> Primitive[P, T]:
 
 
 def run(at: Place, work: Callable[[Open], T]) -> T | Awaitable[T]:
-    """Do the work at a place: in a transaction of its own, or in the one that is open there."""
+    """Run the work at a place: in a transaction of its own, or in the one that is open there."""
     if isinstance(at, (Connection, Session)):
         return work(at)
     if is_async(at):
@@ -85,7 +85,7 @@ async def run_async(at: AsyncPlace, work: Callable[[Open], T]) -> T:
 
 @contextmanager
 def opened(at: SyncPlace) -> Iterator[Open]:
-    """A place with a transaction: its own, which ends here, or one that goes on."""
+    """A place with a transaction: a new one, which ends here, or the caller's, which stays open."""
     if isinstance(at, (Connection, Session)):
         yield at
     elif isinstance(at, scoped_session):
@@ -99,7 +99,7 @@ def opened(at: SyncPlace) -> Iterator[Open]:
 
 @asynccontextmanager
 async def opened_async(at: AsyncPlace) -> AsyncIterator[AsyncConnection | AsyncSession]:
-    """The same for async places."""
+    """Like `opened`, for async places."""
     from sqlalchemy.ext.asyncio import (
         AsyncConnection,
         AsyncEngine,
@@ -120,7 +120,7 @@ async def opened_async(at: AsyncPlace) -> AsyncIterator[AsyncConnection | AsyncS
 
 
 def is_async(at: object) -> bool:
-    # Looked up, not imported: it needs greenlet, and whoever has an async engine has imported it.
+    # Looked up, not imported: the import needs greenlet, and a program with an async engine has already imported it.
     module = sys.modules.get("sqlalchemy.ext.asyncio")
     if module is None:
         return False
@@ -129,7 +129,7 @@ def is_async(at: object) -> bool:
 
 
 def makes_transactions(at: object) -> bool:
-    """Is this a place from which any number of transactions can be had, side by side?"""
+    """Whether this place can open several concurrent transactions."""
     if isinstance(at, (Engine, sessionmaker)):
         return True
     return is_async(at) and hasattr(at, "begin") and not hasattr(at, "in_transaction") and not hasattr(at, "registry")
@@ -146,18 +146,18 @@ def connection_of(place: Open, mapping: TableMapping | None = None) -> Connectio
 
 
 def check_user_code(place: Open) -> None:
-    """Raise UsageError if user code left this transaction so that nothing of it can be committed: PostgreSQL answers COMMIT
-    with a rollback then, and no error."""
+    """Raise UsageError if user code left this transaction in a failed state: PostgreSQL would answer COMMIT with a rollback,
+    and no error."""
     try:
         connection = place if isinstance(place, Connection) else place.connection()
     except UnboundExecutionError:
-        return  # a session with an engine for each table, which does not say where it was used
+        return  # a session with an engine per table does not say which one it used
     if connection.dialect.name != "postgresql":
         return
     info = getattr(connection.connection.driver_connection, "info", None)
     try:
         if info is None:
-            connection.exec_driver_sql("SELECT 1")  # asyncpg does not say
+            connection.exec_driver_sql("SELECT 1")  # asyncpg does not expose the transaction status
             return
         failed = info.transaction_status == FAILED_TRANSACTION
     except DBAPIError as error:
@@ -170,7 +170,7 @@ def check_user_code(place: Open) -> None:
 
 
 def sync_engine_of(at: Place, mapping: TableMapping) -> Engine:
-    """The engine, as it is inside, that reaches this table; used to know the dialect before connecting."""
+    """The sync engine that reaches this table; used to know the dialect before connecting."""
     if isinstance(at, Engine):
         return at
     if isinstance(at, sessionmaker):
@@ -185,7 +185,7 @@ def sync_engine_of(at: Place, mapping: TableMapping) -> Engine:
 
 
 def engine_of(session: Session, mapping: TableMapping) -> Engine:
-    """The engine that a session reaches this table with."""
+    """The engine that a session uses for this table."""
     bound = session.get_bind(
         **({"mapper": mapping.mapper} if mapping.mapper is not None else {"clause": mapping.table})
     )

@@ -1,4 +1,4 @@
-"""What went wrong in the database, by the tables of `store.database_errors`, for errors as SQLAlchemy raises them."""
+"""Classifies SQLAlchemy's errors with the tables of `store.database_errors`."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from sqlalchemy import exc
 from holdfast.store import database_errors
 from holdfast.store.database_errors import ErrorKind
 
-#: How often a transaction that lost a race inside the database is run again within one attempt.
+#: How often one attempt reruns a transaction that lost a race inside the database.
 MOST_AGAIN = 3
 
 
 def kind_of(error: BaseException) -> ErrorKind | None:
-    """What it means; None if it is not the database's."""
+    """The kind of a database error; None if the error is not from a database."""
     if isinstance(error, exc.TimeoutError):
         return ErrorKind.PASSING  # no connection was free
     if not isinstance(error, exc.DBAPIError):
         return None
     kind = database_errors.kind_of(error)
-    # A connection that was lost is made anew, whatever the driver called it.
+    # A lost connection is replaced, whatever error code the driver reported.
     return ErrorKind.PASSING if kind is ErrorKind.WRONG and error.connection_invalidated else kind
 
 
 def passes(error: BaseException) -> bool:
-    """Is it worth doing the same again?"""
+    """Whether a retry may succeed."""
     return kind_of(error) in (ErrorKind.PASSING, ErrorKind.CONFLICT, ErrorKind.MOVED)

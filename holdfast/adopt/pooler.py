@@ -1,7 +1,7 @@
-"""Connections behind a transaction pooler: the driver is told to prepare no statements there.
+"""Turns off psycopg's prepared statements behind a transaction pooler.
 
-psycopg numbers what it prepares: `_pg3_0`, `_pg3_1`. In a session that is handed round, such a name may be missing, be
-there already, or be a statement of another client, which then runs in the place of ours.
+psycopg numbers its prepared statements: `_pg3_0`, `_pg3_1`. In a server session that clients share, such a name may be
+missing, may already exist, or may be another client's statement, which then runs instead of ours.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _ASKED = "holdfast.pooler"
 
 
 def unprepared(connection: Connection) -> Connection:
-    """This connection; behind a pooler its driver prepares nothing any more. Asks the server once for each connection."""
+    """Return the connection, with prepared statements off if it is behind a pooler. Asks the server once per connection."""
     if connection.dialect.driver == "psycopg" and _ASKED not in connection.info:
         raw: Any = connection.connection.driver_connection
         threshold, raw.prepare_threshold = raw.prepare_threshold, None
         backend = None if threshold is None else connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
-        if backend == raw.info.backend_pid:  # a pooler makes up one of its own
+        if backend == raw.info.backend_pid:  # a pooler reports a made-up one
             raw.prepare_threshold = threshold
         connection.info[_ASKED] = True
     return connection

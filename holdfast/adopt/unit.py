@@ -1,4 +1,4 @@
-"""`held`: a unit of work that holds rows of several tables, and lets go of all of them together.
+"""`held`: a unit of work that holds rows of several tables and finishes all of them in one transaction.
 
     [item] = claim(engine, backlog, where=Backlog.id == 7) or [None]
     ...
@@ -6,9 +6,9 @@
         text = write_scene(item.row)
         unit.effect(save_scene, text)
 
-On success the rows are completed, and the effects run, in one transaction. On any exception all rows leave processing in
-one transaction, to failed or to queued with a time for the next attempt, with the error's text; then the exception goes
-on. Meanwhile the rows' heartbeats are renewed. A process that is killed leaves its rows to `requeue_stale`.
+On success, one transaction completes the rows and runs the effects. On any exception, one transaction stores the error's
+text and moves all rows to failed, or to queued with a time for the next attempt; the exception then propagates. While
+the block runs, the unit sends the rows' heartbeats. If the process is killed, `requeue_stale` recovers its rows.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ BEAT_SECONDS = 10.0
 
 
 class _DoneBefore(Exception):
-    """All of it was committed, and only the reply was lost: the effects have taken place."""
+    """An earlier try was committed, effects included, and only the reply was lost."""
 
 
 class Unit:
-    """The rows held, and what is to be written when they are completed."""
+    """The held rows, and what to write when they are completed."""
 
     def __init__(self, at: Place, rows: Iterable[Held], retry: Retry, beat: Duration, patience: Duration) -> None:
         self.rows = tuple(rows)
@@ -69,20 +69,20 @@ class Unit:
 
     @property
     def lost(self) -> tuple[Held, ...]:
-        """Rows of which the heartbeat found that somebody else has them."""
+        """Rows that the heartbeat found to be no longer held."""
         return tuple(self._lost)
 
     def check(self) -> None:
-        """Raise LeaseLost if a row is lost: nothing of the unit will be saved."""
+        """Raise LeaseLost if a row is lost: the unit will save nothing."""
         if self._lost:
             raise lost_error(self._lost, "nothing was saved")
 
     def effect(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-        """Call this in the transaction that completes the rows, with its Connection or Session first."""
+        """Call this in the transaction that completes the rows, with its Connection or Session as first argument."""
         self._effects.append(Effect(function, arguments, named))
 
     def set(self, row: Held, **values: Any) -> None:
-        """Write these columns of a row when it is completed."""
+        """Write these columns of the row when it is completed."""
         self._values.setdefault(id(row), {}).update(values)
 
     # With and async with ----------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Unit:
         return work
 
     def _let_go(self, rows: list[Held], error: BaseException, give_up_at: float) -> Steps[None]:
-        """Whatever happens here, the error that brought us here is the one that goes on."""
+        """Save the failure. Raises nothing, so that the original error propagates."""
         outcome: Outcome = outcome_of(None, error, rows, self._retry)
         try:
             finished = yield from patiently(
@@ -178,11 +178,11 @@ def held(
     beat: Duration = BEAT_SECONDS,
     patience: Duration = "30s",
 ) -> Unit:
-    """Hold rows while something is done with them: complete them all, or none.
+    """Hold rows while the block runs: complete all of them, or none.
 
-    `retry` says what becomes of them when it raises: None fails them, a length of time or a Backoff queues them again
-    while they have attempts left. `Permanent` always fails them; `RetryLater`, a KeyboardInterrupt or a cancelled task
-    hands them back without counting the attempt. `beat` is how often heartbeat columns are renewed; `patience` how long
-    trouble of the database is sat out at the end.
+    `retry` says what happens to the rows when the block raises: None fails them; a duration or a Backoff queues them
+    again while they have attempts left. `Permanent` always fails them. `RetryLater`, a KeyboardInterrupt or a cancelled
+    task hands them back without counting the attempt. `beat` is the heartbeat interval. `patience` is how long to retry
+    transient database errors at the end.
     """
     return Unit(at, [rows] if isinstance(rows, Held) else rows, retry, beat, patience)

@@ -1,1 +1,1 @@
-"""Writes migrations that add to a table of the user's the columns it lacks."""
+"""Writes migrations that add missing columns to the user's table."""

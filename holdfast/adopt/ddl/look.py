@@ -1,4 +1,4 @@
-"""Look at a table before a migration for it is written."""
+"""Inspects a table before a migration is written for it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from holdfast.model.redact import ESCAPE, is_ambiguous
 
 
 def look(url: str, wish: Wish) -> tuple[str, Present | None, Wish]:
-    """Which database it is, what it has where that must be known, and the wish with the table's real primary key."""
+    """The dialect, what the database already has (SQLite only), and the wish with the table's real primary key."""
     if is_ambiguous(url):
         raise UsageError(f"--url: the address cannot be read: {ESCAPE}")
     try:
-        # `postgresql://` alone would ask for a driver that nobody has here.
+        # `postgresql://` alone selects psycopg2, which is not a dependency.
         engine = sa.create_engine(sa.make_url(url.replace("postgresql://", "postgresql+psycopg://", 1)))
     except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as error:
         raise UsageError(f"--url: {error}") from None

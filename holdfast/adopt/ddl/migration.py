@@ -1,11 +1,11 @@
-"""Additive migrations for a table that has a status column: columns, indexes, and a way to ask what is stale.
+"""Additive migrations for a table that has a status column: columns, indexes, and a check for stale rows.
 
-    up     adds what is missing: heartbeat, started, attempts, next attempt, version, holder; an index of the rows that are
-           processing and one of those that are queued; `is_job_stale`
-    down   takes back what up has added, and nothing that was there before
+    up     adds what is missing: heartbeat, started, attempts, next attempt, version, holder; one index of the processing
+           rows and one of the queued rows; `is_job_stale`
+    down   removes what up added, and nothing that existed before
 
-Both are text, to be read by a person and run with the database's own client. What up adds it marks as its own: with
-comments in PostgreSQL, in the text of the view in SQLite. Running either of them twice does nothing more.
+Both are SQL text, to be reviewed and run with the database's own client. Up marks what it adds: with comments in
+PostgreSQL, in the text of the view in SQLite. Both are idempotent.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 from holdfast.errors import UsageError
 from holdfast.model.durations import Duration, seconds
 
-#: How what was added is known again.
+#: Marks what a migration added, so that down removes nothing else.
 MARK = "added by holdfast adopt-sql"
 DIALECTS = ("postgresql", "sqlite")
 
-#: What each column is called unless told otherwise, in the order in which they are added.
+#: Default column names, in the order in which the columns are added.
 NAMES: Mapping[str, str] = {
     "heartbeat": "last_heartbeat",
     "started": "started_at",
@@ -37,7 +37,7 @@ _LONGEST_NAME = 63
 
 @dataclass(frozen=True)
 class Wish:
-    """A table, and what it is to have. A column with an empty name is left out."""
+    """A table, and the columns it should have. A column with an empty name is left out."""
 
     table: str
     status: str
@@ -67,7 +67,7 @@ class Wish:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns to have, by what they are for."""
+        """The names of the wanted columns, by role."""
         return {role: self.names[role] for role in NAMES if self.names.get(role)}
 
     @property
@@ -75,7 +75,7 @@ class Wish:
         return seconds(self.older_than, what="adopt-sql: older_than")
 
     def index(self, of: str) -> str:
-        """What an index is called; never longer than PostgreSQL allows."""
+        """The name of an index; never longer than PostgreSQL allows."""
         end = f"_{of}"
         start = f"ix_{self.table}".encode()[: _LONGEST_NAME - len(end)].decode(errors="ignore")
         return start + end
@@ -83,7 +83,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class TableMigration:
-    """Statements, each complete in itself."""
+    """The statements of both directions, each complete in itself."""
 
     up: tuple[str, ...]
     down: tuple[str, ...]
@@ -94,7 +94,7 @@ class TableMigration:
 
 
 class Quote:
-    """Names and texts as a database reads them, whatever is in them."""
+    """Quotes identifiers and string literals for a dialect."""
 
     def __init__(self, dialect: str) -> None:
         chosen = {"postgresql": postgresql.dialect, "sqlite": sqlite.dialect}[dialect]()
@@ -102,7 +102,7 @@ class Quote:
 
     def name(self, *parts: str | None) -> str:
         """`"schema"."table"`; parts that are None are left out."""
-        # The preparer doubles percent signs for drivers that would read them; a client that runs a script does not.
+        # The preparer doubles percent signs for drivers that interpret them; a client that runs a script does not.
         return ".".join(
             self._preparer.quote(quoted_name(part, quote=True)).replace("%%", "%") for part in parts if part is not None
         )
@@ -116,7 +116,7 @@ class Quote:
 
 
 def migration(wish: Wish, dialect: str, there: object = None) -> TableMigration:
-    """The statements for a database. `there` is what `inspect_sqlite` found, which SQLite needs to be exact."""
+    """The statements for a dialect. `there` is what `sqlite.look` found; without it, SQLite's migration has to guess."""
     if dialect == "postgresql":
         from holdfast.adopt.ddl.postgresql import write
 

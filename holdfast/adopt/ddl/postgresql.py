@@ -1,4 +1,4 @@
-"""The migration for PostgreSQL: every statement looks before it acts, and marks with a comment what it has added."""
+"""The migration for PostgreSQL: each statement checks what exists, and marks what it adds with a comment."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class _Text:
         self._wish = wish
         self._quote = Quote("postgresql")
         self._table = self._quote.name(wish.schema, wish.table)
-        #: What is looked up in the catalogue: the quoted name, as a text.
+        #: For lookups in the catalogue: the quoted name as a string literal.
         self._regclass = f"{self._quote.text(self._table)}::regclass"
         self._mark = self._quote.text(MARK)
-        # A tag that occurs in none of the names: it ends the body of a block.
+        # Dollar-quote tags must not occur in any name: a tag ends the body of a block.
         everything = "".join([wish.table, wish.schema or "", wish.status, wish.queued, wish.processing, *wish.key])
         everything += "".join(wish.columns.values())
         self._tags = [tag for number in range(100) if (tag := f"$hf{number}$") not in everything][:2]
@@ -88,8 +88,11 @@ class _Text:
         return f"{self._quote.name(self._wish.schema, 'is_job_stale')}({self._table}, interval)"
 
     def add_function(self) -> str:
-        """`is_job_stale(row, older_than)`; a start without time zone is UTC. Of a row that has no time at all it says yes:
-        every claim leaves a heartbeat, so nobody of ours works on it, and a row that is never stale is never found."""
+        """`is_job_stale(row, older_than)`. A start without a time zone is read as UTC.
+
+        A row without any time is stale: every claim writes a heartbeat, so no loop holds it, and a row that never becomes
+        stale is never found.
+        """
         wish, quote = self._wish, self._quote
         beat, status = (quote.name(name) for name in (wish.columns["heartbeat"], wish.status))
         limit = f"interval {quote.text(f'{wish.stale_seconds:g} seconds')}"

@@ -1,8 +1,8 @@
-"""The migration for SQLite: written from what is there, since its statements cannot look before they act.
+"""The migration for SQLite: written from what the database has, since its statements cannot check that themselves.
 
-`is_job_stale` is a column of a view, one row per row that is processing. The view's text remembers what was added with
-it. Without a look at the database, nothing is assumed to be there but the table, its key, its status, and the column that
-tells when work was started.
+`is_job_stale` is a column of a view with one row per processing row. The view's text records what the migration added.
+Without access to the database, the migration assumes that only the table, its key, its status column and its started
+column exist.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REMEMBERED = re.compile(rf"/\* {MARK}: (\{{.*?\}}) \*/", re.DOTALL)
 
 @dataclass(frozen=True)
 class Present:
-    """What a database has: columns, indexes, the text of the view, and what that says was added."""
+    """What a database has: columns, indexes, the text of the view, and what that text records as added."""
 
     columns: frozenset[str]
     indexes: frozenset[str]
@@ -41,7 +41,7 @@ class Present:
 
 
 def look(connection: Connection, wish: Wish) -> Present:
-    """See what is there."""
+    """Read what the database has."""
     inspector = sa.inspect(connection)
     if not inspector.has_table(wish.table, schema=wish.schema):
         raise DefinitionError(f"table {wish.table!r} does not exist in this database")
@@ -66,7 +66,7 @@ def write_sqlite(wish: Wish, there: Present | None) -> TableMigration:
     quote = Quote("sqlite")
     table, view = quote.name(wish.schema, wish.table), quote.name(wish.schema, view_name(wish))
     if there is None:
-        # Where a start is written down is for the table's owner to know; it is not taken away again.
+        # The started column may be the owner's own: it is neither added nor dropped.
         new = {role: name for role, name in wish.columns.items() if role != "started"}
         new_indexes = {of: wish.index(of) for of in ("processing", "queued")}
         added_columns, added_indexes = list(new.values()), list(new_indexes.values())
@@ -101,7 +101,7 @@ def _index(wish: Wish, quote: Quote, of: str, name: str) -> str:
         "processing": (wish.processing, (wish.columns["heartbeat"],)),
         "queued": (wish.queued, tuple(wish.key)),
     }[of]
-    # The schema goes with the index: its table is always in the same one.
+    # Only the index names the schema: its table is always in the same one.
     return (
         f"CREATE INDEX IF NOT EXISTS {quote.name(wish.schema, name)} ON {quote.name(wish.table)} ({quote.names(columns)})\n"
         f"  WHERE {quote.name(wish.status)} = {quote.text(word)};"

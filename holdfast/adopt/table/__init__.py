@@ -1,1 +1,1 @@
-"""A table of the user's: which columns mean what, and whether they are fit for it."""
+"""The user's table: what each column means, and whether the table in the database supports it."""

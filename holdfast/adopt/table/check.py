@@ -1,8 +1,8 @@
-"""Check a mapping against the table as it really is, before anything is written.
+"""Checks a mapping against the table in the database, before anything is written.
 
-The model says what somebody believed when they wrote it; the database says what is there. A column that is missing, of
-another type or too short, a primary key that is none, a word that a CHECK or an enumeration forbids: each is an error that
-names the table, the column and what to do.
+The model may not match the database. A column that is missing, too short or of another type, a primary key that the
+database does not have, a status word that a CHECK or an enum forbids: each raises an error that names the table, the
+column and the remedy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.adopt.table.times import plain
 from holdfast.adopt.table.tokens import TOKEN_LENGTH
 from holdfast.errors import DefinitionError
 
-#: Kinds of types that may stand for each other.
+#: Types of the same kind are interchangeable.
 _KINDS = (
     ("a text", (sa.String, sa.Enum)),
     ("a number", (sa.Integer, sa.Numeric)),
@@ -30,7 +30,7 @@ _KINDS = (
 
 
 def check(at: Engine | Connection, mapping: TableMapping) -> None:
-    """Raise DefinitionError if the table in the database cannot serve as the mapping says."""
+    """Raise DefinitionError if the table in the database does not support the mapping."""
     if isinstance(at, Engine):
         with at.connect() as connection:
             check(connection, mapping)
@@ -55,7 +55,7 @@ def check(at: Engine | Connection, mapping: TableMapping) -> None:
 def _check_type(at: Connection, mapping: TableMapping, role: str, column: Column[Any], there: ReflectedColumn) -> None:
     where = f"{mapping}, column {column.name!r} ({role})"
     wanted, found = _kind(column.type), _kind(there["type"])
-    # SQLite stores what it is given: the declared type says little, and that of a time is often TEXT.
+    # SQLite stores any value in any column: the declared type says little, and that of a time is often TEXT.
     loose = at.dialect.name == "sqlite" and (wanted in ("a time", "a UUID") or found is None)
     if wanted is not None and found != wanted and not loose:
         raise DefinitionError(f"{where} is {there['type']} in this database, and {column.type!r} in the model")
@@ -122,8 +122,8 @@ def _conditions(at: Connection, inspector: sa.Inspector, mapping: TableMapping) 
 
 
 def _forbids(at: Connection, mapping: TableMapping, condition: str, word: str) -> bool:
-    """Ask the database what the CHECK says of a row of which only the status is known. One that looks at other columns
-    as well cannot be judged so."""
+    """Let the database evaluate the CHECK for a row that has only a status. A CHECK that reads other columns cannot be
+    evaluated, and counts as allowing the word."""
     column = mapping.columns["status"]
     row = sa.select(mapping.word(word).label(sa.quoted_name(column.name, quote=True)))
     if at.dialect.name == "postgresql":
@@ -140,7 +140,7 @@ def _forbids(at: Connection, mapping: TableMapping, condition: str, word: str) -
 
 
 def written_checks(sql: str) -> Iterator[str]:
-    """The conditions of every CHECK in a CREATE TABLE, as SQLite keeps it; quotes, comments and brackets are heeded."""
+    """The condition of every CHECK in a CREATE TABLE as SQLite stores it; skips quoted text and comments."""
     place = 0
     while place < len(sql):
         after = _past_quoted(sql, place)
@@ -161,7 +161,7 @@ def written_checks(sql: str) -> Iterator[str]:
 
 
 def _past_quoted(sql: str, place: int) -> int:
-    """The place after the quoted name, text or comment that begins here; the same place if none does."""
+    """The position after the quoted name, string or comment that begins here; the same position if none does."""
     for begin, end in (("'", "'"), ('"', '"'), ("`", "`"), ("[", "]"), ("--", "\n"), ("/*", "*/")):
         if sql.startswith(begin, place):
             found = sql.find(end, place + len(begin))

@@ -1,10 +1,10 @@
-"""The checklist: what a loop needs to run in several processes, point by point, and what is missing.
+"""The checklist: what a loop needs to run safely in several processes, and what is missing.
 
     for point in checklist(loop):
         print(point.name, point.missing or "in order")
 
-It looks at the loop's settings and its mapping, and asks no database: whether the table is as the mapping says is for
-`mapping.check`.
+It reads the loop's settings and mapping, and does not connect to the database: `mapping.check` compares the mapping with
+the table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.model.durations import spoken
 if TYPE_CHECKING:
     from holdfast.adopt.loop.loop import Loop
 
-#: What each row of a batch should have before it counts as stale, where no heartbeat says that it waits its turn.
+#: Without heartbeats, how long each row of a batch should have before it counts as stale.
 ENOUGH_SECONDS = 60.0
 _LOCKS = {
     "locked and returned": "rows are claimed with FOR UPDATE SKIP LOCKED",
@@ -34,7 +34,7 @@ _LOCKS = {
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point of the list: how it stands, and what is missing, each with its remedy; nothing: it is in order."""
+    """One point of the list: the present state, and what is missing, each with its remedy. Empty if in order."""
 
     name: str
     how: str
@@ -46,7 +46,7 @@ class Point:
 
 
 def checklist(loop: Loop) -> list[Point]:
-    """All seven points, in this order: locking, transitions, failure status, transactions, batch size, instances, logging."""
+    """All seven points: locking, transitions, failure status, transactions, batch size, instances, logging."""
     points = {
         "locking": (_LOCKS[way_of(loop.engine.dialect)], _locking(loop)),
         "transitions": (_moves(loop), _transitions(loop)),

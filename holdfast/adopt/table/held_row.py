@@ -1,4 +1,4 @@
-"""A row that is held: what a claim hands over, and the condition under which it still stands."""
+"""A held row: what a claim returns, and the values that show whether the claim is still valid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.adopt.table.mapping import TableMapping
 from holdfast.errors import LeaseLost
 
-#: What a row is told by, and where a claim of it keeps that.
+#: For each role that can fence: the attribute of Held with the value that the claim wrote.
 _FENCES = {
     "holder": "token",
     "version": "version",
@@ -22,18 +22,18 @@ _FENCES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """One row, as it was claimed. Finishing it names what the claim wrote, so that a late worker changes nothing."""
+    """One row, as it was claimed. Finishing it compares what the claim wrote, so that a late worker changes nothing."""
 
     mapping: TableMapping = field(repr=False)
-    #: The primary key: a value, or a tuple where it has several columns.
+    #: The primary key: a value, or a tuple if it has several columns.
     key: Any
-    #: Counted from 1; always 1 where no column counts.
+    #: Counted from 1; always 1 without an attempts column.
     attempt: int
     token: Any = None
     version: int | None = None
     started_at: datetime | None = field(default=None, repr=False)
     beat_at: datetime | None = field(default=None, repr=False)
-    #: The row as it was right after the claim, by the model's attributes or the table's columns.
+    #: The row right after the claim, by the model's attributes or the table's columns.
     row: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -42,7 +42,7 @@ class Held:
 
     @property
     def fence(self) -> tuple[Any, ...]:
-        """The values that tell this claim from any other of the same row."""
+        """The values that distinguish this claim from any other claim of the same row."""
         return tuple([getattr(self, _FENCES[role]) for role in self.mapping.fence])
 
     def __str__(self) -> str:
@@ -51,16 +51,16 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Who won: the rows that were changed, and those that somebody else has, changed or removed."""
+    """The rows that were changed, and the rows that were lost: taken over, changed or removed by somebody else."""
 
     won: tuple[Held, ...] = ()
     lost: tuple[Held, ...] = ()
-    #: Those among the won that had been brought there before, under the same claim: a reply was lost.
+    #: Rows among `won` that the same claim had already finished: the first reply was lost.
     again: tuple[Held, ...] = ()
 
 
 def lost(rows: Iterable[Held], what: str) -> LeaseLost:
-    """The error that says so."""
+    """The error for rows that are no longer held."""
     told = "; ".join(str(one) for one in list(rows)[:5])
     return LeaseLost(
         f"{told}: no longer held by this claim (taken over, changed, removed, or finished by somebody else); {what}"

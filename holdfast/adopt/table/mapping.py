@@ -1,7 +1,7 @@
-"""A mapping: which of a table's columns mean what, and which words its status column knows.
+"""A mapping: what a table's columns mean, and which words its status column uses.
 
-One value, checked when it is made against the SQLAlchemy model, and with `check` against the table as it really is. It
-says nothing about how rows are taken; that is `claim` and the other primitives.
+It is checked against the SQLAlchemy model when it is created, and against the table in the database with `check`. It says
+nothing about how rows are claimed; `claim` and the other primitives do that.
 
     jobs = TableMapping(Job, status="state", queued="new", processing="busy", error="last_error", holder="locked_by")
 """
@@ -29,19 +29,19 @@ WORDS = ("queued", "processing", "completed", "failed")
 TIMES = ("next_attempt", "heartbeat", "started", "updated", "created")
 COUNTS = ("attempts", "version")
 ROLES = ("status", "error", "holder", *COUNTS, *TIMES)
-#: Words that mean the same in quotes on every database.
+#: Words that need no escaping in a string literal of any database.
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9 _.-]+")
-#: How often a row is tried where a column counts it and nothing else is said.
+#: Default for max_attempts if there is an attempts column.
 MOST_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, eq=False)
 class TableMapping:
-    """Names a table's status column, its words, and whichever of the other columns there are.
+    """Names a table's status column, its status words, and the optional columns that the table has.
 
-    Each column adds a guarantee; the guide to your own tables has the list. `holder` is a text or UUID column that takes
-    a token for each claim; `version` a number that grows with each change of status; `attempts` a number counted up in
-    each claim, until `max_attempts` (a number, or a column). Times are UTC.
+    Each column adds a guarantee; the guide to your own tables lists them. `holder` is a text or UUID column for the claim's
+    token. `version` is a number that grows with each change of status. `attempts` is a number that each claim increments,
+    up to `max_attempts` (a number, or a column). Times are UTC.
     """
 
     model: Any
@@ -61,7 +61,7 @@ class TableMapping:
     started: Name | None = None
     updated: Name | None = None
     created: Name | None = None
-    #: What the above come to.
+    #: Derived from the fields above.
     table: Table = field(init=False, repr=False)
     mapper: Mapper[Any] | None = field(init=False, repr=False)
     columns: Mapping[str, Column[Any]] = field(init=False, repr=False)
@@ -89,7 +89,7 @@ class TableMapping:
 
     @property
     def name(self) -> str:
-        """The table as people write it."""
+        """The table's name, with its schema."""
         return self.table.fullname
 
     def __str__(self) -> str:
@@ -101,8 +101,8 @@ class TableMapping:
     def word(self, word: str) -> sa.ColumnElement[Any]:
         """One of the four words, as the status column stores it.
 
-        It stands in the statement itself where it can: a partial index is not used for a value that is not known when
-        the statement is planned.
+        A literal in the statement where possible, not a parameter: the planner cannot use a partial index for a value
+        that it does not know.
         """
         kind = self.columns["status"].type
         stored = self.words[word]
@@ -115,14 +115,14 @@ class TableMapping:
         return sa.literal(self.words[word], kind)
 
     def check(self, at: Engine | Connection) -> None:
-        """Compare this with the table as it is in the database; nothing is written, and what is wrong is raised."""
+        """Raise DefinitionError if the table in the database does not fit this mapping. Writes nothing."""
         from holdfast.adopt.table.check import check
 
         check(at, self)
 
     @property
     def own_rows(self) -> sa.ColumnElement[bool] | None:
-        """What tells the rows of this model from those of others in the same table (single-table inheritance)."""
+        """The condition that selects this model's rows in a table shared by several (single-table inheritance)."""
         mapper = self.mapper
         if mapper is None or not mapper.single or mapper.inherits is None or mapper.polymorphic_on is None:
             return None
@@ -130,11 +130,11 @@ class TableMapping:
         return mapper.polymorphic_on.in_(names)
 
     def attribute(self, column: Column[Any]) -> str:
-        """What the model, or the table, calls this column."""
+        """The column's name in the model, or in the table if there is no model."""
         return self.names.get(column, column.key)
 
     def find(self, given: Name) -> Column[Any]:
-        """A column by its name, by the model's attribute, or itself."""
+        """The column for a name, a model's attribute, or a Column."""
         return column_of(self.mapper, self.table, given, "a column")
 
     # The parts --------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class TableMapping:
         return key
 
     def _read_fence(self) -> tuple[str, ...]:
-        """The columns that tell one claim of a row from the next."""
+        """The columns that distinguish one claim of a row from the next."""
         for role in ("holder", "version"):
             if role in self.columns:
                 return (role,)
@@ -227,7 +227,7 @@ def _names(mapper: Mapper[Any] | None) -> dict[Column[Any], str]:
 
 
 def label(kind: sa.Enum, value: Any) -> Any:
-    """What an enumeration stores for a word."""
+    """What an enum column stores for a word."""
     if kind.enum_class is not None and isinstance(value, kind.enum_class):
         chosen = (
             kind.values_callable(kind.enum_class) if kind.values_callable else [one.name for one in kind.enum_class]

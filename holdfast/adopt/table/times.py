@@ -1,6 +1,6 @@
-"""Times in the user's columns: one clock for everybody, the database's where it has one that all its users share.
+"""Times in the user's columns: all processes use one clock, the database server's. On SQLite it is the host's.
 
-Columns hold UTC. One without a time zone holds it without saying so. On SQLite the host's clock is everybody's.
+Columns hold UTC, with or without a time zone.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from sqlalchemy.types import TypeEngine
 
 
 def time_type(column: ColumnElement[Any]) -> DateTime | None:
-    """The date type below a column's own, or None if it holds no instants."""
+    """The DateTime that a column's type is based on, or None if the column holds no instants."""
     found = plain(column.type)
     return found if isinstance(found, DateTime) else None
 
 
 def plain(kind: TypeEngine[Any]) -> TypeEngine[Any]:
-    """The type that a type of the user's own is made of."""
+    """The SQLAlchemy type below a TypeDecorator."""
     while isinstance(kind, TypeDecorator):
         kind = kind.impl_instance
     return kind
 
 
 def asks_database(dialect: Dialect) -> bool:
-    """Whether the database's clock decides, and not the host's."""
+    """Whether to use the database's clock, and not the host's."""
     return dialect.name in ("postgresql", "mysql", "mariadb")
 
 
 def now(dialect: Dialect, kind: DateTime, *, at: datetime | None = None, ahead: float = 0.0) -> ColumnElement[Any]:
-    """What to store or compare for this instant, or for one so many seconds ahead (behind, if negative)."""
+    """The current time, plus `ahead` seconds (minus, if negative), as a column of this type stores it."""
     if at is not None or not asks_database(dialect):
         return given((at or datetime.now(UTC)) + timedelta(seconds=ahead), dialect, kind)
     if dialect.name == "postgresql":
-        # The statement's time: that of the transaction may be long past in a transaction of the user's.
+        # The statement's time, not the transaction's: the user's transaction may have begun long ago.
         moment: ColumnElement[Any] = func.statement_timestamp(type_=DateTime(timezone=True))
         if ahead:
             moment = moment + literal(timedelta(seconds=ahead), Interval())
@@ -57,7 +57,7 @@ def now(dialect: Dialect, kind: DateTime, *, at: datetime | None = None, ahead: 
 
 
 def comparable(dialect: Dialect, column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """The column as an instant that can stand beside those of columns with another notion of time zones."""
+    """The column as an instant that can be compared with columns with and without time zones."""
     kind = time_type(column)
     if dialect.name == "postgresql" and kind is not None and not kind.timezone:
         return func.timezone("UTC", column, type_=DateTime(timezone=True))
@@ -70,16 +70,16 @@ def aware(dialect: Dialect) -> DateTime:
 
 
 def utc(moment: datetime) -> datetime:
-    """What came out of a column, as an instant with its zone."""
+    """A value read from a column, as an aware datetime in UTC."""
     return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def given(moment: datetime, dialect: Dialect, kind: DateTime) -> BindParameter[Any]:
-    """An instant as a value for a column of this type."""
+    """An instant as a bind parameter for a column of this type."""
     return literal(stored(moment, dialect, kind), DateTime(timezone=kind.timezone and dialect.name == "postgresql"))
 
 
 def stored(moment: datetime, dialect: Dialect, kind: DateTime) -> datetime:
-    """An instant as a driver takes it for a column of this type."""
+    """An instant as the driver expects it for a column of this type."""
     moment = utc(moment)
     return moment if kind.timezone and dialect.name == "postgresql" else moment.replace(tzinfo=None)

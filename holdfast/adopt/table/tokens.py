@@ -1,7 +1,7 @@
-"""Tokens: what a claim writes into a row's holder column, so that nobody else can finish the row.
+"""Fencing tokens: a claim writes one into the row's holder column, so that no other claim can finish the row.
 
-A token is new for every claim. Its middle part is the same for all claims of one loop, or one process, which is how
-instances are counted; it is random at every start, since names of hosts and processes come back.
+Each claim gets a new token. Its middle part identifies the loop or process, so that instances can be counted. That part is
+random at every start, because host names and process ids recur.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from sqlalchemy import Column, String, Uuid
 from holdfast.adopt.table.times import plain
 
 _INSTANCE = 12
-#: `<instance>-<claim>`, and before it a label where there is room.
+#: `<instance>-<claim>`, with a label before it if there is room.
 TOKEN_LENGTH = 2 * _INSTANCE + 1
 _LABEL = 40
 
 
 class LoopIdentity:
-    """Who claims: a random number for this start, and a label for people."""
+    """Identifies the claimer: a random instance id for this start, and a human-readable label."""
 
     def __init__(self, label: str = "") -> None:
         self.label = "".join(char if char.isprintable() else "?" for char in label)[:_LABEL]
@@ -31,13 +31,13 @@ class LoopIdentity:
 
     @property
     def instance(self) -> str:
-        """Of this process: a fork is somebody else."""
+        """The instance id; a forked process gets a new one."""
         if self._process != os.getpid():
             self._process, self._instance = os.getpid(), secrets.token_hex(_INSTANCE // 2)
         return self._instance
 
     def token(self, column: Column[Any]) -> Any:
-        """A token for one claim, as this column can hold it."""
+        """A token for one claim, in this column's type and length."""
         kind = plain(column.type)
         if isinstance(kind, Uuid):
             found = uuid.UUID(hex=self.instance + secrets.token_hex(10), version=4)
@@ -48,7 +48,7 @@ class LoopIdentity:
 
 
 def instance_of(token: Any) -> str:
-    """Whose token this is; of one that is not ours, the whole of it."""
+    """The instance id in a token; the whole text if the token is not one of ours."""
     if isinstance(token, uuid.UUID):
         return token.hex[:_INSTANCE]
     text = str(token).strip()
@@ -62,7 +62,7 @@ _mine = LoopIdentity()
 
 
 def identity(given: str | LoopIdentity | None) -> LoopIdentity:
-    """The process's own identity, one with a label, or the one that was given."""
+    """The given identity; or the process's own, with the given label if there is one."""
     if isinstance(given, LoopIdentity):
         return given
     if not given:

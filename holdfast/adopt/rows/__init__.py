@@ -1,1 +1,1 @@
-"""One statement, or a few, on rows of a table of the user's: claim, finish, keep alive, bring back."""
+"""The primitives on rows of the user's table: claim, finish, heartbeat, requeue. Each is one statement, or a few."""

@@ -1,4 +1,4 @@
-"""Waiting: how many rows could be claimed, and how long the oldest of them has been waiting."""
+"""The backlog: how many rows could be claimed now, and how long the oldest has been waiting."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from holdfast.adopt.table.times import now as the_time
 
 class Waiting(NamedTuple):
     rows: int
-    #: Seconds since the oldest became due, was created, or was last updated; None if no column tells.
+    #: Seconds since the oldest became due, was created, or was last updated; None without such a column.
     oldest_seconds: float | None
 
 
 @primitive
 def waiting(at: Open, mapping: TableMapping, *, where: Where = None, now: datetime | None = None) -> Waiting:
-    """Count the rows that a claim could take now. Reads all of them: for a look now and then."""
+    """Count the rows that could be claimed now. Scans all of them: do not call it often."""
     connection = connection_of(at, mapping)
     dialect = connection.dialect
     roles = [role for role in ("next_attempt", "created", "updated") if role in mapping.columns]

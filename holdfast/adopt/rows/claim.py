@@ -1,7 +1,7 @@
-"""Claim: queued rows become processing rows, and whoever made them so has them.
+"""Claim: moves queued rows to processing, each for exactly one claimer.
 
-One guarded statement in one short transaction; attempts are counted in it, so that a process that dies counts. What
-the claim grants is a `Held` per row. Who comes second gets other rows, or none.
+One guarded statement in one short transaction. It also counts the attempt, so that an attempt whose process dies counts.
+A claim returns one `Held` per row. Concurrent claims get other rows, or none.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def claim(
     columns: Sequence[Name] | None = None,
     now: datetime | None = None,
 ) -> list[Held]:
-    """Take up to `n` queued rows that are due and have attempts left, best first.
+    """Claim up to `n` queued rows that are due and have attempts left, in the given order.
 
-    `holder` is a label for people; the token that fences is random. `columns` names those to bring along in `Held.row`,
-    instead of all. `now` replaces the database's clock. With a Session, what the statement wrote is forgotten there, so
-    that no object loaded earlier shows, or writes back, what was before.
+    `holder` is a human-readable label; the fencing token is random. `columns` limits `Held.row` to these columns. `now`
+    replaces the database's clock. In a Session, the columns that the statement wrote are expired on objects loaded
+    earlier, so that none shows or writes back old values.
     """
     show_pending(at)
     connection = connection_of(at, mapping)
@@ -76,7 +76,7 @@ def take(
     columns: tuple[Name, ...] | None,
     at_time: datetime | None,
 ) -> list[Held]:
-    """Turn queued rows into rows held by `who`."""
+    """Claim rows for `who`."""
     dialect = connection.dialect
     token = who.token(mapping.columns["holder"]) if "holder" in mapping.columns else None
     way = way_of(dialect)
@@ -102,7 +102,7 @@ def take_directly(
     who: LoopIdentity,
     columns: tuple[Name, ...] | None,
 ) -> Direct | None:
-    """The same for SQLite's driver, by the order of keys; None where it takes SQLAlchemy to say it."""
+    """A claim for SQLite's driver, ordered by key; None if the statement needs SQLAlchemy to run."""
     claim = claiming(mapping, dialect, way_of(dialect), where, None, columns, False)
     token = who.token(mapping.columns["holder"]) if "holder" in mapping.columns else None
     values = claim.values(n, token, None)
@@ -119,20 +119,20 @@ def take_directly(
     return Direct(claim.ready.text, claim.ready.given(values), read)
 
 
-#: What it is now, as a column of some type stores it.
+#: The current time, as a column of the given type stores it.
 ColumnClock = Callable[[DateTime], ColumnElement[Any]]
 
 
 @dataclass(frozen=True)
 class Claiming:
-    """A claim that was built once, and the times that it must be told."""
+    """A claim statement, built once, and the times that must be passed to it."""
 
     statement: Any
     dialect: Dialect
     choice: Choice
     told: Mapping[str, DateTime]
     shape: RowShape
-    #: The types of what it returns.
+    #: The types of the returned columns.
     kinds: Sequence[TypeEngine[Any]]
 
     def values(self, n: int, token: Any, at_time: datetime | None) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Claiming:
         return Ready(self.statement, self.dialect)
 
     def seen(self, row: Sequence[Any]) -> list[Any]:
-        """A row of the driver's, with values as the columns' types have them."""
+        """A row from the driver, with its values converted by the columns' types."""
         found = list(row)
         for at, process in self._processors:
             found[at] = process(found[at])
@@ -171,7 +171,7 @@ def claiming(
     columns: tuple[Name, ...] | None,
     told_time: bool,
 ) -> Claiming:
-    """The statement of a claim, but for the limit, the token, and the time where the database's own is not used."""
+    """The claim statement. The limit, the token and, unless the database's clock is used, the time remain parameters."""
     told: dict[str, DateTime] = {}
 
     def clock(kind: DateTime) -> ColumnElement[Any]:
@@ -194,7 +194,7 @@ def claiming(
 
 
 def marks(mapping: TableMapping, clock: ColumnClock, token: Any) -> dict[str, Any]:
-    """What a claim writes."""
+    """The values that a claim writes."""
     found: dict[str, Any] = {mapping.columns["status"].name: mapping.words["processing"]}
     for role, column in mapping.columns.items():
         if role == "holder":
@@ -209,14 +209,14 @@ def marks(mapping: TableMapping, clock: ColumnClock, token: Any) -> dict[str, An
 
 
 def one_more(mapping: TableMapping, role: str) -> ColumnElement[Any]:
-    """A number counted up; one that nobody has set yet counts as zero."""
+    """The incremented value of a counting column; NULL counts as zero."""
     return sa.func.coalesce(bare(mapping).c[mapping.columns[role].name], 0) + 1
 
 
 def claimable(
     dialect: Dialect, mapping: TableMapping, where: Sequence[ColumnElement[bool]], at_time: datetime | None = None
 ) -> list[ColumnElement[bool]]:
-    """What holds for a queued row that may be claimed now."""
+    """The conditions under which a queued row may be claimed now."""
     return [*is_due(mapping, partial(now, dialect, at=at_time)), *has_attempts(mapping), *where]
 
 
@@ -235,12 +235,12 @@ def has_attempts(mapping: TableMapping) -> list[ColumnElement[bool]]:
 
 
 def has_last_attempts(mapping: TableMapping) -> bool:
-    """Whether a row's last attempt is another than its first."""
+    """Whether rows have a last attempt that is not also their first."""
     return mapping.limit is not None and not (isinstance(mapping.limit, int) and mapping.limit == 1)
 
 
 def is_last_attempt(mapping: TableMapping) -> ColumnElement[bool]:
-    """A row that has failed before, and has one attempt left."""
+    """The condition for rows that have failed before and have one attempt left."""
     limit: Any = mapping.limit
     return sa.and_(sa.func.coalesce(mapping.columns["attempts"], 0) + 1 >= limit, limit > sa.literal(1))
 
@@ -268,7 +268,7 @@ def order_of(mapping: TableMapping, order_by: OrderBy) -> tuple[ColumnElement[An
 def returned_columns(mapping: TableMapping, columns: Sequence[Name] | None) -> list[ColumnElement[Any]]:
     target = bare(mapping)
     shown = [target.c[column.name].label(f"hf_row{at}") for at, column in enumerate(row_columns(mapping, columns))]
-    # Once more in their plain types: a type of the user's own may turn them into something that is no number or time.
+    # Selected a second time in their plain types: a TypeDecorator may convert them to something that is no number or time.
     facts = [
         sa.type_coerce(target.c[mapping.columns[role].name], plain(mapping.columns[role].type)).label(f"hf_{role}")
         for role in _facts(mapping)
@@ -282,7 +282,7 @@ def row_columns(mapping: TableMapping, columns: Sequence[Name] | None) -> list[A
 
 @dataclass(frozen=True)
 class RowShape:
-    """Where in a returned row what is."""
+    """The positions of the key, the values and the facts in a returned row."""
 
     key: slice
     names: tuple[str, ...]

@@ -1,14 +1,12 @@
-"""Moving rows: choose some, change them if they are still as they should be, and say which those were.
-
-The one place that knows how each database does it:
+"""Selects rows, updates those that still meet the condition, and returns them, in the way each database allows.
 
     locked and returned   PostgreSQL: SKIP LOCKED inside one UPDATE … RETURNING
-    returned              SQLite: one UPDATE … RETURNING, under the writer's lock
+    returned              SQLite: one UPDATE … RETURNING, under the write lock
     locked                MySQL 8, MariaDB 10.6: SELECT … SKIP LOCKED, then UPDATE
-    guarded               anything else: look, then change row by row if nothing changed meanwhile; a count of one has won
+    guarded               anything else: SELECT, then one UPDATE per row if the row is unchanged; a row count of one has won
 
-An UPDATE names the columns it sets and no others. It is made from a bare copy of the table, without the `onupdate`
-functions of the user's model: what a person edits meanwhile in another column of the row stays as it is.
+An UPDATE sets only the columns it names. It uses a bare copy of the table, without the `onupdate` functions of the user's
+model, so that concurrent edits of other columns survive.
 """
 
 from __future__ import annotations
@@ -29,13 +27,13 @@ KeyColumns = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Choice:
-    """Which rows to move: those in a status, under conditions, in an order, up to a limit."""
+    """Which rows to change: those in a status that meet the conditions, in an order, up to a limit."""
 
     status: str
     where: Sequence[ColumnElement[bool]]
-    #: A number, or a place for one.
+    #: A number, or a bind parameter.
     limit: Any
-    #: None: by the key.
+    #: None orders by the key.
     order_by: Sequence[ColumnElement[Any]] | None = None
 
     def select(self, mapping: TableMapping, *more: ColumnElement[Any]) -> sa.Select[Any]:
@@ -46,7 +44,7 @@ class Choice:
 
 
 def way_of(dialect: Dialect) -> str:
-    """How rows are moved on this database."""
+    """How rows are changed on this database; see the list above."""
     version = dialect.server_version_info or (99,)
     if dialect.name == "postgresql":
         return "locked and returned"
@@ -64,8 +62,8 @@ def move(
     values: Values,
     returning: Sequence[ColumnElement[Any]],
 ) -> list[Row[Any]]:
-    """Change the rows of a choice; return those that were changed, with these (labelled) columns of the bare table, in
-    the order in which they were chosen."""
+    """Change the chosen rows. Return the changed ones in the order of the choice, with these (labelled) columns of the bare
+    table."""
     own = [bare(mapping).c[column.name].label(f"hf_key{at}") for at, column in enumerate(mapping.key)]
     columns = [*own, *returning]
     way = way_of(connection.dialect)
@@ -89,20 +87,20 @@ def move(
 
 @lru_cache(maxsize=1000)
 def bare(mapping: TableMapping) -> TableClause:
-    """The table without the model's defaults, for statements that change it."""
+    """The table without the model's defaults and `onupdate` functions, for UPDATE statements."""
     columns = [sa.column(column.name, column.type) for column in mapping.table.columns]
     return sa.table(mapping.table.name, *columns, schema=mapping.table.schema)
 
 
 def changing(mapping: TableMapping, status: str, values: Values) -> Update:
-    """An UPDATE of rows that have this status, and as yet any key."""
+    """An UPDATE of all rows in this status; the caller adds the keys."""
     target = bare(mapping)
     in_status = target.c[mapping.columns["status"].name] == mapping.word(status)
     return target.update().where(in_status).values(dict(values))
 
 
 def key_in(mapping: TableMapping, keys: Any) -> ColumnElement[bool]:
-    """The bare table's rows with these keys: tuples of values, or a select of the key's columns."""
+    """The condition for rows of the bare table with these keys: tuples of values, or a select of the key columns."""
     own = [bare(mapping).c[column.name] for column in mapping.key]
     if len(own) > 1:
         return sa.tuple_(*own).in_(keys)
@@ -119,8 +117,8 @@ def key_of(mapping: TableMapping, row: Row[Any]) -> KeyColumns:
 def locked_and_returned(
     mapping: TableMapping, choice: Choice, values: Values, columns: Sequence[ColumnElement[Any]]
 ) -> Any:
-    # NO KEY UPDATE: rows that others only refer to by a foreign key are not passed over. Materialised: PostgreSQL may run
-    # a plain subquery more than once and take too many.
+    # NO KEY UPDATE: a plain FOR UPDATE would skip rows that another transaction merely references by a foreign key.
+    # MATERIALIZED: PostgreSQL may run a plain subquery more than once and claim too many rows.
     locked = choice.select(mapping).with_for_update(skip_locked=True, key_share=True, of=mapping.table)
     taken = locked.cte("hf_taken").prefix_with("MATERIALIZED")
     keys = [column.label(f"k{at}") for at, column in enumerate(taken.c)]
@@ -137,7 +135,7 @@ def returned(mapping: TableMapping, choice: Choice, values: Values, columns: Seq
 def sorted_rows(
     connection: Connection, mapping: TableMapping, choice: Choice, rows: Sequence[Row[Any]]
 ) -> list[Row[Any]]:
-    """RETURNING has no order: sort by the place, if it came along, or by the key, or let the database sort once more."""
+    """Restore the order, which RETURNING does not keep: by the returned position, by the key, or with one more query."""
     if len(rows) < 2:
         return list(rows)
     if "hf_place" in rows[0]._mapping:

@@ -1,12 +1,12 @@
-"""Finish: complete, fail, release. A held row leaves processing, if this claim of it still stands.
+"""Finish: complete, fail, release. A held row leaves processing if its claim is still valid.
 
 Each is one guarded statement per table: it names the key, the status, and what the claim wrote (`mapping.fence`). A row
-that somebody took over, changed, re-keyed or removed is not touched, and is told: raised as `LeaseLost`, in which case
-nothing was saved of the others either, or reported in `Finished.lost`.
+that somebody took over, changed, re-keyed or removed is left alone and reported: raised as `LeaseLost`, in which case
+the other rows are not saved either, or returned in `Finished.lost`.
 
-What the guard is worth depends on the columns. With `holder` or `version` a late worker is always fenced. With `started`
-or `attempts` it is fenced unless a person reset both. With `heartbeat` alone it is fenced as long as every beat went
-through `heartbeat`. With a status column alone, a late worker can finish a row that another one has claimed since.
+The columns decide how strong the guard is. With `holder` or `version`, a late worker is always fenced. With `started` or
+`attempts`, it is fenced unless somebody reset both. With `heartbeat` alone, it is fenced as long as every heartbeat is
+written through `heartbeat`. With a status column alone, a late worker can finish a row that another one has since claimed.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def complete(
     report: bool = False,
     now: datetime | None = None,
 ) -> Finished:
-    """The work is done: rows become completed. `values` are columns of the user's own to write with it.
+    """The work is done: rows become completed. `values` are additional columns of the user's to write.
 
-    A repeated completion under the same claim is no loss, where a column tells claims apart: so it may be sent again
-    when the reply to a COMMIT was lost. With `report=True` lost rows are told in the answer instead of raised.
+    If a column distinguishes claims, completing a row again under the same claim succeeds. So a caller can repeat it when
+    the reply to a COMMIT was lost. With `report=True`, lost rows are returned instead of raised.
     """
     return _finish(at, rows_of(rows), "completed", {"error": None}, values, report, now)
 
@@ -79,8 +79,8 @@ def fail(
 ) -> Finished:
     """The attempt failed: rows become failed, or queued again `retry_after` from now while they have attempts left.
 
-    All of them go the same way: if one is out of attempts, they all are failed. The error's text lands in the row where
-    there is a column for it. Without a column for the next attempt, a retry may begin at once.
+    All rows share one outcome: if one is out of attempts, all of them fail. The error's text goes into the error column,
+    if there is one. Without a next_attempt column, a retry may begin at once.
     """
     held = rows_of(rows)
     again = retry_after is not None and not any(is_spent(one) for one in held)
@@ -100,7 +100,7 @@ def release(
     report: bool = False,
     now: datetime | None = None,
 ) -> Finished:
-    """Hand rows back unfinished: they become queued, and the attempt is not counted (unless `refund=False`)."""
+    """Hand rows back unfinished: they become queued, and the attempt does not count (unless `refund=False`)."""
     roles: dict[str, Any] = {"holder": None}
     if refund:
         roles["attempts"] = -1
@@ -111,18 +111,18 @@ def release(
 
 @primitive
 def where_is(at: Open, row: Held) -> str | None:
-    """The word that a row's status has while what this claim wrote is still in it; None if it is somebody else's.
+    """The word of the row's status while the row still has what this claim wrote; None if somebody else has changed it.
 
-    Where no column tells claims apart, it is whatever the status says."""
+    If no column distinguishes claims, it is the row's status in any case."""
     connection = connection_of(at, row.mapping)
     mapping, dialect = row.mapping, connection.dialect
-    # A model that counts its versions has counted up where a handler has set the status itself.
+    # If the handler has set the status itself, a model with a version counter has incremented it.
     kinds = [stands(mapping, dialect, row), *([stood(mapping, dialect, row)] if mapping.fence == ("version",) else [])]
     return next((word for word in WORDS if any(is_there(connection, row, word, facts) for facts in kinds)), None)
 
 
 def postpone(at: Open, row: Held, after_seconds: float) -> None:
-    """Let a row that is queued and due wait for so long, where a column says when it is due."""
+    """Delay a row that is queued and due. Does nothing without a next_attempt column."""
     mapping, connection = row.mapping, connection_of(at, row.mapping)
     column = mapping.column("next_attempt")
     kind = None if column is None else time_type(column)
@@ -135,7 +135,7 @@ def postpone(at: Open, row: Held, after_seconds: float) -> None:
 
 
 def is_spent(held: Held) -> bool:
-    """Was this the last attempt?"""
+    """Whether this was the last attempt."""
     limit = held.mapping.limit
     if isinstance(limit, sa.Column):
         found = held.row.get(held.mapping.attribute(limit))
@@ -144,7 +144,7 @@ def is_spent(held: Held) -> bool:
 
 
 def error_text(error: BaseException | str) -> str:
-    """An error as it is stored. Of one that came from a database: its own message, without statement and values."""
+    """The text to store for an error. For a database error: the driver's message, without the statement and its values."""
     if isinstance(error, str):
         return storable(error)
     if isinstance(error, sa.exc.DBAPIError) and error.orig is not None:
@@ -156,7 +156,7 @@ def error_text(error: BaseException | str) -> str:
 
 
 def finish_one(at: Open, held: Held, status: str, roles: Roles) -> str:
-    """`won`, `again` (done before, under the same claim) or `lost`: for a loop, which has one row and no session."""
+    """Finish one row, outside any Session: `won`, `again` (already done under the same claim) or `lost`."""
     connection = connection_of(at, held.mapping)
     if change_one(connection, held, status, roles):
         return "won"
@@ -164,7 +164,7 @@ def finish_one(at: Open, held: Held, status: str, roles: Roles) -> str:
 
 
 def complete_directly(dialect: Dialect, held: Held) -> Direct | None:
-    """A completion for SQLite's driver. It can tell that it has won; all else is UNUSUAL."""
+    """A completion for SQLite's driver. It answers True if it changed the row, and UNUSUAL otherwise."""
     ready, roles = completing(held.mapping, dialect)
     if not ready.is_whole:
         return None

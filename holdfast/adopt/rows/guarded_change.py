@@ -1,6 +1,6 @@
-"""Guarded changes: rows leave processing under the condition that the claim of them still stands.
+"""Guarded changes: an UPDATE changes a processing row only if its claim is still valid.
 
-What the primitives of `finish` and `heartbeat` have in common: the condition, the values, and who won.
+Shared by `finish` and `heartbeat`: the condition, the values, and which rows were changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.adopt.table.times import given, now, plain, time_type
 #: Rows per statement.
 CHUNK = 500
 
-#: What a row is set to, beside its status: a text for the error, seconds for the next attempt, steps for the attempts.
+#: What to write besides the status, by role: the error's text, seconds until the next attempt, a change of the attempts.
 Roles = Mapping[str, Any]
 
 
@@ -35,7 +35,7 @@ def by_mapping(rows: Iterable[Held]) -> dict[TableMapping, list[Held]]:
 
 
 def by_fence(rows: list[Held]) -> Iterable[list[Held]]:
-    """Rows that one statement can change: those of one claim, mostly."""
+    """Groups of rows that one statement can change: mostly the rows of one claim."""
     found: dict[tuple[Any, ...], list[Held]] = {}
     for one in rows:
         found.setdefault(one.fence, []).append(one)
@@ -45,12 +45,12 @@ def by_fence(rows: list[Held]) -> Iterable[list[Held]]:
 
 
 def stands(mapping: TableMapping, dialect: Dialect, held: Held) -> list[ColumnElement[bool]]:
-    """The condition under which a claim still stands, beside key and status."""
+    """The condition for a valid claim, besides key and status."""
     return [_equals(mapping, dialect, role, value) for role, value in zip(mapping.fence, held.fence, strict=True)]
 
 
 def change_one(connection: Connection, held: Held, status: str, roles: Roles) -> bool:
-    """Change one row if it still stands, by a statement that is there already."""
+    """Change one row if its claim is still valid, with a statement that is built once."""
     fit = fitting_roles(held.mapping, roles)
     ready = finishing(held.mapping, connection.dialect, status, frozenset(fit))
     return ready.run(connection, ready.values(held, fit)) == 1
@@ -58,13 +58,13 @@ def change_one(connection: Connection, held: Held, status: str, roles: Roles) ->
 
 @lru_cache(maxsize=500)
 def completing(mapping: TableMapping, dialect: Dialect) -> tuple[Finishing, Roles]:
-    """The statement that completes one row if it still stands, and what is written with it."""
+    """The statement that completes one row if its claim is still valid, and the roles it writes."""
     fit = fitting_roles(mapping, {"error": None})
     return finishing(mapping, dialect, "completed", frozenset(fit)), fit
 
 
 def fitting_roles(mapping: TableMapping, roles: Roles) -> Roles:
-    """What of these the table has columns for, as they can hold it."""
+    """The roles that the table has columns for, with values that fit."""
     return {
         role: fitting(mapping.columns[role], value) if role == "error" else value
         for role, value in roles.items()
@@ -73,9 +73,9 @@ def fitting_roles(mapping: TableMapping, roles: Roles) -> Roles:
 
 
 def change(connection: Connection, mapping: TableMapping, same: list[Held], setting: dict[str, Any]) -> set[int]:
-    """Change the rows of one claim that still stand, and tell which those are."""
+    """Change those of one claim's rows that it still holds; return the ids of their `Held` objects."""
     if len(same) > 1 and not way_of(connection.dialect).endswith("returned"):
-        # A count alone would not tell which.
+        # Without RETURNING, a row count does not say which rows were changed.
         return {found for one in same for found in change(connection, mapping, [one], setting)}
     by_key = {one.key_values: id(one) for one in same}
     statement = changing(mapping, "processing", setting).where(
@@ -90,7 +90,7 @@ def change(connection: Connection, mapping: TableMapping, same: list[Held], sett
 def changes(
     mapping: TableMapping, dialect: Dialect, status: str, roles: Roles, at_time: datetime | None
 ) -> dict[str, Any]:
-    """What a row is set to on leaving processing."""
+    """The values to write when a row leaves processing."""
     found: dict[str, Any] = {mapping.columns["status"].name: mapping.words[status]}
     for role, column in mapping.columns.items():
         kind = time_type(column)
@@ -112,7 +112,7 @@ def changes(
 
 
 def was_done(connection: Connection, held: Held, status: str) -> bool:
-    """Whether this very claim has brought the row there already: the reply was lost, and it is sent again."""
+    """Whether this same claim has already moved the row to this status: the first reply was lost."""
     mapping = held.mapping
     if not mapping.fence or mapping.fence == ("heartbeat",) or status == "queued":
         return False
@@ -120,7 +120,7 @@ def was_done(connection: Connection, held: Held, status: str) -> bool:
 
 
 def stood(mapping: TableMapping, dialect: Dialect, held: Held) -> list[ColumnElement[bool]]:
-    """The same for a row that this claim has changed since: its version has been counted up."""
+    """Like `stands`, for a row that this claim has already changed: its version is one higher."""
     after = [held.version + 1] if mapping.fence == ("version",) and held.version is not None else held.fence
     return [_equals(mapping, dialect, role, value) for role, value in zip(mapping.fence, after, strict=True)]
 
@@ -134,7 +134,7 @@ def is_there(connection: Connection, held: Held, status: str, facts: Iterable[Co
 
 
 def fitting(column: sa.Column[Any], text: str | None) -> str | None:
-    """A text as long as its column allows; none at all, as the column allows that."""
+    """The text, cut to the column's length. None becomes an empty text if the column is NOT NULL."""
     if text is None:
         return None if column.nullable else ""
     kind = plain(column.type)

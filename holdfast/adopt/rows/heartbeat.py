@@ -1,7 +1,7 @@
-"""Heartbeat: say that held rows are being worked on, so that nobody calls them stale.
+"""Heartbeat: marks held rows as being worked on, so that they do not become stale.
 
-A beat writes the heartbeat column and nothing else: not the version, which would look like an edit to others. One
-statement serves all rows of a table that one claim granted.
+A heartbeat writes only its own column. It does not change the version, which would look like an edit. One statement
+renews all rows of one claim.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from holdfast.errors import UsageError
 
 @primitive
 def heartbeat(at: Open, rows: HeldRows, *, now: datetime | None = None) -> Finished:
-    """Renew held rows. `won` has those that still stand, as they are to be used from now on; `lost` the others.
+    """Renew held rows. `won` has the rows that are still held, to be used from now on; `lost` has the others.
 
-    A row that another transaction has locked is passed over, and counts as held until the next beat. HeldRows of a table
-    without a heartbeat column cannot be renewed: that is an error.
+    A row that another transaction has locked is skipped, and counts as held until the next heartbeat. Raises UsageError
+    for rows of a table without a heartbeat column.
     """
     won: list[Held] = []
     gone: list[Held] = []
@@ -48,7 +48,7 @@ def heartbeat(at: Open, rows: HeldRows, *, now: datetime | None = None) -> Finis
 def _beat(
     at: Open, mapping: TableMapping, same: list[Held], at_time: datetime | None
 ) -> dict[tuple[Any, ...], datetime]:
-    """The keys that still stand, each with its last beat."""
+    """The keys of the rows that are still held, each with the time of its last heartbeat."""
     connection = connection_of(at, mapping)
     target, column = bare(mapping), mapping.columns["heartbeat"]
     kind = time_type(column)
@@ -76,8 +76,8 @@ def _beat(
     found = {tuple(row)[:-1]: utc(row[-1]) for row in rows}
     missing = [key for key in keys if key not in found]
     if missing and way.startswith("locked"):
-        # A row that a handler's own transaction has locked is passed over: waiting for it would hold up all the others.
-        # Nobody calls it stale meanwhile, for the same lock keeps them from it.
+        # A row that a handler's own transaction has locked is skipped: waiting for it would delay all the others.
+        # It cannot become stale meanwhile: requeue_stale skips locked rows, too.
         rows = connection.execute(sa.select(*told).where(key_in(mapping, missing), in_hand)).all()
         found |= {tuple(row)[:-1]: utc(row[-1]) for row in rows}
     return found

@@ -1,7 +1,7 @@
-"""Insert once: a row that is there, or is made, whoever else makes it at the same time.
+"""Insert once: inserts a row unless it exists, even if several processes insert it at the same time.
 
-One statement that does nothing on a conflict with the named columns, and then a look at the row that stood in the way.
-Any other constraint speaks for itself. Inside a transaction of the caller's, a refusal does not spoil what came before.
+One statement does nothing on a conflict on the named columns; a second one then reads the existing row. A violation of
+any other constraint is raised. Inside the caller's transaction, a conflict does not undo earlier work.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from holdfast.adopt.rows.sessions import show_pending
 from holdfast.adopt.table.mapping import Name, column_of, mapper_and_table
 from holdfast.errors import DefinitionError, UsageError
 
-#: A row that stood in the way may be gone when it is looked for; then the insert is tried again, so often.
+#: How often to retry the insert if the conflicting row is gone by the time it is read.
 MOST_AGAIN = 10
 
 
 class Inserted(NamedTuple):
-    """The row, and whether this call made it."""
+    """The row, and whether this call created it."""
 
     row: Any
     created: bool
@@ -33,10 +33,10 @@ class Inserted(NamedTuple):
 
 @primitive
 def insert_once(at: Open, model: Any, values: Mapping[str, Any], *, unique_on: Name | Sequence[Name]) -> Inserted:
-    """Insert a row unless one with the same `unique_on` is there; return the row, and whether it is new.
+    """Insert a row unless one with the same `unique_on` exists; return the row, and whether it is new.
 
     `unique_on` names the columns of a unique constraint, or the constraint or unique index itself. With a Session and a
-    model the row is an object of the Session; otherwise a Row. IntegrityError is raised for other constraints only.
+    model, the row is an object of the Session; otherwise it is a Row. Raises IntegrityError for other constraints only.
     """
     target = _Target(at, model)
     columns = _unique_columns(target.mapper, target.table, unique_on)
@@ -60,7 +60,7 @@ _ON_CONFLICT: Mapping[str, Any] = {"postgresql": postgresql.insert, "sqlite": sq
 
 
 class _Target:
-    """Where rows go: into a table, and into a Session if it knows the model."""
+    """Where to insert: the table, and the Session if the row has a model."""
 
     def __init__(self, at: Open, model: Any) -> None:
         self.mapper, self.table = mapper_and_table(model)
@@ -70,7 +70,7 @@ class _Target:
         self._connection = at if isinstance(at, Connection) else at.connection(bind_arguments=cast(Any, bound))
 
     def insert(self, values: Mapping[Column[Any], Any], columns: Sequence[Column[Any]], same: Any) -> Any:
-        """The new row, or None if one stands in its way."""
+        """The new row, or None on a conflict."""
         insert = _ON_CONFLICT.get(self._connection.dialect.name)
         if insert is None:
             return self._insert_plainly(values, same)
@@ -97,7 +97,7 @@ class _Target:
         return self._connection.execute(sa.select(self.table).where(same)).first()
 
     def _insert_plainly(self, values: Mapping[Column[Any], Any], same: Any) -> Any:
-        """Without ON CONFLICT the database says only that there was a conflict: look whether it was this one."""
+        """For databases without ON CONFLICT: after an IntegrityError, check whether it came from these columns."""
         try:
             with _savepoint(self._connection):
                 self._connection.execute(
@@ -116,7 +116,7 @@ class _Target:
 
 
 def _savepoint(connection: Connection) -> AbstractContextManager[Any]:
-    # On SQLite a refused statement undoes itself alone; elsewhere it may spoil the transaction it is in.
+    # On SQLite a failed statement undoes only itself; elsewhere it may abort the whole transaction.
     return nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
 
 

@@ -1,4 +1,4 @@
-"""Outcomes: how an attempt on a row ended, and what becomes of the row."""
+"""Outcomes: how an attempt ended, and what happens to its row."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from holdfast.model.backoff import Backoff
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.outcome import CredentialRefused, OutOfCredit, RateLimited, RetryLater, Skip
 
-#: How long a provider that gives no time is left alone.
+#: Delay before retrying a provider that gives no time of its own.
 COOL_SECONDS = 30.0
 
-#: When a failed attempt is tried again: never, after this long, or after growing pauses.
+#: When to retry a failed attempt: never, after this long, or with backoff.
 Retry = Duration | Backoff | None
 
-#: The work was broken off, by a stop or by whoever runs the event loop; it did not fail.
+#: The work was interrupted, by a stop or by a cancelled task; it did not fail.
 BROKEN_OFF = (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`completed`, `failed`, `retried` or `released`; with the error, and with the seconds until the next attempt."""
+    """`completed`, `failed`, `retried` or `released`, with the error and the seconds until the next attempt."""
 
     kind: str
     error: BaseException | None = None
@@ -36,7 +36,7 @@ class Outcome:
     refund: bool = True
 
     def save_one(self, at: Open, held: Held) -> str:
-        """Write it into one row: `won`, `again` or `lost`."""
+        """Save it to one row: `won`, `again` or `lost`."""
         if self.kind == "completed":
             return finish_one(at, held, "completed", {"error": None})
         if self.kind == "failed":
@@ -53,7 +53,7 @@ class Outcome:
     def save(
         self, at: Open, rows: Iterable[Held], values: dict[str, Any] | None = None, *, report: bool = True
     ) -> Finished:
-        """Write it into the rows, as far as they are still held."""
+        """Save it to those rows that are still held."""
         if self.kind == "completed":
             return complete(at, rows, values=values, report=report)
         if self.kind == "released":
@@ -66,7 +66,7 @@ COMPLETED = Outcome("completed")
 
 
 def outcome_of(returned: Any, error: BaseException | None, rows: Iterable[Held], retry: Retry) -> Outcome:
-    """What a handler's answer, or its error, means for the rows it was about."""
+    """What a handler's return value, or its error, means for its rows."""
     said = error if error is not None else returned
     if isinstance(said, RetryLater):
         return Outcome("released", after_seconds=said.after_seconds)
@@ -78,7 +78,7 @@ def outcome_of(returned: Any, error: BaseException | None, rows: Iterable[Held],
     if isinstance(error, BROKEN_OFF):
         return Outcome("released", error)
     if isinstance(error, LeaseLost):
-        # One row of several is somebody else's: the others may be taken at once, by whoever has that one.
+        # One row of several is lost. The others may be claimed at once, by the process that has the lost one.
         return Outcome("released", error, refund=False)
     found = list(rows)
     if retry is None or isinstance(error, Permanent) or any(is_spent(one) for one in found):
@@ -88,12 +88,12 @@ def outcome_of(returned: Any, error: BaseException | None, rows: Iterable[Held],
 
 
 def pause_seconds(retry: Backoff | Duration, attempt: int) -> float:
-    """How long a row waits after this attempt."""
+    """The delay before the next attempt."""
     return retry.delay(attempt, random.Random()) if isinstance(retry, Backoff) else seconds(retry, what="retry")
 
 
 def read_retry(retry: Retry, what: str) -> Retry:
-    """Refuse a retry that is none before anything has failed."""
+    """Check a retry setting early, before an attempt fails."""
     if retry is None or isinstance(retry, Backoff):
         return retry
     if isinstance(retry, bool):

@@ -1,6 +1,6 @@
-"""The statement that finishes one row, built once for each mapping and way of finishing.
+"""The statement that finishes one row, built once per mapping, status and set of roles.
 
-Most of what a loop sends is this statement. Building it anew costs more than many databases take to carry it out.
+A loop sends this statement more often than any other, and building it takes longer than many databases take to run it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.adopt.table.times import asks_database, now, plain, stored, time_t
 
 
 class Ready:
-    """A statement with named places, compiled once: only values are left to be given."""
+    """A statement with named parameters, compiled once."""
 
     def __init__(self, statement: Update, dialect: Dialect) -> None:
         self._statement = statement
@@ -29,12 +29,12 @@ class Ready:
         self._order = getattr(compiled, "positiontup", None)
         binds: list[tuple[str, Any]] = [(name, bind) for bind, name in compiled.bind_names.items()]
         self._fixed = {name: bind.value for name, bind in binds if not bind.required}
-        #: What is still to be given.
+        #: The parameters that the caller has to pass.
         self.places = {name for name, bind in binds if bind.required}
         self._processors = {
             name: found for name, bind in binds if (found := bind.type.dialect_impl(dialect).bind_processor(dialect))
         }
-        #: The text is all there is to it: no list is left to be spelt out, and no value to be asked for each time.
+        #: The text can be sent as it is: no list to expand, no value to compute per execution.
         self.is_whole = not (
             compiled.post_compile_params
             or compiled.literal_execute_params
@@ -42,14 +42,14 @@ class Ready:
         )
 
     def given(self, values: dict[str, Any]) -> Any:
-        """All values, as the driver takes them: by name, or in the order in which they stand."""
+        """All values as the driver expects them: by name, or by position."""
         whole = {**self._fixed, **values}
         for name, process in self._processors.items():
             whole[name] = process(whole[name])
         return whole if self._order is None else tuple(map(whole.__getitem__, self._order))
 
     def run(self, connection: Connection, values: dict[str, Any]) -> int:
-        """How many rows were changed."""
+        """Run the statement; return how many rows it changed."""
         if "schema_translate_map" in connection.get_execution_options():
             return connection.execute(self._statement, values).rowcount
         return connection.exec_driver_sql(self.text, self.given(values)).rowcount
@@ -68,7 +68,7 @@ class Finishing(Ready):
         self._updated = None if updated is None or asks_database(dialect) else time_type(updated)
 
     def values(self, held: Held, roles: Mapping[str, Any]) -> dict[str, Any]:
-        """The values for one row; times are those of the host's clock where the database's is not asked."""
+        """The values for one row; times come from the host's clock unless the database's is used."""
         found = dict(zip(self._keys, held.key_values, strict=True))
         for (name, kind), value in zip(self._fence, held.fence, strict=True):
             found[name] = value if kind is None or value is None else stored(value, self._dialect, kind)
@@ -81,7 +81,7 @@ class Finishing(Ready):
 
 @lru_cache(maxsize=2000)
 def finishing(mapping: TableMapping, dialect: Dialect, status: str, roles: frozenset[str]) -> Finishing:
-    """The statement that brings a row to a status, and writes these of the mapping's columns."""
+    """The statement that moves a row to a status and writes the columns of these roles."""
     return Finishing(mapping, dialect, status, roles)
 
 
@@ -109,7 +109,7 @@ def _finishing(mapping: TableMapping, dialect: Dialect, status: str, roles: froz
 
 def _fence(mapping: TableMapping, dialect: Dialect, role: str) -> ColumnElement[bool]:
     column = mapping.columns[role]
-    # A holder is compared in its own type, which may be a UUID; numbers and times in plain ones.
+    # A holder is compared in its own type, which may be a UUID; numbers and times in their plain types.
     kind = column.type if role == "holder" else plain(column.type)
     if isinstance(kind, DateTime):
         kind = DateTime(timezone=kind.timezone and dialect.name == "postgresql")

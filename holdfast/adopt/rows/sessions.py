@@ -1,7 +1,7 @@
-"""ORM sessions: what they remember of rows that a statement has changed beside them.
+"""ORM sessions: expires loaded attributes that a Core statement has changed.
 
-A statement does not tell the objects that a Session has loaded. Those keep the values from before, show them, and write
-them back if somebody sets them; so the attributes that were written are expired, and nothing else of the object.
+A Core statement does not update the objects that a Session has loaded. They would show the old values, or write them back.
+Only the attributes that were written are expired, so that other unsaved changes of the object survive.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from holdfast.adopt.table.mapping import TableMapping
 
 
 def show_pending(at: Open) -> None:
-    """Let the database see what the Session has not sent yet, if it does so before its own queries."""
+    """Flush the Session's pending changes, if it autoflushes before its own queries."""
     if isinstance(at, Session) and at.autoflush:
         at.flush()
 
 
 def forget(at: Open, mapping: TableMapping, keys: Iterable[Any], columns: Sequence[Column[Any]]) -> None:
-    """Expire what these columns are to whatever objects the Session has for these rows."""
+    """Expire the attributes for these columns on the Session's objects for these rows."""
     if not isinstance(at, Session):
         return
     values = [key if isinstance(key, tuple) else (key,) for key in keys]

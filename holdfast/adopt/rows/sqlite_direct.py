@@ -1,10 +1,10 @@
-"""Direct: one statement, straight to SQLite's driver.
+"""Runs a loop's most frequent statements on SQLite's driver directly, on connections from the engine's pool.
 
-SQLite answers faster than SQLAlchemy carries a statement to it and back. A loop says the same few statements again and
-again; those are kept as texts, and given to a cursor of the driver's own, on a connection out of the engine's pool.
+SQLite runs such a statement faster than SQLAlchemy can process it. So these few statements are compiled once and passed
+to a driver's cursor as text.
 
-Nobody may miss anything by it. An engine that somebody listens to, that logs its statements, or that was given options is
-spoken to through SQLAlchemy. Errors are those that SQLAlchemy would raise.
+The shortcut must not be observable. An engine with event listeners, statement logging or execution options goes through
+SQLAlchemy. Errors are those that SQLAlchemy would raise.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.pool import PoolProxiedConnection
 
-#: Said by whoever reads an answer that is not the usual one: nothing is to be kept of it, SQLAlchemy may ask once more.
+#: Not the usual result: nothing was committed, and the caller runs the statement through SQLAlchemy instead.
 UNUSUAL = object()
 
-#: For how long a connection is kept at most, before it is returned and one is taken anew.
+#: How long to keep a connection before returning it to the pool.
 KEPT_SECONDS = 1.0
 
-#: Who would hear of a statement, a connection or a transaction that SQLAlchemy sees to.
+#: Event listeners that the direct path would bypass.
 _of_engine = attrgetter(
     "before_execute",
     "after_execute",
@@ -43,7 +43,7 @@ _of_dialect = attrgetter("do_execute", "handle_error")
 
 
 class Direct(NamedTuple):
-    """A statement, its values as the driver takes them, and what is read from the cursor: an answer, or UNUSUAL."""
+    """A statement, its values as the driver expects them, and a function that reads the result, or UNUSUAL."""
 
     text: str
     values: Any
@@ -51,7 +51,7 @@ class Direct(NamedTuple):
 
 
 def is_plain(engine: Engine) -> bool:
-    """Whether SQLAlchemy would do no more with a statement than hand it on to SQLite."""
+    """Whether SQLAlchemy would only pass a statement on to SQLite."""
     return (
         type(engine.dialect) is sqlite.dialect
         and type(engine) is Engine
@@ -63,29 +63,28 @@ def is_plain(engine: Engine) -> bool:
 
 
 class DirectLine:
-    """A way to the driver, for one thread: each statement is a transaction of its own.
+    """Direct access to the driver for one thread: each statement is a transaction of its own.
 
-    The connection goes back to the pool after it; or stays for the next one, if its user has said that this is near, and
-    if the pool then still has enough for `others`. To take one and to return it costs as much as a statement does, and
-    another one does not know what this one has read. It is not kept for long at a time, so that what changes about the
-    engine and its pool is seen.
+    The connection returns to the pool after each statement. With `stays_open` it is kept for the next one, if the pool
+    has enough left for `others`: a checkout costs as much as a statement, and another connection lacks the page cache. It
+    is kept only briefly, so that changes to the engine and its pool take effect.
     """
 
     def __init__(self, others: int = 0) -> None:
         self._others = others
         self._pooled: PoolProxiedConnection | None = None
         self._until = 0.0
-        #: Set by its user: the next statement is near.
+        #: Set by the caller if the next statement follows soon.
         self.stays_open = False
 
     def close(self) -> None:
-        """Return the connection, if one is kept."""
+        """Return the connection to the pool, if one is kept."""
         pooled, self._pooled = self._pooled, None
         if pooled is not None:
             pooled.close()
 
     def transact(self, engine: Engine, make: Callable[[], Direct | None]) -> Any:
-        """Carry out the statement that is made; UNUSUAL: nothing was done, ask through SQLAlchemy."""
+        """Run the statement that `make` returns. UNUSUAL means that nothing was done: use SQLAlchemy instead."""
         pooled = self._pooled
         if pooled is None or time.monotonic() >= self._until:
             self.close()
@@ -106,7 +105,7 @@ class DirectLine:
 
 
 def _connection(engine: Engine) -> PoolProxiedConnection | None:
-    """One out of the pool; None if none could be opened, and SQLAlchemy is to say why."""
+    """A connection from the pool; None if it cannot be opened, so that SQLAlchemy reports why."""
     try:
         return engine.raw_connection()
     except sqlite3.Error:
@@ -114,11 +113,11 @@ def _connection(engine: Engine) -> PoolProxiedConnection | None:
 
 
 def _has_room(engine: Engine, others: int) -> bool:
-    """Whether so many more connections can be had at once. Of other pools than the usual one it is not known."""
+    """Whether the pool can still provide this many connections. False for pools other than QueuePool: unknown."""
     pool = engine.pool
     if not isinstance(pool, QueuePool):
         return False
-    beyond = getattr(pool, "_max_overflow", 0)  # below zero: as many as anybody wants
+    beyond = getattr(pool, "_max_overflow", 0)  # negative: unlimited
     return beyond < 0 or pool.size() + beyond - pool.checkedout() >= others
 
 

@@ -1,10 +1,10 @@
-"""Stale: rows that say processing, and that nobody seems to work on, go back.
+"""Stale rows: processing rows without a recent sign of life are queued again.
 
-Staleness is the silence since the last heartbeat; where a row has none, the time since it was started; where there is no
-such column, since it was updated. A row of which no time is known is left alone: nobody can tell how old it is.
+A row's age is the time since its last heartbeat; without one, since it was started; without that, since it was updated. A
+row without any of these times is left alone, because its age is unknown.
 
-Each call is one guarded statement: status and age are looked at again when the row is changed. So two of these at once,
-or one and a living worker that beats, finish or release at the same moment, never undo each other; one of them wins.
+Each call is one guarded statement that checks status and age again as it changes the row. So it never undoes another
+call, nor the heartbeat, finish or release of a live worker at the same moment: exactly one of them wins.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from holdfast.adopt.table.times import now as the_time
 from holdfast.errors import UsageError
 from holdfast.model.durations import Duration, seconds, spoken
 
-#: Rows per call, unless told otherwise.
+#: Default number of rows per call.
 CHUNK = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Requeued:
-    """The keys of rows that are queued again, and of those that had no attempt left and are failed."""
+    """The keys of rows that are queued again, and of rows that failed because they had no attempts left."""
 
     queued: tuple[Any, ...] = ()
     failed: tuple[Any, ...] = ()
@@ -54,10 +54,10 @@ def requeue_stale(
     most: int = CHUNK,
     now: datetime | None = None,
 ) -> Requeued:
-    """Send processing rows that have been silent for longer than this back to queued; the attempt they lost counts.
+    """Queue processing rows again that have been silent for longer than this; the interrupted attempt counts.
 
-    Where attempts are counted and used up, they become failed, and say so. The error of an earlier attempt stays in a
-    row that is queued again. Call it again while it answers with `most` rows.
+    Rows that have used up their attempts become failed, with an error that says so. A row that is queued again keeps the
+    error of an earlier attempt. Repeat the call while it returns `most` rows.
     """
     limit = seconds(older_than, what="older_than")
     connection = connection_of(at, mapping)
@@ -70,7 +70,7 @@ def requeue_stale(
 def fail_spent(
     at: Open, mapping: TableMapping, *, where: Where = None, most: int = CHUNK, now: datetime | None = None
 ) -> Requeued:
-    """Say of queued rows whose attempts are used up that they failed; otherwise they would wait for ever."""
+    """Fail queued rows whose attempts are used up; no claim would ever take them."""
     if mapping.limit is None:
         return Requeued()
     spent = sa.func.coalesce(mapping.columns["attempts"], 0) >= mapping.limit
@@ -79,7 +79,7 @@ def fail_spent(
 
 
 def fail_queued(at: Open, mapping: TableMapping, key: tuple[Any, ...], error: BaseException) -> bool:
-    """Let a queued row that cannot be claimed say why; False if it is queued no longer."""
+    """Fail a queued row that cannot be claimed, with the reason; False if it is no longer queued."""
     connection = connection_of(at, mapping)
     setting = changes(mapping, connection.dialect, "failed", {"error": error_text(error)}, None)
     done = connection.execute(changing(mapping, "queued", setting).where(key_in(mapping, [key]))).rowcount == 1
@@ -90,7 +90,7 @@ def fail_queued(at: Open, mapping: TableMapping, key: tuple[Any, ...], error: Ba
 def is_stale(
     mapping: TableMapping, dialect: Dialect, limit_seconds: float, at_time: datetime | None = None
 ) -> ColumnElement[bool]:
-    """Whether the last sign of life of a row is longer ago than this."""
+    """The condition for rows whose last sign of life is older than this."""
     last = last_sign(mapping, dialect)
     return last < the_time(dialect, aware(dialect), at=at_time, ahead=-limit_seconds)
 
@@ -143,7 +143,7 @@ def _changes(mapping: TableMapping, dialect: Dialect, said: str, at_time: dateti
     spent = sa.func.coalesce(count, 0) >= limit
     new: ColumnElement[Any] = sa.case((spent, mapping.word("failed")), else_=mapping.word("queued"))
     if dialect.name == "postgresql" and isinstance(plain(status.type), sa.Enum):
-        # Two texts of a CASE are a text, and a text is no member of an enumeration.
+        # A CASE of two literals is a text, which PostgreSQL does not convert to an enum by itself.
         new = sa.cast(new, status.type)
     found[status.name] = new
     error = mapping.column("error")
@@ -161,5 +161,5 @@ def fitting_length(column: sa.Column[Any], text: ColumnElement[Any]) -> ColumnEl
 
 
 def _same(found: Any, word: Any) -> bool:
-    """Whether what a status column returned is this word, which may be an Enum's member, its name or its value."""
+    """Whether a status read from the database is this word: an Enum's member, its name or its value."""
     return found == word or word in (getattr(found, "name", None), getattr(found, "value", None))

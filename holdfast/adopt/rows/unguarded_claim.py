@@ -1,7 +1,7 @@
-"""The claim without a guard: look, then take what was seen, whoever took it meanwhile.
+"""The unguarded claim: reads queued rows, then takes them even if another process has claimed them in between.
 
-What many programs do before they know better, kept behind a switch: so that a guarded claim can be turned off if it is
-suspected of harm, and so that the counters show what it would have prevented. Two of these at once process rows twice.
+Used with `guarded=False` only: to rule out the guarded claim as the cause of a problem, and to count the double claims it
+would have prevented. Two processes with unguarded claims process some rows twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Keys = list[tuple[Any, ...]]
 
 
 def look(at: Open, mapping: TableMapping, n: int, where: Where, order_by: OrderBy) -> Keys:
-    """Keys of queued rows; nothing is locked."""
+    """The keys of queued rows, read without locks."""
     connection = connection_of(at, mapping)
     choice = Choice(
         "queued", claimable(connection.dialect, mapping, conditions_of(where)), n, order_of(mapping, order_by)
@@ -44,12 +44,12 @@ def look(at: Open, mapping: TableMapping, n: int, where: Where, order_by: OrderB
 def take_anyway(
     at: Open, mapping: TableMapping, keys: Keys, who: LoopIdentity, columns: Sequence[Name] | None
 ) -> tuple[list[Held], int]:
-    """Make these rows ours, and tell how many of them were queued no longer."""
+    """Claim these rows unconditionally. Also return how many of them were no longer queued."""
     connection = connection_of(at, mapping)
     target = bare(mapping)
     token = who.token(mapping.columns["holder"]) if "holder" in mapping.columns else None
     values = marks(mapping, partial(now, connection.dialect), token)
-    # First the change, which locks the rows, then the count of those that a guard would have passed over.
+    # Lock first, then count: the rows that are no longer queued are those that a guard would have skipped.
     still = (
         sa.select(sa.func.count())
         .select_from(target)
@@ -61,7 +61,7 @@ def take_anyway(
         queued = connection.execute(still).scalar_one()
         connection.execute(target.update().where(key_in(mapping, keys)).values(values))
     else:
-        # Under the writer's lock from the first change on: one that changes nothing takes it.
+        # An UPDATE takes SQLite's write lock even if it changes nothing.
         connection.execute(target.update().where(sa.false()).values(values))
         queued = connection.execute(still).scalar_one()
         connection.execute(target.update().where(key_in(mapping, keys)).values(values))

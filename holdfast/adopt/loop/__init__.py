@@ -1,1 +1,1 @@
-"""The loop over a table of the user's: claims rows, runs the handler for each, saves how it went."""
+"""The loop over the user's table: claims rows, runs the handler for each, saves the outcomes."""

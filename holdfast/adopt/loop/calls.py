@@ -15,9 +15,9 @@ from holdfast.runtime.call import Call
 if TYPE_CHECKING:
     from holdfast.adopt.loop.loop import Loop
 
-#: A connection is kept from one row to the next if the handler between them may be expected to take less than this.
+#: A thread keeps its connection for the next row if the handler took less than this.
 QUICK_SECONDS = 0.001
-#: How much a new duration moves the average.
+#: The weight of a new duration in the moving average.
 WEIGHT = 0.2
 
 
@@ -50,7 +50,7 @@ class RowCall(Call):
 
 
 class HandlerPace:
-    """How long the handler takes. Each row is worth a thread: its outcome is written before the next one begins."""
+    """How long the handler takes. No call counts as quick: a row's outcome is saved before the next call begins."""
 
     def __init__(self) -> None:
         self._mean: float | None = None
@@ -71,13 +71,13 @@ class HandlerPace:
         return seconds < QUICK_SECONDS
 
 
-#: Writes how a call ended: what its handler returned, what it raised, and how long it took.
+#: Saves the outcome of a call: what its handler returned or raised, and how long it took.
 Save = Callable[[RowCall, Any, BaseException | None, float], None]
 SaveAsync = Callable[[RowCall, Any, BaseException | None], Awaitable[None]]
 
 
 class RowRunner:
-    """Calls the handler, and has the outcome of its row written before anything else is run in its place."""
+    """Calls the handler, and saves the row's outcome before the next call begins in the same place."""
 
     def __init__(self, loop: Loop, paces: HandlerPace, save: Save, save_async: SaveAsync | None = None) -> None:
         self._loop = loop
@@ -91,7 +91,7 @@ class RowRunner:
         try:
             returned = self._loop.handler(call.job)
         except BaseException as raised:
-            # Of a thread: nobody interrupts it but its own code.
+            # In a thread, only the handler's own code can raise these: nothing interrupted it.
             error = raised if not isinstance(raised, BROKEN_OFF) else RuntimeError(f"the handler raised {raised!r}")
         took = clock() - call.started
         self._paces.learn(took)

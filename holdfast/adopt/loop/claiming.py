@@ -1,7 +1,7 @@
-"""Taking: the next rows for a loop, whatever is wrong with some of them.
+"""Claims the next rows for a loop, even if some rows cannot be claimed.
 
-Where the database refuses a batch because of one of its rows, the others are claimed one by one, and that one says why it
-could not be. Trouble that passes is waited for.
+If the database refuses a batch because of one row, the rows are claimed one by one, and the refused row fails with the
+database's message. Transient database errors are retried.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Conditions = Sequence[sa.ColumnElement[bool]]
 
 
 def claiming(loop: Loop, kind: str, most: int) -> Steps[list[Held]]:
-    """Take a batch of at most so many rows, or one row alone, whatever is wrong with some of them."""
+    """Claim a batch of up to `most` rows, or one row alone, even if some rows cannot be claimed."""
     n = 1 if kind == ALONE else most
     try:
         rows = yield from _claim(loop, n, loop.choices[kind])
@@ -89,7 +89,7 @@ def _claim(loop: Loop, n: int, chosen: Conditions) -> Steps[list[Held]]:
         return take_directly(loop.engine.dialect, loop.mapping, n, tuple(chosen), loop.identity, columns)
 
     one_statement = loop.max_instances is None and way_of(loop.engine.dialect).endswith("returned")
-    # A statement is kept for what is said again and again. An order of the user's takes a second one.
+    # Only the usual claims are worth caching. A custom order needs a second query, so it cannot run directly.
     is_usual = not aside and any(chosen is one for one in loop.choices.values())
     is_direct = one_statement and is_usual and loop.order_by is None
     step = Transact(work, is_single=one_statement, direct=directly if is_direct else None)
@@ -121,7 +121,7 @@ def _claim_one_by_one(loop: Loop, n: int, chosen: Conditions) -> Steps[list[Held
 
 
 def _refused(loop: Loop, key: tuple[Any, ...], error: sa.exc.DBAPIError, saying: Any) -> Steps[None]:
-    """The database does not let this row be changed: let it say so itself, or else keep away from it for a while."""
+    """The database refused to change this row: fail it with the reason or, if that is refused too, set it aside."""
     shown = key if len(key) > 1 else key[0]
     try:
         if (yield from patiently(Transact(saying), loop.may_wait_to_begin)):

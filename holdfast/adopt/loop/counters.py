@@ -1,4 +1,4 @@
-"""Counters: what a loop has done since it began, which errors were the most frequent, and what a drain has left."""
+"""Counters: what a loop has done so far, its most frequent errors, and which rows a drain left."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-#: Different errors that are counted at a time, and how many of them are shown, each with so many characters.
+#: How many distinct errors are counted, how many are shown, and the length of each.
 MOST_ERRORS, SHOWN_ERRORS, ERROR_CHARACTERS = 100, 5, 200
 
 
@@ -15,11 +15,11 @@ MOST_ERRORS, SHOWN_ERRORS, ERROR_CHARACTERS = 100, 5, 200
 class Left:
     """Rows that a drain did not wait for, by reason; false if there are none."""
 
-    #: Held by others, while nothing tells whether they are alive: no time column, no time in it, or `stale_after=None`.
+    #: Held by others that may be dead: no time column, no time in it, or `stale_after=None`.
     held: int = 0
     #: Queued, but not due within the next minute.
     later: int = 0
-    #: The database would not let them be changed.
+    #: The database refused to change them.
     refused: int = 0
 
     @property
@@ -36,29 +36,29 @@ class Left:
 
 @dataclass(repr=False)
 class Counters:
-    """Numbers that only grow, how far the loop lags, and what the last drain left."""
+    """Totals of rows, how far the loop lags behind, and what the last drain left."""
 
-    #: Rows taken.
+    #: Rows claimed.
     claimed: int = 0
     completed: int = 0
     failed: int = 0
-    #: Attempts that failed, or asked for another time, and are queued again.
+    #: Attempts that failed, or asked to be retried, and are queued again.
     retried: int = 0
     #: Handed back unfinished when the loop was stopped.
     released: int = 0
-    #: Stale rows of others that this loop brought back, and how many of those had no attempt left.
+    #: Stale rows that this loop recovered, and rows that it failed because they had no attempts left.
     recovered: int = 0
     exhausted: int = 0
-    #: Rows that were taken over, changed, re-keyed or removed before this loop could finish them.
+    #: Rows that somebody took over, changed, re-keyed or removed before this loop could finish them.
     lost: int = 0
-    #: Rows that the database would not let be changed at all.
+    #: Rows that the database refused to change at all.
     refused: int = 0
-    #: Rows that others had taken already, and that the guarded claim would have left to them.
+    #: Rows that others had already claimed, and that a guarded claim would have skipped.
     would_have_been_taken_twice: int = 0
-    #: Rows that could be claimed, and for how long the oldest has waited, when last looked at; None: not known.
+    #: At the last report: rows that could be claimed, and how long the oldest had waited; None if unknown.
     waiting: int | None = None
     lag_seconds: float | None = None
-    #: What a drain left when it ended; None if the last run was no drain, or was stopped before it was through.
+    #: What a drain left when it ended; None if the last run was not a drain, or was stopped early.
     left: Left | None = None
     _errors: dict[str, int] = field(default_factory=dict, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
@@ -69,7 +69,7 @@ class Counters:
                 setattr(self, name, getattr(self, name) + number)
 
     def add_error(self, text: str) -> None:
-        """Count an error by the first line of its text. Of too many different ones the rarest is forgotten."""
+        """Count an error by the first line of its text. When there are too many distinct ones, drop the rarest."""
         text = text.strip().partition("\n")[0][:ERROR_CHARACTERS]
         with self._lock:
             if text not in self._errors and len(self._errors) >= MOST_ERRORS:
@@ -78,14 +78,14 @@ class Counters:
 
     @property
     def errors(self) -> dict[str, int]:
-        """The most frequent errors of attempts, and how often each was seen."""
+        """The most frequent errors, with the count of each."""
         with self._lock:
             found = sorted(self._errors.items(), key=lambda one: -one[1])
         return dict(found[:SHOWN_ERRORS])
 
     @property
     def troubles(self) -> int:
-        """How often something went wrong with a row."""
+        """How many times something went wrong with a row."""
         return self.failed + self.retried + self.exhausted + self.lost + self.refused
 
     def as_dict(self) -> dict[str, Any]:

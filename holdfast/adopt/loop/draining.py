@@ -1,7 +1,7 @@
-"""Draining: what is left of the table when a loop has nothing to claim, and which of it to wait for.
+"""Draining: which open rows are left when a loop has nothing to claim, and which of them to wait for.
 
-Waited for: rows that others hold, as long as a time column tells when they are stale; rows due within SOON_SECONDS; rows
-that could be claimed and were not, because somebody had locked them or no place was free. All else is left, and counted.
+A drain waits for rows that others hold, if a time column shows when they become stale; for rows due within SOON_SECONDS;
+and for rows that could be claimed but were locked, or had to wait for `max_instances`. It counts all others as left.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 log = logger("holdfast.adopt")
 
-#: A row that is due within this is waited for: longer than the pauses of the usual retries, and than the usual cool-down.
+#: A drain waits for rows due within this: longer than the usual backoff, and than the usual cool-down.
 SOON_SECONDS = 60.0
-#: The shortest pause before the next look.
+#: The shortest pause before the next claim.
 SHORTEST_SECONDS = 0.01
 
 NOTHING = Left()
@@ -38,13 +38,13 @@ NOTHING = Left()
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """The open rows of a table whose loop has nothing in hand."""
+    """The open rows of a table whose loop holds none itself."""
 
-    #: To wait for: could be claimed now, held by others, due soon.
+    #: Rows to wait for: claimable now, held by others, due soon.
     ready: int = 0
     held: int = 0
     soon: int = 0
-    #: Seconds until the first of the last kind is due.
+    #: Seconds until the first of the `soon` rows is due.
     due_seconds: float | None = None
     left: Left = NOTHING
 
@@ -62,7 +62,7 @@ class Rest:
 
 
 def resting(loop: Loop, before: Rest | None) -> Steps[Rest]:
-    """See what is left; says so where it is to be waited for and has changed since the look before."""
+    """Count what is left. Logs rows to wait for if the counts have changed since `before`."""
     found: Rest = yield from patiently(Transact(lambda place: _look(place, loop)), loop.may_wait_to_begin)
     if not found.is_drained and (before is None or str(before) != str(found)):
         log.info("%s: draining, waiting for rows: %s", loop.name, found)
@@ -76,20 +76,20 @@ def _look(place: Open, loop: Loop) -> Rest:
     untold = processing if loop.stale_seconds is None else untold
     ready, stuck = total - soon - later, 0
     if loop.max_instances is not None and untold:
-        # Their place may never be free again.
+        # Processing rows that never become stale may keep the instance limit reached for good.
         ready, stuck = 0, ready
     due = [] if first is None else [(utc(first) - utc(now)).total_seconds()]
     due += [] if aside.due_seconds is None else [aside.due_seconds]
     left = Left(aside.left.held + untold + stuck, aside.left.later + later, aside.left.refused)
     if loop.is_aside_full():
-        # Claims go round and round among rows that cannot be changed, and get no further.
+        # Claims keep trying rows that cannot be changed, and make no progress.
         ready, left = 0, Left(left.held, left.later, left.refused + ready)
     return Rest(ready, aside.held + processing - untold, aside.soon + soon, min(due, default=None), left)
 
 
 def _look_aside(connection: Connection, loop: Loop) -> Rest:
-    """The rows that this process leaves alone for now: retries without a column that says when they are due, and rows that
-    the database does not let be changed."""
+    """The rows that this process has set aside: retries in a table without a next_attempt column, and rows that the
+    database refuses to change."""
     aside = loop.aside()
     if not aside:
         return Rest()
@@ -114,8 +114,8 @@ def _look_aside(connection: Connection, loop: Loop) -> Rest:
 
 
 def _open_rows(connection: Connection, loop: Loop) -> sa.Select[Any]:
-    """Counts of all other rows, in one statement, so that none is missed that changes its status meanwhile. Queued ones and
-    processing ones apart: each may have an index of their own."""
+    """Counts of all other rows: in one statement, so that a row that changes its status meanwhile is not missed, and with
+    one subquery per status, since each may have its own partial index."""
     mapping, dialect = loop.mapping, connection.dialect
     more = [*loop.where, *loop.not_aside(), *([] if mapping.own_rows is None else [mapping.own_rows])]
 

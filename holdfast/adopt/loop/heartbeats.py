@@ -1,7 +1,7 @@
-"""Heartbeats: keep rows alive while somebody works on them, each from a connection of its own.
+"""Sends heartbeats for rows while handlers work on them, on a connection of its own.
 
-One statement per beat and claim, however long handlers run. A row that turns out to be lost is told to whoever asked
-for it, and beaten no more. A beat that cannot be sent is tried again soon; the log says so, once a minute.
+Each heartbeat takes one statement per claim. A lost row is reported to `on_lost` and dropped. A failed heartbeat is soon
+retried, and logged at most once a minute.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OnLost = Callable[[Held], None]
 
 
 class _Rows:
-    """What is to be kept alive: each row as it was claimed, and as the last beat left it. Used by several threads."""
+    """The rows to renew: each as it was claimed, and as the last heartbeat left it. Thread-safe."""
 
     def __init__(self, on_lost: OnLost) -> None:
         self._rows: dict[int, tuple[Held, Held]] = {}
@@ -52,7 +52,7 @@ class _Rows:
             return [now for _, now in self._rows.values()]
 
     def absorb(self, before: list[Held], beaten: Finished) -> None:
-        """What a beat of these rows has told; those that were taken out meanwhile do not matter any more."""
+        """Apply the result of a heartbeat of these rows. Rows that were taken out meanwhile are ignored."""
         asked = {id(one) for one in before}
         stands = {(one.mapping, one.key_values): one for one in beaten.won}
         gone = []
@@ -71,12 +71,12 @@ class _Rows:
 
 
 def _is_told_by_beats(held: Held) -> bool:
-    """Whether only the last beat tells whose row it is: then it must not be finished while a beat is under way."""
+    """Whether only the heartbeat column fences the row: then it must not be finished while a heartbeat is under way."""
     return held.mapping.fence == ("heartbeat",)
 
 
 class _Complaints:
-    """One line a minute."""
+    """Logs at most one warning per minute."""
 
     def __init__(self) -> None:
         self._next = 0.0
@@ -88,7 +88,7 @@ class _Complaints:
 
 
 class ThreadHeartbeat:
-    """Beats from a thread."""
+    """Sends heartbeats from a thread."""
 
     def __init__(self, engine: Engine, every_seconds: float, on_lost: OnLost) -> None:
         self._rows = _Rows(on_lost)
@@ -107,7 +107,7 @@ class ThreadHeartbeat:
                 self._thread.start()
 
     def take(self, held: Held) -> Held:
-        """Beat this row no more; returns it as the last beat left it."""
+        """Stop sending heartbeats for this row; return it as the last one left it."""
         if _is_told_by_beats(held):
             with self._beating:
                 return self._rows.take(held)
@@ -119,7 +119,7 @@ class ThreadHeartbeat:
             self._thread.join(5.0)
 
     def beat(self) -> None:
-        """Once, now."""
+        """Send one heartbeat now."""
         with self._beating:
             rows = self._rows.current()
             if not rows:
@@ -150,7 +150,7 @@ class ThreadHeartbeat:
 
 
 class TaskHeartbeat:
-    """Beats from a task of the running event loop; a handler that blocks the loop blocks it, too."""
+    """Sends heartbeats from a task on the running event loop; a handler that blocks the loop blocks them, too."""
 
     def __init__(self, engine: AsyncEngine, every_seconds: float, on_lost: OnLost) -> None:
         self._rows = _Rows(on_lost)

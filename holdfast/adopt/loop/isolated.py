@@ -1,7 +1,7 @@
-"""Handlers of a loop in child processes: a row whose handler crashes, or has to be ended, is lost alone.
+"""Runs a loop's handlers in child processes, so that a handler that crashes or is killed affects only its own row.
 
-The child calls the handler and writes how it ended, effects included, in a transaction of its own: functions cannot be sent
-to another process. Before it writes, it asks its parent, who sends the row's heartbeats and may have given the row up.
+The child saves the outcome and runs the effects itself, because functions cannot be sent to another process. It first asks
+its parent, which sends the row's heartbeats and may have given the row up.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from holdfast.adopt.connections import SyncPlace
     from holdfast.adopt.loop.loop import Loop
 
-#: Besides the mapping, which both processes have.
+#: The fields of Held to send; both processes have the mapping.
 _FIELDS = ("key", "attempt", "token", "version", "started_at", "beat_at", "row")
 
-#: Types of column values that JSON does not have: how they are written, and read.
+#: Types of column values that JSON lacks, with functions that write and read them.
 _TYPES: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
     "datetime": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
     "date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
@@ -53,7 +53,7 @@ _TYPES: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
 
 
 class RowConversation:
-    """The parent's side."""
+    """The parent's side of the conversation."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class RowConversation:
         child_messages.send(line, _packed_row(call.job.held))
         child_messages.receive(line)
         if not call.end():
-            raise EOFError  # given up or handed back meanwhile: the child must not write
+            raise EOFError  # timed out or handed back meanwhile: the child must not write
         call.saving = True
         line.settimeout(None)
         try:
@@ -85,7 +85,7 @@ class RowConversation:
         self._saved(call)
 
     def _count(self, call: RowCall, told: dict[str, Any]) -> None:
-        """What the child has counted, and for how long the row is to be left alone."""
+        """Add the child's counters, and set the row aside if the child did."""
         counters = self._loop.counters
         counters.add(**told["counted"])
         for error in told["errors"]:
@@ -108,14 +108,14 @@ class RowConversation:
 
 
 class RowChild:
-    """The child's side: runs what it is sent, one row after another."""
+    """The child's side: runs the rows it receives, one after another."""
 
     def __init__(self, line: socket.socket, loop: Loop) -> None:
         self._line = line
         self._loop = loop
 
     def run(self) -> None:
-        # The connections that were inherited are the parent's.
+        # The inherited connections belong to the parent: do not close them.
         self._loop.engine.dispose(close=False)
         while True:
             try:
@@ -133,7 +133,7 @@ class RowChild:
                 returned = asyncio.run(returned)
         except BaseException as raised:
             error = raised if isinstance(raised, Exception) else RuntimeError(f"the handler raised {raised!r}")
-        # This process may be ended the moment it has answered.
+        # The parent may kill this process as soon as it has answered.
         sys.stdout.flush()
         sys.stderr.flush()
         child_messages.send(self._line, {})
@@ -154,8 +154,11 @@ class RowChild:
 
 
 def prepare_fork(engine: Engine, name: str) -> None:
-    """Close idle connections before a process is forked. SQLite keeps its locks per process and believes what it inherited: a
-    child of a process that has the file open would lose what it writes."""
+    """Close idle connections before a fork.
+
+    SQLite's locks are per process, and a child trusts the state it inherited: if the parent has the file open, the child's
+    writes may be lost.
+    """
     engine.dispose()
     file = engine.url.database
     if engine.dialect.name == "sqlite" and file and os.path.realpath(file) in _open_files():
@@ -176,7 +179,7 @@ def _packed_row(held: Held) -> dict[str, Any]:
 
 
 def _packed(value: Any, held: Held) -> Any:
-    """As JSON. An object stands for a value of a type that JSON does not have, or for a mapping."""
+    """The value as JSON. An object encodes a mapping, or a value of a type that JSON lacks."""
     if isinstance(value, enum.Enum):
         return {"enum": [type(value).__module__, type(value).__qualname__, value.name]}
     if value is None or isinstance(value, (int, float)):

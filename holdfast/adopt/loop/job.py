@@ -1,4 +1,4 @@
-"""A job: one claimed row in the hands of a handler."""
+"""A job: one claimed row, as the handler sees it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Job:
-    """What a handler gets: the row as it was claimed, and ways to write together with its completion."""
+    """The handler's argument: the claimed row, and ways to write in the transaction that completes it."""
 
     def __init__(self, held: Held, place: Place, is_stopping: Callable[[], bool]) -> None:
         self.held = held
@@ -30,17 +30,17 @@ class Job:
         self._is_stopping = is_stopping
         self.effects: list[Effect] = []
         self.values: dict[str, Any] = {}
-        #: The heartbeat found that the row is no longer this job's; whatever it still does will not be saved.
+        #: The heartbeat found that the row is no longer held by this job: its outcome will not be saved.
         self.lost = False
 
     @property
     def key(self) -> Any:
-        """The primary key: a value, or a tuple where it has several columns."""
+        """The primary key: a value, or a tuple if it has several columns."""
         return self.held.key
 
     @property
     def row(self) -> Mapping[str, Any]:
-        """The row as it was right after the claim."""
+        """The row right after the claim."""
         return self.held.row
 
     @property
@@ -49,17 +49,19 @@ class Job:
 
     @property
     def stopping(self) -> bool:
-        """The loop was asked to stop: come to an end soon, or be handed back."""
+        """Whether the loop was asked to stop: return soon, or the row is handed back."""
         return self._is_stopping()
 
     def check(self) -> None:
-        """Raise LeaseLost if the row is lost; for handlers that are about to do something dear."""
+        """Raise LeaseLost if the row is lost. Call it before an expensive operation."""
         if self.lost:
             raise lost([self.held], "nothing was saved")
 
     def effect(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-        """Call this in the transaction that completes the row, with its Connection or Session first; not at all if the row
-        is lost or the handler raises. It may run again if that transaction loses a race."""
+        """Call this in the transaction that completes the row, with its Connection or Session as first argument.
+
+        It is not called if the row is lost or the handler raises. It may be called again if the transaction is retried.
+        """
         self.effects.append(Effect(function, arguments, named))
 
     def set(self, **values: Any) -> None:
@@ -67,7 +69,7 @@ class Job:
         self.values.update(values)
 
     def session(self) -> Any:
-        """A Session of the handler's own, or an AsyncSession if the loop's engine is async; for use with `with`."""
+        """A new Session for the handler, or an AsyncSession if the loop's engine is async. Use it in a `with` block."""
         session = self._session()
         event.listen(getattr(session, "sync_session", session), "after_begin", lambda *begun: unprepared(begun[-1]))
         return session
@@ -83,12 +85,12 @@ class Job:
 
 
 def with_session(handler: Callable[..., Any], sessions: Callable[[], Any] | None = None) -> Callable[[Job], Any]:
-    """Let a handler in the older style, called with the key and a session, serve a loop.
+    """Adapt a handler that takes the key and a session.
 
-    The session is committed when the handler returns and rolled back when it raises. A transaction that lost a race
-    inside the database is begun again with a new session, a few times. A handler that sets the row's status itself may go
-    on doing so; one that sets it back to queued lets it wait like a retry. `sessions` opens the sessions, where the loop's
-    own engine is not to: a function that returns one, or a context manager around one.
+    The session is committed when the handler returns and rolled back when it raises. If the transaction loses a race
+    inside the database, the handler is called again with a new session, a few times. The handler may set the row's status
+    itself; a row that it sets back to queued waits like a retry. `sessions` opens the sessions instead of the loop's
+    engine: a function that returns a session, or a context manager around one.
     """
 
     def opened(job: Job) -> Any:

@@ -1,10 +1,10 @@
-"""The loop: works off the rows of a table, in as many processes as are started.
+"""The loop: processes the rows of a table, in any number of processes.
 
     Loop(engine, jobs, handler, batch=10, concurrency=4).run()
 
-Rows are claimed a batch at a time, and the claim is committed before any handler runs. Handlers run side by side; each
-row's outcome is a transaction of its own. Heartbeats go on meanwhile, stale rows of dead processes come back. SIGTERM
-lets handlers in hand finish, within a grace, and hands the rest back without counting the attempt.
+A loop claims rows in batches, and commits the claim before any handler runs. Handlers run concurrently; each row's
+outcome is a transaction of its own. Meanwhile the loop sends heartbeats and recovers stale rows of dead processes. On
+SIGTERM, running handlers may finish within the grace period; other rows are handed back without counting the attempt.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 log = logger("holdfast.adopt")
 
-#: When a silent row is stale, unless told otherwise: with a heartbeat column, and without one.
+#: Default for stale_after: with a heartbeat column, and without one.
 STALE_SECONDS, STALE_WITHOUT_BEAT_SECONDS = 120.0, 1800.0
-#: For how long a row that cannot be changed is left alone.
+#: How long to set aside a row that cannot be changed.
 ASIDE_SECONDS = 60.0
-#: Rows set aside, at most: the list is part of every claim.
+#: Limit of rows set aside: their keys are part of every claim.
 MOST_ASIDE = 500
 
 RowHandler = Callable[[Job], Any]
@@ -50,21 +50,21 @@ RowKey = tuple[Any, ...]
 
 
 class Aside(NamedTuple):
-    """Why a row is left alone, and until when by the process's clock."""
+    """Until when a row is set aside, by the monotonic clock, and whether the database refused it."""
 
     until: float
     is_refused: bool
 
 
 class _AsUsual:
-    """Retries where attempts are counted, and none where they are not."""
+    """The default, which depends on the columns: for `retry`, a Backoff if attempts are counted, and none otherwise."""
 
 
 AS_USUAL = _AsUsual()
 
 
 class Loop:
-    """Claims rows, runs the handler for each, and writes how it went."""
+    """Claims rows, runs the handler for each, and saves the outcomes."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Loop:
         self.report_seconds = self._length("report", report)
         self.where: list[ColumnElement[bool]] = conditions_of(where)
         self.order_by = order_by
-        #: What a batch is chosen by, and a row that runs alone; made once, so that a claim is built once.
+        #: The conditions for a batch, and for a row that runs alone. Built once, so that claim statements are cached.
         last = is_last_attempt(mapping) if has_last_attempts(mapping) else None
         self.choices = {
             BATCH: [*self.where, *([] if last is None else [sa.not_(last)])],
@@ -121,14 +121,14 @@ class Loop:
         self.guarded = guarded
         self.identity = LoopIdentity(name or "")
         self.counters = Counters()
-        # Plain truths, not events: a signal may set them in the middle of anything.
+        # Plain booleans, not events: a signal handler may set them at any point, and must not take a lock.
         self.stopping = False
         self.hurrying = False
         self._aside: dict[RowKey, Aside] = {}
         self._complained = 0.0
 
     def _check(self, at: object, mapping: TableMapping, handler: object, isolate: object) -> None:
-        """Refuse what cannot work before anything runs."""
+        """Refuse settings that cannot work before anything runs."""
         if not makes_transactions(at):
             raise UsageError(
                 f"{self.name}: give an Engine or a sessionmaker (or an async one), not a {type(at).__name__}"
@@ -155,11 +155,11 @@ class Loop:
     # Running ----------------------------------------------------------------------------------------------------------
 
     def run(self, *, drain: bool = False, once: bool = False, signals: bool = True) -> Counters:
-        """Work until stopped, with `drain` until nothing is left to do, with `once` for one batch. Returns the counters.
+        """Run until stopped; with `drain`, until nothing is left to do; with `once`, for one batch. Returns the counters.
 
-        A drain waits for rows that others hold, until they end or are stale, and for rows due within a minute. What it
-        does not wait for is in `Counters.left`. The mapping is checked against the table first. SIGTERM and SIGINT stop
-        the loop, if this is the main thread.
+        A drain waits for rows that others hold until they are finished or stale, and for rows due within a minute.
+        `Counters.left` has the rows it did not wait for. The mapping is first checked against the table. SIGTERM and
+        SIGINT stop the loop if this is the main thread.
         """
         if self.needs_event_loop:
             import asyncio
@@ -170,7 +170,7 @@ class Loop:
         return run(self, drain=drain, once=once, signals=signals)
 
     async def run_async(self, *, drain: bool = False, once: bool = False, signals: bool = False) -> Counters:
-        """The same, on the running event loop."""
+        """Like `run`, on the running event loop."""
         import asyncio
 
         if not self.needs_event_loop:
@@ -190,7 +190,8 @@ class Loop:
         return await run_async(self, drain=drain, once=once, signals=signals)
 
     def stop(self) -> None:
-        """Claim no more, let what is in hand finish within the grace, hand the rest back. Again: hand back at once."""
+        """Stop claiming, let running handlers finish within the grace period, hand the rest back. A second call hands back
+        at once."""
         self.hurrying = self.stopping
         self.stopping = True
 
@@ -204,19 +205,19 @@ class Loop:
         return Job(held, self.at, lambda: self.stopping)
 
     def may_wait(self, error: BaseException) -> bool:
-        """Whether trouble that passes is waited for: always, until somebody is in a hurry. Says so once a minute."""
+        """Whether to keep retrying a transient database error: yes, until the second `stop`. Logs it once a minute."""
         if time.monotonic() >= self._complained:
             self._complained = time.monotonic() + 60.0
             log.warning("%s: waiting for the database: %s", self.name, error)
         return not self.hurrying
 
     def may_wait_to_begin(self, error: BaseException) -> bool:
-        """The same for what is not begun yet: until it is told to stop."""
+        """Like `may_wait`, for work that has not begun: until the first `stop`."""
         return self.may_wait(error) and not self.stopping
 
     @contextmanager
     def summed_up(self) -> Iterator[None]:
-        """Around a run: log its counters when it ends, as a warning if something went wrong with rows or some were left."""
+        """Log the counters at the end of a run, as a warning if rows failed, were lost or were left."""
         counters = self.counters
         counters.left = None
         before = counters.troubles
@@ -225,25 +226,25 @@ class Loop:
         log.log(level, "%s: %s", self.name, counters)
 
     def set_aside(self, key: RowKey, for_seconds: float | None = None) -> None:
-        """Leave a row alone for a while, here in this process: one to be retried, or one that cannot be changed."""
+        """Skip a row for a while, in this process only: one to be retried later, or one that cannot be changed."""
         while len(self._aside) >= MOST_ASIDE:
             self._aside.pop(next(iter(self._aside)), None)
         length = ASIDE_SECONDS if for_seconds is None else for_seconds
         self._aside[key] = Aside(time.monotonic() + length, is_refused=for_seconds is None)
 
     def aside(self) -> dict[RowKey, Aside]:
-        """What is set aside now."""
+        """The rows that are set aside now."""
         now = time.monotonic()
         for key in [key for key, one in list(self._aside.items()) if one.until <= now]:
             self._aside.pop(key, None)
         return dict(self._aside)
 
     def is_aside_full(self) -> bool:
-        """Whether no more rows that cannot be changed can be set aside without forgetting some of them."""
+        """Whether the limit is full of rows that cannot be changed: setting aside another one drops the oldest."""
         return sum(one.is_refused for one in self.aside().values()) >= MOST_ASIDE
 
     def not_aside(self) -> list[ColumnElement[bool]]:
-        """The condition that leaves out what is set aside."""
+        """The condition that excludes rows set aside."""
         aside = self.aside()
         return [sa.not_(self.is_among(aside))] if aside else []
 
@@ -293,10 +294,10 @@ class Loop:
 def run_job_loop(
     at: Place, model: Any, handler: RowHandler, **settings: Any
 ) -> Counters | Coroutine[Any, Any, Counters]:
-    """Work off a model's rows until stopped: a mapping, a loop and `run` in one call.
+    """Process a model's rows until stopped: a mapping, a loop and `run` in one call.
 
-    `model` is a TableMapping, or a model or Table with the mapping's settings (`status=`, `queued=`, …) among the others.
-    Where an event loop is running it returns a coroutine to await.
+    `model` is a TableMapping; or a model or Table, with the mapping's settings (`status=`, `queued=`, …) among the others.
+    Inside a running event loop it returns a coroutine.
     """
     import asyncio
     from dataclasses import fields
@@ -325,6 +326,6 @@ def _refuse_memory(engine: sa.Engine, name: str) -> None:
 
 
 def is_counted_by_the_model(mapping: TableMapping) -> bool:
-    """Whether a claim is told from the next by a version alone, which SQLAlchemy counts up with every change."""
+    """Whether only a version fences claims, and SQLAlchemy increments it with every change of the row."""
     counted = None if mapping.mapper is None else mapping.mapper.version_id_col
     return counted is not None and mapping.fence == ("version",) and mapping.columns["version"] is counted

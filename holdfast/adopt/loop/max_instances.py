@@ -1,12 +1,12 @@
-"""Instances: how many loops, over all processes and machines, may hold rows of a table at a time.
+"""Limits how many loops, across all processes and machines, hold rows of a table at the same time.
 
-No table of ours keeps count. The rows do: an instance is there while rows that are processing carry its tokens. One that
-holds nothing does not count; one that died counts until its rows are stale. Without a holder column rows are counted
-instead, and `max_instances` batches of them may be in processing.
+The count comes from the rows themselves: an instance counts while processing rows carry its tokens. An idle instance does
+not count; a dead one counts until its rows are stale. Without a holder column, rows are counted instead: up to
+`max_instances` batches of them may be processing.
 
-Claims of loops with such a limit take turns, so that two cannot both be the last one in: with a transaction's advisory
-lock on PostgreSQL, which a pooler in transaction mode may stand between; by the writer's lock on SQLite. On other
-databases two that claim at the same instant may exceed the limit until one of them is done.
+Claims of loops with a limit are serialised, so that two cannot take the last place: on PostgreSQL by a transaction-level
+advisory lock, which works behind a transaction pooler; on SQLite by the write lock. On other databases, two simultaneous
+claims may exceed the limit until one of them is done.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class Crowded(Exception):
-    """As many instances as may are at work; raised to undo a claim that went too far."""
+    """The limit is reached; raised to roll back a claim that exceeded it."""
 
 
 @contextmanager
 def take_a_place(at: Open, loop: Loop, n: int) -> Iterator[int]:
-    """Claim inside this, up to as many rows as it says; raises Crowded if there is no room."""
+    """Yields how many rows may be claimed inside the block; raises Crowded if there is no room."""
     if loop.max_instances is None:
         yield n
         return
@@ -43,13 +43,13 @@ def take_a_place(at: Open, loop: Loop, n: int) -> Iterator[int]:
     if room <= 0:
         raise Crowded
     yield min(n, room)
-    # Where nothing was locked before the claim, only now is it certain who is in.
+    # If nothing was locked before the claim, only a second count shows whether the limit was kept.
     if _room(at, loop, loop.max_instances) < 0:
         raise Crowded
 
 
 def _room(at: Open, loop: Loop, most: int) -> int:
-    """How many rows may be claimed; less than none if too many were."""
+    """How many rows may be claimed; negative if too many were."""
     mapping = loop.mapping
     connection = connection_of(at, mapping)
     conditions = [mapping.columns["status"] == mapping.word("processing"), *loop.where]
@@ -71,7 +71,7 @@ def _room(at: Open, loop: Loop, most: int) -> int:
 
 
 def _number(name: str) -> int:
-    """A number for an advisory lock, the same in every process."""
+    """The key of the advisory lock, the same in every process."""
     return int.from_bytes(
         hashlib.blake2b(f"holdfast.adopt {name}".encode(), digest_size=8).digest(), "big", signed=True
     )

@@ -1,4 +1,4 @@
-"""Threads beside an event loop, of one loop's own: the event loop's threads are few, and others need them."""
+"""A thread pool for one loop that runs on an event loop: the event loop's default executor is small and shared."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ class OwnThreads:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def close(self) -> None:
-        """No more calls; what runs is left to end."""
+        """Accept no more calls; running ones finish on their own."""
         self._threads.shutdown(wait=False)

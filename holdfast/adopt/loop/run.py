@@ -1,9 +1,9 @@
-"""One run of a loop: it claims rows, lets the runtime call their handlers, and looks after what is in hand.
+"""One run of a loop: claims rows, has the runtime call their handlers, and does the upkeep.
 
-What is done, and in which order, is written once, as steps. `run` carries the steps out in the caller's thread, `run_async`
-on the running event loop. No user code runs there, so that a stop signal, a timeout, the grace and the recovery of stale
-rows do not wait for a handler. With a sync engine, a thread that finds nothing left to do claims the next rows itself:
-waking another one to do it takes longer than most claims.
+The sequence is written once, as steps. `run` executes the steps in the caller's thread, `run_async` on the running event
+loop. No user code runs there, so a stop signal, a timeout, the grace period and the recovery of stale rows never wait for
+a handler. With a sync engine, an idle thread of the pool claims the next rows itself: waking another thread takes longer
+than most claims.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 
 log = logger("holdfast.adopt")
 
-#: How often running calls are looked at, and a stop is looked for: a signal wakes nobody.
+#: How often to check for timeouts and for a stop: a signal does not wake a waiting thread.
 LOOK_SECONDS = 0.1
-#: A row that waits here for longer than this behind slow ones is handed back: another process could do it.
+#: A row that has waited this long behind slow ones is handed back, so that another process can run it.
 HELD_UP_SECONDS = 1.0
 
 
 def run(loop: Loop, *, drain: bool, once: bool, signals: bool) -> Counters:
-    """Work until stopped, until nothing is left, or until one batch is done."""
+    """Run until stopped, until nothing is left, or until one batch is done."""
     loop.mapping.check(loop.engine)
     with caught(lambda _: loop.stop(), signals), loop.summed_up():
         _ThreadedRun(loop, once).work(drain)
@@ -61,7 +61,7 @@ def run(loop: Loop, *, drain: bool, once: bool, signals: bool) -> Counters:
 
 
 async def run_async(loop: Loop, *, drain: bool, once: bool, signals: bool) -> Counters:
-    """The same on the running event loop: for async engines and async handlers."""
+    """Like `run`, on the running event loop: for async engines and async handlers."""
     if is_async(loop.at):
         from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -75,7 +75,7 @@ async def run_async(loop: Loop, *, drain: bool, once: bool, signals: bool) -> Co
 
 
 class _Run:
-    """The rows in hand, and what to do next about them."""
+    """The rows that the loop holds, and the next steps for them."""
 
     #: Runs the handlers.
     pool: ThreadPool[RowCall] | AsyncPool[RowCall] | ProcessPool[RowCall]
@@ -87,13 +87,13 @@ class _Run:
         self._picking = ClaimChoice(loop, once=once)
         self.paces = HandlerPace()
         self._lock = threading.RLock()
-        #: By row as it was claimed: calls that have not ended.
+        #: Calls that have not ended, by the id of the row's `Held` as it was claimed.
         self._calls: dict[int, RowCall] = {}
         self._is_claiming = False
-        #: When to look again after a claim that brought nothing.
+        #: When to claim again after a claim that returned nothing.
         self._claim_at = 0.0
         self._started_at = 0.0
-        #: What a drain found left when it last looked, and whether that was after the last claim.
+        #: What a drain last found to be left, and whether that was after the last claim.
         self._rest: Rest | None = None
         self._has_looked = False
         self._is_ending = False
@@ -102,7 +102,7 @@ class _Run:
     # Steps ------------------------------------------------------------------------------------------------------------
 
     def steps(self, drain: bool) -> Steps[None]:
-        """Look after things until the end."""
+        """The main cycle, until the run ends: upkeep, claims, timeouts."""
         loop, tending = self.loop, UpkeepTimes(self.loop)
         while not loop.stopping and self.broken is None:
             for piece in tending.due():
@@ -119,7 +119,7 @@ class _Run:
                 yield from self._release(self._held_up())
 
     def claim(self) -> Steps[int]:
-        """Claim rows, if there is room for some and nobody else is doing it; returns how many came."""
+        """Claim rows if there is room and no other thread is claiming; returns how many were claimed."""
         with self._lock:
             kind = self._kind_to_claim()
             if kind is None:
@@ -157,7 +157,7 @@ class _Run:
         return self._picking.next(len(self._calls) - running, running)
 
     def _most(self) -> int:
-        """How many rows to claim: of slow ones no more than can begin at once, for the rest would only wait here."""
+        """How many rows to claim. If the handler is slow, only as many as can start at once: the rest would wait here."""
         loop = self.loop
         pace = self.paces.pace(0)
         if pace is None or pace * loop.batch / loop.concurrency < HELD_UP_SECONDS:
@@ -165,12 +165,12 @@ class _Run:
         return max(1, min(loop.batch, loop.concurrency - len(self._calls)))
 
     def _is_done(self) -> bool:
-        """Nothing is in hand, and the last claims brought nothing; true once for each of them."""
+        """Whether the loop holds no rows and the last claims returned none. True once per claim."""
         with self._lock:
             return not (self._calls or self._is_claiming or self._has_looked) and self._picking.is_exhausted(0)
 
     def _drained(self) -> Steps[bool]:
-        """Look what is left; if it is to be waited for, claim again when it may be there."""
+        """Whether nothing is left to wait for; if something is, schedules the next claim."""
         loop = self.loop
         rest: Rest | None = yield from unless_stopping(loop, resting(loop, self._rest))
         with self._lock:
@@ -185,7 +185,7 @@ class _Run:
             return False
 
     def _held_up(self) -> list[RowCall]:
-        """Rows that have waited here behind slow ones for too long."""
+        """Rows that have waited too long behind slow ones."""
         with self._lock:
             is_waiting = any(not call.started for call in self._calls.values())
             if not is_waiting or time.monotonic() - self._started_at < HELD_UP_SECONDS:
@@ -193,7 +193,7 @@ class _Run:
         return self.pool.withdraw()
 
     def shut_down(self) -> Steps[None]:
-        """Hand back what has not begun; wait for what has, within the grace; hand back what is left."""
+        """Hand back rows that have not started; wait for the others within the grace period; hand back what is left."""
         loop = self.loop
         give_up_at = time.monotonic() + loop.grace_seconds
 
@@ -226,7 +226,7 @@ class _Run:
             return True
 
     def end(self, call: RowCall) -> bool:
-        """True if nobody has ended it before: then whoever asks writes how it ended."""
+        """True if the call had not ended yet: then the caller saves its outcome."""
         if not call.end():
             return False
         with self._lock:
@@ -243,7 +243,7 @@ class _Run:
         self.ring()
 
     def ring_if_settled(self) -> None:
-        """Wake whoever looks after things, if it waits for this; with every row it would take longer than the row."""
+        """Wake the thread that runs the steps, if it has something to do. A wake-up per row would cost more than the row."""
         if self._is_ending or self._is_done() or self.broken is not None:
             self.ring()
 
@@ -253,12 +253,12 @@ class _Run:
         raise NotImplementedError
 
     def taken(self, rows: list[Held]) -> Steps[list[Held]]:
-        """These rows as the last heartbeat left them; no more heartbeats are sent for them."""
+        """Stop sending heartbeats for these rows; return them as the last one left them."""
         raise NotImplementedError
 
 
 class _ThreadedRun(_Run):
-    """With a sync engine and a sync handler: each thread of the pool also saves what its handlers did, and claims."""
+    """For a sync engine and a sync handler: the pool's threads also save outcomes and claim rows."""
 
     def __init__(self, loop: Loop, once: bool) -> None:
         super().__init__(loop, once)
@@ -267,7 +267,7 @@ class _ThreadedRun(_Run):
         self.beater = ThreadHeartbeat(loop.engine, loop.beat_seconds, self.lost)
         self.pool: ThreadPool[RowCall] | ProcessPool[RowCall]
         if loop.isolate:
-            # Before there are threads, and heartbeats.
+            # Fork before there are any threads or heartbeats.
             prepare_fork(loop.engine, loop.name)
             server = ForkServer(lambda line: RowChild(line, loop).run())
             told = RowConversation(loop, self.beater.take, self._report, self._ended)
@@ -308,15 +308,15 @@ class _ThreadedRun(_Run):
 
     @property
     def _line(self) -> DirectLine:
-        """The way to the driver of this thread. What handlers may need at a time, two for each, and what looks after things,
-        must be left in the engine's pool."""
+        """This thread's direct access to the driver. It leaves connections in the engine's pool for the handlers, two for
+        each, and one for upkeep."""
         line: DirectLine | None = getattr(self._lines, "line", None)
         if line is None:
             line = self._lines.line = DirectLine(others=2 * self.loop.concurrency + 1)
         return line
 
     def _claim_here(self, is_free: object) -> bool:
-        """In a thread that has nothing left to run."""
+        """Claim in a pool's thread that has nothing left to run."""
         line = self._line
         try:
             claimed = bool(self._drive(self.claim(), line))
@@ -329,9 +329,9 @@ class _ThreadedRun(_Run):
         return claimed
 
     def save(self, call: RowCall, returned: Any, error: BaseException | None, took_seconds: float) -> None:
-        """Write how a handler ended, in its own thread."""
+        """Save a call's outcome, in the thread of its handler."""
         if not call.end():
-            return  # handed back, or given up, already
+            return  # already handed back or timed out
         loop, job = self.loop, call.job
         try:
             held = self.beater.take(job.held)
@@ -346,7 +346,7 @@ class _ThreadedRun(_Run):
             self._ended(call)
 
     def _report(self, call: RowCall, error: BaseException | None) -> None:
-        """A call that was given up, or that was ended from outside; whoever calls this has ended it."""
+        """Save the outcome of a call that timed out or was ended from outside. The caller has already ended the call."""
         try:
             held = self.beater.take(call.job.held)
             drive(saving(self.loop, call.job, held, None, error), cast("SyncPlace", self.loop.engine), self._nap)
@@ -359,20 +359,23 @@ class _ThreadedRun(_Run):
         with self._lock:
             self._calls.pop(id(call.job.held), None)
         if self.loop.isolate:
-            self.ring()  # nobody else claims
+            self.ring()  # no other thread claims
         else:
             self.ring_if_settled()
 
 
 class _AsyncRun(_Run):
-    """With an async engine, or an async handler: everything but sync handlers runs on the event loop. With a sync engine the
-    database is spoken to in threads, and heartbeats come from a thread of their own, whatever handlers do to the loop."""
+    """For an async engine or an async handler: everything but sync handlers runs on the event loop.
+
+    With a sync engine, threads run the statements, and another thread sends the heartbeats even if a handler blocks the
+    event loop.
+    """
 
     def __init__(self, loop: Loop, once: bool) -> None:
         super().__init__(loop, once)
         self._events = asyncio.get_running_loop()
         self._bell = asyncio.Event()
-        # For the claim, for upkeep, and for outcomes.
+        # Threads for outcomes, one for the claim and one for upkeep.
         self._beside = OwnThreads(loop.concurrency + 2, "holdfast-database")
         self._place: Any = loop.engine
         self.beater = ThreadHeartbeat(loop.engine, loop.beat_seconds, self.lost)
@@ -429,7 +432,7 @@ class _AsyncRun(_Run):
         return found
 
     def _save_from_thread(self, call: RowCall, returned: Any, error: BaseException | None, took: float) -> None:
-        """A sync handler has ended in its thread."""
+        """Save the outcome of a sync handler, from its thread."""
         asyncio.run_coroutine_threadsafe(self.save(call, returned, error), self._events).result()
 
     async def save(self, call: RowCall, returned: Any, error: BaseException | None) -> None:

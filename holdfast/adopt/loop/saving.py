@@ -1,7 +1,7 @@
-"""Running: what becomes of a row when its handler has answered, in a transaction of the row's own.
+"""Saves a row's outcome when its handler has returned, in a transaction of its own.
 
-An outcome is saved with the effects that belong to it, or not at all. Trouble that passes is waited for; a row that the
-database refuses fails with the database's own message; one that cannot be changed at all is left to recovery.
+An outcome is saved together with its effects, or not at all. Transient database errors are retried. A row that the database
+refuses fails with the database's message. A row that cannot be changed at all is left to the recovery of stale rows.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ log = logger("holdfast.adopt")
 
 
 def saving(loop: Loop, job: Job, held: Held, returned: Any, error: BaseException | None) -> Steps[Outcome | None]:
-    """Write how the attempt ended. None: the row was lost, or could not be changed."""
+    """Save the outcome of an attempt. Returns None if the row was lost or could not be changed."""
     outcome = outcome_of(returned, error, [held], loop.retry)
     if outcome.kind == "completed":
         try:
             return (yield from _save(loop, job, held, outcome, together=True))
         except Exception as raised:
-            # An effect raised, or the database refused the row: the attempt ends as if the handler had raised it.
+            # An effect raised, or the database refused the row: treated as if the handler had raised the error.
             error = raised
             outcome = outcome_of(None, raised, [held], loop.retry)
     try:
@@ -52,13 +52,13 @@ def saving(loop: Loop, job: Job, held: Held, returned: Any, error: BaseException
 
 
 def is_usual(job: Job, returned: Any) -> bool:
-    """Whether a handler that has not raised leaves no more to do than to complete its row."""
+    """Whether a handler that did not raise leaves nothing to do but complete its row."""
     return returned is None and not (job.effects or job.values)
 
 
 def completed_at_once(loop: Loop, held: Held, line: DirectLine) -> bool:
-    """The usual end of a row, in short. False: nothing was saved, and `saving` has to see to it; to trouble, too, which
-    then comes up once more."""
+    """The fast path for the usual outcome. False means that nothing was saved: call `saving`, which also handles the error
+    if it occurs again."""
     try:
         answer = line.transact(loop.engine, lambda: complete_directly(loop.engine.dialect, held))
     except Exception:
@@ -70,7 +70,8 @@ def completed_at_once(loop: Loop, held: Held, line: DirectLine) -> bool:
 
 
 def handing_back(loop: Loop, rows: list[Held]) -> Steps[None]:
-    """Queue rows again that a loop which stops has not finished, within its grace; what cannot be is left to recovery."""
+    """Queue the unfinished rows of a stopping loop again, within its grace period. Rows that cannot be queued are left to
+    the recovery of stale rows."""
     if not rows:
         return
     give_up_at = time.monotonic() + max(1.0, loop.grace_seconds)
@@ -102,7 +103,7 @@ def _save(loop: Loop, job: Job, held: Held, outcome: Outcome, *, together: bool)
     except _NoEffects as instead:
         won = instead.how == "again"
     if not won:
-        # Handlers in the older style may have set the status themselves.
+        # Handlers with a session may have set the status themselves.
         found = yield from patiently(Transact(lambda place: where_is(place, held)), loop.may_wait)
         if found == "queued":
             outcome = yield from _queued_again(loop, held, outcome)
@@ -122,8 +123,8 @@ def _save(loop: Loop, job: Job, held: Held, outcome: Outcome, *, together: bool)
 
 
 def _queued_again(loop: Loop, held: Held, outcome: Outcome) -> Steps[Outcome]:
-    """The handler, or a person, has set the row back to queued: it waits as a retry does, and at least until the next poll.
-    Claimed at once, it would go round without end."""
+    """The handler, or somebody else, has set the row back to queued: it waits like a retry, and at least until the next
+    poll. Otherwise it would be claimed again at once, without end."""
     retry = Backoff() if loop.retry is None else loop.retry
     after = max(loop.poll_seconds, pause_seconds(retry, held.attempt))
     if "next_attempt" in held.mapping.columns:
@@ -133,7 +134,7 @@ def _queued_again(loop: Loop, held: Held, outcome: Outcome) -> Steps[Outcome]:
 
 
 class _NoEffects(Exception):
-    """Ends the transaction before any effect has run: the row is lost, or all of it was committed before."""
+    """Rolls back before any effect has run: the row is lost, or an earlier try was already committed."""
 
     def __init__(self, how: str) -> None:
         self.how = how

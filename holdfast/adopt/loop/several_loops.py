@@ -1,5 +1,8 @@
-"""Several loops in one process, on one event loop: they may share an async engine, whose connections belong to an event
-loop. Those that need none have threads of their own. One signal stops them all."""
+"""Runs several loops in one process, stopped by one signal.
+
+They share one event loop, since an async engine's connections belong to an event loop and loops may share the engine. Loops
+that need no event loop run in threads of their own.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ LOOK_SECONDS = 0.1
 
 
 def run_together(loops: Sequence[Loop], *, drain: bool = False) -> int | None:
-    """Run these until they are stopped, or with `drain` until none has anything left to do. If one breaks, the others are
-    stopped, and its error is raised. Returns the number of the signal that stopped them, if one did."""
+    """Run the loops until they are stopped; with `drain`, until none has anything left to do. If one loop raises, the others
+    are stopped and its error is raised. Returns the number of the signal that stopped them, if any."""
     stopped_by: list[int] = []
 
     def stop(number: int) -> None:
@@ -53,13 +56,13 @@ def _run_several(loops: Sequence[Loop], drain: bool) -> None:
         while True:
             before = claimed()
             await asyncio.gather(*(run_one(loop) for loop in loops))
-            # A loop may have made rows for one that had ended by then: only a round without any work is the last one.
+            # A loop may have added rows for one that had already ended: only a round without claims is the last one.
             if not drain or claimed() == before or any(loop.stopping for loop in loops):
                 return
 
     thread = threading.Thread(target=lambda: asyncio.run(run_all()), name="holdfast-events")
     thread.start()
-    # In short waits, so that a signal is heard.
+    # Join with a short timeout, so that the main thread handles signals.
     while thread.is_alive():
         thread.join(LOOK_SECONDS)
     if broken:

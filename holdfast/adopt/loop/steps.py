@@ -1,7 +1,7 @@
-"""Steps: what a piece of the loop asks for, said once and carried out by threads or by an event loop.
+"""Steps: lets sync and async code share the loop's logic.
 
-A piece is a generator that yields steps and gets back what they returned, or the error they raised. So the order of
-things, and what is done about trouble, is written once; only the carrying out comes in two colours.
+Each piece of the loop is a generator that yields steps and gets back their results, or the errors they raised. So sequence
+and error handling are written once; `drive` executes the steps in a thread, `drive_async` on an event loop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A function of the user's, to be called with the Connection or Session of a transaction."""
+    """A function of the user's, called with the Connection or Session of a transaction."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
@@ -45,13 +45,13 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Transact:
-    """Run this in a transaction of its own, then these effects in the same one, and commit."""
+    """Run the work and then the effects in one new transaction, and commit."""
 
     work: Callable[[Open], Any]
     effects: Sequence[Effect] = ()
-    #: It is one statement, which is a transaction by itself: nothing need be said around it.
+    #: The work is a single statement, which needs no BEGIN and COMMIT.
     is_single: bool = False
-    #: Makes that statement for SQLite's driver, each time anew.
+    #: Builds that statement for SQLite's driver, anew for each execution.
     direct: Callable[[], Direct | None] | None = None
 
 
@@ -62,26 +62,26 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait until something happens, at most for so long."""
+    """Wait for a wake-up, at most for this long."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Unbroken:
-    """Carry these steps out to their end, also while a task is being cancelled."""
+    """Run these steps to their end, even if the task is cancelled."""
 
     steps: Generator[Any, Any, Any]
 
 
-#: What a piece may ask for; an awaitable only where an event loop carries it out.
+#: What a piece may yield; an awaitable only on an event loop.
 Step = Transact | Wait | Pause | Unbroken | Awaitable[Any]
 Steps = Generator[Step, Any, T]
 
 
 def patiently(step: Transact, may_wait: Callable[[BaseException], bool]) -> Steps[Any]:
-    """Carry out a transaction, and again while its trouble passes: a lost race at once and a few times, all else after
-    a growing while, for as long as `may_wait` says so."""
+    """Run a transaction, and retry it after transient errors: after a lost race almost at once, a few times; after others
+    with backoff, while `may_wait` allows it."""
     lost_races = 0
     delay = 0.02
     while True:
@@ -103,7 +103,7 @@ def patiently(step: Transact, may_wait: Callable[[BaseException], bool]) -> Step
 
 @lru_cache(maxsize=100)
 def alone(engine: Engine) -> Engine:
-    """The same engine, without a BEGIN and a COMMIT around each statement."""
+    """The same engine, in autocommit mode: no BEGIN and COMMIT around each statement."""
     return engine.execution_options(isolation_level="AUTOCOMMIT")
 
 
@@ -114,7 +114,7 @@ def drive(
     line: DirectLine | None = None,
     pause: Callable[[float], Any] = time.sleep,
 ) -> T:
-    """Carry out steps here and now."""
+    """Run the steps in this thread."""
 
     def carry_out(step: Step) -> Any:
         match step:
@@ -148,7 +148,7 @@ async def drive_async(
     in_thread: Callable[..., Any] = asyncio.to_thread,
     pause: Callable[[float], Awaitable[Any]] = asyncio.sleep,
 ) -> T:
-    """Carry out steps on an event loop; those on a sync engine in a thread beside it."""
+    """Run the steps on the event loop; transactions on a sync engine run in a thread."""
 
     async def carry_out(step: Step) -> Any:
         match step:

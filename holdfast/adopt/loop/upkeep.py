@@ -1,10 +1,10 @@
-"""Recovering, suspecting, looking: what a loop looks after between claims, each call standing on its own.
+"""The upkeep of a loop between claims. Each piece is independent of the others.
 
-    recover   bring back what others left behind; where a row cannot be brought back, the others one by one
-    suspect   whether rows wait that must run alone
-    look      how many rows wait, and for how long
+    recover   queue stale rows again, one by one if the database refuses a batch of them
+    suspect   check for rows on their last attempt, which must run alone
+    look      count the waiting rows, and how long the oldest has waited
 
-Trouble that passes is waited for, until the loop is told to stop.
+Transient database errors are retried until the loop is stopped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 def recovering(loop: Loop) -> Steps[int]:
-    """Bring back stale rows, and say of rows without attempts that they failed; each call stands on its own."""
+    """Queue stale rows again, and fail rows that have no attempts left. Returns how many stale rows were recovered."""
     mapping, limit, exhausted = loop.mapping, loop.stale_seconds, loop.counters.exhausted
     count = 0
     if limit is not None:
@@ -71,7 +71,7 @@ def _bring_back(loop: Loop, back: Back) -> Steps[int]:
 
 
 def _bring_back_one_by_one(loop: Loop, back: Back) -> Steps[int]:
-    """One row of a batch cannot be brought back, and the database does not say which."""
+    """Recover rows one by one: the database refused a row of a batch, and does not say which."""
     mapping = loop.mapping
 
     def candidates(place: Open) -> list[Any]:
@@ -105,7 +105,7 @@ def _at(back: Back, where: Any, place: Open) -> Requeued:
 
 
 def suspecting(loop: Loop) -> Steps[bool]:
-    """Whether rows on their last attempt are waiting."""
+    """Whether rows are waiting for their last attempt."""
     mapping = loop.mapping
 
     def work(place: Open) -> bool:
@@ -121,7 +121,7 @@ def suspecting(loop: Loop) -> Steps[bool]:
 
 
 def looking(loop: Loop) -> Steps[None]:
-    """See how far the loop lags, and log it with the other counters."""
+    """Measure how far the loop lags behind, and log it with the other counters."""
     found = yield from patiently(
         Transact(lambda place: waiting(place, loop.mapping, where=loop.where)), loop.may_wait_to_begin
     )
@@ -130,7 +130,7 @@ def looking(loop: Loop) -> Steps[None]:
 
 
 def unless_stopping(loop: Loop, steps: Steps[T]) -> Steps[T | None]:
-    """Nothing new is waited for by a loop that was told to stop: trouble with the database then ends the piece."""
+    """Run the steps; if the loop is stopping, a transient database error ends them and is only logged."""
     try:
         return (yield from steps)
     except Exception as error:
@@ -140,5 +140,5 @@ def unless_stopping(loop: Loop, steps: Steps[T]) -> Steps[T | None]:
         return None
 
 
-#: What is looked after between claims, by name.
+#: The pieces of upkeep, by name.
 PIECES: dict[str, Callable[[Loop], Steps[Any]]] = {"recover": recovering, "suspect": suspecting, "look": looking}

@@ -1,8 +1,8 @@
-"""What a loop claims next, a batch or one row alone.
+"""Decides what a loop claims next: a batch, or one row alone.
 
-A row that kills its process takes the rows beside it along, and each time all of them lose an attempt. So that they do
-not use up their attempts together, a row on its last attempt runs while its loop holds nothing else: the killer is then
-the only one that can fail. Where rows have a single attempt there is no earlier one to learn from, and they go in batches.
+When a row kills its process, all rows that the process held lose an attempt. So that innocent rows do not use up their
+attempts with it, a row on its last attempt runs while its loop holds no other: then only the culprit can fail. Rows with
+a single attempt have no earlier one to learn from, and run in batches.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ BATCH, ALONE = "batch", "alone"
 
 
 class ClaimChoice:
-    """Told how much is in hand and what claims brought, it says what to claim."""
+    """Decides what to claim, from the rows that the loop holds and the results of earlier claims."""
 
     def __init__(self, loop: Loop, *, once: bool = False) -> None:
         self._once = once
         self._is_over = False
         self._concurrency = loop.concurrency
         self._bounded = has_last_attempts(loop.mapping)
-        #: A row that must run alone is in hand, or waits for one.
+        #: Whether the loop holds a row that must run alone, and whether such rows are waiting.
         self._is_alone = False
         self._wants_alone = False
         self._batch_was_empty = False
         self._alone_was_empty = False
 
     def want_alone(self) -> None:
-        """There are rows on their last attempt: claim nothing more until one of them can be run."""
+        """Rows on their last attempt are waiting: claim nothing else until one of them can run."""
         self._wants_alone = True
 
     def next(self, waiting: int, running: int) -> str | None:
-        """What to claim now; None while there is no room."""
+        """What to claim now; None if there is no room."""
         if self._is_over or waiting or running >= self._concurrency or (self._is_alone and running):
             return None
         self._is_alone = False
@@ -58,6 +58,6 @@ class ClaimChoice:
         self._is_over = self._once and (count > 0 or self.is_exhausted(0))
 
     def is_exhausted(self, running: int) -> bool:
-        """The last claims brought nothing, of either kind, or no more are wanted: there is nothing to do but wait."""
+        """Whether there is nothing to claim for now: the last claims of both kinds returned nothing, or no more are wanted."""
         is_empty = self._batch_was_empty and (not self._bounded or self._alone_was_empty or running > 0)
         return self._is_over or is_empty

@@ -33,6 +33,8 @@ ITEMS = [
     *(one for name in turns.ONE_BY_ONE for one in on_both(f"{name}::test_a")),
     *(one for name in turns.WHOLE for param in "xyz" for one in on_both(f"{name}::test_b", param)),
     *(one for name in turns.SELDOM for letter in "abcd" for one in on_both(f"{name}{letter}")),
+    *(one for name in turns.HALVED for param in "xyz" for one in on_both(f"{name}test_it.py::test_c", param)),
+    *(one for name in turns.HALVED for one in on_both(f"{name}test_it.py::test_d")),
     *on_both("tests/engine/test_claim.py::test_always"),
     Test("tests/model/test_money.py::test_without_a_database"),
 ]
@@ -53,6 +55,12 @@ def test_within_four_days_every_test_has_run_on_both_databases(monkeypatch: pyte
     by_day = [ran(day, monkeypatch) for day in range(DAYS)]
     assert set.union(*by_day) == {one.nodeid for one in ITEMS}
     assert all(len(one) < len(ITEMS) * 0.6 for one in by_day)
+
+
+@pytest.mark.parametrize("day", range(DAYS))
+def test_some_parameter_of_every_test_is_run_every_day(day: int, monkeypatch: pytest.MonkeyPatch):
+    tests = {one.nodeid.partition("[")[0] for one in ITEMS if not one.nodeid.startswith(turns.SELDOM)}
+    assert {name.partition("[")[0] for name in ran(day, monkeypatch)} >= tests
 
 
 def test_what_takes_no_turns_is_run_every_day(monkeypatch: pytest.MonkeyPatch):

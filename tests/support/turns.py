@@ -2,7 +2,8 @@
 
 Half an hour of real processes and real kills on both databases is for `make testall`. So is every parameter of tests with
 whole workers, or with long lists, on both: of such a test, every other parameter is run on the one database and the rest on
-the other. A few tests are run every other day. All other tests run on both, always.
+the other. A few tests are run every other day, and so is each parameter of tests that kill, and of tests with wrong engines.
+All other tests run on both, always.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ WHOLE = (
 )
 #: Long tests of what other tests prove, too: one half of them on one day, the other half on the next.
 SELDOM = ("tests/examples/test_demos.py::test_the_demo_",)
+#: Tests of which one half of the parameters is run on one day, the other half on the next.
+HALVED = ("tests/crash/", "tests/mutants/")
 DATABASES = ("sqlite", "postgres")
 VARIABLE = "HOLDFAST_TURN"
 
@@ -82,12 +85,12 @@ def waiting(items: Sequence[pytest.Item]) -> set[pytest.Item]:
         if database and item.nodeid.startswith(WHOLE) and not item.nodeid.startswith(ONE_BY_ONE):
             numbers = others[item.nodeid.partition("[")[0]]
             numbers.setdefault(_elsewhere(item, database), len(numbers))
-    seldom: dict[str, int] = {}
+    days = _days(items)
     for item in items:
         name, database = _database(item)
         turn = set_turn()
-        if item.nodeid.startswith(SELDOM):
-            if (seldom.setdefault(item.nodeid.partition("[")[0], len(seldom)) + turn) % 2:
+        if (day := days.get(_elsewhere(item, database))) is not None:
+            if (day + turn) % 2:
                 found.add(item)
                 continue
             # On the other database when its day comes again.
@@ -106,6 +109,20 @@ def waiting(items: Sequence[pytest.Item]) -> set[pytest.Item]:
         if (number + turn) % 2 != DATABASES.index(database):
             found.add(item)
     return found
+
+
+def _days(items: Sequence[pytest.Item]) -> dict[str, int]:
+    """The day of those that are run every other day, by what is the same on both databases."""
+    tests: dict[str, None] = {}
+    parameters: dict[str, dict[str, None]] = defaultdict(dict)
+    for item in items:
+        test, same = item.nodeid.partition("[")[0], _elsewhere(item, _database(item)[1])
+        if item.nodeid.startswith(SELDOM):
+            tests[same] = None
+        elif item.nodeid.startswith(HALVED):
+            parameters[test][same] = None
+    lists = [list(tests), *(list(one) for one in parameters.values() if len(one) > 1)]
+    return {same: number for one in lists for number, same in enumerate(one)}
 
 
 def _elsewhere(item: pytest.Item, database: str) -> str:

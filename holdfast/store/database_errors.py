@@ -81,10 +81,20 @@ SQLITE_CODES: Mapping[int, ErrorKind] = {
 
 #: By the error numbers of MySQL and MariaDB, where users' own tables may be.
 MYSQL_NUMBERS: Mapping[int, ErrorKind] = {
-    **dict.fromkeys((1205, 1213), ErrorKind.CONFLICT),
-    **dict.fromkeys((1021, 1040, 1053, 1114, 1203, 1290, 1836, 2002, 2003, 2006, 2013, 3572), ErrorKind.PASSING),
+    1020: ErrorKind.CONFLICT,  # the row has changed since the snapshot (innodb_snapshot_isolation)
+    1205: ErrorKind.CONFLICT,  # a lock that was not to be had in time
+    1213: ErrorKind.CONFLICT,  # a deadlock
+    # Memory, disk, connections, the network, a shutdown, a server that only reads, a node that is not ready yet.
+    **dict.fromkeys((1021, 1040, 1047, 1053, 1114, 1129, 1158, 1159, 1160, 1161, 1184, 1203), ErrorKind.PASSING),
+    **dict.fromkeys((1206, 1226, 1290, 1792, 1836, 1927, 2002, 2003, 2006, 2013, 2055, 4031), ErrorKind.PASSING),
+    # A statement that was ended by KILL QUERY or for taking too long; NOWAIT.
+    **dict.fromkeys((1317, 1969, 3024, 3572), ErrorKind.PASSING),
+    # Values that drivers do not call DataError: dates, columns without a default, division by zero, numbers out of range.
+    **dict.fromkeys((1292, 1364, 1365, 1690), ErrorKind.REFUSED),
+    # SIGNAL in a trigger or function; the CHECK of MySQL and that of MariaDB.
     **dict.fromkeys((1644, 3819, 4025), ErrorKind.REFUSED),
-    **dict.fromkeys((1044, 1045, 1049, 1142, 1143, 1146), ErrorKind.BROKEN),
+    # Missing rights, databases and tables.
+    **dict.fromkeys((1044, 1045, 1049, 1130, 1142, 1143, 1146, 1227, 1370, 1698), ErrorKind.BROKEN),
 }
 
 #: The errors that the store raises for them; others are raised as they are.
@@ -109,16 +119,18 @@ _REFUSED_FOR_GOOD = re.compile(
 def kind_of(error: BaseException) -> ErrorKind:
     """What this error means, whichever driver raised it; SQLAlchemy may have wrapped it."""
     wrapper, error = error, getattr(error, "orig", None) or error
+    number = error.args[0] if error.args and isinstance(error.args[0], int) else None
+    if number is not None and number in MYSQL_NUMBERS:
+        # Before the SQLSTATE, which newer drivers give as well: a lock that was not to be had and a full disk share one.
+        return MYSQL_NUMBERS[number]
     state = sqlstate_of(error)
     if state is not None:
         longest = max((known for known in SQLSTATES if state.startswith(known)), key=len, default="")
-        return SQLSTATES.get(longest, ErrorKind.WRONG)
+        if longest or number is None:
+            return SQLSTATES.get(longest, ErrorKind.WRONG)
     code = sqlite_code_of(error)
     if code is not None:
         return SQLITE_CODES.get(code, ErrorKind.WRONG)
-    number = error.args[0] if error.args and isinstance(error.args[0], int) else None
-    if number is not None and number in MYSQL_NUMBERS:
-        return MYSQL_NUMBERS[number]
     families = {family.__name__ for family in (*type(wrapper).__mro__, *type(error).__mro__)}
     if families & {"IntegrityError", "DataError"}:
         return ErrorKind.REFUSED

@@ -14,20 +14,23 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Column, DateTime, Engine, Integer, MetaData, String, Table, Text
+from sqlalchemy.dialects.mysql import DATETIME
 
 from holdfast.adopt import TableMapping
 
 EVERY = ("error", "attempts", "next_attempt", "holder", "version", "heartbeat", "started", "updated", "created")
+#: MySQL and MariaDB keep whole seconds unless they are told otherwise.
+INSTANT = DateTime(timezone=True).with_variant(DATETIME(fsp=6), "mysql", "mariadb")
 _TYPES: dict[str, Any] = {
     "error": Text,
     "attempts": Integer,
-    "next_attempt": DateTime(timezone=True),
+    "next_attempt": INSTANT,
     "holder": String(64),
     "version": Integer,
-    "heartbeat": DateTime(timezone=True),
-    "started": DateTime(timezone=True),
-    "updated": DateTime(timezone=True),
-    "created": DateTime(timezone=True),
+    "heartbeat": INSTANT,
+    "started": INSTANT,
+    "updated": INSTANT,
+    "created": INSTANT,
 }
 
 

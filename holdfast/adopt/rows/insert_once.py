@@ -57,6 +57,8 @@ def insert_once(at: Open, model: Any, values: Mapping[str, Any], *, unique_on: N
 
 
 _ON_CONFLICT: Mapping[str, Any] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+#: Where a plain SELECT does not see what others have committed since the transaction first read.
+_SNAPSHOTS = ("mysql", "mariadb")
 
 
 class _Target:
@@ -91,10 +93,13 @@ class _Target:
             ) from error
 
     def read(self, same: Any) -> Any:
+        found = sa.select(self.table if self._session is None else self._model).where(same)
+        if self._connection.dialect.name in _SNAPSHOTS:
+            # The row in the way may be newer than the snapshot; a locking read sees it, and the conflict has locked it already.
+            found = found.with_for_update(read=True)
         if self._session is not None:
-            found = sa.select(self._model).where(same).execution_options(populate_existing=True)
-            return self._session.scalars(found).first()
-        return self._connection.execute(sa.select(self.table).where(same)).first()
+            return self._session.scalars(found.execution_options(populate_existing=True)).first()
+        return self._connection.execute(found).first()
 
     def _insert_plainly(self, values: Mapping[Column[Any], Any], same: Any) -> Any:
         """For databases without ON CONFLICT: after an IntegrityError, check whether it came from these columns."""
@@ -116,8 +121,10 @@ class _Target:
 
 
 def _savepoint(connection: Connection) -> AbstractContextManager[Any]:
-    # On SQLite a failed statement undoes only itself; elsewhere it may abort the whole transaction.
-    return nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
+    # On SQLite, MySQL and MariaDB a failed statement undoes only itself; elsewhere it may abort the whole transaction.
+    # On the latter two a savepoint would do harm: a deadlock removes it, and the missing savepoint would hide the deadlock.
+    undoes_itself = connection.dialect.name in ("sqlite", *_SNAPSHOTS)
+    return nullcontext() if undoes_itself else connection.begin_nested()
 
 
 def _unique_columns(mapper: Mapper[Any] | None, table: Table, given: Name | Sequence[Name]) -> list[Column[Any]]:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.engine import discover
 from holdfast.errors import LeaseLost, UsageError
-from holdfast.model.found import Counts
+from holdfast.model.found import LookCounts
 from tests.engine.discovering import HOUR, MINUTE, Sources, batch
 from tests.support.harness import connected
 from tests.support.together import at_once
@@ -27,14 +27,14 @@ def sources(app):
 
 def test_a_new_source_is_due_at_once_and_then_with_every_tick(sources):
     assert sources.due()
-    assert sources.look("x") == Counts(found=1, new=1)
+    assert sources.look("x") == LookCounts(found=1, new=1)
     assert not sources.due()
     assert sources.take() is None
     now = sources.app.clock.now()
     assert sources.row()["due_at"] == (now // MINUTE + 1) * MINUTE
     sources.app.clock.advance(60)
     assert sources.due()
-    assert sources.look("x") == Counts(found=1, unchanged=1)
+    assert sources.look("x") == LookCounts(found=1, unchanged=1)
 
 
 def test_to_sync_again_changes_nothing(sources):
@@ -136,7 +136,7 @@ def test_the_look_of_a_dead_worker_is_taken_over_and_its_late_writes_change_noth
     app.kill("w")
     heir = Sources(app, "heir")
     due = heir.take()
-    assert (due.run, due.memory, due.counts) == (late.run, {"page": 2}, Counts(found=2, new=2))
+    assert (due.run, due.memory, due.counts) == (late.run, {"page": 2}, LookCounts(found=2, new=2))
     before = app.query("SELECT memory, found, worker, due_at FROM holdfast_sources")
     for attempt in (
         lambda: sources.record(late, batch("late")),

@@ -8,7 +8,7 @@ from holdfast.engine import discover
 from holdfast.engine.discover import Wanted
 from holdfast.engine.upsert import Looked, as_looked, look_up
 from holdfast.errors import UsageError, ValueRefused
-from holdfast.model.found import Counts, label
+from holdfast.model.found import LookCounts, label
 from holdfast.model.schedule import NEVER
 from tests.engine.discovering import Sources, batch
 
@@ -27,18 +27,18 @@ def sources(app):
 
 
 def test_new_and_changed_items_are_added_and_unchanged_ones_are_not_touched(app, sources):
-    assert sources.look(("a", 1), ("b", 1)) == Counts(found=2, new=2)
+    assert sources.look(("a", 1), ("b", 1)) == LookCounts(found=2, new=2)
     assert app.states("a") == {"a": "pending"}
     app.execute("UPDATE holdfast_items SET data = '{\"mine\": 1}' WHERE key = 'a'")
     app.clock.advance(60)
-    assert sources.look(("a", 1), ("b", 2), ("c", 1)) == Counts(found=3, new=1, changed=1, unchanged=1)
+    assert sources.look(("a", 1), ("b", 2), ("c", 1)) == LookCounts(found=3, new=1, changed=1, unchanged=1)
     assert (app.data("a"), app.data("b")) == ({"mine": 1}, {"n": 2})
     assert app.counts() == {"a": {"pending": 3}} == app.recount()
 
 
 def test_an_item_that_somebody_else_added_is_changed_or_unchanged_but_not_new(app, sources):
     app.add([{"key": "a", "n": 1}, {"key": "b", "n": 1}])
-    assert sources.look(("a", 1), ("b", 2)) == Counts(found=2, changed=1, unchanged=1)
+    assert sources.look(("a", 1), ("b", 2)) == LookCounts(found=2, changed=1, unchanged=1)
 
 
 @pytest.mark.fault(59)
@@ -46,7 +46,7 @@ def test_a_key_that_comes_twice_in_a_look_counts_once_and_the_first_stands(app, 
     due = sources.take()
     sources.record(due, batch(("a", 1), ("b", 1), ("a", 2)))
     sources.record(due, batch(("a", 3), ("c", 1)))
-    assert due.counts == Counts(found=3, new=3)
+    assert due.counts == LookCounts(found=3, new=3)
     assert app.data("a") == {"n": 1}
 
 
@@ -55,9 +55,9 @@ def test_what_was_pruned_does_not_come_back_until_it_changes(app, sources):
     app.execute("DELETE FROM holdfast_waiting")
     app.execute("DELETE FROM holdfast_items")
     app.clock.advance(60)
-    assert sources.look(("a", 1)) == Counts(found=1, unchanged=1)
+    assert sources.look(("a", 1)) == LookCounts(found=1, unchanged=1)
     app.clock.advance(60)
-    assert sources.look(("a", 2)) == Counts(found=1, new=1)
+    assert sources.look(("a", 2)) == LookCounts(found=1, new=1)
 
 
 def test_what_a_merge_decided_stands_and_what_changed_since_comes_again(app, sources):
@@ -69,23 +69,23 @@ def test_what_a_merge_decided_stands_and_what_changed_since_comes_again(app, sou
     app.add([{"key": "b", "n": 2}])
     done = sources.record(due, found, decide=as_looked(looked), memory=discover.remembered(due, {"page": 1}))
     assert [one.key for one in done.left] == ["b"]
-    assert done.counts == Counts(found=2, new=1, changed=1)
+    assert done.counts == LookCounts(found=2, new=1, changed=1)
     assert (app.data("a"), app.data("b")) == ({"n": 5, "merged": True}, {"n": 2})
     assert "page" not in app.query("SELECT memory FROM holdfast_sources")[0][0]
     done = sources.record(due, done.left, memory=discover.remembered(due, {"page": 1}))
-    assert (done.left, done.counts) == ([], Counts(found=3, new=1, changed=2))
+    assert (done.left, done.counts) == ([], LookCounts(found=3, new=1, changed=2))
     assert "page" in app.query("SELECT memory FROM holdfast_sources")[0][0]
 
 
 def test_what_is_not_seen_again_has_vanished_once_and_its_item_stays(app, sources):
     sources.look("a", "b", "c")
     app.clock.advance(60)
-    assert sources.look("a") == Counts(found=1, unchanged=1, vanished=2)
+    assert sources.look("a") == LookCounts(found=1, unchanged=1, vanished=2)
     assert app.states("b") == {"a": "pending"}
     app.clock.advance(60)
-    assert sources.look("a") == Counts(found=1, unchanged=1)
+    assert sources.look("a") == LookCounts(found=1, unchanged=1)
     app.clock.advance(60)
-    assert sources.look("a", "b", ("c", 9)) == Counts(found=3, unchanged=2, changed=1)
+    assert sources.look("a", "b", ("c", 9)) == LookCounts(found=3, unchanged=2, changed=1)
     assert [event["vanished"] for event in app.events("discovered")] == [0, 2, 0, 0]
 
 
@@ -117,7 +117,7 @@ def test_what_stands_in_a_part_that_was_not_read_has_not_vanished(app, sources):
 def test_an_item_that_moves_to_another_part_is_unchanged(app, sources):
     sources.look("a", part="one")
     app.clock.advance(60)
-    assert sources.look("a", part="two") == Counts(found=1, unchanged=1)
+    assert sources.look("a", part="two") == LookCounts(found=1, unchanged=1)
     app.clock.advance(60)
     due = sources.take()
     assert app.store.read(lambda tx: discover.unseen(tx, due, {label("two")})) == (1, 0)
@@ -195,7 +195,7 @@ def test_sources_of_two_pipelines_may_have_the_same_name(app, sources):
     app.pipeline({"x": []}, name="q")
     other = Sources(app, "other")
     other.sync()
-    assert other.look("a", "b") == Counts(found=2, new=2)
+    assert other.look("a", "b") == LookCounts(found=2, new=2)
     assert [(one["pipeline"], one["counts"]["found"]) for one in app.store.read(discover.sources)] == [
         ("p", 1),
         ("q", 2),

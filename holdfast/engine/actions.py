@@ -74,8 +74,8 @@ _UNDO: Mapping[str, type[Any]] = {
 }
 _CANNOT_UNDO = {
     "delete": "what was deleted is gone",
-    "resolve": "what was said about money stands in the ledger; an answer that is no good can be rejected: holdfast forget",
-    "accept": "the versions that the results were made by are no longer known; to make them anew: holdfast reprocess --all",
+    "resolve": "the ledger keeps the amounts; to reject an unusable answer: holdfast forget",
+    "accept": "the versions that made the results are no longer known; to run them again: holdfast reprocess --all",
 }
 
 
@@ -343,7 +343,7 @@ def action(tx: Transaction, number: int, *, after: str = "", most: int) -> dict[
 def _place(cursor: str) -> ActionPlace:
     at, slash, event = (cursor or "0/0").partition("/")
     if not slash or not at.isdecimal() or not event.isdecimal():
-        raise UsageError(f"after {cursor!r}: give it as the end of a page says it")
+        raise UsageError(f"after {cursor!r}: it is not the cursor of a page")
     return ActionPlace(at=int(at), event=int(event))
 
 

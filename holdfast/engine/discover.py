@@ -71,8 +71,8 @@ class DueSource:
 
     def refused(self) -> LeaseLost:
         return LeaseLost(
-            f"source {self.name!r} of pipeline {self.pipeline!r}: another worker has taken the look over, or the source was "
-            f"defined anew; nothing of this batch was saved"
+            f"source {self.name!r} of pipeline {self.pipeline!r}: another worker has taken over the look, or the "
+            f"definition of the source has changed; nothing of this batch was saved"
         )
 
 
@@ -176,7 +176,7 @@ def take_due(
     A source that a newer deployment defines differently is left to that one.
     """
     if not tx.run("is_worker", worker=worker):
-        raise LeaseLost(f"worker {worker} is not among the living: nobody could see that its look still goes on")
+        raise LeaseLost(f"worker {worker} was declared dead, so it cannot take a look at a source")
     rows: dict[int, dict[str, Any]] = {}
     for row in tx.records("read_sources"):
         want = _wanted(row, wanted, but_not)

@@ -77,7 +77,7 @@ def _check_follow_ons(tx: Transaction, one: FinishedAttempt) -> None:
         if not known.of_pipeline(follow_on.pipeline):
             raise UsageError(
                 f"item {one.lease.key!r}, stage {known.stages[one.lease.stage].name!r}: submit to {follow_on.pipeline!r}, "
-                f"which is no pipeline of this store"
+                f"which is not a pipeline of this store"
             )
 
 

@@ -109,7 +109,7 @@ def by_stage(tx: Transaction, memos: list[MemoRow]) -> Counter[str]:
 
 def reject(tx: Transaction, memo: MemoRow, who: Who) -> bool:
     """Reject a recorded answer: the next attempt calls again."""
-    reason = who.reason or "a person has forgotten it"
+    reason = who.reason or "a person has rejected it"
     _settle(tx, memo, lambda call: call._replace(state=str(Paid.REJECTED), reason=reason, value=memo["value"]))
     _save(tx, memo, "rejected", None, memo["rejections"] + 1)
     _record(tx, "answer_rejected", memo, who)

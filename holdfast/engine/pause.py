@@ -69,7 +69,7 @@ def end_pauses(tx: Transaction) -> int:
     over = tx.run("pauses_to_end", now=tx.now)
     for number, stage in over:
         _end(tx, number, stage)
-        tx.record("resumed", pipeline=number, stage=stage, reason="its time has come", by="")
+        tx.record("resumed", pipeline=number, stage=stage, reason="the pause is over", by="")
     return len(over)
 
 

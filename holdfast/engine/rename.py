@@ -79,7 +79,7 @@ def _join(tx: Transaction, newcomer: StageRow, into: StageRow, after: list[int])
     [(twice,)] = tx.run("results_of_both", **places)
     if twice:
         raise DefinitionError(
-            f"{both} {twice} items have results of both, and neither can be thrown away; without renamed_from= they stay "
+            f"{both} {twice} items have results of both, and neither may be lost; without renamed_from= they stay "
             "two stages"
         )
     for statement, more in (("join_waiting", {}), ("join_delayed", {"now": tx.now})):

@@ -65,7 +65,7 @@ def resolve(tx: Transaction, key: str, pipeline: str | None, name: str, decision
     memo = found[0]
     if memo["state"] != "intended":
         raise UsageError(
-            f"item {key!r}: the memo {name!r} is not in doubt, its result is recorded; to have it made anew: holdfast forget"
+            f"item {key!r}: the memo {name!r} is not in doubt, its result is recorded; to call again: holdfast forget"
         )
     stage = layout(tx).stages[memo["stage"]]
     at_work = any(lease["stage"] == stage.id for lease in tx.records("item_lease", item=item["id"]))

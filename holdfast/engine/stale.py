@@ -38,7 +38,7 @@ SAMPLE = 1000
 FAST_SECONDS = 5
 
 #: Why every item has to be looked at.
-ASKED = "all of them are asked for"
+ASKED = "all items were requested"
 VERSION = "there are results of other versions"
 UNSURE = "it is not known which items have changed"
 ANOTHER_ORDER = "the stages come in another order"

@@ -174,7 +174,7 @@ def _set(place: dict[str, Any], key: str, value: Any) -> None:
     if rest:
         within = place.setdefault(head, {})
         if not isinstance(within, dict):
-            raise UsageError(f"{key!r}: {head!r} was set to {within!r} in the same breath")
+            raise UsageError(f"{key!r}: {head!r} is also set to {within!r}")
         within[rest] = value
     else:
         place[head] = value

@@ -45,7 +45,7 @@ def import_items(tx: Transaction, spec: PipelineSpec, items: Sequence[OldItem]) 
     number = layout(tx).number_of(pipeline)
     rows = {row.name: row for row in layout(tx).of_pipeline(pipeline)}
     if number is None or not rows.keys() >= {stage for item in items for stage in item.begun}:
-        raise UsageError(f"pipeline {pipeline!r} was changed in the store by somebody else: run the import again")
+        raise UsageError(f"pipeline {pipeline!r} was changed in the store meanwhile: run the import again")
     given = [(item.key, item.data.text, item.priority, item.added_at or tx.now) for item in items]
     born = {key: id_ for id_, key in tx.run_rows("insert_imported_items", given, pipeline=number, now=tx.now)}
     new = [item for item in items if item.key in born]

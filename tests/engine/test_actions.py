@@ -106,7 +106,7 @@ def test_the_items_of_an_action_come_in_pages(ten):
         seen += [item["key"] for item in page["items"]]
         after = page["cursor"]
     assert seen == [f"k{n}" for n in range(10)]
-    with pytest.raises(UsageError, match="as the end of a page says it"):
+    with pytest.raises(UsageError, match="not the cursor of a page"):
         told(ten, number, after="somewhere")
 
 

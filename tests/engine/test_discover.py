@@ -164,7 +164,7 @@ def test_a_look_that_this_worker_itself_broke_off_is_taken_again_by_it(sources):
 
 def test_a_worker_that_nobody_vouches_for_takes_nothing(sources):
     sources.app.leave("w")
-    with pytest.raises(LeaseLost, match="not among the living"):
+    with pytest.raises(LeaseLost, match="was declared dead"):
         sources.take()
 
 

@@ -65,7 +65,7 @@ def test_a_pause_with_a_time_ends_by_itself_and_says_so(app):
     app.clock.advance(0.000_001)
     assert app.end_pauses() == 1
     assert not app.state_of().paused
-    assert [event["data"]["reason"] for event in app.told("resumed")] == ["its time has come"]
+    assert [event["data"]["reason"] for event in app.told("resumed")] == ["the pause is over"]
     assert app.end_pauses() == 0
 
 

@@ -85,9 +85,9 @@ def test_a_worker_that_was_buried_over_its_look_goes_on_with_its_other_sources(a
     sources = {"a": function("listed"), "b": {"list": ["c"]}}
     find.discoverer = find.discoverer_of(sources)
     find.discoverer.register()
-    with pytest.raises(Exception, match="not among the living"):
+    with pytest.raises(Exception, match="was declared dead"):
         find.discoverer.one_pass()
-    assert "another worker has taken the look over" in caplog.text
+    assert "another worker has taken over the look" in caplog.text
     assert app.counts() == {}
 
 

@@ -496,7 +496,7 @@ def test_one_handler_may_submit_thousands(links: Several):
 
 
 BAD_SUBMITS: dict[str, tuple[Callable[[Context], Any], str]] = {
-    "unknown pipeline": (lambda ctx: ctx.submit("nowhere", "x"), "submit to 'nowhere', which is no pipeline"),
+    "unknown pipeline": (lambda ctx: ctx.submit("nowhere", "x"), "submit to 'nowhere', which is not a pipeline"),
     "no pipeline": (lambda ctx: ctx.submit(None, "x"), "submit: pipeline None is not a name"),
     "a pipeline object": (lambda ctx: ctx.submit(Pipeline("links"), "x"), "is not a name"),
     "no key": (lambda ctx: ctx.submit("links", ""), "submit: item key is empty"),

@@ -115,7 +115,7 @@ def test_databases_of_a_crash_test_are_gone_when_it_ends_also_when_it_fails(
         crashtest(plain, item="v.epub", store=postgres, tables=["nothing"])
     assert databases() == []
     with pytest.raises(
-        StoreError, match=r"no database for the crash test could be made .* the right to create databases"
+        StoreError, match=r"no database for the crash test could be created .* the right to create databases"
     ):
         crashtest(plain, item="v.epub", store=postgres, template="no such database")
 

@@ -249,7 +249,7 @@ def _estimate(given: Any) -> Any:
 #: Settings that a StageSpec has in another form: its name for them, and how to convert them. None stands for the default.
 _CONVERTED: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "timeout": ("timeout_seconds", partial(seconds, what="timeout")),
-    "backoff": ("backoff", lambda given: given),
+    "backoff": ("backoff", lambda given: given or Backoff()),
     "compatible_from": ("compatible_from", _several),
     "resource": ("resources", _several),
     "estimate": ("estimate", _estimate),

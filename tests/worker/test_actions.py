@@ -114,7 +114,7 @@ def test_doubts_are_settled_once_each_and_that_cannot_be_undone(run: Bench):
     assert ran.app.action(number)["filter"] == {"pipeline": "p", "charged": 380_000}
     [total] = ran.app.costs(["pipeline"])
     assert (total["costs"], total["in_doubt"]) == (5 * 380_000, 0)
-    with pytest.raises(UsageError, match="resolve, cannot be undone: what was said about money"):
+    with pytest.raises(UsageError, match="resolve, cannot be undone: the ledger keeps the amounts"):
         ran.app.undo_action(number)
 
 

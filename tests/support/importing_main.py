@@ -71,7 +71,9 @@ def main() -> None:
             setattr(driver, name, watched(getattr(driver, name), is_open=False))
     sys.addaudithook(tell)
     with Holdfast(sys.argv[1], [things.spec], resources={"api": API}) as app:
-        app.store.write(lambda tx: tx.connection.execute("CREATE TABLE things_seen (key TEXT)") and None)
+        # Our transactions look for names in pg_catalog alone.
+        table = "things_seen" if app.url.startswith("sqlite") else "public.things_seen"
+        app.store.write(lambda tx: tx.connection.execute(f"CREATE TABLE {table} (key TEXT)") and None)
         app.add("things", ["one", "two", "bad"])
         app.run(Settings(poll_seconds=0.05))
         states = {row["key"]: row["status"] for row in app.items()}

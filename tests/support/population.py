@@ -172,7 +172,11 @@ def _look_into_a_source(app: Holdfast) -> None:
 
 def _alerts(app: Holdfast) -> Any:
     from holdfast.model.alert import AlertRule
-    from holdfast.worker.background.alerts import Alerts
+
+    try:
+        from holdfast.worker.background.alerts import Alerts
+    except ImportError:  # where the earlier version has it
+        from holdfast.worker.alerting import Alerting as Alerts  # type: ignore[no-redef]
 
     return Alerts(app.store.another(), [AlertRule.read("trouble", {"event": "failed", "command": ["true"]})], lambda: 1)
 

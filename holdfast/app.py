@@ -33,6 +33,7 @@ from holdfast.engine import pause as pausing
 from holdfast.engine import tune as tuning
 from holdfast.engine.actions import ActionCounts, ActionKind
 from holdfast.engine.add import CHUNK, Adder, Addition, Merge, add_within, overwrite
+from holdfast.engine.check import check
 from holdfast.engine.delete import Delete
 from holdfast.engine.events import record_user_event
 from holdfast.engine.forget import Forget, Restore
@@ -452,10 +453,7 @@ class Holdfast:
     def check(self, *, progress: Callable[[str, int], None] | None = None) -> list[str]:
         """What must never be, and is; an empty list if all is well. `progress` gets the table that is read, and how far."""
         with self._scan() as store:
-            integrity = store.integrity()
-            if integrity != "ok":
-                return [f"the database is damaged: {integrity}"]
-            return store.read(partial(reads.check, progress=progress)) + recount.check(store)
+            return check(store, progress)
 
     def repair(self, *, by: str = "", reason: str = "") -> list[str]:
         """Set aside rows that belong to nothing, count anew what `plan` is answered from, and rebuild the sums of money that

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.engine import admit, ledger, reconcile_money, strays
+from holdfast.engine import admit, ledger
 from holdfast.engine.events import count_events as count_events
 from holdfast.engine.events import events as events
 from holdfast.engine.fan_in import open_children
@@ -16,7 +15,6 @@ from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import outdated_workers, spoken_of
 from holdfast.engine.pages import items as items
 from holdfast.engine.pipeline_changes import release
-from holdfast.engine.wait_cycles import find_wait_cycles
 from holdfast.errors import UsageError
 from holdfast.model import codec
 from holdfast.model.faults import cause_of
@@ -314,17 +312,6 @@ def _place(told: list[Facts], stage: str, ended_at: int) -> int:
     while place < last and told[place]["at"] < ended_at:
         place += 1
     return place
-
-
-def check(tx: Transaction, progress: Callable[[str, int], None] | None = None) -> list[str]:
-    """Look for what must never be: a stage of an item in two places, rows of no item or that cannot be read, sums of money that
-    do not add up, items that wait for themselves. `progress` is called with the table that is read, and how
-    far."""
-    tx.read_all()
-    wrong = [f"item {item}, stage {stage} lies in {n} places" for item, stage, n in tx.run("open_more_than_once")]
-    wrong += strays.find(tx, progress)
-    compared = None if progress is None else partial(progress, "calls")
-    return wrong + find_wait_cycles(tx) + [one.text for one in reconcile_money.find(tx, compared).wrong]
 
 
 class Why:

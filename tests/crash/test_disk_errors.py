@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import resource
 from collections.abc import Iterator
@@ -57,8 +58,14 @@ def test_a_worker_that_may_write_no_larger_files_ends_and_the_others_do_its_work
     limited = spawn(crew, tmp_path, "limited", ready=False)
     others = [crew.start(f"w{number}") for number in range(2)]
     wait_for(lambda: crew.is_known(limited))
-    crew.add(pages(20, 0.02))
-    wait_for(lambda: {line.pid for line in crew.ledger.ends()} == {worker.pid for worker in crew.workers})
+    rounds = itertools.count()
+
+    def all_have_worked() -> bool:
+        # Two quick workers may take all of a short list before the third one looks.
+        crew.add(pages(5, 0.02, prefix=f"round-{next(rounds)}"))
+        return {line.pid for line in crew.ledger.ends()} == {worker.pid for worker in crew.workers}
+
+    wait_for(all_have_worked, every=0.2)
     resource.prlimit(limited.pid, resource.RLIMIT_FSIZE, (LIMIT_BYTES, LIMIT_BYTES))
     crew.add(pages(30, 0.02, prefix="more"))
     _ended_in_order(limited)

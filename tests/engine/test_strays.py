@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.clock import SECOND
 from holdfast.engine import reads, strays
+from holdfast.engine.check import check
 from holdfast.engine.on_hold import let_in
 from tests.support.harness import App
 
@@ -157,7 +158,7 @@ def test_db_check_finds_every_stray_and_a_repair_sets_aside_what_belongs_to_noth
     app.pipeline({"a": []})
     app.add(["x", "y"])
     app.complete(app.claim()[0], {"n": 1})
-    assert app.store.read(reads.check) == []
+    assert check(app.store) == []
     stage = app.stage("a").id
     put_waiting(app, NOWHERE, stage)
     app.execute("UPDATE holdfast_outcomes SET result = '{'")
@@ -189,7 +190,7 @@ def test_a_check_says_which_table_it_reads_and_how_far_it_is(app: App, monkeypat
     app.pipeline({"a": []})
     app.add(["x", "y", "z"])
     told: list[tuple[str, int]] = []
-    app.store.read(lambda tx: reads.check(tx, lambda table, rows: told.append((table, rows))))
+    check(app.store, lambda table, rows: told.append((table, rows)))
     last = app.query("SELECT MAX(id) FROM holdfast_items")[0][0]
     assert [rows for table, rows in told if table == "items"][-1] == last
     assert {table for table, _ in told} >= {"items", "outcomes", "memos"}

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import Context, Holdfast, Item, Pipeline
-from holdfast.engine import fan_in, reads, wait_cycles
+from holdfast.engine import fan_in, wait_cycles
+from holdfast.engine.check import check
 from holdfast.engine.complete import complete
 from holdfast.engine.finish import FollowOn
 from tests.support.bench import Bench
@@ -54,7 +55,7 @@ def error(app: App, key: str, stage: str = "gather") -> str | None:
 
 
 def wrong(app: App) -> list[str]:
-    return app.store.read(reads.check)
+    return check(app.store)
 
 
 @pytest.mark.req("P5", "V1")

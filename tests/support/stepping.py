@@ -28,6 +28,7 @@ from holdfast.clock import SECOND
 from holdfast.engine import actions, reads, reap, retry_and_cancel, selection, workers
 from holdfast.engine.add import add_items, read_items
 from holdfast.engine.backfill import backfill
+from holdfast.engine.check import check
 from holdfast.engine.claim import Lease, claim
 from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.fail import fail
@@ -421,7 +422,7 @@ class Story:
             )
         )
         outcomes = {(key, stage): rest for key, stage, *rest in rows}
-        assert self.store.read(reads.check) == []
+        assert check(self.store) == []
         for key in self.keys:
             for name, stage in stages.items():
                 ready = all(outcomes.get((key, before), [""])[0] in PASSED for before in stage.after)

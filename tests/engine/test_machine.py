@@ -24,9 +24,10 @@ from hypothesis.stateful import (
 )
 
 from holdfast.clock import SECOND
-from holdfast.engine import actions, reads, reap, retry_and_cancel, selection, workers
+from holdfast.engine import actions, reap, retry_and_cancel, selection, workers
 from holdfast.engine.add import add_items, read_items
 from holdfast.engine.backfill import backfill
+from holdfast.engine.check import check
 from holdfast.engine.claim import Lease, claim, claim_at_once
 from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.costs import costs
@@ -358,6 +359,7 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def tables_are_those_of_the_reference(self) -> None:
         self.store.read(self._compare)
+        assert check(self.store) == []
 
     @invariant()
     def nobody_is_forgotten(self) -> None:
@@ -397,7 +399,6 @@ class EngineMachine(RuleBasedStateMachine):
             expected = model.status(key)
             assert row[5] == expected or (backlog and (expected, row[5]) == ("done", "pending"))
         self._compare_events(tx)
-        assert reads.check(tx) == []
         told = costs(tx, ("stage",), pipeline=None, since=None)
         assert {
             one["stage"]: (one["costs"], one["payments"], one["in_doubt"], one["doubts"]) for one in told

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.app import Holdfast
-from holdfast.engine.reads import check
+from holdfast.engine.check import check
 from holdfast.errors import UsageError
 from holdfast.legacy.importing import import_legacy
 from holdfast.legacy.mapping import Mapped
@@ -95,7 +95,7 @@ def hold(url: str, old: Old) -> Iterator[Holdfast]:
 
 
 def assert_sound(app: App) -> None:
-    assert app.store.read(check) == []
+    assert check(app.store) == []
     assert app.counts() == app.recount()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.app import Holdfast
-from holdfast.engine.reads import check
+from holdfast.engine.check import check
 from holdfast.legacy.importing import import_legacy
 from holdfast.legacy.mapping import Mapped
 from holdfast.legacy.open_database import open_old
@@ -60,7 +60,7 @@ def run(
 
 
 def sound(app: App) -> None:
-    assert app.store.read(check) == []
+    assert check(app.store) == []
     assert app.counts() == app.recount()
 
 

@@ -72,7 +72,8 @@ def test_instance_1_gets_rows_1_to_10_and_instance_2_gets_rows_11_to_20(scene: S
     """Both hold theirs at the same time, and everybody can see it: the claims are committed before a handler runs."""
     scene.add(kind, 20)
     scene.site.pause()
-    orders = scene.orders(kind)
+    # A handler for each: a row that waits behind others is handed back after a second.
+    orders = scene.orders(kind, concurrency=10)
     first = processes.start(orders, until_done=True)
     wait_for(lambda: scene.held_by(kind, first.pid) == list(range(1, 11)))
     second = processes.start(orders, until_done=True)

@@ -33,6 +33,7 @@ ITEMS = [
     *(one for name in turns.ONE_BY_ONE for one in on_both(f"{name}::test_a")),
     *(one for name in turns.WHOLE for param in "xyz" for one in on_both(f"{name}::test_b", param)),
     *(one for name in turns.SELDOM for letter in "abcd" for one in on_both(f"{name}{letter}")),
+    *(one for name in turns.BY_FILE for letter in "ab" for one in on_both(f"{name}{letter}.py::test_e")),
     *(one for name in turns.HALVED for param in "xyz" for one in on_both(f"{name}test_it.py::test_c", param)),
     *(one for name in turns.HALVED for one in on_both(f"{name}test_it.py::test_d")),
     *on_both("tests/engine/test_claim.py::test_always"),
@@ -59,7 +60,9 @@ def test_within_four_days_every_test_has_run_on_both_databases(monkeypatch: pyte
 
 @pytest.mark.parametrize("day", range(DAYS))
 def test_some_parameter_of_every_test_is_run_every_day(day: int, monkeypatch: pytest.MonkeyPatch):
-    tests = {one.nodeid.partition("[")[0] for one in ITEMS if not one.nodeid.startswith(turns.SELDOM)}
+    tests = {
+        one.nodeid.partition("[")[0] for one in ITEMS if not one.nodeid.startswith((*turns.SELDOM, *turns.BY_FILE))
+    }
     assert {name.partition("[")[0] for name in ran(day, monkeypatch)} >= tests
 
 

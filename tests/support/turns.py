@@ -2,7 +2,8 @@
 
 Half an hour of real processes and real kills on both databases is for `make testall`. So is every parameter of tests with
 whole workers, or with long lists, on both: of such a test, every other parameter is run on the one database and the rest on
-the other. A few tests are run every other day, and so is each parameter of tests that kill, and of tests with wrong engines.
+the other. A few tests are run every other day, and so is each file of tests of the examples and of the crash test, and each
+parameter of tests that kill, and of tests with wrong engines.
 All other tests run on both, always.
 """
 
@@ -56,7 +57,22 @@ WHOLE = (
     "tests/engine/test_tune.py",
 )
 #: Long tests of what other tests prove, too: one half of them on one day, the other half on the next.
-SELDOM = ("tests/examples/test_demos.py::test_the_demo_",)
+SELDOM = (
+    "tests/crash/test_pooler.py::test_a_part_of_the_tests_",
+    "tests/docs/test_example_readmes.py::test_",
+    "tests/docs/test_wheel.py::test_the_wheel_and_what_it_asks_for_",
+    "tests/examples/test_demos.py::test_the_demo_",
+    "tests/store/test_older_server.py::test_migrations_",
+    "tests/store/test_upgrade_beside_old_worker.py::test_",
+)
+#: Long files: one half of them on one day, the other half on the next.
+BY_FILE = (
+    "tests/crashtest/",
+    "tests/examples/test_curation",
+    "tests/examples/test_documents",
+    "tests/examples/test_f",
+    "tests/examples/test_newsroom",
+)
 #: Tests of which one half of the parameters is run on one day, the other half on the next.
 HALVED = ("tests/crash/", "tests/mutants/")
 DATABASES = ("sqlite", "postgres")
@@ -114,15 +130,19 @@ def waiting(items: Sequence[pytest.Item]) -> set[pytest.Item]:
 def _days(items: Sequence[pytest.Item]) -> dict[str, int]:
     """The day of those that are run every other day, by what is the same on both databases."""
     tests: dict[str, None] = {}
+    files: dict[str, int] = {}
+    by_file: dict[str, int] = {}
     parameters: dict[str, dict[str, None]] = defaultdict(dict)
     for item in items:
         test, same = item.nodeid.partition("[")[0], _elsewhere(item, _database(item)[1])
         if item.nodeid.startswith(SELDOM):
             tests[same] = None
+        elif item.nodeid.startswith(BY_FILE):
+            by_file[same] = files.setdefault(item.nodeid.partition("::")[0], len(files))
         elif item.nodeid.startswith(HALVED):
             parameters[test][same] = None
     lists = [list(tests), *(list(one) for one in parameters.values() if len(one) > 1)]
-    return {same: number for one in lists for number, same in enumerate(one)}
+    return by_file | {same: number for one in lists for number, same in enumerate(one)}
 
 
 def _elsewhere(item: pytest.Item, database: str) -> str:

@@ -18,6 +18,7 @@ from holdfast import schema
 from holdfast.clock import Clock, microseconds
 from holdfast.engine import (
     actions,
+    alerts,
     costs,
     error_groups,
     limits,
@@ -50,6 +51,7 @@ from holdfast.engine.tune import Declared, declare, defined_resources, is_declar
 from holdfast.engine.upsert import Added, keys_for
 from holdfast.errors import RunFailed, StoreBroken, UsageError
 from holdfast.model import codec
+from holdfast.model.alert import AlertRule, read_alerts
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.layout import Layout
 from holdfast.model.logs import logger
@@ -62,9 +64,10 @@ from holdfast.model.states import BAD, State
 from holdfast.model.tuning import Tuning
 from holdfast.model.urls import as_key
 from holdfast.model.user_event import UserEvent
+from holdfast.runtime.services import MakeService
 from holdfast.store import Store, Transaction, open_store
 from holdfast.worker import Settings, Worker
-from holdfast.worker.background.companion import Companion
+from holdfast.worker.background.alerts import alerting
 
 log = logger("holdfast.app")
 #: A logger of its own: the command line shows this whatever else it shows.
@@ -150,7 +153,8 @@ class Holdfast:
         resources: Mapping[str, Mapping[str, Any]] | None = None,
         tunings: Mapping[str, Tuning] | None = None,
         merges: Mapping[str, Merge] | None = None,
-        companions: Sequence[Companion] = (),
+        alerts: Sequence[AlertRule] = (),
+        services: Sequence[MakeService] = (),
         create: bool = True,
         clock: Clock | None = None,
     ) -> None:
@@ -159,7 +163,9 @@ class Holdfast:
         self.pipelines = tuple(pipelines)
         #: By pipeline: what becomes of data that is added to a known key, where nothing else is said.
         self.merges = dict(merges or {})
-        self._companions = tuple(companions)
+        self._alerts = {rule.name: rule for rule in alerts}
+        #: What runs beside a worker, in threads of its own.
+        self._services = tuple(services)
         self._said = Declared.of(resources or {}, tunings or {})
         #: Resources that only the store can define. A new one defines nothing, so none is made for these pipelines.
         self._borrowed = named_resources(self.pipelines) - self._said.limits.keys()
@@ -252,6 +258,11 @@ class Holdfast:
             self._said = said
             return self.store.write(partial(declare, said=said), exclusive=True)
 
+    def alerts(self, rules: Mapping[str, Mapping[str, Any]]) -> None:
+        """Have workers that this app makes from now on notify people: rules by name, as under `alerts` in a job file. A rule
+        replaces the one that has its name."""
+        self._alerts |= {rule.name: rule for rule in read_alerts(rules)}
+
     def close(self) -> None:
         # The writer last: it then leaves one file behind, without a log.
         with self._asking:
@@ -331,7 +342,14 @@ class Holdfast:
                 self._store.where,
                 URL_VARIABLE,
             )
-        return Worker(self.store, self.pipelines, settings, self._companions)
+        services = [*self._services]
+        if self._alerts:
+            rules = list(self._alerts.values())
+            if self.store.read(lambda tx: alerts.unknown(tx, rules)):
+                # Before the first item: the rules also count what happens in the first moment of a run.
+                self.store.write(lambda tx: alerts.learn(tx, rules))
+            services.append(alerting(rules))
+        return Worker(self.store, self.pipelines, settings, services)
 
     def run(
         self,

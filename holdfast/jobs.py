@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from holdfast import jobfile
 from holdfast.app import Holdfast
-from holdfast.companions import alerting, discovering
+from holdfast.discovery import discovering
 from holdfast.engine.tune import Declared, declare
 from holdfast.jobfile import Broken, Job, JobFileWatch, Reloaded
 from holdfast.model.alert import AlertRule
 from holdfast.model.logs import logger
 from holdfast.model.redact import remember_secret
+from holdfast.runtime.services import Service, ServiceContext
 from holdfast.sources import read_source
 from holdfast.store import Transaction
-from holdfast.worker.background.companion import Around, Companion, Passes
 
 log = logger("holdfast.worker")
 
@@ -40,17 +41,28 @@ def open_job(job: Job, url: str | None = None, *, create: bool = True) -> Holdfa
         resources=job.resources,
         tunings=job.tunings,
         merges=job.merges,
-        companions=[_watcher(job), discovering(job.sources, job.merges), alerting(job.alerts)],
+        alerts=job.alerts,
+        services=[partial(JobFileFollower, job=job), discovering(job.sources, job.merges)],
         create=create,
     )
 
 
-def _watcher(job: Job) -> Companion:
-    def begin(around: Around) -> Passes:
-        watch = JobFileWatch(job.path, job, load_job)
-        return Passes(lambda: follow(watch, around.store.write))
+class JobFileFollower(Service):
+    """Applies changes of a job file's tuning while workers run."""
 
-    return Companion("job-file", LOOK_SECONDS, begin)
+    name = "job-file"
+    retry_seconds = 5.0
+
+    def __init__(self, context: ServiceContext, job: Job) -> None:
+        self._store = context.store
+        self._watch = JobFileWatch(job.path, job, load_job)
+
+    def one_pass(self) -> bool:
+        self.due = time.monotonic() + LOOK_SECONDS
+        return follow(self._watch, self._store.write)
+
+    def end(self) -> None:
+        self._store.close()
 
 
 def follow(watch: JobFileWatch, write: Callable[..., object]) -> bool:

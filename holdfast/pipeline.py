@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from holdfast.app import Holdfast, Summary
-from holdfast.companions import discover_now, discovering
+from holdfast.discovery import discover_now, discovering
 from holdfast.engine.add import Merge, overwrite
 from holdfast.engine.upsert import Added
 from holdfast.errors import DefinitionError, UsageError
+from holdfast.model.alert import AlertRule, read_alerts
 from holdfast.model.backoff import Backoff
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.money import Amount, micros
@@ -87,9 +88,11 @@ class Pipeline:
         store: str | None = None,
         tuning: Mapping[str, Any] | None = None,
         resources: Mapping[str, Mapping[str, Any]] | None = None,
+        alerts: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """`tuning` has the limits of the pipeline, its `guards`, and under `stages` the limits of single stages. `resources`
-        are what its stages share with others, by name: `{"gemini": {"rate": "60/min"}}`."""
+        are what its stages share with others, by name: `{"gemini": {"rate": "60/min"}}`. `alerts` are rules by name, as in a
+        job file: `{"failures": {"event": "attempt_failed", "count": 10, "within": "5m", "webhook": address}}`."""
         check_name(name, "pipeline")
         self.name = name
         self.store = store
@@ -98,6 +101,9 @@ class Pipeline:
         self._tuning: Mapping[str, Any] = {} if tuning is None else tuning
         #: Limits by name of resource, as they were written.
         self.resources: Mapping[str, Mapping[str, Any]] = _checked(resources or {}, f"pipeline {name!r}: resources")
+        self.alerts: tuple[AlertRule, ...] = read_alerts(
+            {} if alerts is None else alerts, where=f"pipeline {name!r}: alerts"
+        )
 
     @overload
     def stage(self, function: Callable[P, R], /) -> Stage[P, R]: ...
@@ -217,7 +223,8 @@ class Pipeline:
             [self.spec],
             resources=self.resources,
             tunings={self.name: self.tuning},
-            companions=[discovering({self.name: self.sources}, {})],
+            alerts=self.alerts,
+            services=[discovering({self.name: self.sources}, {})],
         )
 
 

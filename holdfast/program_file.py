@@ -10,19 +10,20 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 from holdfast.app import DEFAULT_URL, URL_VARIABLE, Holdfast
-from holdfast.companions import discovering
+from holdfast.discovery import discovering
 from holdfast.engine.add import Merge
 from holdfast.errors import DefinitionError, HoldfastError, StoreError, UsageError
 from holdfast.jobfile import Job
 from holdfast.jobfile.importing import look_first_in, place, said
 from holdfast.jobs import load_job, open_job
+from holdfast.model.alert import AlertRule
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.tuning import Tuning
 from holdfast.pipeline import Pipeline
@@ -46,7 +47,8 @@ class Loaded:
     #: By pipeline: where items come from, and how data for a known key is merged.
     sources: Mapping[str, tuple[SourceSpec, ...]]
     merges: Mapping[str, Merge] = field(default_factory=dict)
-    #: What only a job file has: alerts, secrets.
+    alerts: tuple[AlertRule, ...] = ()
+    #: What only a job file has: secrets, and tuning that may change while workers run.
     job: Job | None = field(default=None)
 
     def open(self, *, create: bool = True) -> Holdfast:
@@ -58,7 +60,8 @@ class Loaded:
             self.specs,
             resources=self.resources,
             tunings=self.tunings,
-            companions=[discovering(self.sources, self.merges)],
+            alerts=self.alerts,
+            services=[discovering(self.sources, self.merges)],
             create=create,
         )
 
@@ -84,6 +87,7 @@ def load(file: str, store: str | None) -> Loaded:
             job.tunings,
             job.sources,
             job.merges,
+            job.alerts,
             job,
         )
     return _load_python(file, store)
@@ -113,16 +117,28 @@ def load_pipelines(module: ModuleType, file: str, store: str | None) -> Loaded:
     except HoldfastError as error:
         raise DefinitionError(f"{file}: {error}") from error
     url = store or store_address(None, _common_store(file, found))
-    return Loaded(url, specs, _all_resources(file, found), tunings, {one.name: one.sources for one in found})
+    return Loaded(
+        url,
+        specs,
+        _in_common(f"the pipelines of {file} give resource", "different limits", (one.resources for one in found)),
+        tunings,
+        {one.name: one.sources for one in found},
+        alerts=tuple(_in_common(f"the pipelines of {file} give alert", "different rules", _alerts_of(found)).values()),
+    )
 
 
-def _all_resources(file: str, pipelines: list[Pipeline]) -> Mapping[str, Mapping[str, Any]]:
-    resources: dict[str, Mapping[str, Any]] = {}
-    for pipeline in pipelines:
-        for name, given in pipeline.resources.items():
-            if resources.setdefault(name, given) != given:
-                raise DefinitionError(f"the pipelines of {file} give resource {name!r} different limits: choose one")
-    return resources
+def _alerts_of(pipelines: list[Pipeline]) -> Iterator[dict[str, AlertRule]]:
+    return ({rule.name: rule for rule in one.alerts} for one in pipelines)
+
+
+def _in_common(what: str, differ: str, defined: Iterable[Mapping[str, T]]) -> dict[str, T]:
+    """What several pipelines define by name. Those with the same name must be the same."""
+    common: dict[str, T] = {}
+    for by_name in defined:
+        for name, given in by_name.items():
+            if common.setdefault(name, given) != given:
+                raise DefinitionError(f"{what} {name!r} {differ}: choose one")
+    return common
 
 
 def _common_store(file: str, pipelines: list[Pipeline]) -> str | None:

@@ -6,7 +6,7 @@ import click
 
 from holdfast.cli import SOME_FAILED, options
 from holdfast.cli.output import TIMES, dated, print_json, printable
-from holdfast.companions import discover_now
+from holdfast.discovery import discover_now
 from holdfast.errors import UsageError
 from holdfast.model.names import there_are
 from holdfast.program_file import load

@@ -39,7 +39,7 @@ def run(file: str, store: str | None, as_json: bool, progress_seconds: str, yes:
     with found.open() as app:
         app.register(approval(yes=yes))
         if any(found.sources.values()):
-            from holdfast.companions import discover_now
+            from holdfast.discovery import discover_now
 
             discover_now(app, found.sources, found.merges)
         worker = app.worker(settings)

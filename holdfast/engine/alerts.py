@@ -62,14 +62,25 @@ def anything_to_do(tx: Transaction, rules: Sequence[AlertRule]) -> bool:
     return bool(tx.run("any_delivery", alerts=names, now=tx.now, beyond=tx.now + _BEYOND_US))
 
 
-def watch_events(tx: Transaction, rules: Sequence[AlertRule]) -> int:
-    """Advance each rule over the new events, and queue notifications; return how many rules have some."""
-    newest = tx.run("newest_events", most=NEWEST)
+def unknown(tx: Transaction, rules: Sequence[AlertRule]) -> list[str]:
+    """The names of rules that the store has never seen."""
     names = [rule.name for rule in rules]
     known = {row[0] for row in tx.run("look_at_alerts", names=names)}
-    # A new rule sees only what happens from now on.
-    new = [(name,) for name in names if name not in known]
-    tx.run_rows("add_alerts", new, newest=newest[0][0] if newest else 0)
+    return [name for name in names if name not in known]
+
+
+def learn(tx: Transaction, rules: Sequence[AlertRule]) -> None:
+    """Have rules that are new see what happens from now on, and nothing before."""
+    new = unknown(tx, rules)
+    if new:
+        newest = max((id_ for id_, _ in tx.run("newest_events", most=1)), default=0)
+        tx.run_rows("add_alerts", [(name,) for name in new], newest=newest)
+
+
+def watch_events(tx: Transaction, rules: Sequence[AlertRule]) -> int:
+    """Advance each rule over the new events, and queue notifications; return how many rules have some."""
+    learn(tx, rules)
+    newest = tx.run("newest_events", most=NEWEST)
     settled = _settled(newest, tx.now)
     raised = 0
     for rule in rules:

@@ -33,15 +33,15 @@ class Reaped(NamedTuple):
     exhausted: int
 
 
-def bury_silent(tx: Transaction, clock: str) -> list[tuple[int, str]]:
+def remove_silent(tx: Transaction, clock: str) -> list[tuple[int, str]]:
     """Declare every worker dead that has sent no heartbeat for a whole lease."""
-    return _recorded(tx, tx.run("bury_silent", now=tx.steady, clock=clock), "its heartbeat stopped")
+    return _recorded(tx, tx.run("remove_silent", now=tx.steady, clock=clock), "its heartbeat stopped")
 
 
-def bury_gone(tx: Transaction, host: str, me: int, is_alive: Callable[[str], bool]) -> list[tuple[int, str]]:
+def remove_ended(tx: Transaction, host: str, me: int, is_alive: Callable[[str], bool]) -> list[tuple[int, str]]:
     """Declare every worker on this machine dead whose process is gone, without waiting for its lease."""
     gone = [worker for worker, process in tx.run("neighbours", host=host, id=me) if not is_alive(process)]
-    return _recorded(tx, tx.run("bury", ids=gone) if gone else [], "its process is gone")
+    return _recorded(tx, tx.run("remove_workers", ids=gone) if gone else [], "its process is gone")
 
 
 def reap(tx: Transaction, most: int = CHUNK) -> Reaped:

@@ -118,6 +118,14 @@ class AlertRule:
         return tuple(found)
 
 
+def read_alerts(given: object, *, where: str = "alerts") -> tuple[AlertRule, ...]:
+    """Read rules by name, as a person wrote them in Python."""
+    if not isinstance(given, Mapping):
+        example = "{'deaths': {'event': 'worker_died', 'log': True}}"
+        raise UsageError(f"{where}: it is not a mapping of names to rules; write it like {example}")
+    return tuple(AlertRule.read(name, rule, where=f"{where}: {name}") for name, rule in given.items())
+
+
 def _events(event: str | None, state: str | None, where: str) -> tuple[str, ...]:
     """The names of the events that count: the one given, or all that leave a stage in the state given."""
     if event is None and state is None:

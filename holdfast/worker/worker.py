@@ -18,7 +18,7 @@ from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
 from holdfast.engine.prune import EVENTS_KEPT_DAYS
 from holdfast.engine.workers import Identity
-from holdfast.errors import HoldfastError, StoreError, UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.durations import spoken
 from holdfast.model.guards import Guards
 from holdfast.model.layout import Layout
@@ -31,14 +31,14 @@ from holdfast.runtime.async_pool import AsyncPool
 from holdfast.runtime.fork_server import ForkServer
 from holdfast.runtime.process_pool import ProcessPool
 from holdfast.runtime.python_settings import set_for_work
+from holdfast.runtime.services import MakeService, Scheduler, ServiceContext, ServiceThread
 from holdfast.runtime.thread_pool import ThreadPool
 from holdfast.signals import caught
 from holdfast.store import Limits, Store
 from holdfast.store.store import new_identity
-from holdfast.worker.background import upkeep as services
-from holdfast.worker.background.companion import Around, Companion, Company
+from holdfast.worker.background import upkeep
 from holdfast.worker.background.guards import GuardWatch
-from holdfast.worker.background.heartbeat import Heartbeat
+from holdfast.worker.background.heartbeat import Heartbeat, Listening
 from holdfast.worker.call import StageCall, versions_of
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.in_hand import InHand
@@ -97,12 +97,12 @@ class Worker:
         store: Store,
         pipelines: Sequence[PipelineSpec],
         settings: Settings | None = None,
-        companions: Sequence[Companion] = (),
+        services: Sequence[MakeService] = (),
     ) -> None:
         self.settings = settings or Settings()
         self._store = store
         self._pipelines = pipelines
-        self._companions = tuple(companions)
+        self._make_services = tuple(services)
         self._stop_requests = 0
         #: The signal that stopped it, if one did.
         self.stopped_by: int | None = None
@@ -219,13 +219,13 @@ class Worker:
         self._make_pools()
         writer = self._store.another(self._writer_limits)
         self._make_background(writer)
-        promoter = services.Promoter(writer, self.settings.poll_seconds)
+        promoter = upkeep.Promoter(writer, self.settings.poll_seconds)
         self._committer = Committer(
             writer,
             self._heartbeat,
             self._offer,
             self._hand,
-            self._services(writer, promoter),
+            self._upkeep(writer, promoter),
             promoter,
             self._start_calls,
             self.settings.poll_seconds,
@@ -234,10 +234,11 @@ class Worker:
             is_near=is_near,
         )
         self._parts_made = True
-        self._heartbeat.start()
+        self._heartbeat.join()
+        self._heartbeat_thread.start()
         self._committer.start()
-        self._guard_watch.start()
-        self._company.start()
+        for thread in self._service_threads:
+            thread.start()
         log.info("worker %s offers %d stages", self._heartbeat.identity.name, len(self._offer))
 
     def _make_pools(self) -> None:
@@ -252,46 +253,49 @@ class Worker:
 
     def _make_background(self, writer: Store) -> None:
         """Create what runs in the background, in its own threads."""
+        store = self._another_store()
         self._heartbeat = Heartbeat(
-            self._store.another(Limits(ANSWER_SECONDS, self._idle)),
-            self._new_identity,
-            versions_of(self._offer),
-            self._facts,
-            wants_news=lambda: self._committer.idle,
-            on_news=lambda stages: self._committer.news(stages),
-            on_lost=self._lost_identity,
-            on_broken=lambda error: self._committer.fail(error),
+            store, self._new_identity, versions_of(self._offer), self._facts, self._lost_identity
+        )
+        listening = Listening(
+            store, self._heartbeat, lambda: self._committer.idle, lambda stages: self._committer.news(stages)
+        )
+        self._heartbeat_thread = ServiceThread(
+            [self._heartbeat, listening], on_broken=lambda error: self._committer.fail(error)
         )
         self._guard_watch = GuardWatch(
             lambda: self._guards(writer), lambda: self._committer.news(), on_held=lambda: self._heartbeat.beat_soon()
         )
-        self._company = Company(
-            self._companions,
-            lambda stopped: Around(
-                self._store.another(Limits(ANSWER_SECONDS, self._idle)),
-                lambda: self._heartbeat.identity.id,
-                stopped,
-                self._committer.news,
-            ),
-        )
+        self._stopped = threading.Event()
+        others = [make(self._service_context()) for make in self._make_services]
+        self._service_threads = [
+            ServiceThread([service], on_found=lambda: self._committer.news(), stopped=self._stopped)
+            for service in (self._guard_watch, *others)
+        ]
 
-    def _services(self, writer: Store, promoter: services.Promoter) -> services.Services:
-        """The maintenance that this worker does for all, in the thread that commits."""
-        settings = self.settings
-        return services.Services(
-            [
-                services.Reaper(writer, self._heartbeat, self._host, settings.lease_seconds),
-                promoter,
-                services.Backfiller(writer, settings.poll_seconds),
-                services.Gatekeeper(writer, settings.poll_seconds),
-                services.Finisher(writer, settings.poll_seconds, settings.lease_seconds),
-                services.Auditor(writer, self._heartbeat, self._hand, list(self._offer), settings.lease_seconds),
-                services.Folder(writer),
-                services.Rechecker(writer),
-                services.Pruner(writer, settings.keep_events_days),
-            ],
-            settings.poll_seconds,
-        )
+    def _service_context(self) -> ServiceContext:
+        return ServiceContext(self._another_store(), lambda: self._heartbeat.identity.id, self._stopped)
+
+    def _another_store(self) -> Store:
+        return self._store.another(Limits(ANSWER_SECONDS, self._idle))
+
+    def _upkeep(self, writer: Store, promoter: upkeep.Promoter) -> Scheduler:
+        """The maintenance that this worker does for all, in the thread that commits. The first pass comes after the worker has
+        claimed the work that was waiting when it started, or found none, and at the latest after one poll interval.
+        """
+        poll, lease = self.settings.poll_seconds, self.settings.lease_seconds
+        services = [
+            upkeep.Reaper(writer, self._heartbeat, self._host, lease),
+            promoter,
+            upkeep.Backfiller(writer, poll),
+            upkeep.PauseEnder(writer, poll),
+            upkeep.ActionFinisher(writer, poll, lease),
+            upkeep.Auditor(writer, self._heartbeat, self._hand, list(self._offer), lease),
+            upkeep.CountFolder(writer),
+            upkeep.Rechecker(writer),
+            upkeep.Pruner(writer, self.settings.keep_events_days),
+        ]
+        return Scheduler(services, not_before=time.monotonic() + poll)
 
     @property
     def _idle(self) -> float:
@@ -320,8 +324,7 @@ class Worker:
         if not self._parts_made:
             return
         committer = self._committer
-        self._guard_watch.stop()
-        self._company.stop()
+        self._stopped.set()
         committer.stop_claiming()
         if not committer.broken:
             committer.hand_back(self._withdraw())
@@ -334,20 +337,18 @@ class Worker:
             self._look()
         committer.stop()
         ended = committer.join(FAREWELL_SECONDS) and not committer.broken
-        self._company.end()
-        if ended:
-            self._heartbeat.stop()
-            try:
-                self._heartbeat.leave()
-            except StoreError as error:
-                log.warning("left without saying goodbye: %s", error)
-        else:
-            self._heartbeat.stop()
+        # Their last passes need a worker that is still registered.
+        for thread in self._service_threads:
+            thread.finish()
+        for thread in self._service_threads:
+            thread.join()
+        # Without a last pass its leases expire, and others take them over.
+        self._heartbeat_thread.finish(last_pass=ended)
+        self._heartbeat_thread.join()
         self._async_pool.stop()
         self._threads.stop()
         self._isolated.stop()
         self._reader.close()
-        self._heartbeat.close()
 
     # Between the parts --------------------------------------------------------------------------------------------
 

@@ -94,7 +94,8 @@ def test_while_others_hold_every_connection_workers_wait_and_then_go_on(cluster:
 @pytest.mark.fault(24)
 @pytest.mark.req("V5", "J2")
 @pytest.mark.parametrize(
-    "where", ["store.bury commit.before 1", "store.free_leases commit.before 2", "store.free_leases commit.after 1"]
+    "where",
+    ["store.remove_workers commit.before 1", "store.free_leases commit.before 2", "store.free_leases commit.after 1"],
 )
 def test_a_sweep_that_lost_its_server_is_begun_again_when_the_server_is_back(
     cluster: Cluster, tmp_path: Path, where: str

@@ -154,7 +154,7 @@ def test_a_reaper_that_dies_in_its_sweep_leaves_the_rest_to_the_others(hire):
     crew = hire("counted_slowly")
     leave_leases(crew, 250)  # three steps
     for point in (
-        "store.bury:1",
+        "store.remove_workers:1",
         "store.free_leases:1",
         "store.enter_waiting:1",
         "store.free_leases:2",

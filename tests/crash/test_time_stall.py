@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.engine.workers import Identity
+from holdfast.runtime.services import ServiceThread
 from holdfast.store import Store, open_store
 from holdfast.store.store import new_identity
 from holdfast.testing import ManualClock
-from holdfast.worker.background.heartbeat import Heartbeat
+from holdfast.worker.background.heartbeat import Heartbeat, Listening
 from holdfast.worker.background.upkeep import Reaper
 from tests.support.cluster import Cluster
 from tests.support.harness import App
@@ -210,21 +211,22 @@ class _beating:
     def __init__(
         self, store: Store, name: str, lost: list[str], on_news: Callable[[Collection[int]], None] = lambda stages: None
     ) -> None:
+        self._store = store.another()
         self._heartbeat = Heartbeat(
-            store.another(),
+            self._store,
             lambda: Identity(new_identity(), name, name, "1 1", round(SHORT_LEASE * 1e6)),
-            [],
+            {},
             dict,
-            wants_news=lambda: False,
-            on_news=on_news,
-            on_lost=lambda: lost.append(name),
-            on_broken=lambda error: None,
+            lambda: lost.append(name),
         )
+        listening = Listening(self._store, self._heartbeat, lambda: False, on_news)
+        self._thread = ServiceThread([self._heartbeat, listening])
 
     def __enter__(self) -> Heartbeat:
-        self._heartbeat.start()
+        self._heartbeat.join()
+        self._thread.start()
         return self._heartbeat
 
     def __exit__(self, *_: object) -> None:
-        self._heartbeat.stop()
-        self._heartbeat.close()
+        self._thread.finish(last_pass=False)
+        self._thread.join()

@@ -16,7 +16,7 @@ from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import Which, Who
 from holdfast.errors import UsageError
 from holdfast.model.states import State
-from holdfast.worker.background.upkeep import Finisher
+from holdfast.worker.background.upkeep import ActionFinisher
 from tests.support.harness import connected
 from tests.support.together import at_once
 
@@ -280,7 +280,7 @@ def _fill(app, name, shelf):
 def test_a_worker_goes_on_with_what_nobody_has_touched_for_a_lease_a_chunk_at_a_time(ten):
     action = begun(ten, CancelStages(Which("p")))
     with connected(ten) as other:
-        service = Finisher(other.store, 1.0, LEASE_SECONDS)
+        service = ActionFinisher(other.store, 1.0, LEASE_SECONDS)
         ten.clock.advance(LEASE_SECONDS)
         assert not service.one_pass(), "whoever began it may still be at it"
         ten.clock.advance(0.001)
@@ -295,7 +295,7 @@ def test_of_two_workers_one_goes_on_and_the_other_leaves_it_to_it(ten):
     begun(ten, CancelStages(Which("p")))
     ten.clock.advance(LEASE_SECONDS + 1)
     with connected(ten) as one, connected(ten) as other:
-        first, second = Finisher(one.store, 1.0, LEASE_SECONDS), Finisher(other.store, 1.0, LEASE_SECONDS)
+        first, second = ActionFinisher(one.store, 1.0, LEASE_SECONDS), ActionFinisher(other.store, 1.0, LEASE_SECONDS)
         assert first.one_pass()
         assert not second.one_pass()
         assert first.one_pass()
@@ -306,7 +306,7 @@ def test_an_action_that_cannot_go_on_is_stopped_and_says_why(ten, caplog):
     ten.execute("UPDATE holdfast_actions SET filter = '{\"which\": 5}'")
     ten.clock.advance(LEASE_SECONDS + 1)
     with connected(ten) as other:
-        service = Finisher(other.store, 1.0, LEASE_SECONDS)
+        service = ActionFinisher(other.store, 1.0, LEASE_SECONDS)
         assert not service.one_pass()
         assert not service.one_pass()
     [(state, error)] = ten.query("SELECT state, error FROM holdfast_actions WHERE id = :id", id=action.id)

@@ -225,7 +225,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     @precondition(lambda self: self.everyone)
     def beat(self, pick: int) -> None:
-        """A heartbeat of whoever ever lived: the buried stay buried."""
+        """A heartbeat of whoever ever lived: the dead stay dead."""
         self._beat(self.everyone[pick % len(self.everyone)])
 
     # Money --------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class EngineMachine(RuleBasedStateMachine):
                 if other != label:
                     self._beat(who)
         self.wait(seconds=1)
-        self.bury_silent()
+        self.remove_silent()
         self.reap(most=100, trouble=None)
 
     @rule(label=labels)
@@ -300,16 +300,16 @@ class EngineMachine(RuleBasedStateMachine):
     # Services -----------------------------------------------------------------------------------------------
 
     @rule()
-    def bury_silent(self) -> None:
-        buried = self.store.write(lambda tx: reap.bury_silent(tx, self.clock.name))
-        assert {worker for worker, _ in buried} == self.model.bury_silent()
+    def remove_silent(self) -> None:
+        dead = self.store.write(lambda tx: reap.remove_silent(tx, self.clock.name))
+        assert {worker for worker, _ in dead} == self.model.remove_silent()
 
     @rule(pick=picks)
     @precondition(lambda self: self.everyone)
-    def bury_gone(self, pick: int) -> None:
+    def remove_ended(self, pick: int) -> None:
         """A neighbour sees that a process is gone."""
         gone = self.everyone[pick % len(self.everyone)]
-        self.store.write(lambda tx: reap.bury_gone(tx, "host", 0, lambda process: process != gone.process))
+        self.store.write(lambda tx: reap.remove_ended(tx, "host", 0, lambda process: process != gone.process))
         self.model.leave(gone.id)
 
     @rule(most=st.sampled_from([1, 2, 100]), trouble=troubles)

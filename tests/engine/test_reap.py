@@ -1,11 +1,11 @@
-"""Reaping: dead workers are buried, their leases freed; the lost attempt counts."""
+"""Reaping: dead workers are dead, their leases freed; the lost attempt counts."""
 
 from __future__ import annotations
 
 import pytest
 
 from holdfast.engine import reap
-from holdfast.engine.reap import bury_gone, bury_silent
+from holdfast.engine.reap import remove_ended, remove_silent
 from holdfast.errors import LeaseLost
 from holdfast.model.decide import DEATHS_IN_ISOLATION
 from holdfast.model.states import Alone
@@ -125,7 +125,7 @@ def test_setting_the_time_of_day_does_not_keep_a_dead_worker_alive_either(app, h
     assert app.reap().released == 1
 
 
-def test_a_worker_of_another_boot_is_buried_at_once(app):
+def test_a_worker_of_another_boot_is_dead_at_once(app):
     """Its steady clock started elsewhere: its instants mean nothing here, and its process cannot be alive."""
     app.pipeline({"a": []})
     app.add(["x"])
@@ -144,24 +144,24 @@ def test_a_worker_without_a_row_is_a_dead_worker(app):
     assert app.states("x") == {"a": "pending"}
 
 
-def test_neighbours_whose_process_is_gone_are_buried_without_waiting_for_their_lease(app):
+def test_neighbours_whose_process_is_gone_are_dead_without_waiting_for_their_lease(app):
     app.pipeline({"a": []})
     me = app.join("me", process="mine")
     app.join("gone", process="gone")
     app.join("alive", process="alive")
     app.join("elsewhere", process="gone", host="another host")
-    buried = app.store.write(lambda tx: bury_gone(tx, "host", me.id, lambda process: process == "alive"))
-    assert [name for _, name in buried] == ["gone"]
+    dead = app.store.write(lambda tx: remove_ended(tx, "host", me.id, lambda process: process == "alive"))
+    assert [name for _, name in dead] == ["gone"]
     assert app.living() == {"me", "alive", "elsewhere"}
 
 
-def test_the_buried_are_named_once(app):
+def test_the_dead_are_named_once(app):
     app.pipeline({"a": []})
     app.join("w")
     app.clock.advance(31)
     clock = app.store.driver.clock_name
-    assert [name for _, name in app.store.write(lambda tx: bury_silent(tx, clock))] == ["w"]
-    assert app.store.write(lambda tx: bury_silent(tx, clock)) == []
+    assert [name for _, name in app.store.write(lambda tx: remove_silent(tx, clock))] == ["w"]
+    assert app.store.write(lambda tx: remove_silent(tx, clock)) == []
     assert len(app.events("worker_died")) == 1
 
 
@@ -252,7 +252,7 @@ def test_who_had_company_is_judged_alike_in_every_chunk(app, chunk, beside):
         app.claim("w", most=5)
         app.add([f"new-{number}" for number in range(beside)])
         app.claim("w", most=beside)
-        app.store.write(lambda tx: bury_gone(tx, "host", 0, lambda process: False))
+        app.store.write(lambda tx: remove_ended(tx, "host", 0, lambda process: False))
         app._workers.clear()
         assert app.reap(most=chunk).exhausted == 0
     assert {app.row(f"page-{number}", "a")["attempts"] for number in range(5)} == {0}

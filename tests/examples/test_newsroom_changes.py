@@ -14,7 +14,7 @@ import pytest
 from examples.newsroom.fakes.fake_old_database import BECAME, DONE, write_fake_old_database
 from examples.newsroom.fakes.fake_site import BROKEN, EMPTY, MISSING, FakeSite
 from holdfast import merge_provenance
-from holdfast.companions import discover_now
+from holdfast.discovery import discover_now
 from holdfast.jobs import load_job, open_job
 from tests.examples.newsroom_scene import STAGES, Scene, scene_on
 from tests.support.money import charged

@@ -7,14 +7,14 @@ import os
 import sys
 import time
 
-from holdfast.companions import alerting
 from holdfast.engine import workers
 from holdfast.engine.workers import Identity
 from holdfast.model.alert import AlertRule
 from holdfast.runtime import process_identity as machine
+from holdfast.runtime.services import ServiceThread
 from holdfast.store import open_store
 from holdfast.store.store import new_identity
-from holdfast.worker.background.companion import Around, Company
+from holdfast.worker.background.alerts import Alerts
 
 
 def main() -> None:
@@ -22,9 +22,6 @@ def main() -> None:
     store = open_store(url)
     who = Identity(new_identity(), name, machine.this_host(), machine.this_process(), 60_000_000)
     store.write(lambda tx: workers.join(tx, who, {}, {}))
-    rules = [AlertRule.read("a", given)]
-    Company(
-        (alerting(rules, 0.05),), lambda stopped: Around(store.another(), lambda: who.id, stopped, lambda: None)
-    ).start()
+    ServiceThread([Alerts(store.another(), [AlertRule.read("a", given)], lambda: who.id, 0.05)]).start()
     print("ready", os.getpid(), flush=True)
     time.sleep(60)

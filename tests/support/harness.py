@@ -273,7 +273,7 @@ class App:
     def reap(self, most: int = 100) -> Reaped:
         """Bury the silent and free every lease that nobody vouches for."""
         clock = self.store.connect().clock_name
-        self.store.write(lambda tx: reap.bury_silent(tx, clock))
+        self.store.write(lambda tx: reap.remove_silent(tx, clock))
         total = Reaped(0, 0)
         while (step := self.store.write(lambda tx: reap.reap(tx, most))).released:
             total = Reaped(total.released + step.released, total.exhausted + step.exhausted)
@@ -282,7 +282,7 @@ class App:
     def kill(self, worker: str) -> Reaped:
         """The worker's process is gone, and everyone knows; its leases are freed."""
         who = self._workers.pop(worker)
-        self.store.write(lambda tx: reap.bury_gone(tx, who.host, 0, lambda process: process != who.process))
+        self.store.write(lambda tx: reap.remove_ended(tx, who.host, 0, lambda process: process != who.process))
         return self.reap()
 
     def fold(self, most: int = 500) -> int:

@@ -163,7 +163,10 @@ def fill(url: str, ledger: Ledger) -> None:
 
 
 def _look_into_a_source(app: Holdfast) -> None:
-    from holdfast.companions import discover_now
+    try:
+        from holdfast.discovery import discover_now
+    except ImportError:  # where the earlier version has it
+        from holdfast.companions import discover_now  # type: ignore[no-redef, import-not-found]
 
     shelf = Pipeline("pages")
     shelf.source("shelf", list=["shelf-1", {"key": "shelf-2", "year": 1887}], every="1h")

@@ -181,7 +181,7 @@ class Reference:
     def leave(self, worker: int) -> None:
         self.alive_until.pop(worker, None)
 
-    def bury_silent(self) -> set[int]:
+    def remove_silent(self) -> set[int]:
         dead = {worker for worker, until in self.alive_until.items() if until <= self.now}
         for worker in dead:
             del self.alive_until[worker]

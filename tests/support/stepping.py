@@ -226,7 +226,7 @@ class Actor:
 
     def _serve(self) -> Iterator[None]:
         if self.rng.random() < 0.7:
-            self.write(lambda tx: reap.bury_silent(tx, self.story.clock.name))
+            self.write(lambda tx: reap.remove_silent(tx, self.story.clock.name))
             yield
         for service in (lambda tx: reap.reap(tx, 2), lambda tx: promote(tx, 3), lambda tx: backfill(tx, 2)):
             if self.rng.random() < 0.8:

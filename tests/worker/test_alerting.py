@@ -7,7 +7,6 @@ import fcntl
 import json
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,23 +14,25 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Item, Pipeline, companions
+from holdfast import Context, Item, Permanent, Pipeline
 from holdfast.app import Holdfast
 from holdfast.engine import alerts, reap, workers
 from holdfast.engine.events import events
 from holdfast.engine.workers import Identity
+from holdfast.errors import DefinitionError, UsageError
 from holdfast.model.alert import AlertRule
 from holdfast.model.backoff import Backoff
 from holdfast.model.logs import CleanRecords
 from holdfast.model.redact import forget_secrets
+from holdfast.program_file import load
 from holdfast.runtime import process_identity as machine
+from holdfast.runtime.services import ServiceThread
 from holdfast.store import Store, open_store
 from holdfast.store.sqlite_files import file_of
 from holdfast.store.store import new_identity
 from holdfast.worker.background import alerts as alerting
 from holdfast.worker.background import delivery as telling
 from holdfast.worker.background.alerts import Alerts
-from holdfast.worker.background.companion import Around, Company
 from tests.support.bench import Bench
 from tests.support.hook_server import HookServer
 from tests.support.mother import Forked
@@ -67,7 +68,7 @@ class Desk:
         self.url = url
         self.store = open_store(url)
         self.store.upgrade()
-        self._started: list[Company] = []
+        self._started: list[ServiceThread] = []
         self._stores: list[Store] = []
         self.who = self.join("desk")
 
@@ -76,15 +77,12 @@ class Desk:
         self.store.write(lambda tx: workers.join(tx, who, {}, {}))
         return who
 
-    def start(self, *rules: AlertRule, who: Identity | None = None) -> Company:
+    def start(self, *rules: AlertRule, who: Identity | None = None) -> ServiceThread:
         """As a worker runs it."""
         # From here on the rules count.
         self.store.write(lambda tx: alerts.watch_events(tx, rules))
         number = (who or self.who).id
-        found = Company(
-            (companions.alerting(rules, 0.02),),
-            lambda stopped: Around(self.store.another(), lambda: number, stopped, _nothing),
-        )
+        found = ServiceThread([Alerts(self.store.another(), rules, lambda: number, 0.02)])
         found.start()
         self._started.append(found)
         return found
@@ -115,13 +113,16 @@ class Desk:
 
     def close(self) -> None:
         for one in self._started:
-            one.end()
+            end(one)
         for store in self._stores:
             store.close()
         self.store.close()
 
 
-def _nothing() -> None: ...
+def end(thread: ServiceThread) -> None:
+    """As a worker whose work is over."""
+    thread.finish()
+    thread.join()
 
 
 @pytest.fixture
@@ -205,10 +206,10 @@ def test_a_pass_returns_at_once_whatever_the_address_does(desk: Desk, hook: Hook
     mine.one_pass()
     desk.happen()
     began = time.monotonic()
-    assert mine.one_pass() == (2, 0, 0)
-    assert mine.one_pass() == (0, 0, 0)
+    mine.one_pass()
+    mine.one_pass()
     assert time.monotonic() - began < 0.4 * slowness()
-    wait_for(lambda: mine.one_pass().failed == 1)
+    wait_for(lambda: mine.one_pass() or any(error for *_, error in desk.deliveries()))
 
 
 def test_a_call_is_not_sent_on_to_another_address(desk: Desk, hook: HookServer):
@@ -348,20 +349,20 @@ def test_more_alerts_than_can_be_told_at_a_time_are_all_told(desk: Desk, hook: H
 
 def test_a_stop_does_not_wait_for_an_address_that_hangs(desk: Desk, hook: HookServer, monkeypatch: Any):
     monkeypatch.setattr(telling, "WEBHOOK_SECONDS", 60.0)
-    monkeypatch.setattr(alerting, "FAREWELL_SECONDS", 0.3)
+    monkeypatch.setattr(alerting, "LAST_PASS_SECONDS", 0.3)
     mine = desk.start(rule(webhook=f"{hook.url}/hang"))
     desk.happen()
     wait_for(lambda: hook.calls)
     began = time.monotonic()
-    mine.end()
+    end(mine)
     assert time.monotonic() - began < telling.WEBHOOK_SECONDS / 2
 
 
 def test_what_happens_last_is_told_and_written_down_before_a_worker_ends(desk: Desk, hook: HookServer):
     mine = desk.start(rule(webhook=f"{hook.url}/x"))
-    mine.stop()
+    mine._stopped.set()
     desk.happen()
-    mine.end()
+    end(mine)
     assert len(hook.calls) == 1
     assert len(desk.events("alert_told")) == 1
     assert desk.deliveries() == []
@@ -371,10 +372,7 @@ def test_a_worker_whose_work_is_over_before_its_first_pass_tells_all_the_same(de
     mine = rule(webhook=f"{hook.url}/x")
     desk.idle(mine).one_pass()
     desk.happen()
-    companion = companions.alerting([mine])
-    around = Around(desk.store.another(), lambda: desk.who.id, threading.Event(), _nothing)
-    companion.begin(around).last()
-    around.store.close()
+    end(desk.start(mine))
     assert len(desk.events("alert_told")) == 1
 
 
@@ -382,7 +380,7 @@ def test_run_after_run_an_alert_is_told_once_in_its_period(desk: Desk, hook: Hoo
     for _ in range(5):
         mine = desk.start(rule(webhook=f"{hook.url}/x"))
         desk.happen()
-        mine.end()
+        end(mine)
     assert len(hook.calls) == len(desk.events("alert_told")) == 1
 
 
@@ -390,13 +388,13 @@ def test_what_could_not_be_told_before_the_end_has_failed_and_comes_again_with_t
     desk: Desk, hook: HookServer, monkeypatch: Any
 ):
     monkeypatch.setattr(telling, "WEBHOOK_SECONDS", 60.0)
-    monkeypatch.setattr(alerting, "FAREWELL_SECONDS", 0.3)
+    monkeypatch.setattr(alerting, "LAST_PASS_SECONDS", 0.3)
     hook.answers = ["hang", 200]
     mine = desk.start(rule(webhook=f"{hook.url}/x"))
     desk.happen()
-    mine.end()
+    end(mine)
     [(_, attempts, worker, error)] = desk.deliveries()
-    assert (attempts, worker, error) == (1, None, "its worker ended before it was told")
+    assert (attempts, worker, error) == (1, None, "its worker ended before it was delivered")
     desk.start(rule(webhook=f"{hook.url}/x"))
     wait_for(told(desk))
     first, second = hook.calls
@@ -405,12 +403,12 @@ def test_what_could_not_be_told_before_the_end_has_failed_and_comes_again_with_t
 
 def test_a_stop_ends_a_command_that_is_running(desk: Desk, tmp_path: Path, monkeypatch: Any):
     monkeypatch.setattr(telling, "COMMAND_SECONDS", 60.0)
-    monkeypatch.setattr(alerting, "FAREWELL_SECONDS", 0.2)
+    monkeypatch.setattr(alerting, "LAST_PASS_SECONDS", 0.2)
     script = f"cd {tmp_path}; echo $$ > new; mv new pid; sleep 300"
     mine = desk.start(rule(command=["sh", "-c", script]))
     desk.happen()
     wait_for(lambda: (tmp_path / "pid").exists())
-    mine.end()
+    end(mine)
     wait_for(lambda: not is_running(int((tmp_path / "pid").read_text())))
 
 
@@ -451,15 +449,83 @@ def test_what_a_killed_worker_was_telling_is_told_by_another(desk: Desk, hook: H
     process = Forked("tests.support.alerting_main", [desk.url, "dies", json.dumps(given)], os.environ)
     try:
         wait_for(lambda: hook.calls)
-        assert desk.idle(mine).one_pass() == (0, 0, 0)
-        assert len(hook.calls) == 1
+        other = desk.idle(mine)
+        other.one_pass()
+        assert len(hook.calls) == 1 and other._under_way == []
     finally:
         process.kill()
         process.wait(20)
-    desk.store.write(lambda tx: reap.bury_gone(tx, machine.this_host(), desk.who.id, machine.is_alive))
+    desk.store.write(lambda tx: reap.remove_ended(tx, machine.this_host(), desk.who.id, machine.is_alive))
     desk.start(mine)
     wait_for(told(desk))
     assert [(call.answer, call.body["delivery"]) for call in hook.calls] == [
         ("hang", hook.calls[0].body["delivery"]),
         (200, hook.calls[0].body["delivery"]),
     ]
+
+
+# Declared in Python -------------------------------------------------------------------------------------------------------
+
+
+def failing(url: str, hook: HookServer) -> Pipeline:
+    pipeline = Pipeline(
+        "p", store=url, alerts={"failures": {"event": "failed", "webhook": f"{hook.url}/p", "every": "1h"}}
+    )
+
+    @pipeline.stage()
+    def work(item: Item, ctx: Context) -> None:
+        raise Permanent("no")
+
+    return pipeline
+
+
+def test_a_pipeline_notifies_by_its_own_rules(url: str, hook: HookServer):
+    pipeline = failing(url, hook)
+    pipeline.add(["x"])
+    pipeline.run()
+    assert [(call.path, call.body["alert"]) for call in hook.calls] == [("/p", "failures")]
+
+
+def test_an_app_notifies_for_all_its_pipelines_and_a_later_rule_replaces_one_of_the_same_name(
+    url: str, hook: HookServer
+):
+    pipeline = failing(url, hook)
+    with Holdfast(url, [pipeline.spec], alerts=pipeline.alerts) as app:
+        app.alerts({"failures": {"event": "failed", "webhook": f"{hook.url}/app"}})
+        app.add("p", ["x"])
+        app.run()
+    assert [call.path for call in hook.calls] == ["/app"]
+
+
+def test_pipelines_of_a_file_share_their_rules_and_may_not_contradict_each_other(
+    url: str, hook: HookServer, tmp_path: Path
+):
+    file = tmp_path / "two.py"
+    text = """from holdfast import Pipeline
+one = Pipeline("one", alerts={"a": {"event": "failed", "log": True}})
+two = Pipeline("two", alerts={"a": {"event": "failed", "log": True}, "b": {"event": "worker_died", "log": True}})
+for pipeline in (one, two):
+    pipeline.stage(name="work")(lambda item, ctx: None)
+"""
+    file.write_text(text)
+    assert [rule.name for rule in load(str(file), url).alerts] == ["a", "b"]
+    other = tmp_path / "three.py"
+    other.write_text(text.replace('"failed", "log": True}})', '"exhausted", "log": True}})'))
+    with pytest.raises(DefinitionError, match=r"three.py give alert 'a' different rules: choose one"):
+        load(str(other), url)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], r"pipeline 'p': alerts: it is not a mapping of names to rules"),
+        (
+            {"a": {"event": "faild", "log": True}},
+            r"alerts: a: event: 'faild' is unknown; .* \(did you mean 'failed'\?\)",
+        ),
+        ({"a": {"event": "failed"}}, r"pipeline 'p': alerts: a: it notifies nobody"),
+    ],
+)
+def test_a_rule_that_cannot_work_is_refused_where_it_is_written(given: Any, said: str):
+    with pytest.raises(UsageError, match=said):
+        Pipeline("p", alerts=given)

@@ -17,7 +17,7 @@ from holdfast.engine.finish import FinishedAttempt
 from holdfast.errors import StoreConflict
 from holdfast.model.states import State
 from holdfast.runtime.async_pool import IN_A_ROW
-from holdfast.worker.background.upkeep import Services
+from holdfast.runtime.services import Scheduler, Service
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.finished_queue import QUIET_SECONDS, FinishedQueue
 from holdfast.worker.commit.in_hand import InHand
@@ -279,13 +279,13 @@ def test_news_between_the_last_look_and_the_rest_wakes_the_worker():
     committer = resting()
     committer._told = AtTheLastMoment(committer)
     committer._look_at = time.monotonic() + 60
-    committer._services, committer._poll = Services([Idle()], 60.0), 60.0
+    committer._upkeep, committer._poll = Scheduler([Idle()]), 60.0
     committer._orders = ClaimPlanner({}, committer._hand, [], tuple, 60.0)
     assert committer._rest() > 0
     assert committer._finished._bell.is_set()
 
 
-class Idle:
+class Idle(Service):
     """A service that is never due."""
 
     due = float("inf")

@@ -1,9 +1,9 @@
 """Alerts: checks events against every rule and sends notifications.
 
-A companion of a worker with its own thread and connection, so that neither a slow check nor a hanging webhook delays
-work. A pass records how deliveries ended, checks new events, and starts the deliveries that are due. Each delivery has
-its own thread, so that one that hangs delays no other, and is abandoned after its time limit. The last pass, after the
-work has ended, delivers the latest alerts and records the outcomes.
+A service with its own thread and connection, so that neither a slow check nor a hanging webhook delays work. A pass
+records how deliveries ended, checks new events, and starts the deliveries that are due. Each delivery has its own
+thread, so that one that hangs delays no other, and is abandoned after its time limit. The last pass, after the work has
+ended, delivers the latest alerts and records the outcomes.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from holdfast.engine import alerts
 from holdfast.engine.alerts import Delivery
 from holdfast.model.alert import AlertRule
 from holdfast.model.logs import logger
 from holdfast.model.redact import remember_secret
+from holdfast.runtime.services import MakeService, Service
 from holdfast.store import Store
 from holdfast.worker.background.delivery import OngoingDelivery
 
@@ -28,40 +28,45 @@ MOST_AT_ONCE = 8
 #: How long a pass waits for a database in trouble.
 PATIENCE_SECONDS = 1.0
 #: How long the last pass waits for deliveries in progress.
-FAREWELL_SECONDS = 2.0
+LAST_PASS_SECONDS = 2.0
+INTERVAL_SECONDS = 1.0
 
 
-class Passed(NamedTuple):
-    """The counts of one pass."""
-
-    raised: int
-    told: int
-    failed: int
-
-
-class Alerts:
+class Alerts(Service):
     """Checks events against rules and delivers alerts. `worker` returns the current id of the worker that takes the
     deliveries.
     """
 
-    def __init__(self, store: Store, rules: Sequence[AlertRule], worker: Callable[[], int]) -> None:
+    name = "alerts"
+    retry_seconds = 10.0
+
+    def __init__(
+        self,
+        store: Store,
+        rules: Sequence[AlertRule],
+        worker: Callable[[], int],
+        interval_seconds: float = INTERVAL_SECONDS,
+    ) -> None:
         self._store = store
         self._worker = worker
+        self._interval = interval_seconds
+        self.last_pass_seconds = LAST_PASS_SECONDS + 2 * PATIENCE_SECONDS
         self._under_way: list[OngoingDelivery] = []
-        self._bell = threading.Event()
+        self._one_ended = threading.Event()
         self._rules = {rule.name: rule for rule in rules}
         for secret in (secret for rule in rules for secret in rule.secrets):
             remember_secret(secret)
 
-    def one_pass(self) -> Passed:
+    def one_pass(self) -> bool:
         """Record how deliveries ended, check new events, and start the deliveries that are due."""
-        told, failed = self._settle()
+        self.due = time.monotonic() + self._interval
+        self._record_ended()
         rules = list(self._rules.values())
         if not rules or not self._store.read(
             lambda tx: alerts.anything_to_do(tx, rules), patience_seconds=PATIENCE_SECONDS
         ):
-            return Passed(0, told, failed)
-        raised = self._store.write(lambda tx: alerts.watch_events(tx, rules), patience_seconds=PATIENCE_SECONDS)
+            return False
+        self._store.write(lambda tx: alerts.watch_events(tx, rules), patience_seconds=PATIENCE_SECONDS)
         room = MOST_AT_ONCE - len(self._under_way)
         if room > 0:
             worker = self._worker()
@@ -70,43 +75,47 @@ class Alerts:
             )
             for delivery in taken:
                 self._begin(delivery)
-        return Passed(raised, told, failed)
+        return False
 
     def last_pass(self) -> None:
         """Deliver the alerts raised so far and record the outcomes. A delivery that does not end in time is abandoned
         and recorded as failed; another worker retries it later.
         """
-        give_up_at = time.monotonic() + FAREWELL_SECONDS
+        give_up_at = time.monotonic() + LAST_PASS_SECONDS
         self.one_pass()
         while self._under_way and time.monotonic() < give_up_at:
-            self._bell.wait(give_up_at - time.monotonic())
-            self._bell.clear()
+            self._one_ended.wait(give_up_at - time.monotonic())
+            self._one_ended.clear()
             self.one_pass()
-        for telling in list(self._under_way):
-            telling.give_up()
-            self._write_down(telling, telling.error or "its worker ended before it was told")
+        for ongoing in list(self._under_way):
+            ongoing.abandon()
+            self._record(ongoing, ongoing.error or "its worker ended before it was delivered")
+
+    def end(self) -> None:
+        self._store.close()
 
     def _begin(self, delivery: Delivery) -> None:
-        telling = OngoingDelivery(self._rules.get(delivery.alert), delivery, self._bell.set)
-        self._under_way.append(telling)
-        telling.start()
+        ongoing = OngoingDelivery(self._rules.get(delivery.alert), delivery, self._one_ended.set)
+        self._under_way.append(ongoing)
+        ongoing.start()
 
-    def _settle(self) -> tuple[int, int]:
+    def _record_ended(self) -> None:
         """Record how deliveries ended, one at a time. One that cannot be recorded now is kept for the next pass."""
-        told = failed = 0
         now = time.monotonic()
-        for telling in list(self._under_way):
-            if telling.is_over(now):
-                error = telling.error
-                self._write_down(telling, error)
-                told, failed = (told + 1, failed) if error is None else (told, failed + 1)
-        return told, failed
+        for ongoing in list(self._under_way):
+            if ongoing.is_over(now):
+                self._record(ongoing, ongoing.error)
 
-    def _write_down(self, telling: OngoingDelivery, error: str | None) -> None:
-        one = telling.delivery
+    def _record(self, ongoing: OngoingDelivery, error: str | None) -> None:
+        one = ongoing.delivery
         if error is None:
             self._store.write(lambda tx: alerts.delivered(tx, one), patience_seconds=PATIENCE_SECONDS)
         else:
             self._store.write(lambda tx: alerts.failed_delivery(tx, one, error), patience_seconds=PATIENCE_SECONDS)
-            log.warning("alert %r could not be told by %s, attempt %d: %s", one.alert, one.by, one.attempt, error)
-        self._under_way.remove(telling)
+            log.warning("alert %r could not be delivered by %s, attempt %d: %s", one.alert, one.by, one.attempt, error)
+        self._under_way.remove(ongoing)
+
+
+def alerting(rules: Sequence[AlertRule], interval_seconds: float = INTERVAL_SECONDS) -> MakeService:
+    """A service that checks events against these rules and notifies people."""
+    return lambda context: Alerts(context.store, rules, context.worker, interval_seconds)

@@ -33,7 +33,7 @@ WEBHOOK_SECONDS, COMMAND_SECONDS = 10.0, 30.0
 #: in.
 MARGIN_SECONDS = 5.0
 #: How many bytes of a command's stderr are kept.
-SAID = 400
+OUTPUT_BYTES = 400
 
 
 class NotDelivered(Exception):
@@ -51,12 +51,12 @@ class OngoingDelivery:
         self._on_end = on_end
         self._ended = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self._given_up = False
+        self._abandoned = False
         self._began = time.monotonic()
         self._limit = {"webhook": WEBHOOK_SECONDS, "command": COMMAND_SECONDS}.get(delivery.by, 1.0) + MARGIN_SECONDS
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="holdfast-telling", daemon=True).start()
+        threading.Thread(target=self._run, name="holdfast-delivery", daemon=True).start()
 
     def is_over(self, now: float) -> bool:
         """Whether it is over. A delivery that has exceeded its time limit is abandoned here."""
@@ -64,19 +64,19 @@ class OngoingDelivery:
             return True
         if now - self._began < self._limit:
             return False
-        self.give_up()
+        self.abandon()
         self.error = self.error or f"no end within {self._limit:.0f} s"
         return True
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Abandon it. A command is killed with every process in its group."""
-        self._given_up = True
+        self._abandoned = True
         if self._process is not None:
             _kill(self._process)
 
     def _run(self) -> None:
         try:
-            self._tell()
+            self._deliver()
         except NotDelivered as error:
             self.error = storable(str(error), 500)
         except BaseException as error:
@@ -85,7 +85,7 @@ class OngoingDelivery:
             self._ended.set()
             self._on_end()
 
-    def _tell(self) -> None:
+    def _deliver(self) -> None:
         rule, one = self._rule, self.delivery
         if rule is None or one.by not in rule.ways:
             raise NotDelivered(f"the alert has no {one.by} any more")
@@ -98,18 +98,18 @@ class OngoingDelivery:
             self._call(rule.command, msgspec.json.encode(one.body))
 
     def _call(self, command: tuple[str, ...], body: bytes) -> None:
-        with tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as output:
             try:
                 # In its own process group, so that its child processes can be killed with it.
                 process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+                    command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=output, start_new_session=True
                 )
             except (OSError, ValueError) as error:
                 raise NotDelivered(
                     f"the command cannot be started: {getattr(error, 'strerror', None) or error}"
                 ) from None
             self._process = process
-            if self._given_up:
+            if self._abandoned:
                 _kill(process)
             try:
                 process.communicate(body, timeout=COMMAND_SECONDS)
@@ -118,7 +118,7 @@ class OngoingDelivery:
                 process.wait()
                 raise NotDelivered(f"the command did not end within {COMMAND_SECONDS:.0f} s and was killed") from None
             if process.returncode != 0:
-                raise NotDelivered(f"the command ended with {_spoken(process.returncode)}{_last_words(said)}")
+                raise NotDelivered(f"the command ended with {_ending(process.returncode)}{_last_output(output)}")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -146,13 +146,13 @@ def post(address: str, headers: Mapping[str, str], body: bytes, idempotency_key:
         with error:
             raise NotDelivered(f"the address answered {error.code}") from None
     except urllib.error.URLError as error:
-        raise NotDelivered(_trouble(error.reason)) from None
+        raise NotDelivered(_in_words(error.reason)) from None
     except Exception as error:
         # The error's own text may contain the address.
-        raise NotDelivered(_trouble(error)) from None
+        raise NotDelivered(_in_words(error)) from None
 
 
-def _trouble(error: object) -> str:
+def _in_words(error: object) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {WEBHOOK_SECONDS:.0f} s"
     if isinstance(error, OSError):
@@ -169,12 +169,12 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
             pass
 
 
-def _spoken(code: int) -> str:
+def _ending(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _last_words(said: IO[bytes]) -> str:
-    size = said.seek(0, os.SEEK_END)
-    said.seek(max(0, size - SAID))
-    text = said.read().decode(errors="replace").strip()
+def _last_output(output: IO[bytes]) -> str:
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - OUTPUT_BYTES))
+    text = output.read().decode(errors="replace").strip()
     return f": {text}" if text else ""

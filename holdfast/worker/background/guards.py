@@ -18,6 +18,7 @@ from typing import Any
 from holdfast.model.faults import describe, storable
 from holdfast.model.guards import Guards
 from holdfast.model.logs import logger
+from holdfast.runtime.services import Service
 
 log = logger("holdfast.worker")
 
@@ -26,8 +27,11 @@ LOOK_SECONDS = 1.0
 STALE_SECONDS = 10.0
 
 
-class GuardWatch:
+class GuardWatch(Service):
     """Which pipelines are held back here, and why. Each pipeline is checked in its own thread."""
+
+    name = "guards"
+    retry_seconds = LOOK_SECONDS
 
     def __init__(
         self,
@@ -48,14 +52,6 @@ class GuardWatch:
         self._verdicts: dict[str, tuple[Guards, float, dict[str, Any] | None]] = {}
         self._looks: dict[str, tuple[Guards, threading.Thread]] = {}
         self._held: dict[str, dict[str, Any]] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-guards", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
 
     def held(self) -> Collection[str]:
         """The pipelines that are held back, including those whose guards have not been checked yet."""
@@ -67,8 +63,9 @@ class GuardWatch:
         guarded = self._guards()
         return [{"pipeline": name, **why} for name, guards in guarded.items() if (why := self._why(name, guards))]
 
-    def one_pass(self) -> None:
+    def one_pass(self) -> bool:
         """Check all pipelines without waiting for a slow one."""
+        self.due = time.monotonic() + LOOK_SECONDS
         guarded = self._guards()
         for name in [name for name in self._verdicts if name not in guarded]:
             del self._verdicts[name]
@@ -80,10 +77,11 @@ class GuardWatch:
                 thread.start()
         held = {name: why for name, guards in guarded.items() if (why := self._why(name, guards)) is not None}
         for name in held.keys() - self._held.keys():
-            log.info("pipeline %s stands still: %s", name, held[name]["text"])
+            log.info("pipeline %s is held back: %s", name, held[name]["text"])
         if held != self._held:
             self._held = held
             self._changed()
+        return False
 
     def _look(self, name: str, guards: Guards) -> None:
         try:
@@ -113,14 +111,6 @@ class GuardWatch:
         if since > STALE_SECONDS:
             return {"guard": "guards", "text": f"a guard has not answered for {since:.0f} s", "until": None}
         return verdict[2]
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.one_pass()
-            except Exception:
-                log.exception("the guards stumbled and are looked at again")
-            self._stop.wait(LOOK_SECONDS)
 
 
 def _refusal(guards: Guards, now: datetime) -> dict[str, Any] | None:

@@ -8,22 +8,30 @@ start and commit nothing until a heartbeat succeeds.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from holdfast.engine import workers
 from holdfast.engine.workers import Identity
-from holdfast.errors import StoreBroken, StoreError
 from holdfast.model.logs import logger
+from holdfast.runtime.services import Service
 from holdfast.store import Store
+from holdfast.store.driver import NewsListener
 
 log = logger("holdfast.worker")
 
+#: The longest wait for a notification, so that neither a stop nor a heartbeat is late.
+LISTEN_SECONDS = 0.05
+#: How often a busy worker is asked whether it wants to be notified again.
+BUSY_SECONDS = 0.01
 
-class Heartbeat:
+
+class Heartbeat(Service):
     """Keeps the row of one worker alive."""
+
+    name = "heartbeat"
+    last_pass_seconds = 4.0
 
     def __init__(
         self,
@@ -31,53 +39,62 @@ class Heartbeat:
         renew: Callable[[], Identity],
         versions: Mapping[int, str],
         facts: Callable[[], dict[str, Any]],
-        wants_news: Callable[[], bool],
-        on_news: Callable[[Collection[int]], None],
-        on_lost: Callable[[], None],
-        on_broken: Callable[[StoreBroken], None],
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._renew = renew
         self._versions = versions
         self._facts = facts
-        self._wants_news = wants_news
-        self._on_news = on_news
         self._on_lost = on_lost
-        self._on_broken = on_broken
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
         self.identity = renew()
         self._lease_seconds = self.identity.lease_us / 1e6
-        self._is_urgent = False
+        self._interval = self._lease_seconds / 3
+        self.retry_seconds = min(0.2, self._interval)
         #: When the latest successful heartbeat was sent.
         self._beaten = 0.0
         #: Since when heartbeats have succeeded without a gap.
         self._steady_since = 0.0
 
-    def start(self) -> None:
+    def join(self, patience_seconds: float = 30.0) -> None:
         """Register the worker; from here on it may claim."""
-        self._join(patience_seconds=30.0)
-        self._thread.start()
+        sent = time.monotonic()
+        self._store.write(
+            lambda tx: workers.join(tx, self.identity, self._versions, self._facts()), patience_seconds=patience_seconds
+        )
+        self._beaten = self._steady_since = sent
+        self.due = time.monotonic() + self._interval
 
-    def stop(self) -> None:
-        self._stopped.set()
-        if self._thread.ident is not None:
-            self._thread.join(timeout=2.0)
-
-    def leave(self) -> None:
-        """Deregister the worker. If the thread is still waiting for the database, let the lease expire instead."""
-        if not self._thread.is_alive():
-            self._store.write(
-                lambda tx: workers.leave(tx, self.identity, {"done": self._facts()["done"]}), patience_seconds=2.0
+    def one_pass(self) -> bool:
+        """Send one heartbeat. If the row is gone, hand back what has not started and register again."""
+        sent = time.monotonic()
+        # Before it is sent: a request to beat soon may come meanwhile.
+        self.due = sent + self._interval
+        found = self._store.writing(lambda tx: workers.beat(tx, self.identity, self._facts())).run()
+        if not found:
+            log.warning(
+                "worker %s was declared dead; its work goes to others, it goes on under a new number",
+                self.identity.name,
             )
+            self._on_lost()
+            self.identity = self._renew()
+            self.join(patience_seconds=0.0)
+            return False
+        if sent - self._beaten > self._lease_seconds / 2:
+            self._steady_since = sent
+        self._beaten = sent
+        return False
 
-    def close(self) -> None:
-        if not self._thread.is_alive():
-            self._store.close()
+    def last_pass(self) -> None:
+        """Deregister the worker."""
+        done = {"done": self._facts()["done"]}
+        self._store.write(lambda tx: workers.leave(tx, self.identity, done), patience_seconds=2.0)
+
+    def end(self) -> None:
+        self._store.close()
 
     def beat_soon(self) -> None:
         """Send the next heartbeat at once, because it carries news for others."""
-        self._is_urgent = True
+        self.due = 0.0
 
     @property
     def trusted(self) -> bool:
@@ -92,62 +109,48 @@ class Heartbeat:
         now = time.monotonic()
         return now - self._beaten < self._lease_seconds / 2 and now - self._steady_since >= self._lease_seconds
 
+
+class Listening(Service):
+    """Waits for notifications between two heartbeats, on the same connection."""
+
+    name = "notifications"
+
+    def __init__(
+        self,
+        store: Store,
+        heartbeat: Heartbeat,
+        wants_news: Callable[[], bool],
+        on_news: Callable[[Collection[int]], None],
+    ) -> None:
+        self._store = store
+        self._heartbeat = heartbeat
+        self._wants_news = wants_news
+        self._on_news = on_news
+        self._listener: NewsListener | None = None
+        #: The heartbeat after which notifications were read last.
+        self._read_before = 0.0
+
     def one_pass(self) -> bool:
-        """Send one heartbeat; False if the row was gone and the worker registered again."""
-        sent = time.monotonic()
-        found = self._store.writing(lambda tx: workers.beat(tx, self.identity, self._facts())).run()
-        if not found:
-            log.warning(
-                "worker %s was declared dead; its work goes to others, it goes on under a new number",
-                self.identity.name,
-            )
-            self._on_lost()
-            self.identity = self._renew()
-            self._join(patience_seconds=0.0)
-            return False
-        if sent - self._beaten > self._lease_seconds / 2:
-            self._steady_since = sent
-        self._beaten = sent
-        return True
+        """Wait for one notification."""
+        next_beat = self._heartbeat.due
+        wait = min(max(next_beat - time.monotonic(), 0.0), LISTEN_SECONDS)
+        if not self._wants_news():
+            if next_beat == self._read_before:
+                self.due = time.monotonic() + min(wait, BUSY_SECONDS)
+                return False
+            wait = 0.0  # read them even if unwanted, or they would pile up
+        self._read_before = next_beat
+        try:
+            self._listener = self._listener or self._store.listener()
+            stages = self._listener.wait(wait)
+        except BaseException:
+            self._listener = None
+            raise
+        self.due = time.monotonic()
+        if stages is not None:
+            self._on_news(stages)
+        return False
 
-    def _join(self, patience_seconds: float) -> None:
-        sent = time.monotonic()
-        self._store.write(
-            lambda tx: workers.join(tx, self.identity, self._versions, self._facts()), patience_seconds=patience_seconds
-        )
-        self._beaten = self._steady_since = sent
-
-    def _run(self) -> None:
-        interval = self._lease_seconds / 3
-        due = time.monotonic() + interval
-        listener = None
-        while not self._stopped.is_set():
-            try:
-                beaten = self._is_urgent or time.monotonic() >= due
-                if beaten:
-                    self._is_urgent = False
-                    self.one_pass()
-                    due = time.monotonic() + interval
-                if listener is None:
-                    listener = self._store.listener()
-                # Short waits, so that neither a stop nor a heartbeat is late.
-                wait = min(max(due - time.monotonic(), 0.0), 0.05)
-                if beaten:
-                    wait = 0.0  # read notifications even if unwanted, or they would pile up
-                elif not self._wants_news():
-                    self._stopped.wait(min(wait, 0.01))
-                    continue
-                if (stages := listener.wait(wait)) is not None:
-                    self._on_news(stages)
-            except StoreBroken as error:
-                self._on_broken(error)
-                return
-            except StoreError as error:
-                log.debug("no heartbeat: %s", error)
-                listener = None
-                self._stopped.wait(min(0.2, interval))
-            except Exception:
-                log.exception("no heartbeat")
-                self._stopped.wait(min(0.2, interval))
-        if listener is not None:
-            listener.close()
+    def end(self) -> None:
+        if self._listener is not None:
+            self._listener.close()

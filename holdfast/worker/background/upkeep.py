@@ -1,16 +1,15 @@
 """Maintenance that any worker does for all: free leases of dead workers, promote due work, back-fill, finish actions.
 
-Each service makes one pass at a time, in its own transactions, and says when the next is due. None needs a leader: any
-number of workers may run the same service at once.
+These services run in the thread that commits, in its breaks, each in its own transactions.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TypeVar
 
 from holdfast.engine import actions, backfill, changed_items, fold_counts, promote, prune, reap, strays
 from holdfast.engine.pause import end_pauses
@@ -18,91 +17,61 @@ from holdfast.engine.selection import Who
 from holdfast.errors import StoreError
 from holdfast.model.logs import logger
 from holdfast.runtime.process_identity import is_alive
-from holdfast.store import Store
+from holdfast.runtime.services import Service
+from holdfast.store import Store, Transaction
 from holdfast.worker.background.heartbeat import Heartbeat
-from holdfast.worker.commit.in_hand import InHand
 
 log = logger("holdfast.worker")
 
-ClockWatch = Callable[[], float]
+T = TypeVar("T")
 
 #: How long a service waits for a database in trouble. Short, because it runs in the committer's thread; the committer
 #: logs the error and retries.
 PATIENCE_SECONDS = 0.5
 
 
-class Service(Protocol):
-    #: When the next pass is due, on the monotonic clock.
-    due: float
+class Upkeep(Service):
+    """A service in the thread that commits: it uses that thread's store."""
 
-    def one_pass(self) -> bool:
-        """Make one pass; True if there may be something to claim now."""
-        ...
+    def __init__(self, store: Store, *, first_after: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self.name = type(self).__name__.lower()
+        self.due = clock() + first_after if first_after else 0.0
 
+    def _next_after(self, seconds: float) -> None:
+        self.due = self._clock() + seconds
 
-class Services:
-    """Runs all services in the thread that commits. The first pass comes after the worker has claimed the work that was
-    waiting when it started, or found none, and at the latest after one poll interval.
-    """
+    def _write(self, work: Callable[[Transaction], T], *, exclusive: bool = False) -> T:
+        return self._store.write(work, exclusive=exclusive, patience_seconds=PATIENCE_SECONDS)
 
-    def __init__(self, services: Sequence[Service], poll_seconds: float) -> None:
-        self._services = services
-        self._not_before = time.monotonic() + poll_seconds
-
-    def begin(self) -> None:
-        """Start now, because there is nothing to claim."""
-        self._not_before = 0.0
-
-    @property
-    def due(self) -> float:
-        """When the next pass is due."""
-        return max(self._not_before, min([service.due for service in self._services]))
-
-    def run(self, is_called: Callable[[], bool]) -> bool:
-        """Run the services that are due, the longest overdue first; only one of them if the committer has work. True if
-        there may be something to claim.
-        """
-        now = time.monotonic()
-        while self.due <= now:
-            if min(self._services, key=lambda service: service.due).one_pass():
-                return True
-            if is_called():
-                break
-        return False
+    def _read(self, work: Callable[[Transaction], T]) -> T:
+        return self._store.read(work, patience_seconds=PATIENCE_SECONDS)
 
 
-class Reaper:
+class Reaper(Upkeep):
     """Declares workers dead whose process or heartbeat is gone, and frees their leases."""
 
-    def __init__(
-        self, store: Store, pulse: Heartbeat, host: str, lease_seconds: float, clock: ClockWatch = time.monotonic
-    ) -> None:
-        self._store = store
-        self._heartbeat = pulse
+    def __init__(self, store: Store, heartbeat: Heartbeat, host: str, lease_seconds: float) -> None:
+        super().__init__(store)
+        self._heartbeat = heartbeat
         self._host = host
         self._interval = lease_seconds / 2
-        self._clock = clock
-        self.due = 0.0
 
     def one_pass(self) -> bool:
         # Jittered, so that workers started together do not sweep together.
-        self.due = self._clock() + self._interval * random.uniform(0.7, 1.0)
+        self._next_after(self._interval * random.uniform(0.7, 1.0))
         me = self._heartbeat.identity.id
-        buried = self._store.write(
-            lambda tx: reap.bury_gone(tx, self._host, me, is_alive), patience_seconds=PATIENCE_SECONDS
-        )
+        dead = self._write(lambda tx: reap.remove_ended(tx, self._host, me, is_alive))
         # Checked inside the transaction, after it has read the time: what delayed the transaction may have silenced
         # every worker.
         clock = self._store.driver.clock_name
-        buried += self._store.write(
-            lambda tx: reap.bury_silent(tx, clock) if self._heartbeat.may_judge else [],
-            patience_seconds=PATIENCE_SECONDS,
-        )
-        for _, name in buried:
+        dead += self._write(lambda tx: reap.remove_silent(tx, clock) if self._heartbeat.may_judge else [])
+        for _, name in dead:
             log.warning("worker %s is dead; its work is taken over", name)
         freed = 0
         while True:
-            step = self._store.write(reap.reap, patience_seconds=PATIENCE_SECONDS)
+            step = self._write(reap.reap)
             freed += step.released
             if step.released < reap.CHUNK:
                 break
@@ -111,185 +80,151 @@ class Reaper:
         return bool(freed)
 
 
-class Promoter:
+class Promoter(Upkeep):
     """Makes work pending again when its retry is due."""
 
-    def __init__(self, store: Store, poll_seconds: float, clock: ClockWatch = time.monotonic) -> None:
-        self._store = store
+    def __init__(self, store: Store, poll_seconds: float) -> None:
+        super().__init__(store)
         self._poll = poll_seconds
-        self._clock = clock
-        self.due = 0.0
 
     def expect(self, delay_us: int) -> None:
         """A retry will be due after this delay."""
         self.due = min(self.due, self._clock() + delay_us / 1e6)
 
     def one_pass(self) -> bool:
-        now, done = self._store.write(lambda tx: (tx.now, promote.promote(tx)), patience_seconds=PATIENCE_SECONDS)
+        now, done = self._write(lambda tx: (tx.now, promote.promote(tx)))
         if done.moved == promote.CHUNK:
-            self.due = self._clock()
+            self._next_after(0.0)
         elif done.next_due_at is None:
-            self.due = self._clock() + self._poll
+            self._next_after(self._poll)
         else:
-            self.due = self._clock() + min(self._poll, max(0.0, (done.next_due_at - now) / 1e6))
+            self._next_after(min(self._poll, max(0.0, (done.next_due_at - now) / 1e6)))
         return bool(done.moved)
 
 
-class Gatekeeper:
+class PauseEnder(Upkeep):
     """Ends pauses whose time is up."""
 
-    def __init__(self, store: Store, poll_seconds: float, clock: ClockWatch = time.monotonic) -> None:
-        self._store = store
+    def __init__(self, store: Store, poll_seconds: float) -> None:
+        super().__init__(store)
         self._poll = poll_seconds
-        self._clock = clock
-        self.due = 0.0
 
     def one_pass(self) -> bool:
-        self.due = self._clock() + self._poll
-        over = self._store.read(lambda tx: tx.run("pauses_to_end", now=tx.now), patience_seconds=PATIENCE_SECONDS)
-        return bool(over and self._store.write(end_pauses, exclusive=True, patience_seconds=PATIENCE_SECONDS))
+        self._next_after(self._poll)
+        over = self._read(lambda tx: tx.run("pauses_to_end", now=tx.now))
+        return bool(over and self._write(end_pauses, exclusive=True))
 
 
-class Backfiller:
+class Backfiller(Upkeep):
     """Starts stages that were added later, one chunk of items at a time."""
 
-    def __init__(self, store: Store, poll_seconds: float, clock: ClockWatch = time.monotonic) -> None:
-        self._store = store
+    def __init__(self, store: Store, poll_seconds: float) -> None:
+        super().__init__(store)
         self._poll = poll_seconds
-        self._clock = clock
-        self.due = 0.0
 
     def one_pass(self) -> bool:
-        looked_at = self._store.write(backfill.backfill, patience_seconds=PATIENCE_SECONDS)
-        self.due = self._clock() + (0.0 if looked_at else self._poll)
+        looked_at = self._write(backfill.backfill)
+        self._next_after(0.0 if looked_at else self._poll)
         return bool(looked_at)
 
 
-class Finisher:
+class ActionFinisher(Upkeep):
     """Continues actions that their initiator has abandoned, one chunk at a time, so that other work continues in
     between.
     """
 
-    def __init__(
-        self, store: Store, poll_seconds: float, lease_seconds: float, clock: ClockWatch = time.monotonic
-    ) -> None:
-        self._store = store
+    def __init__(self, store: Store, poll_seconds: float, lease_seconds: float) -> None:
+        super().__init__(store)
         self._poll = poll_seconds
         self._lease_us = round(lease_seconds * 1e6)
-        self._clock = clock
         self._mine: actions.Action | None = None
-        self.due = 0.0
 
     def one_pass(self) -> bool:
-        self.due = self._clock() + self._poll
-        found = self._store.read(
-            lambda tx: actions.idle(tx, tx.now - self._lease_us, self._mine), patience_seconds=PATIENCE_SECONDS
-        )
+        self._next_after(self._poll)
+        found = self._read(lambda tx: actions.idle(tx, tx.now - self._lease_us, self._mine))
         self._mine = None if found is None else self._go_on(*found)
         if self._mine is not None and self._mine.is_open:
-            self.due = self._clock()
+            self._next_after(0.0)
         return self._mine is not None
 
     def _go_on(self, number: int, touched_at: int) -> actions.Action | None:
         try:
-            return self._store.write(
-                lambda tx: actions.take_up(tx, number, touched_at), patience_seconds=PATIENCE_SECONDS
-            )
+            return self._write(lambda tx: actions.take_up(tx, number, touched_at))
         except StoreError:
             raise
         except Exception as error:
             # Otherwise every worker would try it again and again.
             said = f"it could not go on: {type(error).__name__}: {error}"
             log.exception("action %d is stopped: %s", number, said)
-            self._store.write(
-                lambda tx: actions.stop(tx, number, Who("holdfast", said), said), patience_seconds=PATIENCE_SECONDS
-            )
+            self._write(lambda tx: actions.stop(tx, number, Who("holdfast", said), said))
             return None
 
 
-class Auditor:
+class Auditor(Upkeep):
     """Frees what would never finish: leases in this worker's name that it does not hold, and work without an item."""
 
     def __init__(
-        self,
-        store: Store,
-        pulse: Heartbeat,
-        hand: InHand,
-        stages: Sequence[int],
-        lease_seconds: float,
-        clock: ClockWatch = time.monotonic,
+        self, store: Store, heartbeat: Heartbeat, held: Container[int], stages: Sequence[int], lease_seconds: float
     ) -> None:
-        self._store = store
+        super().__init__(store, first_after=lease_seconds)
         self._stages = list(stages)
-        self._heartbeat = pulse
-        self._hand = hand
+        self._heartbeat = heartbeat
+        self._held = held
         self._interval = lease_seconds
-        self._clock = clock
-        self.due = clock() + lease_seconds
 
     def one_pass(self) -> bool:
-        self.due = self._clock() + self._interval
+        self._next_after(self._interval)
         worker = self._heartbeat.identity.id
-        mine = self._store.read(lambda tx: tx.run("leases_of", worker=worker), patience_seconds=PATIENCE_SECONDS)
-        unknown = [row[0] for row in mine if row[0] not in self._hand]
+        unknown = [
+            row[0] for row in self._read(lambda tx: tx.run("leases_of", worker=worker)) if row[0] not in self._held
+        ]
         if unknown:
             log.error("%d leases were held but not known; they are let go", len(unknown))
-            self._store.write(lambda tx: tx.run("disown", leases=unknown), patience_seconds=PATIENCE_SECONDS)
-        look = partial(strays.find_in_queues, stages=self._stages)
-        if found := self._store.read(look, patience_seconds=PATIENCE_SECONDS):
-            self._store.write(lambda tx: strays.take_from_queues(tx, found), patience_seconds=PATIENCE_SECONDS)
+            self._write(lambda tx: tx.run("disown", leases=unknown))
+        if found := self._read(partial(strays.find_in_queues, stages=self._stages)):
+            self._write(lambda tx: strays.take_from_queues(tx, found))
         return False
 
 
-class Pruner:
+class Pruner(Upkeep):
     """Deletes events that are past their retention."""
 
     INTERVAL_SECONDS = 600.0
 
-    def __init__(self, store: Store, keep_days: float, clock: ClockWatch = time.monotonic) -> None:
-        self._store = store
+    def __init__(self, store: Store, keep_days: float, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(store, first_after=self.INTERVAL_SECONDS * random.random(), clock=clock)
         self._keep_us = round(keep_days * 24 * 3600 * 1e6)
-        self._clock = clock
-        self.due = clock() + self.INTERVAL_SECONDS * random.random()
 
     def one_pass(self) -> bool:
-        done = self._store.write(
-            lambda tx: prune.prune_events(tx, tx.now - self._keep_us), patience_seconds=PATIENCE_SECONDS
-        )
-        self.due = self._clock() + (0.0 if done == prune.CHUNK else self.INTERVAL_SECONDS)
+        done = self._write(lambda tx: prune.prune_events(tx, tx.now - self._keep_us))
+        self._next_after(0.0 if done == prune.CHUNK else self.INTERVAL_SECONDS)
         return False
 
 
-class Rechecker:
+class Rechecker(Upkeep):
     """Maintains the list of items whose results may come from outdated inputs."""
 
     INTERVAL_SECONDS = 30.0
 
-    def __init__(self, store: Store, clock: ClockWatch = time.monotonic) -> None:
-        self._store = store
-        self._clock = clock
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, first_after=self.INTERVAL_SECONDS * random.random())
         self._place = changed_items.WalkPlace()
-        self.due = clock() + self.INTERVAL_SECONDS * random.random()
 
     def one_pass(self) -> bool:
-        more, self._place = self._store.write(
-            lambda tx: changed_items.one_stretch(tx, self._place), patience_seconds=PATIENCE_SECONDS
-        )
-        self.due = self._clock() + (0.0 if more else self.INTERVAL_SECONDS)
+        more, self._place = self._write(lambda tx: changed_items.one_stretch(tx, self._place))
+        self._next_after(0.0 if more else self.INTERVAL_SECONDS)
         return False
 
 
-class Folder:
+class CountFolder(Upkeep):
     """Adds up the counts of writers that are gone."""
 
     INTERVAL_SECONDS = 30.0
 
-    def __init__(self, store: Store, clock: ClockWatch = time.monotonic) -> None:
-        self._store = store
-        self._clock = clock
-        self.due = clock() + self.INTERVAL_SECONDS * random.random()
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, first_after=self.INTERVAL_SECONDS * random.random())
 
     def one_pass(self) -> bool:
-        folded = self._store.write(fold_counts.fold, patience_seconds=PATIENCE_SECONDS)
-        self.due = self._clock() + (0.0 if folded == fold_counts.CHUNK else self.INTERVAL_SECONDS)
+        folded = self._write(fold_counts.fold)
+        self._next_after(0.0 if folded == fold_counts.CHUNK else self.INTERVAL_SECONDS)
         return False

@@ -29,9 +29,10 @@ from holdfast.model.faults import describe
 from holdfast.model.layout import Layout
 from holdfast.model.logs import logger
 from holdfast.model.states import State
+from holdfast.runtime.services import Scheduler
 from holdfast.store import AtOnce, Store, Transaction
 from holdfast.worker.background.heartbeat import Heartbeat
-from holdfast.worker.background.upkeep import Promoter, Services
+from holdfast.worker.background.upkeep import Promoter
 from holdfast.worker.call import Offer, StageCall, calls_of, versions_of
 from holdfast.worker.commit.finished_queue import FinishedQueue
 from holdfast.worker.commit.in_hand import InHand
@@ -64,10 +65,10 @@ class Committer:
     def __init__(
         self,
         store: Store,
-        pulse: Heartbeat,
+        heartbeat: Heartbeat,
         offer: Offer,
         hand: InHand,
-        services: Services,
+        upkeep: Scheduler,
         promoter: Promoter,
         start: Callable[[list[StageCall]], None],
         poll_seconds: float,
@@ -77,10 +78,10 @@ class Committer:
         is_near: bool = False,
     ) -> None:
         self._store = store
-        self._heartbeat = pulse
+        self._heartbeat = heartbeat
         self._offer = offer
         self._hand = hand
-        self._services = services
+        self._upkeep = upkeep
         self._promoter = promoter
         self._start_calls = start
         self._poll = poll_seconds
@@ -217,7 +218,7 @@ class Committer:
             self._complain(error)
             return Round(random.uniform(0.05, 0.5), failed=True)
         except Exception:
-            log.exception("the committer stumbled and goes on")
+            log.exception("a round of the committer failed and will be repeated")
             return Round(0.5, failed=True)
         except BaseException as error:
             self.broken = HoldfastError(f"the thread that commits ended with {type(error).__name__}: {error}")
@@ -237,7 +238,7 @@ class Committer:
         self._started = False
         if time.monotonic() >= self._look_at:
             self._news = True
-        if self._claiming and self._services.run(self._is_called):
+        if self._claiming and self._upkeep.run(self._is_called):
             self._orders.dry.clear()
         # Taken before the memos are written: an attempt's memos are committed before its end, even if its handler did
         # not wait for them. Only the committer's thread runs effects.
@@ -260,8 +261,8 @@ class Committer:
         if stopped:
             return None
         if not len(self._hand):
-            self._services.begin()
-        if self._claiming and self._services.due <= time.monotonic():
+            self._upkeep.begin()
+        if self._claiming and self._upkeep.due <= time.monotonic():
             return 0.0
         if not self._claiming and not len(self._hand):
             self.empty.set()
@@ -470,7 +471,7 @@ class Committer:
         if self._finished or self._memos or self._stopped or ((self._news or self._told) and self._claiming):
             return 0.0
         now = time.monotonic()
-        wake = min(self._look_at, self._orders.wake_at(), self._services.due) if self._claiming else now + 0.1
+        wake = min(self._look_at, self._orders.wake_at(), self._upkeep.due) if self._claiming else now + 0.1
         # Never zero, which would mean another round at once.
         return max(0.0001, min(wake - now, self._poll))
 

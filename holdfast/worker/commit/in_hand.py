@@ -67,7 +67,7 @@ class InHand:
     def __len__(self) -> int:
         return len(self._calls)
 
-    def __contains__(self, lease: int) -> bool:
+    def __contains__(self, lease: object) -> bool:
         return lease in self._calls
 
     @property

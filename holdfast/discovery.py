@@ -1,0 +1,97 @@
+"""Look for items in sources: beside a worker, when they are due, or now."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from holdfast.app import Holdfast
+from holdfast.engine import discover
+from holdfast.engine.add import Merge
+from holdfast.engine.workers import Identity
+from holdfast.runtime import process_identity as machine
+from holdfast.runtime.services import MakeService, Service, ServiceContext, ServiceThread
+from holdfast.sources import Discoverer, SourceSpec
+from holdfast.store.store import new_identity
+from holdfast.worker.background.heartbeat import Heartbeat
+
+#: By pipeline.
+Sources = Mapping[str, Sequence[SourceSpec]]
+
+LOOK_SECONDS = 1.0
+LEASE_US = 30_000_000
+
+
+class Discovery(Service):
+    """Looks at sources when they are due."""
+
+    name = "sources"
+    retry_seconds = 10.0
+
+    def __init__(self, context: ServiceContext, sources: Sources, merges: Mapping[str, Merge]) -> None:
+        self._context = context
+        self._sources = sources
+        self._merges = merges
+        #: A worker that was declared dead goes on under another number, with another discoverer.
+        self._made: tuple[int, Discoverer] | None = None
+
+    def one_pass(self) -> bool:
+        self.due = time.monotonic() + LOOK_SECONDS
+        return bool(self._discoverer().one_pass())
+
+    def end(self) -> None:
+        self._context.store.close()
+
+    def _discoverer(self) -> Discoverer:
+        store, worker = self._context.store, self._context.worker()
+        if self._made is None or self._made[0] != worker:
+            write = partial(store.write, slot=worker)
+            made = Discoverer(write, store.read, worker, self._sources, merges=self._merges, stop=self._context.stopped)
+            made.register()
+            self._made = (worker, made)
+        return self._made[1]
+
+
+def discovering(sources: Sources, merges: Mapping[str, Merge]) -> MakeService:
+    """A service that looks at sources when they are due."""
+    return lambda context: Discovery(context, sources, merges)
+
+
+def discover_now(
+    app: Holdfast, sources: Sources, merges: Mapping[str, Merge], names: Collection[str] | None = None
+) -> list[dict[str, Any]]:
+    """Look at these sources now (all, if none are named), and return their state afterwards. If another worker is looking
+    already, that look counts."""
+    app.register()
+    writer = app.store.another()
+    heartbeat = Heartbeat(app.store.another(), _identity, {}, lambda: {"done": {}})
+    thread = ServiceThread([heartbeat])
+    try:
+        heartbeat.join()
+        thread.start()
+        worker = heartbeat.identity.id
+        looker = Discoverer(
+            partial(writer.write, slot=worker), writer.read, worker, sources, merges=merges, stop=threading.Event()
+        )
+        looker.register()
+        for pipeline, specs in sources.items():
+            chosen = [spec.name for spec in specs if names is None or spec.name in names]
+            if chosen:
+                writer.write(partial(discover.call_sources, pipeline=pipeline, names=chosen))
+        looker.one_pass()
+        told = writer.read(discover.sources)
+        return [one for one in told if one["pipeline"] in sources and (names is None or one["source"] in names)]
+    finally:
+        thread.finish()
+        thread.join()
+        writer.close()
+
+
+def _identity() -> Identity:
+    name = f"{socket.gethostname()}-{os.getpid()}-discover"
+    return Identity(new_identity(), name, machine.this_host(), machine.this_process(), LEASE_US)

@@ -129,8 +129,8 @@ def failed_delivery(tx: Transaction, one: Delivery, error: str) -> bool:
 
 
 def _is_quiet(tx: Transaction, rule: AlertRule, told_at: int | None) -> bool:
-    """Whether its latest notification is recent. One in the future is from before the clock was changed."""
-    return told_at is not None and 0 <= tx.now - told_at < rule.every_us
+    """Whether its latest notification is recent. One far in the future is from before the clock was changed."""
+    return told_at is not None and -STRAGGLER_US <= tx.now - told_at < rule.every_us
 
 
 def _settled(newest: Sequence[tuple[int, int]], now: int) -> int:
@@ -163,7 +163,7 @@ class _Matches:
 
 def _watch(tx: Transaction, rule: AlertRule, looked_until: int, told_at: int | None, until: int) -> int:
     # Events of earlier notifications do not count again.
-    told = told_at if told_at is not None and told_at <= tx.now else 0
+    told = told_at if told_at is not None and told_at <= tx.now + STRAGGLER_US else 0
     window: deque[tuple[int, int]] | None = None
     raised: _Matches | None = None
     for read, (id_, at) in enumerate(_new(tx, rule, looked_until, until), start=1):
@@ -188,7 +188,8 @@ def _watch(tx: Transaction, rule: AlertRule, looked_until: int, told_at: int | N
         return 0
     bodies = [(rule.name, msgspec.json.encode({**_body(tx, rule, raised), "by": way}).decode()) for way in rule.ways]
     tx.run_rows("add_deliveries", bodies, now=tx.now)
-    tx.run("move_alert", name=rule.name, until=until, told_at=tx.now)
+    # This transaction may have begun before the events that it sees.
+    tx.run("move_alert", name=rule.name, until=until, told_at=max(tx.now, raised.last_at))
     return 1
 
 

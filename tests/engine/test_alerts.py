@@ -257,6 +257,21 @@ def test_silence_after_an_alert_is_told_by_nothing(watch: Watch):
         assert watch.watch() == 0
 
 
+def test_events_count_once_though_the_transaction_that_sees_them_began_before_them(watch: Watch):
+    """On PostgreSQL a transaction sees what was committed after it began, and another worker may have begun earlier still."""
+    watch.watch(rule(count=3, every="1m", within="1h"))
+    watch.happen(*["attempt_failed"] * 3)
+    watch.app.clock.set_wall(-1)
+    assert watch.watch() == 1
+    watch.happen(*["attempt_failed"] * 3)
+    watch.app.clock.set_wall(-1)
+    assert watch.watch() == 0, "within its quiet period"
+    watch.app.clock.advance(62)
+    watch.happen("attempt_failed")
+    assert watch.watch() == 1
+    assert [body["count"] for body in watch.bodies()] == [3, 4]
+
+
 @pytest.mark.parametrize("hours", [24, -24])
 def test_a_clock_that_was_set_silences_nobody(watch: Watch, hours: int):
     watch.watch(rule())

@@ -122,7 +122,7 @@ def frequent_errors(tx: Transaction, pipelines: Sequence[Facts]) -> list[Facts]:
 
 
 def _four_facts(known: Layout, row: StageRow) -> Facts:
-    """Whether a pipeline stands still, why, until when, and since when."""
+    """Whether a pipeline is paused, why, until when, and since when."""
     pipeline = known.pipelines[row.pipeline_name]
     return {
         "paused": pipeline.paused,

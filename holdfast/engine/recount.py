@@ -41,10 +41,10 @@ def check(store: Store) -> list[str]:
     """What differs from the rows. What was never counted cannot be wrong."""
     found = [str(one) for one in store.read(_state_miscounts)]
     times, wrong = store.read(_miscounts)
-    found += store.read(lambda tx: _told(tx, wrong)) if times else []
+    found += store.read(lambda tx: _described(tx, wrong)) if times else []
     for pipeline, name, reason in store.read(_rechecks):
         if not reason:
-            found += _told_missing(name, sum(_missing(store, pipeline)))
+            found += _described_missing(name, sum(_missing(store, pipeline)))
     return found
 
 
@@ -66,14 +66,14 @@ def repair(reader: Store, writer: Store) -> list[str]:
             )
         return mine
 
-    done = [*reader.read(lambda tx: _told(tx, wrong)), *map(str, states)] if writer.write(put_right) else []
+    done = [*reader.read(lambda tx: _described(tx, wrong)), *map(str, states)] if writer.write(put_right) else []
     for pipeline, name, reason in reader.read(_rechecks):
         place: WalkPlace | None = WalkPlace(pipeline, 0, reason)
         listed = 0
         while place is not None:
             n, place = writer.write(lambda tx, place=place: recheck(tx, place))  # type: ignore[misc]
             listed += n
-        done += _told_missing(name, listed)
+        done += _described_missing(name, listed)
     return done
 
 
@@ -117,7 +117,7 @@ def _missing(store: Store, pipeline: int) -> Iterator[int]:
         yield len(found)
 
 
-def _told(tx: Transaction, wrong: list[Miscount]) -> list[str]:
+def _described(tx: Transaction, wrong: list[Miscount]) -> list[str]:
     known = layout(tx).stages
     return [
         f"{known[one.stage].label if one.stage in known else one.stage}, version {one.version!r}: "
@@ -126,5 +126,5 @@ def _told(tx: Transaction, wrong: list[Miscount]) -> list[str]:
     ]
 
 
-def _told_missing(pipeline: str, n: int) -> list[str]:
+def _described_missing(pipeline: str, n: int) -> list[str]:
     return [f"{pipeline}: {n} items that may have changed are not listed as such"] if n else []

@@ -81,7 +81,7 @@ def find(tx: Transaction, progress: Callable[[str, int], None] | None = None) ->
     """Every stray, each as a sentence, up to a limit. Reads every row."""
     known = layout(tx).stages
     rows = tx.run("stray_rows", most=CHUNK)
-    return [_told(table, stage, item, known) for table, stage, item in rows] + list(_unreadable(tx, progress))
+    return [_described(table, stage, item, known) for table, stage, item in rows] + list(_unreadable(tx, progress))
 
 
 def repair(reader: Store, writer: Store) -> list[str]:
@@ -103,7 +103,7 @@ def _take(tx: Transaction, rows: Sequence[StoredRow]) -> list[str]:
     for table, stage, item in rows:
         for row in tx.records(f"take_from_{table}", stage=stage, item=item):
             _set_aside(tx, table, row, _why(stage, item, known))
-    return [_told(table, stage, item, known) for table, stage, item in rows]
+    return [_described(table, stage, item, known) for table, stage, item in rows]
 
 
 def _unreadable(tx: Transaction, progress: Callable[[str, int], None] | None) -> Iterator[str]:
@@ -125,7 +125,7 @@ def _bad_texts(table: str, columns: Mapping[str, type], rows: Iterable[StoredRow
                 yield f"{table} {number}: its {column} cannot be read"
 
 
-def _told(table: str, stage: int, item: int, known: Mapping[int, object]) -> str:
+def _described(table: str, stage: int, item: int, known: Mapping[int, object]) -> str:
     return f"{table}, item {item}, stage {stage}: {_why(stage, item, known)}"
 
 

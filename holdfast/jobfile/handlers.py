@@ -70,7 +70,7 @@ class Handlers:
 
     def _missing(self, found: Any, done: str, name: str, error: Exception) -> str:
         if not isinstance(error, AttributeError):
-            return f"{done}.{name} cannot be had: {place(error, self._folder) or done}: {said(error)}"
+            return f"{done}.{name} cannot be read: {place(error, self._folder) or done}: {said(error)}"
         home = f" (of {found.__file__})" if isinstance(found, ModuleType) and getattr(found, "__file__", None) else ""
         known = [one for one in dir(found) if not one.startswith("_")]
         near = did_you_mean(name, known) if known else ""

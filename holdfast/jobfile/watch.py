@@ -53,7 +53,7 @@ class JobFileWatch:
         self._load = load
         self._stamp: tuple[int, ...] | None = None
         self._digest = b""
-        self._told: tuple[str, ...] = ()
+        self._reported: tuple[str, ...] = ()
 
     def one_pass(self) -> Reloaded | Broken | SpecChanged | None:
         """What has changed, or None. A missing file counts as unchanged."""
@@ -62,7 +62,7 @@ class JobFileWatch:
         try:
             found = self._load(self._path)
         except JobFileError as error:
-            self._told = ()
+            self._reported = ()
             return Broken(error.problems)
         except UsageError:
             # It was removed after the check. When it is back it is checked again.
@@ -70,10 +70,10 @@ class JobFileWatch:
             return None
         what = differences(self.job, found)
         if what:
-            news = what != self._told
-            self._told = what
+            news = what != self._reported
+            self._reported = what
             return SpecChanged(what) if news else None
-        self._told = ()
+        self._reported = ()
         if (found.resources, found.tunings) == (self.job.resources, self.job.tunings):
             return None
         self.job = found

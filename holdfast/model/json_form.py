@@ -111,7 +111,9 @@ def _form_of_other(part: Any, kind: type, room: list[int], depth: int, steps: in
     except _Unfit:
         raise
     except Exception as error:
-        raise _Unfit(f"a value of type {_name(kind)}", f", whose JSON form cannot be had: {_said(error)}") from None
+        raise _Unfit(
+            f"a value of type {_name(kind)}", f", whose JSON form cannot be produced: {_said(error)}"
+        ) from None
     return _form(own, room, depth, steps + 1)
 
 

@@ -59,4 +59,4 @@ def reason_of(answer: Skip | RetryLater | RateLimited | OutOfCredit | Credential
     try:
         return storable(str(answer.reason)) or None
     except BaseException as worse:
-        return f"(its reason cannot be had: {type(worse).__name__})"
+        return f"(its reason cannot be read: {type(worse).__name__})"

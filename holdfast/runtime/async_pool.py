@@ -91,7 +91,7 @@ class AsyncPool(Generic[C]):
         given_up = [call for call in loop.overdue(now) if loop.give_up(call)]
         for call in given_up:
             log.warning(
-                "%s: ran longer than %.1f s and does not let itself be cancelled; it is given up",
+                "%s: ran longer than %.1f s and cannot be cancelled; it is abandoned",
                 call.label,
                 call.timeout_seconds,
             )

@@ -168,7 +168,7 @@ class ThreadPool(Generic[C]):
             self._lost += 1
             self._threads.grow(1)
         log.warning(
-            '%s: ran longer than %.0f s and cannot be stopped in a thread; it is given up (isolate="process" would end it)',
+            '%s: ran longer than %.0f s and cannot be stopped in a thread; it is abandoned (isolate="process" would end it)',
             call.label,
             call.timeout_seconds,
         )

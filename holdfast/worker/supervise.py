@@ -91,7 +91,7 @@ class Supervisor:
         self._jitter = jitter
         self._places = [_Place(number) for number in range(processes)]
         self._asked: deque[int] = deque()
-        self._bell = threading.Event()
+        self._wake_up = threading.Event()
         #: Whether any child has ever begun to work.
         self._opened = False
         self._code: int | None = None
@@ -102,8 +102,8 @@ class Supervisor:
         try:
             with caught(self.stop, signals):
                 while (code := self.one_pass()) is None:
-                    self._bell.wait(LOOK_SECONDS)
-                    self._bell.clear()
+                    self._wake_up.wait(LOOK_SECONDS)
+                    self._wake_up.clear()
                 return code
         finally:
             for child in self._living():
@@ -112,7 +112,7 @@ class Supervisor:
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Pass this signal on to every child and start no more. Safe to call from a signal handler."""
         self._asked.append(number)
-        self._bell.set()
+        self._wake_up.set()
 
     def one_pass(self) -> int | None:
         """Check every child once and do what is due; return the exit code once all have ended."""
@@ -145,7 +145,7 @@ class Supervisor:
             place.child = self._spawn(place.number)
         except OSError as error:
             log.error("worker process %d could not be started: %s", place.number + 1, error)
-            self._bury(place, 1, now)
+            self._record_death(place, 1, now)
             return
         place.ready_at = None
 
@@ -164,11 +164,11 @@ class Supervisor:
         place.child = None
         if self._code is None:
             log.warning("worker process %d (%d) ended with %s", place.number + 1, child.pid, _spoken(code))
-            self._bury(place, code, now)
+            self._record_death(place, code, now)
         elif code not in _OBEYED:
             self._code = self._code or _honest(code)
 
-    def _bury(self, place: _Place, code: int, now: float) -> None:
+    def _record_death(self, place: _Place, code: int, now: float) -> None:
         """A process ended without being asked to: restart it later, or give up."""
         place.deaths += 1
         if code in _HOPELESS and not self._opened:

@@ -106,7 +106,7 @@ class Worker:
         self._stop_requests = 0
         #: The signal that stopped it, if one did.
         self.stopped_by: int | None = None
-        self._bell = threading.Event()
+        self._wake_up = threading.Event()
         self._layout: Layout = store.read(layout)
         self._offer = self._find_offer()
         self._names = {(pipeline, spec.name): number for number, (pipeline, spec) in self._offer.items()}
@@ -192,8 +192,8 @@ class Worker:
             if on_tick is not None and time.monotonic() >= next_tick:
                 on_tick()
                 next_tick = time.monotonic() + tick_seconds
-            self._bell.wait(LOOK_SECONDS)
-            self._bell.clear()
+            self._wake_up.wait(LOOK_SECONDS)
+            self._wake_up.clear()
             self._look()
 
     def stop(self) -> None:
@@ -201,7 +201,7 @@ class Worker:
         once.
         """
         self._stop_requests += 1
-        self._bell.set()
+        self._wake_up.set()
 
     def start(self) -> None:
         """Create and start the parts. The fork server comes first, while there is only one thread."""
@@ -330,8 +330,8 @@ class Worker:
             committer.hand_back(self._withdraw())
             give_up_at = time.monotonic() + self.settings.grace_seconds
             while not committer.empty.is_set() and self._stop_requests < 2 and time.monotonic() < give_up_at:
-                self._bell.wait(LOOK_SECONDS)
-                self._bell.clear()
+                self._wake_up.wait(LOOK_SECONDS)
+                self._wake_up.clear()
                 self._look()
             committer.hand_back(list(self._hand.calls))
             self._look()

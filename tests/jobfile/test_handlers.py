@@ -63,7 +63,7 @@ WRONG = {
     "ends.main": "module 'ends' cannot be imported: {folder}/ends.py, line 2: it ends the program when imported",
     "misspelled.main": "module 'misspelled' cannot be imported: {folder}/misspelled.py, line 1: SyntaxError: ",
     "lacking.main": "module 'lacking' cannot be imported: {folder}/lacking.py, line 1: ModuleNotFoundError: No module named",
-    "lazy.main": "lazy.main cannot be had: {folder}/lazy.py, line 2: RuntimeError: not today",
+    "lazy.main": "lazy.main cannot be read: {folder}/lazy.py, line 2: RuntimeError: not today",
     "shelf.chunk_of_yields": "'shelf' (of {folder}/shelf.py) has no 'chunk_of_yields'",
     "yields.pages": "pages yields; a handler returns its result",
 }

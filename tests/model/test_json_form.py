@@ -163,17 +163,20 @@ REFUSED = {
     "a model with NaN": (lambda: Number(n=math.nan), r"the number nan at a\[0\]\.n"),
     "a model that fails": (
         Failing,
-        r"type Failing at a\[0\], whose JSON form cannot be had: SystemError: no form today",
+        r"type Failing at a\[0\], whose JSON form cannot be produced: SystemError: no form today",
     ),
     "a model that answers with itself": (Itself, r"type Itself at a\[0\], whose JSON form is never plain"),
     "a model without an end": (More, "nested deeper than 100 levels"),
     "a model that answers with bytes": (Raw, r"type bytes at a\[0\]\.raw"),
     "an object that says nothing": (Silent, r"type Silent at a\[0\]"),
-    "a class that says nothing": (Shut, r"type Shut at a\[0\], whose JSON form cannot be had: RuntimeError: not yours"),
+    "a class that says nothing": (
+        Shut,
+        r"type Shut at a\[0\], whose JSON form cannot be produced: RuntimeError: not yours",
+    ),
     "a mapping that fails": (Unreadable, r"an object that cannot be read: KeyError: 'gone' at a\[0\]"),
     "a field that is missing": (
         without_its_field,
-        r"type Slotted at a\[0\], whose JSON form cannot be had: AttributeError",
+        r"type Slotted at a\[0\], whose JSON form cannot be produced: AttributeError",
     ),
     "a mock": (mock.Mock, r"type Mock at a\[0\]"),
     "a mock of a text": (functools.partial(mock.Mock, spec=str), r"type Mock at a\[0\]"),

@@ -190,7 +190,7 @@ def test_a_worker_runs_every_service_there_is():
 
 def test_news_calls_the_committer_away_from_its_services():
     committer = Committer.__new__(Committer)
-    committer._finished, committer._told, committer._news, committer.idle = FinishedQueue(), deque(), False, True
+    committer._finished, committer._reported, committer._news, committer.idle = FinishedQueue(), deque(), False, True
     assert not committer._is_called()
     committer.news()
-    assert committer._is_called() and committer._finished._bell.is_set()
+    assert committer._is_called() and committer._finished._wake_up.is_set()

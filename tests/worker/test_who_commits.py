@@ -67,10 +67,10 @@ def ended() -> list[FinishedAttempt]:
 def test_nothing_is_quiet_once_somebody_was_told_of_something():
     inbox = FinishedQueue()
     inbox.put(ended(), quietly=True)
-    assert inbox.is_quiet and not inbox._bell.is_set()
+    assert inbox.is_quiet and not inbox._wake_up.is_set()
     inbox.put(ended(), quietly=False)
     inbox.put(ended(), quietly=True)
-    assert not inbox.is_quiet and inbox._bell.is_set()
+    assert not inbox.is_quiet and inbox._wake_up.is_set()
     assert len(inbox.take(2)) == 2 and len(inbox) == 1
 
 
@@ -82,7 +82,7 @@ def test_who_takes_only_what_is_routine_leaves_the_rest_to_those_who_were_told()
     inbox.put([odd], quietly=False)
     inbox.put([late], quietly=True)
     assert inbox.take(10, routine=True) == [plain, late]
-    assert not inbox.is_quiet and inbox._bell.is_set()
+    assert not inbox.is_quiet and inbox._wake_up.is_set()
     assert inbox.take(10) == [odd]
 
 
@@ -94,9 +94,9 @@ def test_what_was_reported_quietly_does_not_lie_there_for_long():
     inbox.look(time.monotonic() + QUIET_SECONDS / 2, now)
     # There was a turn just now: whoever had it leaves time for another.
     inbox.look(time.monotonic() + 2 * QUIET_SECONDS, time.monotonic() + 2 * QUIET_SECONDS)
-    assert not inbox._bell.is_set()
+    assert not inbox._wake_up.is_set()
     inbox.look(time.monotonic() + 2 * QUIET_SECONDS, now)
-    assert inbox._bell.is_set()
+    assert inbox._wake_up.is_set()
 
 
 # Turns ----------------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def rounds() -> Iterator[Rounds]:
     made = Rounds()
     yield made
     made.over = True
-    made.inbox.ring()
+    made.inbox.wake()
     if made.turns._thread.ident is not None:
         assert made.turns.join(10)
         assert made.made[-1] == ("end", True, 0)
@@ -140,7 +140,7 @@ def test_who_is_out_of_work_makes_the_round_itself(rounds: Rounds):
     rounds.inbox.put(ended(), quietly=True)
     assert rounds.turns.out_of_work(lambda: True)
     assert rounds.made == [(ME, False, 1)]
-    assert not rounds.inbox._bell.is_set()
+    assert not rounds.inbox._wake_up.is_set()
 
 
 def test_after_a_round_of_another_the_thread_is_woken_if_none_follows(rounds: Rounds):
@@ -149,21 +149,21 @@ def test_after_a_round_of_another_the_thread_is_woken_if_none_follows(rounds: Ro
     rounds.inbox.put(ended(), quietly=True)
     assert rounds.turns.out_of_work(lambda: True)
     rounds.turns.look(time.monotonic())
-    assert not rounds.inbox._bell.is_set()
+    assert not rounds.inbox._wake_up.is_set()
     rounds.turns.look(time.monotonic() + 2 * QUIET_SECONDS)
-    assert rounds.inbox._bell.is_set()
+    assert rounds.inbox._wake_up.is_set()
 
 
 def test_a_round_that_started_nothing_wakes_the_thread(rounds: Rounds):
     rounds.inbox.put(ended(), quietly=True)
     assert not rounds.turns.out_of_work(lambda: True)
-    assert rounds.made == [(ME, False, 1)] and rounds.inbox._bell.is_set()
+    assert rounds.made == [(ME, False, 1)] and rounds.inbox._wake_up.is_set()
 
 
 def test_who_is_not_free_wakes_the_thread(rounds: Rounds):
     rounds.inbox.put(ended(), quietly=True)
     assert not rounds.turns.out_of_work(lambda: False)
-    assert rounds.made == [] and rounds.inbox._bell.is_set()
+    assert rounds.made == [] and rounds.inbox._wake_up.is_set()
 
 
 def test_nobody_makes_a_round_for_what_somebody_was_told_of(rounds: Rounds):
@@ -225,7 +225,7 @@ def test_what_has_been_heard_does_not_wake_the_thread_again(rounds: Rounds, monk
         return done
 
     def watched(inbox: FinishedQueue, seconds: float) -> None:
-        woken_by.append(inbox._bell.is_set())
+        woken_by.append(inbox._wake_up.is_set())
         wait(inbox, seconds)
 
     rounds.turns._make_round = reported_meanwhile
@@ -253,7 +253,7 @@ class AtTheLastMoment(deque[int]):
 def resting() -> Committer:
     """A committer that has nothing to do, as far as rest and news go."""
     committer = Committer.__new__(Committer)
-    committer._finished, committer._memos, committer._told = FinishedQueue(), MemoQueue(lambda work: None), deque()
+    committer._finished, committer._memos, committer._reported = FinishedQueue(), MemoQueue(lambda work: None), deque()
     committer._news = committer._stopped = committer.idle = False
     committer._claiming, committer._hand, committer.drained = True, InHand(1), threading.Event()
     committer.drained.set()
@@ -264,7 +264,7 @@ def test_a_busy_worker_is_not_woken_by_news_and_does_not_rest_on_it():
     """Most of it is its own: every commit is news on SQLite."""
     committer = resting()
     committer.news()
-    assert not committer._finished._bell.is_set()
+    assert not committer._finished._wake_up.is_set()
     assert committer._rest() == 0.0
 
 
@@ -272,17 +272,17 @@ def test_an_idle_worker_is_woken_by_news():
     committer = resting()
     committer.idle = True
     committer.news()
-    assert committer._finished._bell.is_set()
+    assert committer._finished._wake_up.is_set()
 
 
 def test_news_between_the_last_look_and_the_rest_wakes_the_worker():
     committer = resting()
-    committer._told = AtTheLastMoment(committer)
+    committer._reported = AtTheLastMoment(committer)
     committer._look_at = time.monotonic() + 60
     committer._upkeep, committer._poll = Scheduler([Idle()]), 60.0
     committer._orders = ClaimPlanner({}, committer._hand, [], tuple, 60.0)
     assert committer._rest() > 0
-    assert committer._finished._bell.is_set()
+    assert committer._finished._wake_up.is_set()
 
 
 class Idle(Service):

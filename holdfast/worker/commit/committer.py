@@ -99,7 +99,7 @@ class Committer:
         #: Whether the next transaction only claims, because the last one took too long to claim in time.
         self._claim_first = False
         #: Stages that were reported to have waiting work.
-        self._told: deque[int] = deque()
+        self._reported: deque[int] = deque()
         self._claiming = True
         self._stopped = False
         self._started = False
@@ -142,7 +142,7 @@ class Committer:
         marked.
         """
         future = self._memos.add(memos)
-        self._finished.ring()
+        self._finished.wake()
         return future
 
     def hand_back(self, calls: Sequence[StageCall]) -> None:
@@ -153,7 +153,7 @@ class Committer:
             if call.end():
                 reason = "the worker is stopping" if call.started else None
                 self._finished.give([FinishedAttempt(lease, State.PENDING, error=reason) for lease in call.leases])
-        self._finished.ring()
+        self._finished.wake()
 
     def set_aside(self, calls: list[StageCall]) -> list[StageCall]:
         """The calls that may start now. One call that needs the worker to itself is kept and started later; further
@@ -174,21 +174,21 @@ class Committer:
             stages = self._offer.keys() & stages
             if not stages:
                 return
-            self._told.extend(stages)
+            self._reported.extend(stages)
         else:
             self._news = True
         if self.idle:
             # Otherwise the next round sees it anyway. Most notifications that a busy worker receives are its own.
-            self._finished.ring()
+            self._finished.wake()
 
     def stop_claiming(self) -> None:
         self._claiming = False
-        self._finished.ring()
+        self._finished.wake()
 
     def stop(self) -> None:
         """End once everything reported so far is committed."""
         self._stopped = True
-        self._finished.ring()
+        self._finished.wake()
 
     def join(self, timeout_seconds: float) -> bool:
         """Wait for the thread to end. False if it is still running or was never started."""
@@ -198,7 +198,7 @@ class Committer:
         """The store is unusable: end."""
         self.broken = self.broken or error
         self._stopped = True
-        self._finished.ring()
+        self._finished.wake()
 
     # Only the thread whose turn it is -------------------------------------------------------------------------------
 
@@ -274,10 +274,10 @@ class Committer:
             self._start_calls(solitary)
         if not self._claiming:
             return []
-        if self._told:
+        if self._reported:
             self._orders.news()
-            while self._told:
-                self._orders.dry.discard(self._told.popleft())
+            while self._reported:
+                self._orders.dry.discard(self._reported.popleft())
         if self._news:
             self._news = False
             self._orders.news()
@@ -296,7 +296,7 @@ class Committer:
         weighty = [order for order in orders if self._orders.needs_weighing(order)]
         if weighty and not by_thread:
             # Weighing waits for user functions.
-            self._finished.ring()
+            self._finished.wake()
             return [order for order in orders if order not in weighty]
         return [self._weighed(order) if order in weighty else order for order in orders]
 
@@ -459,7 +459,7 @@ class Committer:
 
     def _is_called(self) -> bool:
         """Whether there is, or may be, something to claim or commit."""
-        return bool(self._news or self._told or self._finished)
+        return bool(self._news or self._reported or self._finished)
 
     def _rest(self) -> float:
         """With nothing to do, check whether all work is done, and return how long to wait."""
@@ -468,7 +468,7 @@ class Committer:
                 self.drained.set()
         # Set before the last check: anything that arrives later wakes the thread.
         self.idle = True
-        if self._finished or self._memos or self._stopped or ((self._news or self._told) and self._claiming):
+        if self._finished or self._memos or self._stopped or ((self._news or self._reported) and self._claiming):
             return 0.0
         now = time.monotonic()
         wake = min(self._look_at, self._orders.wake_at(), self._upkeep.due) if self._claiming else now + 0.1

@@ -23,10 +23,10 @@ class FinishedQueue:
 
     def __init__(self) -> None:
         self._finished: deque[FinishedAttempt] = deque()
-        self._bell = threading.Event()
+        self._wake_up = threading.Event()
         #: Since when quiet results have been waiting (0: none), and whether the committer was woken for any others.
         self._quiet_since = 0.0
-        self._told = False
+        self._is_woken = False
 
     def __len__(self) -> int:
         return len(self._finished)
@@ -34,7 +34,7 @@ class FinishedQueue:
     @property
     def is_quiet(self) -> bool:
         """Whether results are waiting and all of them are quiet."""
-        return self._quiet_since > 0 and not self._told
+        return self._quiet_since > 0 and not self._is_woken
 
     def put(self, finished: Sequence[FinishedAttempt], *, quietly: bool) -> None:
         """Add the results of a call. `quietly` wakes nobody: the thread that reports them will soon run out of work and
@@ -45,9 +45,9 @@ class FinishedQueue:
             if not self._quiet_since:
                 self._quiet_since = time.monotonic()
             return
-        self._told = True
-        if not self._bell.is_set():
-            self._bell.set()
+        self._is_woken = True
+        if not self._wake_up.is_set():
+            self._wake_up.set()
 
     def put_back(self, finished: Sequence[FinishedAttempt]) -> None:
         """Put attempts that could not be committed back at the front."""
@@ -59,27 +59,27 @@ class FinishedQueue:
 
     def take(self, most: int, *, routine: bool = False) -> list[FinishedAttempt]:
         """Take the oldest attempts; with `routine`, only those that are routine."""
-        self._quiet_since, self._told = 0.0, False
+        self._quiet_since, self._is_woken = 0.0, False
         take = self._finished.popleft
         taken = [take() for _ in range(min(len(self._finished), most))]
         if routine and (others := [one for one in taken if not one.routine]):
             self.put_back(others)
-            self._told = True
+            self._is_woken = True
             taken = [one for one in taken if one.routine]
         return taken
 
     def look(self, now: float, since: float) -> None:
         """Wake the committer if quiet results have waited too long, counted from `since` at the earliest."""
         if self._quiet_since and now - max(self._quiet_since, since) > QUIET_SECONDS:
-            self.ring()
+            self.wake()
 
-    def ring(self) -> None:
-        self._bell.set()
+    def wake(self) -> None:
+        self._wake_up.set()
 
     def wait(self, seconds: float) -> None:
         """Wait until the event is set; returns at once if it was set since it was last cleared."""
-        self._bell.wait(seconds)
+        self._wake_up.wait(seconds)
 
-    def hear(self) -> None:
+    def clear(self) -> None:
         """Clear the event; the caller is about to handle everything that it was set for."""
-        self._bell.clear()
+        self._wake_up.clear()

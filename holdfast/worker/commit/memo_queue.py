@@ -17,7 +17,7 @@ Commit = Callable[[Callable[[Transaction], None]], None]
 
 
 #: A group of memos that are written together, and the future that completes when they are.
-Errand = tuple[Sequence[MemoWrite], Future[None]]
+QueuedMemos = tuple[Sequence[MemoWrite], Future[None]]
 
 
 class MemoQueue:
@@ -27,7 +27,7 @@ class MemoQueue:
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
-        self._queue: deque[Errand] = deque()
+        self._queue: deque[QueuedMemos] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._queue)
@@ -43,35 +43,35 @@ class MemoQueue:
         """Write all memos queued so far."""
         left = len(self._queue)
         while left > 0:
-            errands: list[Errand] = []
+            queued: list[QueuedMemos] = []
             n = 0
             while left > 0 and n < MOST:
-                errands.append(self._queue.popleft())
-                n += len(errands[-1][0])
+                queued.append(self._queue.popleft())
+                n += len(queued[-1][0])
                 left -= 1
-            self._write(errands)
+            self._write(queued)
 
-    def _write(self, errands: list[Errand]) -> None:
-        memos = [memo for some, _ in errands for memo in some]
+    def _write(self, queued: list[QueuedMemos]) -> None:
+        memos = [memo for some, _ in queued for memo in some]
         try:
             self._commit(lambda tx: remember(tx, memos))
         except StoreError:
-            self._queue.extendleft(reversed(errands))
+            self._queue.extendleft(reversed(queued))
             raise
         except Exception as error:
-            if len(errands) == 1:
-                errands[0][1].set_exception(error)
+            if len(queued) == 1:
+                queued[0][1].set_exception(error)
                 return
             # One group cannot be written; it must not fail the others.
-            for place, one in enumerate(errands):
+            for place, one in enumerate(queued):
                 try:
                     self._write([one])
                 except StoreError:
                     self._queue.popleft()  # it is back in the queue, ahead of those that follow it
-                    self._queue.extendleft(reversed(errands[place:]))
+                    self._queue.extendleft(reversed(queued[place:]))
                     raise
             return
-        for some, future in errands:
+        for some, future in queued:
             for memo in some:
                 if not memo.lost:
                     memo.lease.remember(memo.name, memo.kept)

@@ -73,7 +73,7 @@ class CommitTurns:
         if not self._finished.is_quiet:
             return False
         if not is_free():
-            self._finished.ring()
+            self._finished.wake()
             return False
         if not self._turn.acquire(blocking=False):
             return False  # the holder checks again
@@ -84,7 +84,7 @@ class CommitTurns:
         finally:
             self._turn.release()
             if not started:
-                self._finished.ring()  # the committer's thread decides what to wait for
+                self._finished.wake()  # the committer's thread decides what to wait for
         return started
 
     def look(self, now: float) -> None:
@@ -94,7 +94,7 @@ class CommitTurns:
         if self._turn.locked():
             return
         if self._lent and now - self._last > QUIET_SECONDS:
-            self._finished.ring()
+            self._finished.wake()
         else:
             self._finished.look(now, self._last)
 
@@ -102,7 +102,7 @@ class CommitTurns:
         try:
             while True:
                 with self._turn:
-                    self._finished.hear()
+                    self._finished.clear()
                     done = self._one(True)
                 if done.wait_seconds is None:
                     break

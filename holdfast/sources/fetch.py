@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import os
-import socket
-import ssl
 import tempfile
-import threading
 import time
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import cache
 from typing import IO, Any
-from urllib.parse import SplitResult, unquote, urljoin
+from urllib.parse import SplitResult, urljoin
 
 from holdfast.model import urls
+from holdfast.runtime.addresses import HostRefused
+from holdfast.runtime.http import HttpFailed, HttpLimits, basic_authorization, request
 from holdfast.sources import readers
-from holdfast.sources.addresses import SocketAddress, places_of
 from holdfast.sources.contract import Reader, SourceFailed
 from holdfast.sources.inflate import PIECE, inflated, unpacked
 
@@ -51,15 +46,14 @@ OPTIONS: Mapping[str, Reader] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(HttpLimits):
     """The limits of a fetch."""
 
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    allow_private: bool = False
-    max_bytes: int = MAX_BYTES
     connect_seconds: float = CONNECT_SECONDS
     read_seconds: float = READ_SECONDS
     request_seconds: float = REQUEST_SECONDS
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    max_bytes: int = MAX_BYTES
     redirects: int = REDIRECTS
 
     @classmethod
@@ -67,8 +61,8 @@ class Policy:
         total = settings.get("request_timeout", REQUEST_SECONDS)
         return cls(
             headers=settings.get("headers", {}),
-            allow_private=settings.get("allow_private", False),
             max_bytes=settings.get("max_bytes", max_bytes),
+            allow_private=settings.get("allow_private", False),
             connect_seconds=min(CONNECT_SECONDS, total),
             read_seconds=min(READ_SECONDS, total),
             request_seconds=total,
@@ -111,7 +105,7 @@ def fetch(
     `home`, the address that a person wrote.
     """
     known = known or {}
-    deadline = time.monotonic() + policy.request_seconds
+    deadline = policy.deadline()
     first = _split(home or url)
     at = url
     for _ in range(policy.redirects + 1):
@@ -159,9 +153,7 @@ def _headers(
     sent = {"User-Agent": "holdfast", "Accept": accept, "Accept-Encoding": "gzip", "Connection": "close"}
     if urls.origin(parts) == urls.origin(first):
         # Secrets are not sent to a server that we are redirected to.
-        if first.username is not None:
-            pair = f"{unquote(first.username)}:{unquote(first.password or '')}"
-            sent["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+        sent |= basic_authorization(first)
         own = {name.lower() for name in policy.headers}
         sent = {name: value for name, value in sent.items() if name.lower() not in own} | dict(policy.headers)
     if known.get("etag"):
@@ -185,76 +177,14 @@ def _asked(
     deadline: float,
     check: Callable[[], None],
 ) -> Iterator[http.client.HTTPResponse]:
-    """An answer whose body can be read. The connection is closed at the deadline in any case."""
-    where = urls.shown(parts.geturl())
-    host, port = urls.host_of(parts), urls.port_of(parts)
-    check()
-    places = places_of(host, port, allow_private=policy.allow_private, seconds=policy.connect_seconds)
-    line: socket.socket | None = None
+    """An answer whose body can be read."""
     try:
-        line = _connect(places, policy, deadline)
-        with _cut_at(line, deadline):
-            if parts.scheme == "https":
-                line = _tls().wrap_socket(line, server_hostname=host)
-            line.settimeout(policy.read_seconds)
-            connection = _connection(parts.scheme, host, port)
-            connection.sock = line
-            connection.request("GET" if body is None else "POST", urls.target(parts), body, dict(headers))
-            with connection.getresponse() as answer:
-                yield answer
-    except (OSError, http.client.HTTPException, ValueError, EOFError) as error:
-        if time.monotonic() >= deadline:
-            raise SourceFailed(f"{where} took longer than {policy.request_seconds:g} s") from None
-        raise SourceFailed(f"{where}: {_said(error, policy)}") from None
-    finally:
-        if line is not None:
-            line.close()
-
-
-def _connect(places: Iterable[SocketAddress], policy: Policy, deadline: float) -> socket.socket:
-    trouble: OSError = TimeoutError()
-    for family, place in places:
-        line = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            line.settimeout(max(0.001, min(policy.connect_seconds, deadline - time.monotonic())))
-            line.connect(place)
-            return line
-        except OSError as error:
-            line.close()
-            trouble = error
-    raise trouble
-
-
-@contextmanager
-def _cut_at(line: socket.socket, deadline: float) -> Iterator[None]:
-    """Limit the total time: the timeout of a socket applies to each read."""
-    # A second descriptor of the connection, since the first may be wrapped or closed by then.
-    other = socket.socket(fileno=os.dup(line.fileno()))
-
-    def cut() -> None:
-        with suppress(OSError):
-            other.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(max(0.0, deadline - time.monotonic()), cut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()
-        other.close()
-
-
-def _connection(scheme: str, host: str, port: int) -> http.client.HTTPConnection:
-    if scheme == "https":
-        return http.client.HTTPSConnection(host, port, context=_tls())
-    return http.client.HTTPConnection(host, port)
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    return ssl.create_default_context()
+        with request(parts, headers, body, policy, deadline, check) as answer:
+            yield answer
+    except HostRefused as refused:
+        raise SourceFailed(f"{urls.host_of(parts)} {refused}") from None
+    except HttpFailed as failed:
+        raise SourceFailed(f"{urls.shown(parts.geturl())}: {failed}") from None
 
 
 def _redirected(at: str, location: str | None) -> str:
@@ -343,15 +273,3 @@ def _retry_after(answer: http.client.HTTPResponse) -> float | None:
     except (TypeError, ValueError, IndexError, OverflowError):
         return None
     return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
-
-
-def _said(error: BaseException, policy: Policy) -> str:
-    if isinstance(error, TimeoutError):
-        return f"no answer within {policy.read_seconds:g} s"
-    if isinstance(error, http.client.IncompleteRead):
-        return "its body ends too early"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not valid ({error.verify_message})"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return f"{type(error).__name__}: {str(error)[:200]}" if str(error) else type(error).__name__

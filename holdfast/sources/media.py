@@ -10,8 +10,8 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.model import urls
+from holdfast.runtime.addresses import HostRefused, places_of
 from holdfast.sources import readers
-from holdfast.sources.addresses import places_of
 from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
 from holdfast.sources.subprocess_ import lines, program
 
@@ -74,7 +74,10 @@ class Media(Source):
     def _check_address(self, url: str) -> None:
         """yt-dlp makes its own connections; this only refuses addresses written by mistake."""
         parts, private = urls.split(url), self.settings.get("allow_private", False)
-        places_of(urls.host_of(parts), urls.port_of(parts), allow_private=private, seconds=10)
+        try:
+            places_of(urls.host_of(parts), urls.port_of(parts), allow_private=private, seconds=10)
+        except HostRefused as refused:
+            raise SourceFailed(f"{urls.host_of(parts)} {refused}") from None
 
     def _entry(self, line: bytes) -> Found | None:
         try:

@@ -13,8 +13,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from holdfast.sources import addresses
-from holdfast.sources.addresses import is_public
+from holdfast.runtime import addresses
+from holdfast.runtime.addresses import is_public
 from holdfast.sources.contract import SourceFailed
 from holdfast.sources.fetch import Policy, fetch
 from tests.sources.site import serving
@@ -303,7 +303,7 @@ def test_over_tls_the_name_in_the_address_must_be_the_one_in_the_certificate(sit
         with pytest.raises(SourceFailed, match="its certificate is not valid"):
             fetch(f"https://named.test:{port}/", HERE)
         trusting = ssl.create_default_context(cafile=str(certificate / "certificate"))
-        monkeypatch.setattr("holdfast.sources.fetch._tls", lambda: trusting)
+        monkeypatch.setattr("holdfast.runtime.http._tls", lambda: trusting)
         assert text(f"https://named.test:{port}/") == b"secret"
         with pytest.raises(SourceFailed, match=r"its certificate is not valid.*other.test"):
             fetch(f"https://other.test:{port}/", HERE)

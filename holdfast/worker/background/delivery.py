@@ -5,25 +5,24 @@ The error text is short. It never contains the address or anything that was sent
 
 from __future__ import annotations
 
-import base64
 import os
 import signal
 import subprocess
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
-from typing import IO, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from typing import IO
 
 import msgspec
 
 from holdfast.engine.alerts import Delivery
+from holdfast.model import urls
 from holdfast.model.alert import AlertRule
 from holdfast.model.faults import storable
 from holdfast.model.logs import logger
+from holdfast.runtime.addresses import HostRefused
+from holdfast.runtime.http import HttpFailed, HttpLimits, basic_authorization, request
 
 log = logger("holdfast.alert")
 
@@ -121,40 +120,30 @@ class OngoingDelivery:
                 raise NotDelivered(f"the command ended with {_ending(process.returncode)}{_last_output(output)}")
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: the redirected request would lose its body, so it counts as not delivered."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-
 def post(address: str, headers: Mapping[str, str], body: bytes, idempotency_key: str) -> None:
-    """Post a JSON body to an address; raises NotDelivered unless the response is a success."""
-    parts = urlsplit(address)
+    """Post a JSON body to an address; raises NotDelivered unless the response is a success. A redirect is none: the body would
+    be lost."""
+    limits = HttpLimits(WEBHOOK_SECONDS, WEBHOOK_SECONDS, WEBHOOK_SECONDS, allow_private=True)
     sent = {"Content-Type": "application/json", "User-Agent": "holdfast", "Idempotency-Key": idempotency_key}
-    if parts.username is not None or parts.password is not None:
-        pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-        sent["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
-    bare = urlunsplit(parts._replace(fragment=""))
-    request = urllib.request.Request(bare, data=body, headers={**sent, **headers}, method="POST")
-    opener = urllib.request.build_opener(_NoRedirects())
     try:
-        with opener.open(request, timeout=WEBHOOK_SECONDS):
-            return
-    except urllib.error.HTTPError as error:
-        with error:
-            raise NotDelivered(f"the address answered {error.code}") from None
-    except urllib.error.URLError as error:
-        raise NotDelivered(_in_words(error.reason)) from None
+        parts = urls.split(address)
+        sent = {**sent, "Connection": "close", **basic_authorization(parts), **headers}
+        with request(parts, sent, body, limits, limits.deadline()) as answer:
+            status = answer.status
+    except HttpFailed as failed:
+        raise NotDelivered(_in_words(failed.__cause__)) from None
     except Exception as error:
         # The error's own text may contain the address.
         raise NotDelivered(_in_words(error)) from None
+    if not 200 <= status < 300:
+        raise NotDelivered(f"the address answered {status}")
 
 
 def _in_words(error: object) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {WEBHOOK_SECONDS:.0f} s"
+    if isinstance(error, HostRefused):
+        return f"the address cannot be reached: its host {error}"
     if isinstance(error, OSError):
         return f"the address cannot be reached: {error.strerror or type(error).__name__}"
     return f"the address cannot be reached: {type(error).__name__}"

@@ -1,4 +1,4 @@
-"""Which machines a source may talk to: those of the public internet, unless its author allows others.
+"""Which machines may be connected to: those of the public internet, unless its author allows others.
 
 A name is resolved once, and the connection is made to an address that was checked. A name that resolves to another machine a
 moment later gains nothing.
@@ -11,14 +11,16 @@ import threading
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
-from holdfast.sources.contract import SourceFailed
-
 #: Public addresses of the metadata services of clouds, which hold secrets.
 _METADATA = frozenset({ip_address("168.63.129.16")})
 _NAT64 = ip_network("64:ff9b::/96")
 
 #: Family and address, as a socket takes them.
 SocketAddress = tuple[int, Any]
+
+
+class HostRefused(Exception):
+    """A host cannot be looked up, or may not be connected to. The text is to follow its name, which it does not contain."""
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -36,7 +38,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 
 
 def places_of(host: str, port: int, *, allow_private: bool, seconds: float) -> list[SocketAddress]:
-    """The allowed addresses of a host; SourceFailed if there is none."""
+    """The allowed addresses of a host; HostRefused if there is none."""
     found = _look_up(host, port, seconds)
     allowed = []
     for family, *_, place in found:
@@ -45,8 +47,8 @@ def places_of(host: str, port: int, *, allow_private: bool, seconds: float) -> l
         if allow_private or is_public(address):
             allowed.append((int(family), place))
     if not allowed:
-        raise SourceFailed(
-            f"{host} is at {found[0][4][0]}, which is not an address of the public internet; if that is meant, set "
+        raise HostRefused(
+            f"is at {found[0][4][0]}, which is not an address of the public internet; if that is meant, set "
             f"allow_private: true"
         )
     return allowed
@@ -66,11 +68,11 @@ def _look_up(host: str, port: int, seconds: float) -> list[tuple[Any, ...]]:
     thread.start()
     thread.join(seconds)
     if not answer:
-        raise SourceFailed(f"{host} could not be looked up within {seconds:g} s")
+        raise HostRefused(f"could not be looked up within {seconds:g} s")
     [found] = answer
     if isinstance(found, Exception):
         said = getattr(found, "strerror", None) or str(found)
-        raise SourceFailed(f"{host} could not be looked up: {said}")
+        raise HostRefused(f"could not be looked up: {said}")
     if not found:
-        raise SourceFailed(f"{host} has no address")
+        raise HostRefused("has no address")
     return list(found)

@@ -18,7 +18,7 @@ from holdfast import schema
 from holdfast.clock import Clock, microseconds
 from holdfast.engine import (
     actions,
-    alerts,
+    alert_rules,
     costs,
     error_groups,
     limits,
@@ -345,9 +345,9 @@ class Holdfast:
         services = [*self._services]
         if self._alerts:
             rules = list(self._alerts.values())
-            if self.store.read(lambda tx: alerts.unknown(tx, rules)):
+            if self.store.read(lambda tx: alert_rules.unknown(tx, rules)):
                 # Before the first item: the rules also count what happens in the first moment of a run.
-                self.store.write(lambda tx: alerts.learn(tx, rules))
+                self.store.write(lambda tx: alert_rules.learn(tx, rules))
             services.append(alerting(rules))
         return Worker(self.store, self.pipelines, settings, services)
 

@@ -18,8 +18,8 @@ from holdfast.crashtest.boundary import Boundary, boundaries
 from holdfast.crashtest.compare import Ignored
 from holdfast.crashtest.copies import copies_for
 from holdfast.crashtest.fork_server import SubjectServer
+from holdfast.crashtest.kill_everywhere import CrashTest
 from holdfast.crashtest.report import CrashReport, Kill
-from holdfast.crashtest.running import CrashTest
 from holdfast.crashtest.subject import choose, file_of, function_of
 from holdfast.errors import UsageError
 from holdfast.model.durations import Duration, seconds

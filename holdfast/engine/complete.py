@@ -28,7 +28,7 @@ from holdfast.engine.finish import (
 )
 from holdfast.engine.follow_ons import add_follow_ons
 from holdfast.engine.layout import layout
-from holdfast.engine.settle import settle
+from holdfast.engine.settle_resources import settle
 from holdfast.model.layout import Successors
 from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction

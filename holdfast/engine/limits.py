@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.admit import NOTHING_SPENT, Spent
+from holdfast.engine.claim_within_limits import NOTHING_SPENT, Spent
 from holdfast.engine.layout import layout
 from holdfast.engine.resource_gates import read_gates
 from holdfast.model.day import day_of

@@ -17,7 +17,7 @@ from holdfast.engine.claim import Lease
 from holdfast.engine.finish import FinishedAttempt, end_leases, record_costs, record_user_events
 from holdfast.engine.layout import layout
 from holdfast.engine.release import release
-from holdfast.engine.settle import settle
+from holdfast.engine.settle_resources import settle
 from holdfast.engine.strays import without_strays
 from holdfast.model import codec
 from holdfast.model.layout import StageRow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.engine import admit, ledger
+from holdfast.engine import claim_within_limits, ledger
 from holdfast.engine.events import count_events as count_events
 from holdfast.engine.events import events as events
 from holdfast.engine.fan_in import open_children
@@ -146,7 +146,7 @@ def _held(tx: Transaction, row: StageRow) -> Facts | None:
     if row.paused:
         reason = f": {row.reason}" if row.reason else ""
         return {"reason": "paused", "text": f"stage {row.name!r} is paused{reason}", "until": row.retry_after}
-    blocked = admit.look(tx, row.id) if known.resources_of(row.id) else None
+    blocked = claim_within_limits.look(tx, row.id) if known.resources_of(row.id) else None
     if blocked is None or blocked.reason in ("rate", "units", "concurrency"):
         return None
     return {"reason": blocked.reason, "text": blocked.text, "until": blocked.until}
@@ -424,7 +424,7 @@ class Why:
                 "text": f"no living worker offers stage {stage.name!r}",
                 "do": "start one: holdfast worker FILE",
             }
-        if self._known.resources_of(stage.id) and (blocked := admit.look(self._tx, stage.id)) is not None:
+        if self._known.resources_of(stage.id) and (blocked := claim_within_limits.look(self._tx, stage.id)) is not None:
             return {
                 "reason": blocked.reason,
                 "text": blocked.text,

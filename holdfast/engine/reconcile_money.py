@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from holdfast.clock import SECOND
 from holdfast.engine import ledger
-from holdfast.engine.admit import called
+from holdfast.engine.claim_within_limits import called
 from holdfast.engine.costs import sums_of_calls
 from holdfast.engine.events import EVER, LAST
 from holdfast.engine.layout import layout

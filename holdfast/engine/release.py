@@ -8,7 +8,7 @@ from itertools import groupby
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import FinishedAttempt, end_leases
 from holdfast.engine.layout import layout
-from holdfast.engine.settle import settle
+from holdfast.engine.settle_resources import settle
 from holdfast.model.states import State
 from holdfast.store import Transaction
 

@@ -2,7 +2,7 @@
 
     app = Limited(store, clock)
     app.limited({"rate": "10/s", "burst": 5}, items=20)      # a stage 'work' that uses the resource 'api'
-    admitted = app.admit(most=10)                            # five leases, and what stood in the way of more
+    admitted = app.claim_within_limits(most=10)                            # five leases, and what stood in the way of more
     app.rate_limited(admitted.leases[0], 30)
     assert app.why("k9")["reason"] == "cool_down"
 
@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.clock import microseconds
-from holdfast.engine import admit as admitting
+from holdfast.engine import claim_within_limits as claiming
 from holdfast.engine import limits as telling
 from holdfast.engine import pause as pausing
 from holdfast.engine import reads
 from holdfast.engine import tune as tuning
-from holdfast.engine.admit import Admitted, Weight
 from holdfast.engine.claim import Lease
+from holdfast.engine.claim_within_limits import Admitted, Weight
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import Cost, FinishedAttempt
@@ -134,16 +134,18 @@ class Limited(App):
             }
             peeked = [(found[key], weight) for key, weight in weighed.items()]
         weight = Weight(money, units or {})
-        admitted = self.store.write(lambda tx: admitting.admit(tx, who.id, number, most, weight, peeked), slot=who.id)
+        admitted = self.store.write(
+            lambda tx: claiming.claim_within_limits(tx, who.id, number, most, weight, peeked), slot=who.id
+        )
         self._holders.update((lease.id, who.id) for lease in admitted.leases)
         return admitted
 
     def begin(self, most: int = 1, **more: Any) -> list[Lease]:
         return self.admit(most, **more).leases
 
-    def look(self, stage: str = "work") -> admitting.Blocked | None:
+    def look(self, stage: str = "work") -> claiming.Blocked | None:
         number = self.stage(stage).id
-        return self.store.read(lambda tx: admitting.look(tx, number))
+        return self.store.read(lambda tx: claiming.look(tx, number))
 
     def end(
         self, lease: Lease, *, used: Mapping[str, float] | None = None, cost: int = 0, resource: str | None = None

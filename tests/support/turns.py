@@ -50,10 +50,10 @@ ONE_BY_ONE = SLOW + ABOVE
 WHOLE = (
     "tests/worker/",
     "tests/adopt/",
-    "tests/engine/test_admit.py",
+    "tests/engine/test_claim_within_limits.py",
     "tests/legacy/test_importing.py",
     "tests/engine/test_pages.py",
-    "tests/engine/test_settle.py",
+    "tests/engine/test_settle_resources.py",
     "tests/engine/test_tune.py",
 )
 #: Long tests of what other tests prove, too: one half of them on one day, the other half on the next.

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import Context, Item, Permanent, Pipeline
 from holdfast.app import Holdfast
-from holdfast.engine import alerts, reap, workers
+from holdfast.engine import alert_rules, reap, workers
 from holdfast.engine.events import events
 from holdfast.engine.workers import Identity
 from holdfast.errors import DefinitionError, UsageError
@@ -47,7 +47,7 @@ SECRET = "T0P-S3CRET-PATH"
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Short waits; and what one test must not show is not remembered by the next."""
-    monkeypatch.setattr(alerts, "BACKOFF", Backoff(first_seconds=0.02, factor=1.5, most_seconds=0.2))
+    monkeypatch.setattr(alert_rules, "BACKOFF", Backoff(first_seconds=0.02, factor=1.5, most_seconds=0.2))
     monkeypatch.setattr(telling, "WEBHOOK_SECONDS", 0.5)
     monkeypatch.setattr(telling, "COMMAND_SECONDS", 1.0)
     monkeypatch.setattr(telling, "MARGIN_SECONDS", 0.5)
@@ -80,7 +80,7 @@ class Desk:
     def start(self, *rules: AlertRule, who: Identity | None = None) -> ServiceThread:
         """As a worker runs it."""
         # From here on the rules count.
-        self.store.write(lambda tx: alerts.watch_events(tx, rules))
+        self.store.write(lambda tx: alert_rules.watch_events(tx, rules))
         number = (who or self.who).id
         found = ServiceThread([Alerts(self.store.another(), rules, lambda: number, 0.02)])
         found.start()

@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from holdfast.engine import alerts
-from holdfast.engine.alerts import Delivery
+from holdfast.engine import alert_rules
+from holdfast.engine.alert_rules import Delivery
 from holdfast.model.alert import AlertRule
 from holdfast.model.logs import logger
 from holdfast.model.redact import remember_secret
@@ -63,15 +63,15 @@ class Alerts(Service):
         self._record_ended()
         rules = list(self._rules.values())
         if not rules or not self._store.read(
-            lambda tx: alerts.anything_to_do(tx, rules), patience_seconds=PATIENCE_SECONDS
+            lambda tx: alert_rules.anything_to_do(tx, rules), patience_seconds=PATIENCE_SECONDS
         ):
             return False
-        self._store.write(lambda tx: alerts.watch_events(tx, rules), patience_seconds=PATIENCE_SECONDS)
+        self._store.write(lambda tx: alert_rules.watch_events(tx, rules), patience_seconds=PATIENCE_SECONDS)
         room = MOST_AT_ONCE - len(self._under_way)
         if room > 0:
             worker = self._worker()
             taken = self._store.write(
-                lambda tx: alerts.take_deliveries(tx, rules, worker, room), patience_seconds=PATIENCE_SECONDS
+                lambda tx: alert_rules.take_deliveries(tx, rules, worker, room), patience_seconds=PATIENCE_SECONDS
             )
             for delivery in taken:
                 self._begin(delivery)
@@ -109,9 +109,9 @@ class Alerts(Service):
     def _record(self, ongoing: OngoingDelivery, error: str | None) -> None:
         one = ongoing.delivery
         if error is None:
-            self._store.write(lambda tx: alerts.delivered(tx, one), patience_seconds=PATIENCE_SECONDS)
+            self._store.write(lambda tx: alert_rules.delivered(tx, one), patience_seconds=PATIENCE_SECONDS)
         else:
-            self._store.write(lambda tx: alerts.failed_delivery(tx, one, error), patience_seconds=PATIENCE_SECONDS)
+            self._store.write(lambda tx: alert_rules.failed_delivery(tx, one, error), patience_seconds=PATIENCE_SECONDS)
             log.warning("alert %r could not be delivered by %s, attempt %d: %s", one.alert, one.by, one.attempt, error)
         self._under_way.remove(ongoing)
 

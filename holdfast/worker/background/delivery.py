@@ -16,7 +16,7 @@ from typing import IO
 
 import msgspec
 
-from holdfast.engine.alerts import Delivery
+from holdfast.engine.alert_rules import Delivery
 from holdfast.model import urls
 from holdfast.model.alert import AlertRule
 from holdfast.model.faults import storable

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from holdfast.engine.admit import Blocked, admit
 from holdfast.engine.claim import Lease, claim, claim_at_once
+from holdfast.engine.claim_within_limits import Blocked, claim_within_limits
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import FinishedAttempt
@@ -134,7 +134,7 @@ class SettleAndClaim:
                 leases = claim(tx, worker, order.stage, most)
                 dry = len(leases) < most
             else:
-                leases, blocked, dry = admit(tx, worker, order.stage, most, order.weight, order.weighed)
+                leases, blocked, dry = claim_within_limits(tx, worker, order.stage, most, order.weight, order.weighed)
                 order.mark(leases)
                 if blocked is not None:
                     cycle.blocked[order.stage] = blocked

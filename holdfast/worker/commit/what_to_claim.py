@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from holdfast.engine.admit import Blocked, Weight
 from holdfast.engine.claim import Lease
+from holdfast.engine.claim_within_limits import Blocked, Weight
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.model import codec
 from holdfast.model.faults import describe

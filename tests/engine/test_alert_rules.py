@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import alerts
-from holdfast.engine.alerts import BACKOFF, MOST_ATTEMPTS, Delivery
+from holdfast.engine import alert_rules
+from holdfast.engine.alert_rules import BACKOFF, MOST_ATTEMPTS, Delivery
 from holdfast.model.alert import AlertRule
 from holdfast.store import Store
 from tests.support.harness import App, connected
@@ -35,7 +35,7 @@ class Watch:
     def watch(self, *rules: AlertRule) -> int:
         """Look; the first time, a rule sees only what comes later."""
         self.rules = list(rules) or self.rules
-        return self.app.store.write(lambda tx: alerts.watch_events(tx, self.rules))
+        return self.app.store.write(lambda tx: alert_rules.watch_events(tx, self.rules))
 
     def happen(self, *events: str, stage: str = "extract", item: str = "k1", **facts: Any) -> None:
         row = self.app.stage(stage)
@@ -52,16 +52,16 @@ class Watch:
 
     def take(self, worker: str = "w", most: int = 10) -> list[Delivery]:
         number = self.app.worker(worker).id
-        return self.app.store.write(lambda tx: alerts.take_deliveries(tx, self.rules, number, most))
+        return self.app.store.write(lambda tx: alert_rules.take_deliveries(tx, self.rules, number, most))
 
     def succeed(self, one: Delivery) -> bool:
-        return self.app.store.write(lambda tx: alerts.delivered(tx, one))
+        return self.app.store.write(lambda tx: alert_rules.delivered(tx, one))
 
     def fail(self, one: Delivery, error: str = "no answer") -> bool:
-        return self.app.store.write(lambda tx: alerts.failed_delivery(tx, one, error))
+        return self.app.store.write(lambda tx: alert_rules.failed_delivery(tx, one, error))
 
     def anything(self) -> bool:
-        return self.app.store.read(lambda tx: alerts.anything_to_do(tx, self.rules))
+        return self.app.store.read(lambda tx: alert_rules.anything_to_do(tx, self.rules))
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_it_makes_no_difference_how_often_one_looks(watch: Watch):
 
 
 def test_a_long_backlog_is_counted_whole_and_its_newest_are_the_examples(watch: Watch, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(alerts, "PAGE", 7)
+    monkeypatch.setattr(alert_rules, "PAGE", 7)
     watch.watch(rule(count=5))
     for n in range(30):
         watch.happen("attempt_failed", "handed_back", error=f"error {n}")
@@ -214,8 +214,8 @@ def test_a_long_backlog_is_counted_whole_and_its_newest_are_the_examples(watch: 
 
 
 def test_a_backlog_beyond_all_measure_is_looked_through_in_parts(watch: Watch, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(alerts, "PAGE", 10)
-    monkeypatch.setattr(alerts, "MOST_READ", 20)
+    monkeypatch.setattr(alert_rules, "PAGE", 10)
+    monkeypatch.setattr(alert_rules, "MOST_READ", 20)
     watch.watch(rule(count=40, within="1d"))
     watch.happen(*["attempt_failed"] * 50)
     assert [watch.watch() for _ in range(3)] == [0, 1, 0]
@@ -312,7 +312,7 @@ def test_several_workers_that_look_at_once_tell_it_once(watch: Watch):
 
 
 def look(store: Store, rules: list[AlertRule]) -> int:
-    return store.write(lambda tx: alerts.watch_events(tx, rules))
+    return store.write(lambda tx: alert_rules.watch_events(tx, rules))
 
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
@@ -392,7 +392,7 @@ def test_two_workers_that_take_at_once_share(watch: Watch):
                 lambda app=app, number=number: [
                     one.id
                     for _ in range(20)
-                    for one in app.store.write(lambda tx: alerts.take_deliveries(tx, watch.rules, number, 1))
+                    for one in app.store.write(lambda tx: alert_rules.take_deliveries(tx, watch.rules, number, 1))
                 ]
                 for app, number in zip((watch.app, other), numbers, strict=True)
             )

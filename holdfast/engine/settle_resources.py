@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.engine import ledger
-from holdfast.engine.admit import CALLS
+from holdfast.engine.claim_within_limits import CALLS
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.engine.pause import pause
@@ -72,7 +72,7 @@ def _settle_resources(tx: Transaction, stage: int, numbers: Sequence[int], finis
     if limited or (votes and any(spec.breaker for spec in specs)):
         gates = lock_gates(tx, numbers)
         _move_breakers(tx, stage, gates, votes)
-        _heed_provider(tx, stage, gates, limited)
+        _follow_provider(tx, stage, gates, limited)
         save_gates(tx, gates.values())
 
 
@@ -158,7 +158,7 @@ def _record_breaker(tx: Transaction, stage: int, gate: Gate, before: Breaker) ->
         tx.tell_idle_workers()
 
 
-def _heed_provider(tx: Transaction, stage: int, gates: dict[int, Gate], limited: Sequence[FinishedAttempt]) -> None:
+def _follow_provider(tx: Transaction, stage: int, gates: dict[int, Gate], limited: Sequence[FinishedAttempt]) -> None:
     """Make every worker wait as long as a provider asked one of them to. Limits of our own are not affected."""
     external = [gate for gate in gates.values() if not gate.spec.name.startswith("@")]
     for one in limited:

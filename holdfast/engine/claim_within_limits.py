@@ -73,7 +73,7 @@ class Admitted(NamedTuple):
     dry: bool
 
 
-def admit(
+def claim_within_limits(
     tx: Transaction,
     worker: int,
     stage: int,

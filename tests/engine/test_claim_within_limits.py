@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.admit import Weight, admit
+from holdfast.engine.claim_within_limits import Weight, claim_within_limits
 from tests.support.harness import connected
 from tests.support.limits import CENT, SECOND, STATEMENTS, UNIT, Limited, over, statements
 from tests.support.together import at_once
@@ -194,7 +194,7 @@ def test_items_that_somebody_else_has_taken_meanwhile_use_nothing(app):
     rows = app.store.read(lambda tx: tx.run("peek_waiting", stage=number, most=10))
     [taken] = app.begin(1, units={"tokens": 50})
     peeked = [(item, Weight(0, {"tokens": 50})) for item, *_ in rows]
-    admitted = app.store.write(lambda tx: admit(tx, who.id, number, 3, Weight(), peeked), slot=who.id)
+    admitted = app.store.write(lambda tx: claim_within_limits(tx, who.id, number, 3, Weight(), peeked), slot=who.id)
     # One is gone, the second is let in with the 50 that are left, the third does not fit.
     assert taken.key == "k0"
     assert [lease.key for lease in admitted.leases] in (["k1"], [])

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 import time
+from functools import partial
 
 from benchmarks.board import Board, now, wait_until
 from benchmarks.child import Order, cpu_seconds, finish, main, most_memory_mb
@@ -82,74 +83,78 @@ class Peer:
 
 def run(peer_class):
     """Carry out the order that this process was started with."""
+    orders = {"add": _add, "drain": _drain, "drain_some": _drain_some, "serve": _serve, "send": _send, "fill": _fill}
+    main({name: partial(function, peer_class) for name, function in orders.items()})
 
-    def add(order):
-        peer = peer_class(order)
-        peer.make()
-        order.ready()
-        began = now()
-        if order.items:
-            (peer.add_bulk if order.bulk else peer.add_each)(order.items)
-        return {"seconds": now() - began}
 
-    def drain(order):
-        peer = peer_class(order)
+def _add(peer_class, order):
+    peer = peer_class(order)
+    peer.make()
+    order.ready()
+    began = now()
+    if order.items:
+        (peer.add_bulk if order.bulk else peer.add_each)(order.items)
+    return {"seconds": now() - began}
 
-        def watch():
-            wait_until(peer.board.all_started, 36_000)
-            if not wait_until(lambda: not peer.left(), 120):
-                os._exit(9)
-            finish(
-                {"began": began, "ended": now(), "cpu_seconds": cpu_seconds() - spent, "memory_mb": most_memory_mb()}
-            )
 
-        order.ready()
-        spent, began = cpu_seconds(), now()
-        threading.Thread(target=watch, daemon=True).start()
-        peer.work()
-        time.sleep(120)  # a worker that ends by itself: the watcher sees what is left
+def _drain(peer_class, order):
+    peer = peer_class(order)
+
+    def watch():
+        wait_until(peer.board.all_started, 36_000)
+        if not wait_until(lambda: not peer.left(), 120):
+            os._exit(9)
+        finish({"began": began, "ended": now(), "cpu_seconds": cpu_seconds() - spent, "memory_mb": most_memory_mb()})
+
+    order.ready()
+    spent, began = cpu_seconds(), now()
+    threading.Thread(target=watch, daemon=True).start()
+    peer.work()
+    time.sleep(120)  # a worker that ends by itself: the watcher sees what is left
+    return {}
+
+
+def _drain_some(peer_class, order):
+    peer = peer_class(order)
+    order.ready()
+    if not order.most:
         return {}
 
-    def drain_some(order):
-        peer = peer_class(order)
-        order.ready()
-        if not order.most:
-            return {}
+    def watch():
+        wait_until(lambda: len(peer.times) >= order.most, 36_000)
+        finish(
+            {
+                "rate": steady_rate(peer.times, order.most),
+                "first_ms": 1000 * (peer.times[0] - began),
+                "memory_mb": most_memory_mb(),
+            }
+        )
 
-        def watch():
-            wait_until(lambda: len(peer.times) >= order.most, 36_000)
-            finish(
-                {
-                    "rate": steady_rate(peer.times, order.most),
-                    "first_ms": 1000 * (peer.times[0] - began),
-                    "memory_mb": most_memory_mb(),
-                }
-            )
+    began = now()
+    threading.Thread(target=watch, daemon=True).start()
+    peer.work()
+    return {}
 
-        began = now()
-        threading.Thread(target=watch, daemon=True).start()
-        peer.work()
-        return {}
 
-    def serve(order):
-        peer = peer_class(order)
-        order.ready()
-        peer.work()
-        return {}
+def _serve(peer_class, order):
+    peer = peer_class(order)
+    order.ready()
+    peer.work()
+    return {}
 
-    def send(order):
-        peer = peer_class(order)
-        order.ready()
-        return send_each(order, peer.add_one)
 
-    def fill(order):
-        peer = peer_class(order)
-        peer.make()
-        order.ready()
-        peer.fill(order.items)
-        return {}
+def _send(peer_class, order):
+    peer = peer_class(order)
+    order.ready()
+    return send_each(order, peer.add_one)
 
-    main({"add": add, "drain": drain, "drain_some": drain_some, "serve": serve, "send": send, "fill": fill})
+
+def _fill(peer_class, order):
+    peer = peer_class(order)
+    peer.make()
+    order.ready()
+    peer.fill(order.items)
+    return {}
 
 
 def sqlite_file(url: str) -> str:

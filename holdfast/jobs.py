@@ -72,7 +72,7 @@ def follow(watch: JobFileWatch, write: Callable[..., object]) -> bool:
         return False
     if isinstance(told, Reloaded):
         write(partial(declare, said=Declared.of(told.job.resources, told.job.tunings)), exclusive=True)
-        log.info("%s: its tuning has changed, and is in force", told.job.path.name)
+        log.info("%s has changed; its new tuning is in effect", told.job.path.name)
         return True
     name = watch.job.path.name
     if isinstance(told, Broken):

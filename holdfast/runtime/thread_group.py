@@ -32,6 +32,6 @@ class ThreadGroup:
                 threading.Thread(target=self._serve, name=self._name, daemon=True).start()
             except (RuntimeError, MemoryError) as error:
                 self._room = self.count
-                log.warning("no more than %d threads %r can be had: %s", self._room, self._name, error)
+                log.warning("only %d threads %r could be started: %s", self._room, self._name, error)
                 return
             self.count += 1

@@ -316,7 +316,7 @@ class _Look:
     def _hand_back(self) -> None:
         memory = self._last_flush()
         self._owner._write(partial(discover.hand_back, due=self._due, memory=memory, counts=self._due.counts))
-        log.info("source %r of %r: the look goes on later", self._due.name, self._due.pipeline)
+        log.info("source %r of %r: the look continues later", self._due.name, self._due.pipeline)
 
     def _last_flush(self) -> str | None:
         """Save what was found before the look was interrupted. If that fails, it is found again next time."""

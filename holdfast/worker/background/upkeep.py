@@ -179,7 +179,7 @@ class Auditor(Upkeep):
             row[0] for row in self._read(lambda tx: tx.run("leases_of", worker=worker)) if row[0] not in self._held
         ]
         if unknown:
-            log.error("%d leases were held but not known; they are let go", len(unknown))
+            log.error("%d leases in the name of this worker are unknown to it and are released", len(unknown))
             self._write(lambda tx: tx.run("disown", leases=unknown))
         if found := self._read(partial(strays.find_in_queues, stages=self._stages)):
             self._write(lambda tx: strays.take_from_queues(tx, found))

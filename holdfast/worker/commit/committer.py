@@ -452,7 +452,7 @@ class Committer:
             raise
         except Exception:
             # The cause is unknown. Once dropped here, the lease is found and released by the Auditor.
-            log.exception("item %r, stage %r: given up", one.lease.key, stage)
+            log.exception("item %r, stage %r: its end cannot be saved; the item is released", one.lease.key, stage)
             self._hand.drop([one])
             return
         self._deliver([one], cycle)

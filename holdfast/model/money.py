@@ -39,9 +39,9 @@ def decimal(value: int) -> Decimal:
     return _EXACT.divide(Decimal(value), Decimal(MICROS))
 
 
-def spoken(value: int) -> str:
-    """For people: two decimals, more only if they are not zero."""
-    exact = decimal(value).normalize(_EXACT)
+def spoken(value: int | Decimal) -> str:
+    """For people, from millionths or an amount: two decimals, more only if they are not zero."""
+    exact = (value if isinstance(value, Decimal) else decimal(value)).normalize(_EXACT)
     return f"{exact:,.2f}" if exact == exact.quantize(Decimal("0.01"), context=_EXACT) else f"{exact:,f}"
 
 

@@ -1,0 +1,155 @@
+"""Actions: what was done to many items at once, and how far it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Self
+
+from holdfast.answers.answer import Answer, Answers
+from holdfast.answers.event import facts_of
+from holdfast.answers.reading import read
+from holdfast.answers.units import amount
+from holdfast.answers.words import counted, details, in_words, iso, table, to_the_second
+from holdfast.model.logs import printable
+
+#: What of a filter is money.
+_MONEY = ("budget", "charged")
+
+
+class ActionPreview(Answer, frozen=True):
+    """What an action was going to do when it began."""
+
+    _brief: ClassVar = ("counts", "more")
+
+    counts: Mapping[str, int]
+    #: Whether there was more than was counted.
+    more: bool
+
+    def __str__(self) -> str:
+        return f"{sum(self.counts.values()):,}{' or more' if self.more else ''}"
+
+
+class ActionRecord(Answer, frozen=True):
+    """An action: what was asked for, by whom and why, and what it has done."""
+
+    _brief: ClassVar = ("id", "kind", "state", "counts")
+
+    id: int
+    kind: str
+    #: What was asked for, by name.
+    filter: Mapping[str, Any]
+    #: The action that this one undoes.
+    undoes: int | None
+    by: str
+    reason: str
+    #: `open`, `done` or `stopped`.
+    state: str
+    preview: ActionPreview
+    counts: Mapping[str, int]
+    created_at: datetime
+    #: When somebody last went on with it.
+    touched_at: datetime
+    ended_at: datetime | None
+    error: str | None
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Self:
+        asked = {name: _asked(name, value) for name, value in facts["filter"].items()}
+        return read(cls, facts, filter=asked)
+
+    @property
+    def asked_for(self) -> str:
+        """The filter as one line."""
+        if self.undoes is not None:
+            return f"undo of action {self.undoes}"
+        return ", ".join(f"{name}={printable(_shown(value))}" for name, value in self.filter.items()) or "everything"
+
+    def lines(self, width: int | None = None) -> list[str]:
+        reason = f": {printable(self.reason)}" if self.reason else ""
+        ended = f", last seen at {to_the_second(self.touched_at)}"
+        if self.ended_at:
+            ended = f", ended {to_the_second(self.ended_at)}"
+        done = f"{sum(self.counts.values()):,} ({counted(self.counts) or 'nothing'})"
+        lines = [
+            f"action {self.id}: {self.kind}, {self.state}",
+            f"  asked for: {self.asked_for}",
+            f"  by {printable(self.by) or 'nobody named'}{reason}",
+            f"  begun {to_the_second(self.created_at)}{ended}",
+            f"  when it began it meant {self.preview}; done: {done}",
+        ]
+        if self.error:
+            lines.append(f"  {printable(self.error)}")
+        if self.state == "open":
+            ways = f"to go on: holdfast actions {self.id} --continue; to end it: holdfast actions {self.id} --stop"
+            lines.append(f"  {ways}")
+        return lines
+
+
+class ActionList(Answers[ActionRecord]):
+    """Actions, newest first."""
+
+    __slots__ = ()
+
+    def lines(self, width: int | None = None) -> list[str]:
+        if not self:
+            return ["There is none."]
+        rows = [
+            [
+                one.id,
+                one.kind,
+                one.state,
+                f"{sum(one.counts.values()):,}",
+                one.preview,
+                one.by,
+                to_the_second(one.created_at),
+                one.asked_for,
+            ]
+            for one in self
+        ]
+        head = ["id", "kind", "state", "done", "of", "by", "begun", "asked for"]
+        return table(head, rows, width=width, right=("done", "of"), least=("begun", "by", "of"))
+
+
+class ActedOn(Answer, frozen=True):
+    """What an action did to one item."""
+
+    _brief: ClassVar = ("at", "pipeline", "key", "stage", "event")
+
+    at: datetime
+    pipeline: str | None
+    #: None if the item was deleted since.
+    key: str | None
+    stage: str | None
+    event: str
+    data: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Self:
+        return read(cls, facts, data=facts_of(facts["event"], facts["data"]))
+
+    def lines(self, width: int | None = None) -> list[str]:
+        where = "/".join(part for part in (self.pipeline, self.stage) if part)
+        key = f"  {printable(self.key)}" if self.key is not None else ""
+        return [f"{iso(self.at)}  {self.event}{f'  {where}' if where else ''}{key}{details(self.data)}"]
+
+
+class ActionDetails(ActionRecord, frozen=True):
+    """An action with a page of what it did to which item."""
+
+    items: tuple[ActedOn, ...]
+    #: The next page begins after this; None if there is none.
+    cursor: str | None
+
+    def lines(self, width: int | None = None) -> list[str]:
+        return [*ActionRecord.lines(self, width), *(line for one in self.items for line in one.lines(width))]
+
+
+def _asked(name: str, value: Any) -> Any:
+    if name in _MONEY:
+        return amount(value)
+    return timedelta(seconds=value) if name == "older_than" else value
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(in_words, value)) if isinstance(value, list) else in_words(value)

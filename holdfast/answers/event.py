@@ -1,0 +1,94 @@
+"""Events: what happened, as the log has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, ClassVar, Self
+
+from holdfast.answers.answer import Answer, Answers
+from holdfast.answers.reading import read
+from holdfast.answers.units import amount, instant
+from holdfast.answers.words import details, exact, iso
+from holdfast.model.logs import printable
+from holdfast.model.user_event import is_user_event
+
+#: The facts of our own events that are instants, and amounts of money.
+_INSTANTS = ("until", "due_at", "looked_at", "next_look_at", "next_attempt_at")
+_MONEY = ("counted",)
+#: Their facts come from elsewhere, and are left as they are: those of a payment are the handler's.
+_FOREIGN = ("cost", "legacy_event")
+
+
+def facts_of(event: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of an event, with instants and amounts in place of numbers."""
+    if is_user_event(event) or event in _FOREIGN:
+        return dict(data)
+    return {name: _fact(name, value) for name, value in data.items()}
+
+
+def _fact(name: str, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return value
+    if name in _INSTANTS:
+        return instant(value)
+    if name == "worker":
+        # As workers are listed.
+        return format(value, "x")
+    return amount(value) if name in _MONEY else value
+
+
+class LoggedEvent(Answer, frozen=True):
+    """A fact of the log. What belongs to no pipeline, item or stage has None there."""
+
+    _brief: ClassVar = ("id", "at", "event", "pipeline", "item", "stage")
+
+    id: int
+    at: datetime
+    event: str
+    pipeline: str | None
+    #: The key of the item.
+    item: str | None
+    stage: str | None
+    amount: Decimal | None
+    resource: str | None
+    #: Its other facts, by name.
+    data: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Self:
+        return read(cls, facts, data=facts_of(facts["event"], facts["data"]))
+
+    def lines(self, width: int | None = None) -> list[str]:
+        where = "/".join(part for part in (self.pipeline, self.stage) if part)
+        item = f"  {printable(self.item)}" if self.item is not None else ""
+        money = {} if self.amount is None else {"amount": exact(self.amount), "resource": self.resource}
+        rest = money | {name: value for name, value in self.data.items() if name != "traceback"}
+        return [f"{iso(self.at)}  {self.event}{f'  {where}' if where else ''}{item}{details(rest)}"]
+
+
+class Events(Answers[LoggedEvent]):
+    """Events, oldest first."""
+
+    __slots__ = ()
+
+
+class EventCount(Answer, frozen=True):
+    """How many events there are of a name."""
+
+    _brief: ClassVar = ("event", "count", "more")
+
+    event: str
+    count: int
+    #: Whether there are more than were counted.
+    more: bool
+
+    def lines(self, width: int | None = None) -> list[str]:
+        return [f"{self.count:>9,}  {self.event}{' (and more)' if self.more else ''}"]
+
+
+class EventCounts(Answers[EventCount]):
+    """How many events there are, by name."""
+
+    __slots__ = ()

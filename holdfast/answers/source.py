@@ -1,0 +1,46 @@
+"""Sources: when they were and will be looked at, what that look found, and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, ClassVar, Self
+
+from holdfast.answers.answer import Answer, Answers
+from holdfast.answers.reading import read
+from holdfast.model.logs import printable
+
+
+class SourceStatus(Answer, frozen=True):
+    """A source of a pipeline."""
+
+    _brief: ClassVar = ("pipeline", "source", "looking", "error")
+
+    pipeline: str
+    source: str
+    active: bool
+    #: Whether a worker is looking at it now, and the id of that worker.
+    looking: bool
+    worker: str | None
+    #: When it is looked at next; None for never again.
+    due_at: datetime | None
+    looked_at: datetime | None
+    failures: int
+    error: str | None
+    #: What the last look found.
+    counts: Mapping[str, int] | None
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Self:
+        return read(cls, facts, worker=None if facts["worker"] is None else format(facts["worker"], "x"))
+
+    def lines(self, width: int | None = None) -> list[str]:
+        counts = ", ".join(f"{n:,} {what}" for what, n in (self.counts or {}).items())
+        result = f"failed: {self.error}" if self.error else counts or "is being looked at by a worker"
+        return [f"{self.pipeline}/{printable(self.source)}: {printable(result)}"]
+
+
+class SourceList(Answers[SourceStatus]):
+    """Sources, with the result of their last look."""
+
+    __slots__ = ()

@@ -70,7 +70,7 @@ def _one_item(order: Order) -> None:
         worker = app.worker()
 
         def look() -> None:
-            states = app.status()[0]["stages"][0]["states"]
+            states = app.status().pipelines[0].stages[0].states
             if states == ({"retry_later": 1} if order.state == "delayed" else {"done": 1}):
                 worker.stop()
             elif states == {"retry_later": 1}:

@@ -78,7 +78,7 @@ def drain(order: Order) -> Facts:
         spent, began = cpu_seconds(), now()
         # The first tick comes when the parts of the worker are made; there is no second one.
         worker.run(until_drained=True, on_tick=note_from_here, tick_seconds=1e6)
-        states = [stage["states"] for stage in app.status()[0]["stages"]]
+        states = [stage.states for stage in app.status().pipelines[0].stages]
         if states != [{"done": order.items}] * order.stages:
             raise SystemExit(f"not every item is done: {states}")
     return {

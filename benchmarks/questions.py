@@ -22,7 +22,7 @@ def ask(app: Holdfast, items: int) -> dict[str, float]:
         "status": app.status,
         "page": lambda: app.items(after=middle, most=100),
         "done": lambda: app.items(state="done", after=middle, most=100),
-        "one": lambda: app.show(somebody["key"]),
+        "one": lambda: app.show(somebody.key),
         "events": lambda: app.events(most=100),
     }
     taken = {f"{name}_ms": _milliseconds(question) for name, question in asked.items()}

@@ -6,8 +6,10 @@ The front door. Names are loaded when they are first used, so that `holdfast --h
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from holdfast.version import VERSION
+
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast, Summary
+    from holdfast.app import Holdfast
     from holdfast.engine.provenance import merge_provenance
     from holdfast.engine.upsert import Added
     from holdfast.errors import (
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.worker.context import BatchContext, Context
     from holdfast.worker.once import CallAgain
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Added",
@@ -58,7 +60,6 @@ __all__ = [
     "Skip",
     "Stage",
     "StoreError",
-    "Summary",
     "UsageError",
     "merge_provenance",
     "seconds",
@@ -73,7 +74,7 @@ _HOMES = {
     "worker": ("Settings",),
     "engine.provenance": ("merge_provenance",),
     "worker.once": ("CallAgain",),
-    "app": ("Holdfast", "Summary"),
+    "app": ("Holdfast",),
     "errors": (
         "DefinitionError",
         "HoldfastError",

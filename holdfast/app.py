@@ -7,14 +7,29 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from holdfast import schema
+from holdfast.answers.action import ActionDetails, ActionList
+from holdfast.answers.cost import Costs
+from holdfast.answers.diagnosis import Diagnosis
+from holdfast.answers.error_group import ErrorGroups
+from holdfast.answers.event import EventCounts, Events
+from holdfast.answers.item import History, ItemDetails, Items
+from holdfast.answers.limit import ResourceLimits
+from holdfast.answers.paid_call import Ledger, Memos
+from holdfast.answers.plan import OutdatedWorker, Plan, StagePlan
+from holdfast.answers.status import Status
+from holdfast.answers.summary import Summary
+from holdfast.answers.units import micros_since_1970
+from holdfast.answers.why import Explanation
+from holdfast.answers.worker import Workers
 from holdfast.clock import Clock, microseconds
 from holdfast.engine import (
     actions,
@@ -41,7 +56,6 @@ from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.layout import layout
 from holdfast.engine.ledger import take_up_old_payments
 from holdfast.engine.on_hold import Outdated, outdated_workers
-from holdfast.engine.pipeline_changes import Changes
 from holdfast.engine.register import Registered, as_registered, changes_of, is_registered, register
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
@@ -58,6 +72,7 @@ from holdfast.model.logs import logger
 from holdfast.model.money import Amount, micros
 from holdfast.model.names import there_are
 from holdfast.model.pattern import Patterns, several
+from holdfast.model.pipeline_changes import Changes
 from holdfast.model.redact import remember_password_of
 from holdfast.model.stage import PipelineSpec, check_resources, named_resources
 from holdfast.model.states import BAD, State
@@ -66,6 +81,7 @@ from holdfast.model.urls import as_key
 from holdfast.model.user_event import UserEvent
 from holdfast.runtime.services import MakeService
 from holdfast.store import Store, Transaction, open_store
+from holdfast.version import VERSION
 from holdfast.worker import Settings, Worker
 from holdfast.worker.background.alerts import alerting
 
@@ -84,53 +100,6 @@ Approve = Callable[[Changes], bool]
 
 #: In place of a value: nobody knows what the call returned.
 UNKNOWN = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """How a run ended: per pipeline and stage, how many items are in which state."""
-
-    pipelines: list[dict[str, Any]]
-    interrupted: bool
-    #: The most frequent errors of what ended badly, as far as they were looked at; see `engine.reads.frequent_errors`.
-    errors: list[dict[str, Any]] = field(default_factory=list)
-
-    def __repr__(self) -> str:
-        stages = "; ".join(
-            f"{pipeline['name']}/{stage['name']}: {_counted(stage['states'])}"
-            for pipeline in self.pipelines
-            for stage in pipeline["stages"]
-        )
-        return f"<Summary{' (interrupted)' if self.interrupted else ''} {stages or 'no pipelines'}>"
-
-    def __str__(self) -> str:
-        """A line per stage, and one per error."""
-        lines = ["interrupted: not all of the work is done"] if self.interrupted else []
-        for pipeline in self.pipelines:
-            lines += [
-                f"{pipeline['name']}/{stage['name']}: {_counted(stage['states'])}" for stage in pipeline["stages"]
-            ]
-        for one in self.errors:
-            often = f"{one['count']:,}{' or more' if one['more'] else ''} × "
-            lines.append(
-                f"  {often}{one['pipeline']}/{one['stage']} {one['state']}: {one['error']} (item {one['key']!r})"
-            )
-        return "\n".join(lines)
-
-    @property
-    def bad(self) -> int:
-        """How many stages of items ended failed or exhausted."""
-        return sum(
-            n
-            for pipeline in self.pipelines
-            for stage in pipeline["stages"]
-            for state, n in stage["states"].items()
-            if state in BAD
-        )
-
-
-def _counted(states: Mapping[str, int]) -> str:
-    return ", ".join(f"{states[state]:,} {state}" for state in State if states.get(state)) or "nothing yet"
 
 
 def _approve(change: Changes) -> bool:
@@ -363,40 +332,64 @@ class Holdfast:
         is logged as a warning, or raised as RunFailed."""
         worker = self.worker(settings)
         worker.run(until_drained=True, on_tick=on_tick, tick_seconds=tick_seconds)
-        names = {spec.name for spec in self.pipelines}
-        summary = Summary([one for one in self.status() if one["name"] in names], worker.interrupted)
-        if summary.bad:
-            errors = self._read(lambda tx: reads.frequent_errors(tx, summary.pipelines))
-            summary = replace(summary, errors=errors)
+        summary = self.summary(interrupted=worker.interrupted)
+        if summary.failed:
             if raise_on_failure:
                 raise RunFailed(summary)
-            for line in [f"{summary.bad:,} stages of items did not pass:", *str(summary).splitlines()]:
+            for line in [f"{summary.failed:,} stages of items did not pass:", *str(summary).splitlines()]:
                 log.warning("%s", line)
         return summary
 
     # Questions ----------------------------------------------------------------------------------------------------
 
-    def status(self) -> list[dict[str, Any]]:
-        return self._read(reads.status)
-
-    def workers(self) -> list[dict[str, Any]]:
-        return self._read(reads.workers)
-
-    def cannot_write(self) -> str | None:
-        """Why nothing can be saved now, a full disk say, as far as one who only looks can tell."""
-        self._require_tables()
+    def status(self) -> Status:
+        """Every pipeline with its stages: how many items are in which state, how long attempts took; and who works."""
+        pipelines, workers = self._read(lambda tx: (reads.status(tx), reads.workers(tx)))
         with self._asking:
-            return self._reader.cannot_write()
+            wrong = self._reader.cannot_write()
+        return Status.of({"pipelines": pipelines, "workers": workers, "cannot_write": wrong})
 
-    def show(self, key: str, pipeline: str | None = None) -> dict[str, Any]:
-        return self._read(lambda tx: reads.show(tx, key, pipeline))
+    def summary(self, *, interrupted: bool = False) -> Summary:
+        """How these pipelines stand, with the most frequent errors of what ended badly, and the first few failures."""
+        names = {spec.name for spec in self.pipelines}
+        pipelines = [one for one in self.status().pipelines if one.name in names]
+        bad = [
+            (one.name, stage.name, state)
+            for one in pipelines
+            for stage in one.stages
+            for state in stage.states
+            if state in BAD
+        ]
+        errors, failures = self._read(lambda tx: reads.bad_ends(tx, bad)) if bad else ([], [])
+        return Summary.from_pipelines(pipelines, interrupted=interrupted, errors=errors, failures=Items.of(failures))
 
-    def why(self, key: str, pipeline: str | None = None) -> dict[str, Any]:
-        return self._read(lambda tx: reads.Why(tx, key, pipeline).answer())
+    def workers(self) -> Workers:
+        """The workers that are alive, and those not yet known to be dead."""
+        return Workers.of(self._read(reads.workers))
 
-    def history(self, key: str, pipeline: str | None = None) -> list[dict[str, Any]]:
-        history: list[dict[str, Any]] = self.show(key, pipeline)["history"]
-        return history
+    def show(self, key: str, pipeline: str | None = None) -> ItemDetails:
+        """All about one item: its data, where each stage stands, its history, its paid calls and memos."""
+
+        def work(tx: Transaction) -> dict[str, Any]:
+            found = reads.show(tx, key, pipeline)
+            which = (tx, key, found["pipeline"])
+            return {**found, "calls": resolve.calls(*which), "memos": resolve.memos(*which)}
+
+        return ItemDetails.of(self._read(work))
+
+    def why(self, key: str, pipeline: str | None = None) -> Explanation:
+        """The one thing that keeps an item from running, when that clears, and what can be done."""
+
+        def work(tx: Transaction) -> dict[str, Any]:
+            found = reads.Why(tx, key, pipeline).answer()
+            may_doubt = found["state"] in (*BAD, State.CANCELLED, State.ON_HOLD)
+            return {**found, "memos": resolve.memos(tx, key, found["pipeline"]) if may_doubt else []}
+
+        return Explanation.of(self._read(work))
+
+    def history(self, key: str, pipeline: str | None = None) -> History:
+        """All that happened to an item, oldest first."""
+        return self.show(key, pipeline).history
 
     def items(
         self,
@@ -409,30 +402,35 @@ class Holdfast:
         group: str | None = None,
         after: int | str = 0,
         most: int = 100,
-    ) -> list[dict[str, Any]]:
+    ) -> Items:
         """A page of items; with a stage, a state (or several), an error or a group of errors, of stages of items. The next page
         is after the `cursor` of the last entry."""
         wanted, keys = [read_state(one) for one in several(state)], several(key)
-        return self._read(
-            lambda tx: reads.items(
-                tx,
-                pipeline=pipeline,
-                stage=stage,
-                states=wanted,
-                key=keys,
-                error=error,
-                group=group,
-                after=after,
-                most=most,
+        return Items.of(
+            self._read(
+                lambda tx: reads.items(
+                    tx,
+                    pipeline=pipeline,
+                    stage=stage,
+                    states=wanted,
+                    key=keys,
+                    error=error,
+                    group=group,
+                    after=after,
+                    most=most,
+                )
             )
         )
 
     def errors(
-        self, *, pipeline: str | None = None, stage: str | None = None, since: int | None = None, most: int = 50
-    ) -> list[dict[str, Any]]:
+        self, *, pipeline: str | None = None, stage: str | None = None, since: datetime | None = None, most: int = 50
+    ) -> ErrorGroups:
         """Failures grouped by cause, the most frequent first: how many attempts, at which stages, when first and last, what was
-        spent in them in millionths, and how many items stand failed now."""
-        return self._read(lambda tx: error_groups.errors(tx, pipeline=pipeline, stage=stage, since=since, most=most))
+        spent in them, and how many items stand failed now."""
+        begin = _begin(since)
+        return ErrorGroups.of(
+            self._read(lambda tx: error_groups.errors(tx, pipeline=pipeline, stage=stage, since=begin, most=most))
+        )
 
     def events(
         self,
@@ -440,21 +438,27 @@ class Holdfast:
         event: str | None = None,
         key: str | None = None,
         pipeline: str | None = None,
-        since: int | None = None,
+        since: datetime | None = None,
         after: int | None = None,
         most: int = 100,
-    ) -> list[dict[str, Any]]:
+    ) -> Events:
+        """What happened, oldest first: from the event with the number `after` on, or else the newest."""
+        begin = _begin(since)
+
         def work(tx: Transaction) -> list[dict[str, Any]]:
             item = reads.find_item(tx, key, pipeline)["id"] if key is not None else None
-            return reads.events(tx, event=event, item=item, pipeline=pipeline, since=since, after=after, most=most)
+            return reads.events(tx, event=event, item=item, pipeline=pipeline, since=begin, after=after, most=most)
 
-        return self._read(work)
+        return Events.of(self._read(work))
 
     def count_events(
-        self, *, event: str | None = None, pipeline: str | None = None, since: int | None = None
-    ) -> list[dict[str, Any]]:
+        self, *, event: str | None = None, pipeline: str | None = None, since: datetime | None = None
+    ) -> EventCounts:
         """How many events there are of each name; `more` says where there are more than were counted."""
-        return self._read(lambda tx: reads.count_events(tx, event=event, pipeline=pipeline, since=since))
+        begin = _begin(since)
+        return EventCounts.of(
+            self._read(lambda tx: reads.count_events(tx, event=event, pipeline=pipeline, since=begin))
+        )
 
     def event(self, name: str, /, *, key: str | None = None, pipeline: str | None = None, **facts: Any) -> None:
         """Put a fact into the log, of an item, of a pipeline or of neither, under a name that begins with `user.`. In a
@@ -488,28 +492,28 @@ class Holdfast:
                 repaired += self.store.write(step, exclusive=True)
         return repaired
 
-    def doctor(self) -> dict[str, Any]:
-        """Facts about the database and the workers, for a person who looks for trouble."""
+    def doctor(self) -> Diagnosis:
+        """Facts about the installation, the database and the workers, for a person who looks for trouble."""
+        here = {"holdfast": VERSION, "python": platform.python_version(), "system": platform.platform()}
         with self._scan() as store:
-            return {
-                "store": store.facts(),
-                "cannot_write": store.cannot_write(),
-                "schema": store.schema_version(),
-                "workers": store.read(reads.workers),
-            }
+            return Diagnosis(
+                here, store.facts(), store.cannot_write(), store.schema_version(), Workers.of(store.read(reads.workers))
+            )
 
     def costs(
-        self, by: Sequence[str] = ("pipeline", "stage"), *, pipeline: str | None = None, since: int | None = None
-    ) -> list[dict[str, Any]]:
-        """What was spent, in millionths, summed by pipeline, stage, item, resource or day."""
-        return self._read(lambda tx: costs.costs(tx, tuple(by), pipeline=pipeline, since=since))
+        self, by: Sequence[str] = ("pipeline", "stage"), *, pipeline: str | None = None, since: datetime | None = None
+    ) -> Costs:
+        """What was spent, summed by pipeline, stage, item, resource, model or day."""
+        begin = _begin(since)
+        return Costs.summed(by, self._read(lambda tx: costs.costs(tx, tuple(by), pipeline=pipeline, since=begin)))
 
-    def memos(self, key: str, pipeline: str | None = None) -> list[dict[str, Any]]:
-        return self._read(lambda tx: resolve.memos(tx, key, pipeline))
+    def memos(self, key: str, pipeline: str | None = None) -> Memos:
+        """What the unfinished stages of an item have recorded so far, and what is in doubt."""
+        return self.show(key, pipeline).memos
 
-    def calls(self, key: str, pipeline: str | None = None) -> list[dict[str, Any]]:
-        """The paid calls of an item, oldest first, with what each has cost or may have cost, in millionths."""
-        return self._read(lambda tx: resolve.calls(tx, key, pipeline))
+    def calls(self, key: str, pipeline: str | None = None) -> Ledger:
+        """The paid calls of an item, oldest first, with what each has cost or may have cost."""
+        return Ledger.of(self._read(lambda tx: resolve.calls(tx, key, pipeline)))
 
     def plan(
         self,
@@ -520,11 +524,11 @@ class Holdfast:
         stale_only: bool = True,
         fast: bool = False,
         on_walk: stale.OnWalk | None = None,
-    ) -> list[stale.StageForecast]:
+    ) -> Plan:
         """What a `reprocess` with the same words would do, cost and take, from recorded history. Where every item has to be
         looked at, `on_walk` is told why, and now and then how many were."""
         with self._scan() as store:
-            return stale.plan(
+            forecasts = stale.plan(
                 store,
                 pipeline,
                 stage=stage,
@@ -535,15 +539,18 @@ class Holdfast:
                 on_walk=on_walk,
                 today=self._today,
             )
+        outdated = self._outdated_workers(pipeline)
+        return Plan(StagePlan.from_forecast(one, outdated.get(one.stage, ())) for one in forecasts)
 
-    def outdated_workers(self, pipeline: str) -> dict[str, list[Outdated]]:
+    def outdated_workers(self, pipeline: str) -> dict[str, tuple[OutdatedWorker, ...]]:
         """By stage: the living workers that have another version of its code than these pipelines, or else the store, say."""
+        found = self._outdated_workers(pipeline)
+        return {name: tuple(OutdatedWorker(*one) for one in workers) for name, workers in found.items() if workers}
 
-        def work(tx: Transaction) -> dict[str, list[Outdated]]:
-            found = {row.name: outdated_workers(tx, row) for row in self._today(tx).of_pipeline(pipeline)}
-            return {name: workers for name, workers in found.items() if workers}
-
-        return self._read(work)
+    def _outdated_workers(self, pipeline: str) -> dict[str, list[Outdated]]:
+        return self._read(
+            lambda tx: {row.name: outdated_workers(tx, row) for row in self._today(tx).of_pipeline(pipeline)}
+        )
 
     # A person's acts ----------------------------------------------------------------------------------------------
 
@@ -588,14 +595,14 @@ class Holdfast:
         with self._lock:
             return actions.act(self.store, kind, who)
 
-    def actions(self, *, only_open: bool = False, most: int = 100) -> list[dict[str, Any]]:
+    def actions(self, *, only_open: bool = False, most: int = 100) -> ActionList:
         """What was done to many items at once, newest first: what was asked for, by whom and why, what it was going to do, and
         what it has done."""
-        return self._read(lambda tx: actions.actions(tx, only_open=only_open, most=most))
+        return ActionList.of(self._read(lambda tx: actions.actions(tx, only_open=only_open, most=most)))
 
-    def action(self, number: int, *, after: str = "", most: int = 100) -> dict[str, Any]:
+    def action(self, number: int, *, after: str = "", most: int = 100) -> ActionDetails:
         """One of them, with a page of what it did to which item; the next page is after its `cursor`."""
-        return self._read(lambda tx: actions.action(tx, number, after=after, most=most))
+        return ActionDetails.of(self._read(lambda tx: actions.action(tx, number, after=after, most=most)))
 
     def continue_action(self, number: int) -> ActionCounts:
         """Go on with an open action until it is done; return what it has done in all."""
@@ -606,7 +613,7 @@ class Holdfast:
         """End an open action where it stands; what it has done stays done."""
         with self._lock:
             if not self.store.write(lambda tx: actions.stop(tx, number, Who(by, reason))):
-                raise UsageError(f"action {number} is not open: it is {self.action(number, most=1)['state']}")
+                raise UsageError(f"action {number} is not open: it is {self.action(number, most=1).state}")
 
     def undo_action(self, number: int, *, by: str = "", reason: str = "", dry_run: bool = False) -> ActionCounts:
         """Move back what a cancel, a retry, a reprocess or a forget has moved, as far as it has not moved on since. It is an
@@ -639,9 +646,9 @@ class Holdfast:
             self.register()
             return self.store.write(lambda tx: tuning.tune(tx, pipeline, changes, Who(by, reason)), exclusive=True)
 
-    def limits(self) -> list[dict[str, Any]]:
+    def limits(self) -> ResourceLimits:
         """Every resource: what is allowed, what is used, and what stands in the way."""
-        return self._read(limits.limits)
+        return ResourceLimits.of(self._read(limits.limits))
 
     def reprocess(
         self,
@@ -788,6 +795,10 @@ def _register(
     done = {spec.name: register(tx, spec, accepted=spec.name in accepted) for spec in specs}
     declare(tx, said)
     return done
+
+
+def _begin(since: datetime | None) -> int | None:
+    return None if since is None else micros_since_1970(since, what="since")
 
 
 def read_filter(

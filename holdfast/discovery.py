@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
 
+from holdfast.answers.source import SourceList
 from holdfast.app import Holdfast
 from holdfast.engine import discover
 from holdfast.engine.add import Merge
@@ -64,7 +64,7 @@ def discovering(sources: Sources, merges: Mapping[str, Merge]) -> MakeService:
 
 def discover_now(
     app: Holdfast, sources: Sources, merges: Mapping[str, Merge], names: Collection[str] | None = None
-) -> list[dict[str, Any]]:
+) -> SourceList:
     """Look at these sources now (all, if none are named), and return their state afterwards. If another worker is looking
     already, that look counts."""
     app.register()
@@ -84,8 +84,8 @@ def discover_now(
             if chosen:
                 writer.write(partial(discover.call_sources, pipeline=pipeline, names=chosen))
         looker.one_pass()
-        told = writer.read(discover.sources)
-        return [one for one in told if one["pipeline"] in sources and (names is None or one["source"] in names)]
+        found = SourceList.of(writer.read(discover.sources))
+        return SourceList(one for one in found if one.pipeline in sources and (names is None or one.source in names))
     finally:
         thread.finish()
         thread.join()

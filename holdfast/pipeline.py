@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
-from holdfast.app import Holdfast, Summary
+from holdfast.answers.summary import Summary
+from holdfast.app import Holdfast
 from holdfast.discovery import discover_now, discovering
 from holdfast.engine.add import Merge, overwrite
 from holdfast.engine.upsert import Added

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast, Summary
+    from holdfast.answers.summary import Summary
+    from holdfast.app import Holdfast
     from holdfast.clock import Clock
     from holdfast.crashtest.copies import Copies
     from holdfast.pipeline import Pipeline
@@ -182,7 +183,7 @@ def crash_at(holdfast_store: StoreForTests, tmp_path: Path) -> Callable[..., Sum
         pipeline: str | None = None,
         timeout: float = STUCK_SECONDS,
     ) -> Summary:
-        from holdfast.app import Summary
+        from holdfast.answers.summary import Summary
         from holdfast.crashtest.fork_server import SubjectServer
         from holdfast.crashtest.subject import choose, file_of
 
@@ -202,6 +203,6 @@ def crash_at(holdfast_store: StoreForTests, tmp_path: Path) -> Callable[..., Sum
                 pytest.fail(f"its worker ended {MOST_RESUMES} times before all was done; it said: {server.said}")
             names = set(server.pipelines)
         app = holdfast_store.open()
-        return Summary([one for one in app.status() if one["name"] in names], interrupted=False)
+        return Summary.from_pipelines([one for one in app.status().pipelines if one.name in names], interrupted=False)
 
     return crash_at

@@ -29,10 +29,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast
+from holdfast.answers import ListedItem, LoggedEvent
 from holdfast.model.states import OPEN
 from holdfast.store.postgres_address import read_url
 from holdfast.worker import Settings
@@ -162,9 +164,9 @@ def _start(herd: Herd, rng: random.Random, due: dict[int, float]) -> int:
 
 def _unfinished(app: Holdfast) -> int:
     """How many books have not come to their last stage."""
-    [books] = [one for one in app.status() if one["name"] == "books"]
-    added = sum(books["stages"][0]["states"].values())
-    return int(added - books["stages"][-1]["states"].get("done", 0))
+    [books] = [one for one in app.status().pipelines if one.name == "books"]
+    added = sum(books.stages[0].states.values())
+    return int(added - books.stages[-1].states.get("done", 0))
 
 
 def _work_off(app: Holdfast, herd: Herd) -> int:
@@ -175,9 +177,9 @@ def _work_off(app: Holdfast, herd: Herd) -> int:
     give_up_at = time.monotonic() + STUCK_SECONDS
     while True:
         states = Counter[str]()
-        for pipeline in app.status():
-            for stage in pipeline["stages"]:
-                states.update(stage["states"])
+        for pipeline in app.status().pipelines:
+            for stage in pipeline.stages:
+                states.update(stage.states)
         if not OPEN & states.keys():
             if not states["exhausted"]:
                 return given_up
@@ -205,7 +207,7 @@ def _judge(
     verdict = Verdict(books=len(books), kills=Counter(death["how"] for death in deaths))
     dead = {death["killed"] for death in deaths}
     # On a busy machine, one that was not killed may be taken for dead: its name is its process number.
-    dead |= {int(event["data"]["name"][1:]) for event in _events(app, "worker_died")}
+    dead |= {int(event.data["name"][1:]) for event in _events(app, "worker_died")}
     _judge_calls(verdict, app, server.calls(), dead)
     _judge_items(verdict, app, books)
     _judge_rows(verdict, rows, undisturbed(books))
@@ -214,7 +216,7 @@ def _judge(
 
 def _judge_calls(verdict: Verdict, app: Holdfast, calls: list[Call], killed: set[int]) -> None:
     """The provider's book against the event log."""
-    doubts = Counter(event["data"]["idempotency_key"] for event in _events(app, "in_doubt"))
+    doubts = Counter(event.data["idempotency_key"] for event in _events(app, "in_doubt"))
     by_key: dict[str, list[Call]] = {}
     for call in calls:
         by_key.setdefault(call.idempotency, []).append(call)
@@ -232,15 +234,15 @@ def _judge_calls(verdict: Verdict, app: Holdfast, calls: list[Call], killed: set
                 verdict.violations.append(f"{what} was paid for again though nobody was killed who had called before")
         if len(same) - 1 > doubts[key]:
             verdict.violations.append(f"{what} was paid for {len(same)} times and was {doubts[key]} times in doubt")
-    price = round(paid_books.PRICE * 1_000_000)
-    books = app.costs(("pipeline",))
-    paid, in_doubt = sum(one["costs"] for one in books), sum(one["in_doubt"] for one in books)
+    price = Decimal(str(paid_books.PRICE))
+    books = app.costs(("pipeline",)).total
+    paid, in_doubt = books.costs, books.in_doubt
     if paid != len(names) * price:
-        verdict.violations.append(f"{paid} millionths are on the books for {len(names)} paid calls")
+        verdict.violations.append(f"{paid} are on the books for {len(names)} paid calls")
     if paid + in_doubt < len(calls) * price:
         verdict.violations.append(f"{len(calls)} calls were charged, and {paid} + {in_doubt} in doubt are on the books")
     if in_doubt != verdict.in_doubt * price:
-        verdict.violations.append(f"{in_doubt} millionths are in doubt for {verdict.in_doubt} calls in doubt")
+        verdict.violations.append(f"{in_doubt} are in doubt for {verdict.in_doubt} calls in doubt")
 
 
 def _judge_items(verdict: Verdict, app: Holdfast, books: list[str]) -> None:
@@ -249,20 +251,20 @@ def _judge_items(verdict: Verdict, app: Holdfast, books: list[str]) -> None:
         "connections": set(books),
         "pieces": {f"{book}/{n}" for book in books for n in range(PARTS)},
     }
-    for pipeline in app.status():
-        name = pipeline["name"]
-        there = {row["key"] for row in _items(app, name)}
+    for pipeline in app.status().pipelines:
+        name = pipeline.name
+        there = {row.key for row in _items(app, name)}
         if there != expected[name]:
             verdict.violations.append(
                 f"{name}: {len(expected[name] - there)} items are missing, {len(there - expected[name])} extra"
             )
-        for stage in pipeline["stages"]:
-            if stage["states"] != {"done": len(expected[name])}:
-                verdict.violations.append(f"{name}/{stage['name']}: {stage['states']}, not {len(expected[name])} done")
+        for stage in pipeline.stages:
+            if stage.states != {"done": len(expected[name])}:
+                verdict.violations.append(f"{name}/{stage.name}: {stage.states}, not {len(expected[name])} done")
     verdict.violations += app.check()
     for event in _events(app, "attempt_failed"):
-        if not event["data"]["error"].startswith(EXPECTED):
-            verdict.violations.append(f"an attempt failed: {event['data']['error']}")
+        if not event.data["error"].startswith(EXPECTED):
+            verdict.violations.append(f"an attempt failed: {event.data['error']}")
 
 
 def _judge_rows(
@@ -303,18 +305,18 @@ def _environment(server: PaidServer) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _events(app: Holdfast, event: str) -> Iterator[dict[str, Any]]:
+def _events(app: Holdfast, event: str) -> Iterator[LoggedEvent]:
     after = 0
     while page := app.events(event=event, after=after, most=5000):
         yield from page
-        after = page[-1]["id"]
+        after = page[-1].id
 
 
-def _items(app: Holdfast, pipeline: str) -> Iterator[dict[str, Any]]:
+def _items(app: Holdfast, pipeline: str) -> Iterator[ListedItem]:
     after = 0
     while page := app.items(pipeline=pipeline, after=after, most=5000):
         yield from page
-        after = page[-1]["id"]
+        after = page[-1].id
 
 
 def _by_kind(kills: Counter[str]) -> Counter[str]:

@@ -67,14 +67,14 @@ def run(quiet: bool) -> None:
     crash_from_environment()
     application = Documents(Settings.read())
     with application.open() as app:
-        if app.run(application.settings.worker()).bad:
+        if app.run(application.settings.worker()).failed:
             raise SystemExit(1)
 
 
 @main.command(help="Show where every document is, and what it cost.")
 def status() -> None:
     with Documents(Settings.read()).open(create=False) as app:
-        costs = {row["item"]: row["costs"] / 1e6 for row in app.costs(["item"])}
+        costs = {row.item: row.costs for row in app.costs(["item"]).sums}
         for key in keys(app):
             one = where_is(app, key)
             times = "  ".join(f"{stage} {took:.1f} s" for stage, took in one.took.items())

@@ -29,6 +29,7 @@ from examples.documents.settings import Settings
 from examples.documents.stages import WORDS, where_is
 from examples.documents.tables import chunks, documents, links
 from holdfast import Holdfast, store_engine
+from holdfast.answers import StageStatus
 
 HOME = Path(".demo")
 #: The worker is killed when this share of all stages is finished.
@@ -158,8 +159,8 @@ class _Show:
         charged, refused = paid(calls), Counter(call["status"] for call in calls)
         twice = sum(n - 1 for n in charged.values())
         price, spent = Decimal(self.settings.price), sum((Decimal(call["charged"]) for call in calls), Decimal(0))
-        recorded = Decimal(sum(row["costs"] for row in app.costs(["pipeline"]))) / 1_000_000
-        in_doubt = Counter(event["item"] for event in app.events(event="in_doubt", pipeline=DOCUMENTS, most=100_000))
+        recorded = app.costs(["pipeline"]).total.costs
+        in_doubt = Counter(event.item for event in app.events(event="in_doubt", pipeline=DOCUMENTS, most=100_000))
         with store_engine(self.settings.store).connect() as connection:
             of_61 = connection.scalar(sa.select(sa.func.count()).where(chunks.c.document == BOOK_OF_61))
             all_chunks, all_links = (
@@ -204,24 +205,22 @@ class _Show:
         return all(facts.values())
 
 
-def _stages(app: Holdfast, pipeline: str) -> list[dict[str, Any]]:
-    return next(one["stages"] for one in app.status() if one["name"] == pipeline)
+def _stages(app: Holdfast, pipeline: str) -> tuple[StageStatus, ...]:
+    return app.status().pipeline(pipeline).stages
 
 
 def _count(app: Holdfast, state: str) -> int:
-    return sum(stage["states"].get(state, 0) for stage in _stages(app, DOCUMENTS))
+    return sum(stage.states.get(state, 0) for stage in _stages(app, DOCUMENTS))
 
 
 def _progress(app: Holdfast) -> str:
     """How many documents have passed each stage, and the longest of what is under way: page n of m."""
     total = sum(1 for _ in keys(app))
-    done = {
-        one["name"]: one["states"].get("done", 0) for name in (DOCUMENTS, CONNECTIONS) for one in _stages(app, name)
-    }
+    done = {one.name: one.states.get("done", 0) for name in (DOCUMENTS, CONNECTIONS) for one in _stages(app, name)}
     bars = [f"{name} [{'#' * round(n / total * 8):<8}] {n:2d}" for name, n in done.items()]
-    notes = [note for worker in app.workers() for note in worker.get("progress", ())]
-    note = max(notes, key=lambda note: note["total"] or 0, default=None)
-    return "  ".join([*bars, f"{note['item']}: {note['note']}"] if note else bars)
+    notes = [note for worker in app.workers() for note in worker.progress]
+    note = max(notes, key=lambda note: note.total or 0, default=None)
+    return "  ".join([*bars, f"{note.item}: {note.note}"] if note else bars)
 
 
 def violations(url: str) -> list[tuple[Any, ...]]:
@@ -246,7 +245,7 @@ def _choose_store(given: str | None) -> str:
         schema = f"holdfast_demo_{os.getpid()}"
         url += f"{'&' if '?' in url else '?'}schema={schema}&options=-csearch_path%3D{schema}"
     with Holdfast(url) as app:
-        if any(pipeline["name"] == DOCUMENTS for pipeline in app.status()):
+        if any(pipeline.name == DOCUMENTS for pipeline in app.status().pipelines):
             raise SystemExit(f"{url} has a pipeline named {DOCUMENTS!r} already: name an empty store")
     return url
 

@@ -151,5 +151,5 @@ def keys(app: Holdfast, pipeline: str = DOCUMENTS) -> Iterator[str]:
     """The keys of all documents, in the order they were added."""
     after = 0
     while rows := app.items(pipeline=pipeline, after=after, most=1000):
-        yield from (row["key"] for row in rows)
-        after = rows[-1]["id"]
+        yield from (row.key for row in rows)
+        after = rows[-1].id

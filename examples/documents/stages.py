@@ -7,10 +7,10 @@ Nothing of it is stored: it is read from holdfast's stages, so it cannot disagre
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from examples.documents.pipeline import CONNECTIONS, DOCUMENTS
 from holdfast import Holdfast, UsageError
+from holdfast.answers import StageOfItem
 
 #: By stage: what it is called while it runs, and when it is done.
 WORDS = {
@@ -55,32 +55,32 @@ class Where:
 
 def where_is(app: Holdfast, key: str) -> Where:
     """Where this document is."""
-    stages = app.show(key, DOCUMENTS)["stages"]
-    passed = [one for one in stages if one["state"] in _PASSED]
-    completed = {WORDS[one["stage"]][1]: one["ended_at"] / 1e6 for one in passed}
-    took = {WORDS[one["stage"]][1]: (one["elapsed_us"] or 0) / 1e6 for one in passed}
-    bad = next((one for one in stages if one["state"] in _BAD), None)
+    stages = app.show(key, DOCUMENTS).stages
+    passed = [one for one in stages if one.state in _PASSED]
+    completed = {WORDS[one.stage][1]: one.ended_at.timestamp() for one in passed if one.ended_at}
+    took = {WORDS[one.stage][1]: one.elapsed.total_seconds() if one.elapsed else 0.0 for one in passed}
+    bad = next((one for one in stages if one.state in _BAD), None)
     if bad is not None:
-        return Where(key, "failed", completed, took, error=bad["error"] or "")
-    running = next((one["stage"] for one in stages if one["state"] == "in_progress"), None)
+        return Where(key, "failed", completed, took, error=bad.error or "")
+    running = next((one.stage for one in stages if one.state == "in_progress"), None)
     if running is not None:
-        note = app.why(key, DOCUMENTS).get("progress") or {}
-        return Where(key, WORDS[running][0], completed, took, progress=note.get("note", ""))
-    error = next((one["error"] for one in stages if one["state"] == "retry_later" and one["error"]), "")
+        note = app.why(key, DOCUMENTS).progress
+        return Where(key, WORDS[running][0], completed, took, progress=note.note if note else "")
+    error = next((one.error for one in stages if one.state == "retry_later" and one.error), "")
     stage = list(completed)[-1] if completed else "pending"
     if stage == "embedded" and (connect := _connect_stage(app, key)) is not None:
-        if connect["state"] in _PASSED:
-            return Where(key, "complete", {**completed, "complete": connect["ended_at"] / 1e6}, took)
-        is_over = connect["state"] in _BAD
-        why = (connect["error"] or connect["state"]) if is_over else ""
+        if connect.state in _PASSED and connect.ended_at:
+            return Where(key, "complete", {**completed, "complete": connect.ended_at.timestamp()}, took)
+        is_over = connect.state in _BAD
+        why = (connect.error or connect.state or "") if is_over else ""
         return Where(key, stage, completed, took, error=why, finding_connections=not is_over)
     return Where(key, stage, completed, took, error=error or "")
 
 
-def _connect_stage(app: Holdfast, key: str) -> dict[str, Any] | None:
+def _connect_stage(app: Holdfast, key: str) -> StageOfItem | None:
     """How the search for its connections stands; None before it is ready."""
     try:
-        [stage] = app.show(key, CONNECTIONS)["stages"]
+        [stage] = app.show(key, CONNECTIONS).stages
     except UsageError:
         return None
-    return dict(stage)
+    return stage

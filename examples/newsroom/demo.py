@@ -46,7 +46,7 @@ class Demo:
 
     def run(self) -> None:
         with Holdfast(self._store) as app:
-            if any(pipeline["name"] == PIPELINE for pipeline in app.status()):
+            if any(pipeline.name == PIPELINE for pipeline in app.status().pipelines):
                 raise SystemExit(f"the store has a pipeline named {PIPELINE!r} already: name an empty one")
             self.type("python -m examples.newsroom tables")
             self.type("holdfast discover holdfast.yaml")
@@ -76,11 +76,11 @@ class Demo:
 
     def judge(self, app: Holdfast) -> None:
         """Say whether it is as promised."""
-        [pipeline] = [one for one in app.status() if one["name"] == PIPELINE]
-        states = {stage["name"]: stage["states"] for stage in pipeline["stages"]}
+        [pipeline] = [one for one in app.status().pipelines if one.name == PIPELINE]
+        states = {stage.name: stage.states for stage in pipeline.stages}
         ends = {"done", "skipped", "failed", "exhausted"}
         analysed = states["analyse"]["done"]
-        paid = sum(row["payments"] for row in app.costs(["stage"]))
+        paid = sum(row.payments for row in app.costs(["stage"]).sums)
         doubts = len(app.events(event="in_doubt"))
         facts = [
             (all(found.keys() <= ends for found in states.values()), "every article came to its end"),
@@ -108,8 +108,8 @@ def _site(folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _finished(app: Holdfast) -> int:
-    stages = [stage for one in app.status() if one["name"] == PIPELINE for stage in one["stages"]]
-    return sum(stage["states"].get("done", 0) for stage in stages)
+    stages = [stage for one in app.status().pipelines if one.name == PIPELINE for stage in one.stages]
+    return sum(stage.states.get("done", 0) for stage in stages)
 
 
 def _command(line: str) -> list[str]:

@@ -54,3 +54,9 @@ from holdfast.answers.worker import GuardHold as GuardHold
 from holdfast.answers.worker import ProgressNote as ProgressNote
 from holdfast.answers.worker import Workers as Workers
 from holdfast.answers.worker import WorkerStatus as WorkerStatus
+from holdfast.model.pipeline_changes import Changes as Changes
+from holdfast.model.pipeline_changes import Moved as Moved
+from holdfast.model.pipeline_changes import NewWork as NewWork
+from holdfast.model.pipeline_changes import Removed as Removed
+from holdfast.model.pipeline_changes import Renamed as Renamed
+from holdfast.model.pipeline_changes import Rewired as Rewired

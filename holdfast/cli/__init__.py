@@ -15,8 +15,8 @@ from typing import IO
 import click
 
 from holdfast import __version__
-from holdfast.cli.output import printable
 from holdfast.errors import HoldfastError
+from holdfast.model.logs import printable
 
 #: Every command: its home, and what it does in a few words.
 COMMANDS = {

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.answers.words import counted
 from holdfast.cli import options
-from holdfast.cli.output import counted, print_counts
+from holdfast.cli.output import print_counts
 from holdfast.errors import UsageError
 from holdfast.model.states import State
 

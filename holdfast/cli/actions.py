@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from holdfast.cli import options
-from holdfast.cli.amounts import exact, priced
-from holdfast.cli.output import (
-    TIMES,
-    Facts,
-    counted,
-    dated,
-    details,
-    instant,
-    iso,
-    print_counts,
-    print_json,
-    print_table,
-    printable,
-)
+from holdfast.cli.output import print_answer, print_counts
 from holdfast.errors import UsageError
-
-#: What of a filter is money.
-_MONEY = ("budget", "charged")
 
 
 @click.command(short_help="What was done to many items at once: list, continue, stop, undo.")
@@ -63,7 +45,7 @@ def actions(
     who = {"by": options.user(), "reason": reason}
     with options.open_to_ask(store) as app:
         if number is None:
-            _print_all(app.actions(only_open=only_open, most=limit), as_json)
+            print_answer(app.actions(only_open=only_open, most=limit), as_json=as_json)
         elif undo:
             counts = app.undo_action(number, dry_run=dry_run, **who)
             nothing = f"Nothing that action {number} has moved is still where it was put."
@@ -73,81 +55,7 @@ def actions(
                 app.continue_action(number)
             if stop:
                 app.stop_action(number, **who)
-            _print_one(app.action(number, after=after, most=limit), as_json)
-
-
-def _told(one: Facts) -> Facts:
-    """An action as JSON has it."""
-    return {**dated(one, *TIMES), "filter": priced(one["filter"], *_MONEY)}
-
-
-def _print_all(found: list[Facts], as_json: bool) -> None:
-    if as_json:
-        print_json([_told(one) for one in found])
-    elif not found:
-        click.echo("There is none.")
-    else:
-        rows = [
-            [
-                one["id"],
-                one["kind"],
-                one["state"],
-                _total(one["counts"]),
-                _foreseen(one),
-                one["by"],
-                instant(one["created_at"]),
-                _asked(one),
-            ]
-            for one in found
-        ]
-        head = ["id", "kind", "state", "done", "of", "by", "begun", "asked for"]
-        print_table(head, rows, right=("done", "of"), least=("begun", "by", "of"))
-
-
-def _print_one(one: Facts, as_json: bool) -> None:
-    if as_json:
-        print_json({**_told(one), "items": [dated(item, *TIMES) for item in one["items"]]})
-        return
-    click.echo(f"action {one['id']}: {one['kind']}, {one['state']}")
-    click.echo(f"  asked for: {_asked(one)}")
-    reason = f": {printable(one['reason'])}" if one["reason"] else ""
-    click.echo(f"  by {printable(one['by']) or 'nobody named'}{reason}")
-    ended = f", ended {instant(one['ended_at'])}" if one["ended_at"] else f", last seen at {instant(one['touched_at'])}"
-    click.echo(f"  begun {instant(one['created_at'])}{ended}")
-    click.echo(
-        f"  when it began it meant {_foreseen(one)}; done: {_total(one['counts'])} ({counted(one['counts']) or 'nothing'})"
-    )
-    if one["error"]:
-        click.echo(f"  {printable(one['error'])}")
-    if one["state"] == "open":
-        click.echo(
-            f"  to go on: holdfast actions {one['id']} --continue; to end it: holdfast actions {one['id']} --stop"
-        )
-    for item in one["items"]:
-        where = "/".join(part for part in (item["pipeline"], item["stage"]) if part)
-        key = f"  {printable(item['key'])}" if item["key"] is not None else ""
-        click.echo(f"{iso(item['at'])}  {item['event']}{f'  {where}' if where else ''}{key}{details(item['data'])}")
-    if one["cursor"]:
-        click.echo(f"There may be more: --after {one['cursor']}", err=True)
-
-
-def _total(counts: dict[str, int]) -> str:
-    return f"{sum(counts.values()):,}"
-
-
-def _foreseen(one: Facts) -> str:
-    return f"{_total(one['preview']['counts'])}{' or more' if one['preview']['more'] else ''}"
-
-
-def _asked(one: Facts) -> str:
-    """A filter as one line."""
-    if one["undoes"] is not None:
-        return f"undo of action {one['undoes']}"
-    told = ", ".join(f"{name}={printable(_shown(name, value))}" for name, value in one["filter"].items())
-    return told or "everything"
-
-
-def _shown(name: str, value: Any) -> str:
-    if name in _MONEY:
-        return exact(value)
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+            found = app.action(number, after=after, most=limit)
+            print_answer(found, as_json=as_json)
+            if found.cursor and not as_json:
+                click.echo(f"There may be more: --after {found.cursor}", err=True)

@@ -8,23 +8,22 @@ from collections.abc import Sequence
 import click
 
 from holdfast.app import Approve
-from holdfast.cli.amounts import priced
-from holdfast.cli.output import Facts, printable
-from holdfast.engine.pipeline_changes import Changes
+from holdfast.cli.output import printable
 from holdfast.model.money import spoken
+from holdfast.model.pipeline_changes import Changes
 
 
 def approval(*, yes: bool, may_ask: bool = True) -> Approve:
     """Says what changes, and whether new work that has a price may run: by `--yes`, or by a person at a terminal."""
 
     def decide(change: Changes) -> bool:
-        asked = bool(change.priced) and not yes and may_ask and at_a_terminal()
+        asked = bool(change.on_hold) and not yes and may_ask and at_a_terminal()
         tell(change)
         if not asked:
             _tell_held(change.held_lines() if not yes else [])
             return yes
         price = f" for {spoken(change.price)}" if change.price else ""
-        if click.confirm(f"Let the new work of {', '.join(sorted(change.priced))} run{price}?", err=True):
+        if click.confirm(f"Let the new work of {', '.join(sorted(change.on_hold))} run{price}?", err=True):
             return True
         _tell_held(change.held_lines())
         return False
@@ -48,31 +47,6 @@ def tell(change: Changes) -> None:
 def _tell_held(lines: Sequence[str]) -> None:
     for line in lines:
         click.echo(printable(line), err=True)
-
-
-def facts(change: Changes) -> Facts:
-    """As JSON has it."""
-    return {
-        "pipeline": change.pipeline,
-        "added": [
-            priced(
-                {
-                    "stage": one.stage,
-                    "items": one.items,
-                    "cost": one.cost,
-                    "is_back": one.back,
-                    "handler_seconds": None if one.took_us is None else one.took_us / 1e6,
-                },
-                "cost",
-            )
-            for one in change.added
-        ],
-        "removed": [priced(one._asdict(), "cost") for one in change.removed],
-        "renamed": [{"stage": name, "was": was, "results": n} for was, name, n in change.renamed],
-        "rewired": [{"stage": stage, "was": list(was), "after": list(now)} for stage, was, now in change.rewired],
-        "file": None if change.moved is None else {"was": change.moved[0], "is": change.moved[1]},
-        "on_hold": change.priced,
-    }
 
 
 def at_a_terminal() -> bool:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.answers.json_of import json_of
 from holdfast.cli import options
-from holdfast.cli.changes import facts, tell_before
+from holdfast.cli.changes import tell_before
 from holdfast.cli.loop import find_loops
 from holdfast.cli.output import Facts, print_json, printable
-from holdfast.engine.pipeline_changes import Changes
 from holdfast.errors import DefinitionError
 from holdfast.jobfile import JobFileError
+from holdfast.model.pipeline_changes import Changes
 from holdfast.model.stage import check_resources
 from holdfast.pipeline import Pipeline
 from holdfast.program_file import JOB_FILES, Loaded, all_of, load, load_module, load_pipelines
@@ -54,7 +55,7 @@ def check(file: str, store: str | None, as_json: bool) -> None:
     checked = _check_loops(loops)
     lacking = sum(not one["ok"] for one in checked)
     if as_json:
-        changes = {} if store is None else {"changes": [facts(one) for one in changed]}
+        changes = {} if store is None else {"changes": json_of(changed)}
         print_json({"file": file, "ok": not lacking, "errors": [], "pipelines": pipelines, "loops": checked, **changes})
     else:
         said = f": not in order, {lacking} of {len(checked)} loops lack something" if lacking else " is in order"

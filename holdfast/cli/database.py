@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 from contextlib import closing
 
 import click
 
-from holdfast import __version__
 from holdfast.app import Holdfast
 from holdfast.cli import Group, options
-from holdfast.cli.output import instant, print_json, print_table, printable, told_workers
+from holdfast.cli.output import print_answer, print_json, printable
 from holdfast.cli.progress_line import ProgressLine
 from holdfast.errors import UsageError
 from holdfast.store.postgres_address import grants as read_grants
@@ -93,19 +91,6 @@ def doctor(store: str | None, as_json: bool) -> None:
     A SQLite file over 256 MB is not looked through for damage here: `holdfast db check` does that.
     """
     with options.open_to_ask(store) as app:
-        facts = app.doctor()
-    here = {"holdfast": __version__, "python": platform.python_version(), "system": platform.platform()}
-    if as_json:
-        print_json({"here": here, **facts, "workers": told_workers(facts["workers"])})
-    else:
-        if facts["cannot_write"]:
-            click.echo(f"cannot write: {printable(facts['cannot_write'])}")
-        for name, value in {**here, **facts["store"], "holdfast schema": facts["schema"]}.items():
-            click.echo(f"{name.replace('_', ' ')}: {'unknown' if value is None else printable(value)}")
-        silent = [one for one in facts["workers"] if not one["alive"]]
-        click.echo(f"workers: {len(facts['workers']) - len(silent)} alive, {len(silent)} silent")
-        if silent:
-            rows = [[one["name"], one["process"], instant(one["beat_at"])] for one in silent]
-            print_table(["silent", "process", "last beat"], rows, indent="  ")
-    well = facts["store"].get("integrity", "ok") in ("ok", "unchecked") and not facts["cannot_write"]
-    options.finish(0 if well else WRONG)
+        found = app.doctor()
+    print_answer(found, as_json=as_json)
+    options.finish(0 if found.is_well else WRONG)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli import SOME_FAILED, options
-from holdfast.cli.output import TIMES, dated, print_json, printable
+from holdfast.cli.output import print_answer
 from holdfast.discovery import discover_now
 from holdfast.errors import UsageError
 from holdfast.model.names import there_are
@@ -25,12 +25,6 @@ def discover(file: str, sources: tuple[str, ...], store: str | None, as_json: bo
     if unknown := sorted(set(sources) - set(there)):
         raise UsageError(f"{file} has no source {unknown[0]!r}; {there_are(unknown[0], there)}")
     with found.open() as app:
-        told = discover_now(app, found.sources, found.merges, sources or None)
-    if as_json:
-        print_json([dated(one, *TIMES) for one in told])
-    else:
-        for one in told:
-            counts = ", ".join(f"{n:,} {what}" for what, n in (one["counts"] or {}).items())
-            said = f"failed: {one['error']}" if one["error"] else counts or "is being looked at by a worker"
-            click.echo(f"{one['pipeline']}/{printable(one['source'])}: {printable(said)}")
-    options.finish(SOME_FAILED if any(one["error"] for one in told) else 0)
+        looked_at = discover_now(app, found.sources, found.merges, sources or None)
+    print_answer(looked_at, as_json=as_json)
+    options.finish(SOME_FAILED if any(one.error for one in looked_at) else 0)

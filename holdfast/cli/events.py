@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
+from holdfast.answers.event import LoggedEvent
 from holdfast.app import Holdfast
 from holdfast.cli import options, times
-from holdfast.cli.amounts import exact, priced
-from holdfast.cli.output import TIMES, Facts, dated, details, iso, print_json, printable
 from holdfast.cli.output import as_json as written
+from holdfast.cli.output import print_answer
 from holdfast.errors import UsageError
 
 #: While following: how often to look, and how long an event may take to commit after others with higher numbers.
@@ -44,34 +44,26 @@ def events(
 ) -> None:
     """Tell what happened, oldest first. Uneventful attempts are not here: see `holdfast show KEY`."""
     asked: dict[str, Any] = {"event": event, "key": key, "pipeline": pipeline}
-    from_us = None if since is None else times.since(since)
+    begin = None if since is None else times.since(since)
     if count and (follow or key is not None):
         raise UsageError("--count goes with --event, --pipeline and --since; for one item: holdfast show KEY")
     with options.open_to_ask(store) as app:
         if count:
-            _print_counts(app.count_events(event=event, pipeline=pipeline, since=from_us), as_json)
-            return
-        if as_json and not follow:
-            print_json([_told(one) for one in app.events(**asked, since=from_us, most=limit)])
+            print_answer(app.count_events(event=event, pipeline=pipeline, since=begin), as_json=as_json)
             return
         place = _newest(app)
-        old = [one for one in app.events(**asked, since=from_us, most=limit) if one["id"] <= place or not follow]
+        old = app.events(**asked, since=begin, most=limit)
+        if not follow:
+            print_answer(old, as_json=as_json)
+            return
         for one in old:
-            _print_event(one, as_json)
-        if follow:
-            for one in _news(app, asked, place):
+            if one.id <= place:
                 _print_event(one, as_json)
+        for one in _news(app, asked, place):
+            _print_event(one, as_json)
 
 
-def _print_counts(counted: list[Facts], as_json: bool) -> None:
-    if as_json:
-        print_json(counted)
-        return
-    for one in counted:
-        click.echo(f"{one['count']:>9,}  {one['event']}{' (and more)' if one['more'] else ''}")
-
-
-def _news(app: Holdfast, asked: dict[str, Any], place: int) -> Iterator[Facts]:
+def _news(app: Holdfast, asked: dict[str, Any], place: int) -> Iterator[LoggedEvent]:
     """Events as they come. Numbers are given before commits, so one may come after others with higher numbers: for a
     while everything is looked at again, and what was seen is left out. What was not asked for is passed by as well."""
     seen: set[int] = set()
@@ -81,10 +73,10 @@ def _news(app: Holdfast, asked: dict[str, Any], place: int) -> Iterator[Facts]:
         after = place
         while page := app.events(**asked, after=after, most=PAGE):
             for one in page:
-                if one["id"] not in seen:
-                    seen.add(one["id"])
+                if one.id not in seen:
+                    seen.add(one.id)
                     yield one
-            after = page[-1]["id"]
+            after = page[-1].id
         while ends[-1][0] - ends[0][0] > STRAGGLER_SECONDS:
             place = max(place, ends.popleft()[1])
         seen = {number for number in seen if number > place}
@@ -92,25 +84,8 @@ def _news(app: Holdfast, asked: dict[str, Any], place: int) -> Iterator[Facts]:
 
 
 def _newest(app: Holdfast) -> int:
-    return max((one["id"] for one in app.events(most=1)), default=0)
+    return max((one.id for one in app.events(most=1)), default=0)
 
 
-def _told(one: Facts) -> Facts:
-    return {**priced(dated(one, *TIMES), "amount"), "data": told_data(one["data"])}
-
-
-def told_data(data: Facts) -> Facts:
-    """What an event says beside its columns, as JSON has it."""
-    return priced(dated(data, *TIMES), "counted")
-
-
-def _print_event(one: Facts, in_json: bool) -> None:
-    if in_json:
-        click.echo(written(_told(one), indent=None))
-        return
-    where = "/".join(part for part in (one["pipeline"], one["stage"]) if part)
-    item = f"  {printable(one['item'])}" if one["item"] is not None else ""
-    money = {"amount": exact(one["amount"]), "resource": one["resource"]} if one["amount"] is not None else {}
-    data = told_data(one["data"])
-    rest = money | {name: value for name, value in data.items() if name not in ("traceback", "counted_micros")}
-    click.echo(f"{iso(one['at'])}  {one['event']}{f'  {where}' if where else ''}{item}{details(rest)}")
+def _print_event(one: LoggedEvent, in_json: bool) -> None:
+    click.echo(written(one.json(), indent=None) if in_json else str(one))

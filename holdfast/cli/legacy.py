@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
+from holdfast.answers.words import counted
 from holdfast.app import Holdfast
 from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline
-from holdfast.cli.output import counted, print_json, print_table, printable, shortened
+from holdfast.cli.output import print_json, print_table, printable, shortened
 from holdfast.cli.progress_line import ProgressLine
 from holdfast.errors import DefinitionError, UsageError
 from holdfast.jobfile.handlers import Handlers

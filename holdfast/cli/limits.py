@@ -8,13 +8,9 @@ import click
 import msgspec
 
 from holdfast.cli import options
-from holdfast.cli.amounts import priced
-from holdfast.cli.output import TIMES, dated, instant, print_json, printable
+from holdfast.cli.output import print_answer, print_json, printable
 from holdfast.errors import UsageError
-from holdfast.model.money import spoken
-
-#: What of a resource's facts is money.
-_MONEY = ("spent", "spent_today", "costs", "in_doubt", "set_aside")
+from holdfast.model.durations import seconds
 
 
 @click.command(short_help="Let nothing more of a pipeline, a stage or a resource begin.")
@@ -28,7 +24,8 @@ def pause(name: str, resource: bool, length: str | None, reason: str, store: str
     with options.open_to_ask(store) as app:
         app.pause(name, until=length, reason=reason, by=options.user(), resource=resource)
     if as_json:
-        print_json({"name": name, "resource": resource, "paused": True, "reason": reason, "for": length})
+        lasts = None if length is None else seconds(length)
+        print_json({"name": name, "resource": resource, "paused": True, "reason": reason, "for_seconds": lasts})
         return
     command = f"holdfast resume {'--resource ' if resource else ''}{printable(name)}"
     click.echo(f"{printable(name)} is paused{f' for {length}' if length else ''}; to let it go on: {command}")
@@ -77,34 +74,8 @@ def tune(pipeline: str, changes: tuple[str, ...], reason: str, store: str | None
 def limits(store: str | None, as_json: bool) -> None:
     """Every resource: what is allowed, what is used now, and what stands in the way."""
     with options.open_to_ask(store) as app:
-        told = app.limits()
-    if as_json:
-        print_json([priced(dated(one, *TIMES), *_MONEY) for one in told])
-    elif not told:
-        click.echo("No stage uses a resource.")
-    for one in [] if as_json else told:
-        allowed = ", ".join(f"{key} {value}" for key, value in one["allowed"].items()) or "no limit"
-        click.echo(f"{printable(one['name'])}: {printable(allowed)}")
-        for line in _lines(one):
-            click.echo(f"  {printable(line)}")
-
-
-def _lines(one: dict[str, Any]) -> list[str]:
-    lines = [f"used by {', '.join(one['stages']) or 'no stage'}; {one['in_use']} in use"]
-    if one["spent"] or one["set_aside"]:
-        doubt = f" ({spoken(one['in_doubt'])} of it in doubt)" if one["in_doubt"] else ""
-        aside = f", {spoken(one['set_aside'])} set aside for running work" if one["set_aside"] else ""
-        lines.append(f"{spoken(one['spent_today'])} spent today, {spoken(one['spent'])} in all{doubt}{aside}")
-    if one["pace"] < 1:
-        lines.append(f"slowed down to {one['pace']:.0%} after a rate limit; it grows back")
-    if one["cool_until"]:
-        lines.append(f"cooling down until {instant(one['cool_until'])}")
-    if one["breaker"] != "closed":
-        lines.append(f"its breaker is {one['breaker']} after {one['failures']} failures in a row")
-    if one["paused"]:
-        until = f", until {instant(one['retry_after'])}" if one["retry_after"] else ""
-        lines.append(f"stands still: {one['reason']}{until}")
-    return lines
+        found = app.limits()
+    print_answer(found, as_json=as_json)
 
 
 def _read(change: str) -> tuple[str, Any]:

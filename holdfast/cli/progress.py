@@ -10,13 +10,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from holdfast.answers.status import PipelineStatus, StageStatus
+from holdfast.answers.words import spoken
 from holdfast.app import Holdfast
-from holdfast.cli.output import Facts, length, printable
+from holdfast.cli.output import printable
 from holdfast.errors import HoldfastError
 from holdfast.model.logs import logger
-from holdfast.model.money import spoken
+from holdfast.model.money import spoken as money
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -47,19 +51,19 @@ _WORDS = {
 class Stage:
     """The counts of one stage, in the words of a progress line."""
 
-    def __init__(self, pipeline: str, stage: Facts, total: int) -> None:
-        self.label = f"{pipeline}/{stage['name']}"
+    def __init__(self, pipeline: str, stage: StageStatus, total: int) -> None:
+        self.label = f"{pipeline}/{stage.name}"
         self.total = total
         #: What keeps it from going on, if something does.
-        self.held = printable(stage["held"]["text"]) if stage.get("held") else ""
+        self.held = printable(stage.held.text) if stage.held else ""
         #: How much longer it takes at the pace of this run, if that can be told yet.
         self.left_seconds: float | None = None
-        #: What this run has spent, in millionths.
-        self.spent = 0
+        #: What this run has spent.
+        self.spent = Decimal(0)
         self.counts = {"done": 0}
         for state, word in _WORDS.items():
-            if state in stage["states"]:
-                self.counts[word] = self.counts.get(word, 0) + stage["states"][state]
+            if state in stage.states:
+                self.counts[word] = self.counts.get(word, 0) + stage.states[state]
 
     @property
     def over(self) -> int:
@@ -73,18 +77,18 @@ class Stage:
 
     @property
     def money(self) -> str:
-        return f"{spoken(self.spent)} spent" if self.spent else ""
+        return f"{money(self.spent)} spent" if self.spent else ""
 
     @property
     def eta(self) -> str:
-        return "" if self.left_seconds is None else f"about {length(self.left_seconds)} left"
+        return "" if self.left_seconds is None else f"about {spoken(timedelta(seconds=self.left_seconds))} left"
 
 
-def read_stages(pipelines: Sequence[Facts]) -> list[Stage]:
+def read_stages(pipelines: Sequence[PipelineStatus]) -> list[Stage]:
     stages = []
     for pipeline in pipelines:
-        total = max((sum(stage["states"].values()) for stage in pipeline["stages"]), default=0)
-        stages += [Stage(pipeline["name"], stage, total) for stage in pipeline["stages"]]
+        total = max((sum(stage.states.values()) for stage in pipeline.stages), default=0)
+        stages += [Stage(pipeline.name, stage, total) for stage in pipeline.stages]
     return stages
 
 
@@ -93,21 +97,21 @@ class Pace:
 
     def __init__(self) -> None:
         self._first: dict[str, tuple[float, int]] = {}
-        self._spent_before: dict[str, int] | None = None
-        self._spent: dict[str, int] = {}
+        self._spent_before: dict[str, Decimal] | None = None
+        self._spent: dict[str, Decimal] = {}
 
-    def note_money(self, spent: dict[str, int]) -> None:
+    def note_money(self, spent: dict[str, Decimal]) -> None:
         """What stages have spent by now."""
         if self._spent_before is None:
             self._spent_before = spent
-        self._spent = {label: n - self._spent_before.get(label, 0) for label, n in spent.items()}
+        self._spent = {label: n - self._spent_before.get(label, Decimal(0)) for label, n in spent.items()}
 
     def foretell(self, stages: Sequence[Stage], now: float) -> None:
         for stage in stages:
             since, over = self._first.setdefault(stage.label, (now, stage.over))
             if now > since and over < stage.over < stage.total:
                 stage.left_seconds = (stage.total - stage.over) * (now - since) / (stage.over - over)
-            stage.spent = self._spent.get(stage.label, 0)
+            stage.spent = self._spent.get(stage.label, Decimal(0))
 
 
 class View(Protocol):
@@ -213,7 +217,7 @@ class Watched:
         except OSError:
             self._mute = True
 
-    def close(self, pipelines: Sequence[Facts] | None) -> None:
+    def close(self, pipelines: Sequence[PipelineStatus] | None) -> None:
         """Draw how it ended, and stop."""
         self._stopped.set()
         if self._thread.is_alive():
@@ -234,11 +238,11 @@ class Watched:
         while not self._stopped.wait(self.tick_seconds if self._newest else 0.0):
             try:
                 app = app or Holdfast(self._url, create=False)
-                status = [one for one in app.status() if one["name"] in self._pipelines]
+                status = [one for one in app.status().pipelines if one.name in self._pipelines]
                 stages = read_stages(status)
                 if time.monotonic() >= money_at:
                     money_at = time.monotonic() + MONEY_SECONDS
-                    pace.note_money({f"{one['pipeline']}/{one['stage']}": one["spent"] for one in app.costs()})
+                    pace.note_money({f"{one.pipeline}/{one.stage}": one.spent for one in app.costs().sums})
                 pace.foretell(stages, time.monotonic())
                 self._newest = stages
             except HoldfastError as error:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
+from holdfast.answers.json_of import json_of
+from holdfast.answers.plan import OutdatedWorker, StagePlan
 from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline, some_pipelines
 from holdfast.cli.output import Facts, print_counts
 from holdfast.cli.plan import print_left_out, print_outdated
-from holdfast.engine.on_hold import Outdated
-from holdfast.engine.stale import StageForecast
 from holdfast.errors import UsageError
 from holdfast.program_file import load
 
@@ -63,9 +63,9 @@ def reprocess(
         # One limit for several would depend on which of them comes first.
         one_pipeline(file, found.specs, pipeline)
     counts: dict[str, int] = {}
-    outdated: dict[str, list[Outdated]] = {}
+    outdated: dict[str, tuple[OutdatedWorker, ...]] = {}
     actions: list[int | None] = []
-    left_out: list[StageForecast] = []
+    left_out: list[StagePlan] = []
     with options.existing(found.open(create=False)) as app:
         for name in names:
             which: dict[str, Any] = {"stage": stage, "key": key, "stale_only": not everything, "fast": fast}
@@ -79,13 +79,13 @@ def reprocess(
     nothing = (
         f"Nothing {'matches' if everything else 'is stale'}{' and is fast' if fast else ''}{NO_ROOM if budget else ''}."
     )
-    more: Facts = {"outdated_workers": {stage: [one._asdict() for one in told] for stage, told in outdated.items()}}
+    more: Facts = {"outdated_workers": json_of(outdated)}
     if fast:
         more["left_out"] = {one.stage: dict(one.left_out) for one in left_out if one.left_out}
     print_counts("sent back", counts, actions, dry_run=dry_run, as_json=as_json, nothing=nothing, more=more)
     if not as_json:
         print_left_out(left_out)
-        print_outdated(outdated, counts)
+        print_outdated(outdated)
 
 
 @click.command(short_help="Let stale results stand.")

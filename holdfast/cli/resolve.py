@@ -75,17 +75,17 @@ def resolve(
     with options.open_to_ask(store) as app:
         found = app.resolve(key, memo, value=result, charged=amount, pipeline=pipeline, **who)
         item = app.show(key, pipeline)
-    [state] = [one["state"] for one in item["stages"] if one["stage"] == found] or [None]
+    [state] = [one.state for one in item.stages if one.stage == found] or [None]
     if as_json:
         decided = "not charged" if not_charged else "charged" if value is None else "value"
         print_json(
-            {"pipeline": item["pipeline"], "key": key, "stage": found, "memo": memo, "decided": decided, "state": state}
+            {"pipeline": item.pipeline, "key": key, "stage": found, "memo": memo, "decided": decided, "state": state}
         )
         return
     said = "will be called again" if value is None else "has its result"
-    click.echo(f"{item['pipeline']} / {printable(key)}, stage {found}: {printable(memo)} {said}")
+    click.echo(f"{item.pipeline} / {printable(key)}, stage {found}: {printable(memo)} {said}")
     if state in BAD or state == State.CANCELLED:
-        filters = f"--pipeline {word(item['pipeline'])} --stage {word(found)} --key {word(exactly(key))}"
+        filters = f"--pipeline {word(item.pipeline)} --stage {word(found)} --key {word(exactly(key))}"
         click.echo(f"to send it back: holdfast retry {filters}")
 
 

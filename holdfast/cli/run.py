@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from holdfast.app import Summary
+from holdfast.answers.summary import Summary
 from holdfast.cli import SOME_FAILED, options
 from holdfast.cli.changes import approval
-from holdfast.cli.output import TIMES, Facts, dated, print_json, told_pipelines
+from holdfast.cli.output import print_json
 from holdfast.cli.progress import Watched
 from holdfast.cli.stopping import exit_code, say_stopping
-from holdfast.cli.summary import print_summary, read_failures
+from holdfast.cli.summary import print_summary
 from holdfast.model.durations import seconds
 from holdfast.program_file import load
 
@@ -43,25 +43,21 @@ def run(file: str, store: str | None, as_json: bool, progress_seconds: str, yes:
 
             discover_now(app, found.sources, found.merges)
         worker = app.worker(settings)
-        ended: list[Facts] | None = None
+        summary: Summary | None = None
         try:
             worker.run(
                 until_drained=True, on_tick=watched.tick, tick_seconds=watched.tick_seconds, on_signal=say_stopping
             )
-            ended = [one for one in app.status() if one["name"] in names]
+            summary = app.summary(interrupted=worker.interrupted)
         finally:
-            watched.close(ended)
-        summary = Summary(ended, worker.interrupted)
-        failures = read_failures(app, summary)
+            watched.close(None if summary is None else summary.pipelines)
     if as_json:
-        told = [dated(one, *TIMES) for one in failures]
-        answer = {"interrupted": summary.interrupted, "failed": summary.bad, "failures": told}
-        print_json({"pipelines": told_pipelines(summary.pipelines), **answer})
+        print_json(summary.json())
     else:
-        print_summary(file, summary, failures)
+        print_summary(file, summary)
     if summary.interrupted:
         options.finish(exit_code(worker))
-    options.finish(SOME_FAILED if summary.bad else 0)
+    options.finish(SOME_FAILED if summary.failed else 0)
 
 
 def crash_as_asked() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from holdfast.clock import SECOND, microseconds
 from holdfast.errors import UsageError
 from holdfast.model.durations import seconds
 
@@ -18,10 +16,10 @@ def age(text: str, *, what: str) -> float:
     return min(seconds(text, what=what), LONG_SECONDS)
 
 
-def since(text: str) -> int:
-    """An instant, or how long ago it was; in microseconds since 1970."""
+def since(text: str) -> datetime:
+    """An instant, or how long ago it was."""
     try:
-        return microseconds(time.time() - age(text, what="--since"))
+        return datetime.now(UTC) - timedelta(seconds=age(text, what="--since"))
     except UsageError:
         pass
     try:
@@ -30,4 +28,4 @@ def since(text: str) -> int:
         raise UsageError(
             f"--since {text!r}: give an instant like 2026-02-01T10:00Z, or how long ago like 90m"
         ) from None
-    return round((given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp() * SECOND)
+    return given if given.tzinfo else given.replace(tzinfo=UTC)

@@ -23,6 +23,7 @@ from holdfast.crashtest.report import CrashReport, Kill
 from holdfast.crashtest.subject import choose, file_of, function_of
 from holdfast.errors import UsageError
 from holdfast.model.durations import Duration, seconds
+from holdfast.model.money import decimal
 from holdfast.model.redact import redact
 from holdfast.pipeline import Pipeline
 
@@ -92,7 +93,7 @@ def _undisturbed(
         pipeline,
         first.told.starts.total(),
         first.told.paid.total(),
-        first.end.costs.total(),
+        decimal(first.end.costs.total()),
         sorted(first.end.tables),
         [one.text for one in places],
         unsteady=test.compare(test.undisturbed()),

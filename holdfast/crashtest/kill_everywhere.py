@@ -142,9 +142,9 @@ class CrashTest:
         sent = False
         with Holdfast(self.copies.url, create=False) as app:
             for row in app.items(state=State.ON_HOLD, most=1000):
-                held = [one for one in app.memos(row["key"], row["pipeline"]) if one["state"] == "intended"]
+                held = [one for one in app.memos(row.key, row.pipeline) if one.state == "intended"]
                 for memo in held:
-                    app.resolve(row["key"], memo["name"], charged=0, pipeline=row["pipeline"], by="crashtest")
+                    app.resolve(row.key, memo.name, charged=0, pipeline=row.pipeline, by="crashtest")
                     sent = True
         return sent
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Literal
 
+from holdfast.answers.json_of import json_of
 from holdfast.crashtest.advice import advice
 from holdfast.crashtest.compare import Difference
 
@@ -38,7 +40,7 @@ class CrashReport:
     #: Of the undisturbed run.
     starts: int
     paid: int
-    cost: int
+    cost: Decimal
     tables: list[str]
     boundaries: list[str]
     #: Differences between two undisturbed runs.
@@ -93,7 +95,7 @@ class CrashReport:
         )
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "ok": self.ok, "advice": self.advice}
+        return {**json_of(self), "ok": self.ok, "advice": self.advice}
 
 
 def shown(one: Difference, indent: str = "  ") -> Iterator[str]:

@@ -6,15 +6,17 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from holdfast import schema
+from holdfast.answers.event import LoggedEvent
 from holdfast.app import Holdfast
 from holdfast.errors import UsageError
+from holdfast.model.money import micros
 from holdfast.model.states import FINISHED
 from holdfast.store.kind import kind_of_address
 from holdfast.store.postgres_address import read_url
@@ -71,10 +73,10 @@ def take(url: str, tables: Sequence[str] | None) -> Snapshot:
     with Holdfast(url, create=False) as app:
         items, stages = _items(app)
         costs, doubts = Counter[str](), Counter[str]()
-        for one in app.costs(("pipeline", "stage")):
-            costs[f"{one['pipeline']}/{one['stage']}"] += one["costs"]
+        for one in app.costs(("pipeline", "stage")).sums:
+            costs[f"{one.pipeline}/{one.stage}"] += micros(one.costs)
         for kind in ("in_doubt", "resolved"):
-            doubts.update(f"{event['pipeline']}/{event['stage']}" for event in _events(app, kind))
+            doubts.update(f"{event.pipeline}/{event.stage}" for event in _events(app, kind))
         wrong = app.check()
     own = read_tables(url, tables)
     dangling = _dangling(url)
@@ -89,21 +91,21 @@ def _items(app: Holdfast) -> tuple[dict[ItemName, Any], dict[StageName, Any]]:
     stages: dict[StageName, Any] = {}
     after = 0
     while page := app.items(after=after, most=PAGE):
-        after = page[-1]["id"]
+        after = page[-1].id
         for row in page:
-            name = (row["pipeline"], row["key"])
-            shown = app.show(row["key"], row["pipeline"])
-            items[name] = shown["data"]
-            for one in shown["stages"]:
-                stages[*name, one["stage"]] = (one["state"], one.get("result"), one.get("error"))
+            name = (row.pipeline, row.key)
+            shown = app.show(row.key, row.pipeline)
+            items[name] = shown.data
+            for one in shown.stages:
+                stages[*name, one.stage] = (one.state, one.result, one.error)
     return items, stages
 
 
-def _events(app: Holdfast, event: str) -> Iterator[Mapping[str, Any]]:
+def _events(app: Holdfast, event: str) -> Iterator[LoggedEvent]:
     after = 0
     while page := app.events(event=event, after=after, most=PAGE):
         yield from page
-        after = page[-1]["id"]
+        after = page[-1].id
 
 
 # The user's tables ----------------------------------------------------------------------------------------------------

@@ -104,16 +104,16 @@ def errors(
                 "count": 0,
                 "spent": 0,
                 "stages": [],
-                "first_seen": row["first_seen"],
+                "first_seen_at": row["first_seen"],
             },
         )
         entry["count"] += row["n"]
         entry["spent"] += row["amount"]
-        entry["first_seen"] = min(entry["first_seen"], row["first_seen"])
-        entry["last_seen"], entry["item"] = row["last_seen"], row["item"]
+        entry["first_seen_at"] = min(entry["first_seen_at"], row["first_seen"])
+        entry["last_seen_at"], entry["item"] = row["last_seen"], row["item"]
         if (label := stages[row["stage"]].label) not in entry["stages"]:
             entry["stages"].append(label)
-    told = [one for one in found.values() if since is None or one["last_seen"] >= since]
+    told = [one for one in found.values() if since is None or one["last_seen_at"] >= since]
     told = sorted(told, key=lambda one: (-one["count"], one["group"]))[:most]
     return _with_items(tx, told, stages)
 

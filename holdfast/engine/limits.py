@@ -39,7 +39,7 @@ def limits(tx: Transaction) -> list[dict[str, Any]]:
                 "cool_until": gate.cool_until if gate.cool_until > tx.now else None,
                 "paused": paused,
                 "reason": gate.reason if paused else None,
-                "retry_after": gate.retry_after if paused else None,
+                "paused_until": gate.retry_after if paused else None,
                 "breaker": _breaker(gate.breaker.open_until, tx.now),
                 "failures": gate.breaker.failures,
                 "spent": money.in_all,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.engine import claim_within_limits, ledger
@@ -14,7 +14,6 @@ from holdfast.engine.item_stages import read_item_stages
 from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import outdated_workers, spoken_of
 from holdfast.engine.pages import items as items
-from holdfast.engine.pipeline_changes import release
 from holdfast.errors import UsageError
 from holdfast.model import codec
 from holdfast.model.faults import cause_of
@@ -22,18 +21,22 @@ from holdfast.model.history import MEANING, SENT_BACK
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.paid import CHARGED
 from holdfast.model.pattern import exactly
+from holdfast.model.pipeline_changes import release
 from holdfast.model.shell import word
-from holdfast.model.states import BAD, State
+from holdfast.model.states import State
 from holdfast.model.urls import as_key
 from holdfast.store import Transaction
 
 Facts = dict[str, Any]
 
-#: How many bad stages of items are looked at for the most frequent errors, for each stage and state; and how many are told.
+#: How many bad stages of items are looked at for the most frequent errors, for each stage and state; and how many errors, and
+#: items, are reported.
 LOOKED_AT = 500
 MOST_ERRORS = 5
 #: How many of those that are next in a queue are asked since when they wait.
 HEAD = 100
+#: Of a worker that has not sent its first heartbeat.
+_NOTHING_REPORTED: Facts = {"in_hand": 0, "done": {}, "progress": [], "guards": []}
 
 
 def unfinished(tx: Transaction, versions: Mapping[int, str]) -> bool:
@@ -100,35 +103,32 @@ def _on_hold(tx: Transaction, stage: StageRow) -> list[Facts]:
     return list(found.values())
 
 
-def frequent_errors(tx: Transaction, pipelines: Sequence[Facts]) -> list[Facts]:
-    """The most frequent errors of what ended badly in these pipelines, as `status` tells them. The first ones of each stage
-    and state are looked at, however many there are; `more` says that there are others."""
+def bad_ends(tx: Transaction, places: Iterable[tuple[str, str, str]]) -> tuple[list[Facts], list[Facts]]:
+    """The most frequent errors of what ended badly, given as (pipeline, stage, state), and the first few of those that did.
+    So many of each are looked at, however many there are; `more` says that there are others."""
     found: dict[tuple[str, ...], Facts] = {}
-    for pipeline, stage in ((one, stage) for one in pipelines for stage in one["stages"]):
-        for state in sorted(BAD):
-            if not stage["states"].get(state):
-                continue
-            where = {"pipeline": pipeline["name"], "stage": stage["name"]}
-            rows = items(tx, **where, states=[state], key=None, error=None, after=0, most=LOOKED_AT)
-            for row in rows:
-                error = (row["error"] or "no error was told").partition("\n")[0]
-                like = (*where.values(), state, *cause_of(error, None, row["key"]))
-                entry = found.setdefault(
-                    like, {**where, "state": str(state), "error": error, "key": row["key"], "count": 0}
-                )
-                entry["count"] += 1
-                entry["more"] = len(rows) == LOOKED_AT
-    return sorted(found.values(), key=lambda one: -one["count"])[:MOST_ERRORS]
+    first: list[Facts] = []
+    for pipeline, stage, state in places:
+        where = {"pipeline": pipeline, "stage": stage}
+        rows = items(tx, **where, states=[State(state)], key=None, error=None, after=0, most=LOOKED_AT)
+        first += rows[: MOST_ERRORS - len(first)]
+        for row in rows:
+            error = (row["error"] or "no error was recorded").partition("\n")[0]
+            like = (pipeline, stage, state, *cause_of(error, None, row["key"]))
+            entry = found.setdefault(like, {**where, "state": state, "error": error, "key": row["key"], "count": 0})
+            entry["count"] += 1
+            entry["more"] = len(rows) == LOOKED_AT
+    return sorted(found.values(), key=lambda one: -one["count"])[:MOST_ERRORS], first
 
 
 def _four_facts(known: Layout, row: StageRow) -> Facts:
     """Whether a pipeline is paused, why, until when, and since when."""
     pipeline = known.pipelines[row.pipeline_name]
     return {
-        "paused": pipeline.paused,
+        "paused": bool(pipeline.paused),
         "reason": pipeline.reason,
-        "retry_after": pipeline.retry_after,
-        "updated_at": pipeline.paused_at,
+        "paused_until": pipeline.retry_after,
+        "paused_at": pipeline.paused_at,
     }
 
 
@@ -188,10 +188,11 @@ def workers(tx: Transaction) -> list[Facts]:
                 "process": row["process"].partition(" ")[0],
                 "alive": same_clock and row["alive_until"] > tx.steady,
                 "started_at": row["started_at"],
-                "beat_at": row["beat_at"],
+                "heartbeat_at": row["beat_at"],
                 "lease_seconds": row["lease_us"] / 1e6,
                 "stages": stages,
                 "versions": _by_label(known, codec.stored(row["versions"], {})),
+                **_NOTHING_REPORTED,
                 **codec.stored(row["facts"], {}),
             }
         )

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.engine.layout import layout
-from holdfast.engine.pipeline_changes import Changes, changes
+from holdfast.engine.pipeline_changes import changes
 from holdfast.engine.rename import rename, renamed, renames
 from holdfast.model.layout import Layout, StageRow
+from holdfast.model.pipeline_changes import Changes
 from holdfast.model.reading import EVERYTHING, Reading, Readings
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.model.states import State
@@ -93,7 +94,7 @@ def register(tx: Transaction, spec: PipelineSpec, *, accepted: bool = True) -> R
     tx.run("add_pipeline", name=spec.name, now=tx.now)
     [pipeline] = [row[0] for row in tx.run("read_pipelines") if row[1] == spec.name]
     there = _stages_of(tx, spec.name)
-    priced = {} if accepted else changes(tx, spec, there).priced
+    priced = {} if accepted else changes(tx, spec, there).on_hold
     if spec.origin:
         tx.run("set_origin", pipeline=pipeline, origin=spec.origin)
     if found := renames(there, spec):

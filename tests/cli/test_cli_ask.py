@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.answers import Events
 from holdfast.cli import events as following
 from holdfast.program_file import load
 from holdfast.schema import newest
@@ -303,7 +304,7 @@ def test_following_one_kind_of_event_passes_by_the_others(url: str, monkeypatch:
         begun: list[int] = []
         ask = app.events
 
-        def events(**asked: Any) -> list[dict[str, Any]]:
+        def events(**asked: Any) -> Events:
             if asked.get("after") is not None:
                 begun.append(asked["after"])
                 if len(begun) == 1000:
@@ -314,8 +315,8 @@ def test_following_one_kind_of_event_passes_by_the_others(url: str, monkeypatch:
         app.store.write(lambda tx: [tx.record("paused") for _ in range(50)])
         [newest] = ask(most=1)
         told = following._news(app, {"event": "retried"}, 0)
-        assert next(told)["id"] == newest["id"] + 1
-        assert begun[0] == 0 and begun[-1] == newest["id"]
+        assert next(told).id == newest.id + 1
+        assert begun[0] == 0 and begun[-1] == newest.id
 
 
 def test_db_check_finds_nothing_and_db_upgrade_does_nothing_twice(bare: Any) -> None:

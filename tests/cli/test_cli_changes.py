@@ -86,7 +86,7 @@ def test_check_says_what_would_change_and_changes_nothing(cli, file):
     assert BLOCK in checked.stderr
     [change] = cli.json("check", file, "--store", cli.url)["changes"]
     assert change["added"] == [
-        {"stage": "embed", "items": 2, "cost": "0.5", "cost_micros": 500_000, "is_back": False, "handler_seconds": None}
+        {"stage": "embed", "items": 2, "cost": "0.5", "is_back": False, "handler_time_seconds": None}
     ]
     assert list(change["on_hold"]) == ["embed"]
     assert [stage["name"] for stage in cli.json("status")["pipelines"][0]["stages"]] == ["fetch"]

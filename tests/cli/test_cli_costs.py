@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal, localcontext
 from typing import Any
 
 import pytest
 
 from holdfast import Holdfast
+from holdfast.answers.plan import about
+from holdfast.answers.units import amount
+from holdfast.answers.words import aligned, exact
 from holdfast.cli import options
-from holdfast.cli.amounts import about, aligned, exact, priced
 from holdfast.program_file import load
 from tests.support.steps import ask
 
@@ -56,14 +59,14 @@ def test_sums_are_exact_and_the_largest_comes_first(spent: Any) -> None:
 
 
 @pytest.mark.req("J10")
-def test_json_has_amounts_as_texts_and_as_whole_millionths(spent: Any) -> None:
+def test_json_has_amounts_as_texts_and_never_as_floats(spent: Any) -> None:
     answer = json.loads(spent("costs", "--json").stdout, parse_float=lambda text: pytest.fail(f"a float: {text}"))
-    [charge, weigh], total = answer["costs"], answer["total"]
+    [charge, weigh], total = answer["sums"], answer["total"]
     assert (charge["pipeline"], charge["stage"], weigh["stage"]) == ("shop", "charge", "weigh")
-    names = ("spent", "costs", "costs_micros", "in_doubt", "set_aside", "payments", "doubts", "tokens_in", "tokens_out")
-    assert [charge[name] for name in names] == ["3000.000003", "3000.000003", 3000000003, "0", "0", 3, 0, 0, 0]
-    assert [weigh[name] for name in names] == ["0.3", "0.3", 300000, "0", "0", 3, 0, 6, 0]
-    assert [total[name] for name in names] == ["3000.300003", "3000.300003", 3000300003, "0", "0", 6, 0, 6, 0]
+    names = ("spent", "costs", "in_doubt", "set_aside", "payments", "doubts", "tokens_in", "tokens_out")
+    assert [charge[name] for name in names] == ["3000.000003", "3000.000003", "0", "0", 3, 0, 0, 0]
+    assert [weigh[name] for name in names] == ["0.3", "0.3", "0", "0", 3, 0, 6, 0]
+    assert [total[name] for name in names] == ["3000.300003", "3000.300003", "0", "0", 6, 0, 6, 0]
 
 
 @pytest.mark.req("J10")
@@ -71,7 +74,7 @@ def test_sums_are_taken_by_what_is_asked_for(spent: Any) -> None:
     before = datetime.now(UTC).date()
 
     def sums(by: str) -> list[tuple[Any, ...]]:
-        told = spent.json("costs", "--by", by)["costs"]
+        told = spent.json("costs", "--by", by)["sums"]
         return [tuple(one[name] for name in (*by.split(","), "costs")) for one in told]
 
     assert sums("resource") == [(None, "3000.000003"), ("scales", "0.3")]
@@ -111,7 +114,7 @@ def test_sums_that_differ_from_the_ledger_are_a_contradiction_until_they_are_rep
         for column in ("money SET amount", "spent SET in_doubt"):
             app.store.write(lambda tx, column=column: ask(tx, f"UPDATE holdfast_{column} = 7 WHERE day > 0"))
     said = spent("db", "check", code=5).stdout.splitlines()
-    [day] = {one["day"] for one in right["costs"]}
+    [day] = {one["day"] for one in right["sums"]}
     assert f"budget of resource 'scales' on {day}: in doubt 0.000007, the ledger says 0.00" in said
     assert f"costs of shop/charge on {day}: costs 0.000007, the ledger says 3,000.000003" in said
     assert said[-1] == "3 contradictions"
@@ -133,33 +136,31 @@ def test_what_was_repaired_is_said(spent: Any) -> None:
 @pytest.mark.req("J9")
 def test_an_item_tells_its_payments_as_people_write_them(spent: Any) -> None:
     told = spent.json("show", "a")
-    assert sorted((one["amount"], one["amount_micros"]) for one in told["calls"]) == [
-        ("0.1", 100000),
-        ("1000.000001", 1000000001),
-    ]
+    assert sorted(one["amount"] for one in told["calls"]) == ["0.1", "1000.000001"]
     assert [one["amount"] for one in told["history"] if one["event"] == "cost"] == ["0.1", "1000.000001"]
     said = spent("show", "a").stdout
     assert r"note=[red]\x1b[2J" in said and "weigh: reported by the handler, 0.1 done" in said
     assert "\x1b" not in said
     [registered] = spent.json("events", "--event", "pipeline_registered")
-    assert (registered["amount"], registered["amount_micros"]) == (None, None)
+    assert registered["amount"] is None
 
 
 def test_amounts_are_written_with_every_digit_and_no_more() -> None:
-    assert [exact(one) for one in (0, 1, 400_000, 10**8, 2**62)] == [
+    assert [exact(amount(one)) for one in (0, 1, 400_000, 10**8, 2**62)] == [
         "0",
         "0.000001",
         "0.4",
         "100",
         "4611686018427.387904",
     ]
-    assert aligned([10**9, 1_250_000]) == ["1,000.00", "1.25"]
-    assert aligned([0, 1]) == ["0.000000", "0.000001"]
-    assert priced({"cost": None, "n": 1}, "cost") == {"cost": None, "cost_micros": None, "n": 1}
+    assert aligned([amount(10**9), amount(1_250_000)]) == ["1,000.00", "1.25"]
+    assert aligned([amount(0), amount(1)]) == ["0.000000", "0.000001"]
+    with localcontext(prec=3):
+        assert exact(amount(1_234_567_890)) == "1234.56789", "whatever the caller's decimal context is"
 
 
 def test_a_forecast_has_two_digits_of_uncertainty() -> None:
-    assert about(400_000_000) == "400.00"
-    assert about(400_000_000, 12_345_678.9) == "400.00 ± 12.00"
-    assert about(400_000_000, 0.4) == "400.00"
-    assert about(400_123_456, 87_654.0) == "400.123456 ± 0.088"
+    assert about(Decimal(400), Decimal(0)) == "400.00"
+    assert about(Decimal(400), Decimal("12.345679")) == "400.00 ± 12.00"
+    assert about(Decimal(400), Decimal("0.0000004").quantize(Decimal("0.000001"))) == "400.00"
+    assert about(Decimal("400.123456"), Decimal("0.087654")) == "400.123456 ± 0.088"

@@ -55,8 +55,8 @@ def test_in_json_times_are_times_and_amounts_are_exact(failed: Any) -> None:
     torn, odd = json.loads(failed("errors", "--json").stdout)
     assert torn["message"] == "page <n> of <key> is torn"
     assert (torn["count"], torn["items"], torn["spent"], torn["stages"]) == (2, 2, "0.5", ["books/fetch"])
-    assert torn["first_seen"].endswith("Z")
-    assert torn["first_seen"] <= torn["last_seen"]
+    assert torn["first_seen_at"].endswith("Z")
+    assert torn["first_seen_at"] <= torn["last_seen_at"]
     assert (odd["error"], odd["pipeline"], odd["key"], odd["more_items"]) == ("KeyError", "books", "odd", False)
 
 

@@ -119,16 +119,11 @@ def test_a_plan_in_json_has_no_float_of_money(press: Press) -> None:
     read, bind = pipeline["stages"]
     assert (pipeline["name"], read["stage"]) == ("press", "read")
     assert (read["why"], read["sure"], read["perhaps"]) == ({"version": 3}, 3, 0)
-    assert (read["cost"], read["cost_micros"], read["spread"], read["spread_micros"]) == (
-        "0.6",
-        600000,
-        "0.141421",
-        141421,
-    )
+    assert (read["cost"], read["spread"]) == ("0.6", "0.141421")
     assert (bind["why"], bind["sure"], bind["perhaps"]) == ({"upstream": 3}, 0, 3)
-    assert (bind["perhaps_cost"], bind["perhaps_cost_micros"]) == ("6", 6000000)
-    assert read["handler_seconds"] > 0
-    assert (answer["total"]["cost"], answer["total"]["perhaps_cost_micros"]) == ("0.6", 6000000)
+    assert bind["perhaps_cost"] == "6"
+    assert read["handler_time_seconds"] > 0
+    assert (answer["total"]["cost"], answer["total"]["perhaps_cost"]) == ("0.6", "6")
 
 
 def test_a_plan_says_when_nothing_is_stale(press: Press) -> None:

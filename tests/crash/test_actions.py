@@ -27,7 +27,7 @@ def command(crew: Crew, folder: Path, *args: str, **order: Any) -> Piped:
 
 
 def sent_back(crew: Crew) -> Counter[str]:
-    return Counter(event["item"] for event in crew.app.events(event="retried", most=10_000))
+    return Counter(event.item for event in crew.app.events(event="retried", most=10_000))
 
 
 @pytest.fixture
@@ -47,14 +47,14 @@ def test_a_worker_finishes_what_a_killed_command_has_begun_and_each_item_is_acte
     assert killed.returncode == -signal.SIGKILL
     [left] = cancelled.app.actions(only_open=True)
     assert 0 < sum(sent_back(cancelled).values()) < ITEMS
-    assert sum(left["counts"].values()) == sum(sent_back(cancelled).values())
+    assert sum(left.counts.values()) == sum(sent_back(cancelled).values())
 
     cancelled.start(lease=1.0)
     wait_for(lambda: not cancelled.app.actions(only_open=True))
     cancelled.wait_until_done()
     cancelled.stop()
     assert sent_back(cancelled) == {f"book-{n:02}": 1 for n in range(ITEMS)}
-    assert cancelled.app.action(left["id"])["counts"] == {"cancelled": ITEMS}
+    assert cancelled.app.action(left.id).counts == {"cancelled": ITEMS}
     assert set(cancelled.states().values()) == {"done"}
     cancelled.judge()
 
@@ -63,7 +63,7 @@ def test_a_worker_finishes_what_a_killed_command_has_begun_and_each_item_is_acte
 def test_two_processes_that_go_on_with_the_same_action_take_turns(cancelled: Crew, tmp_path: Path):
     command(cancelled, tmp_path, "retry", "--all", at="commit.after:1").communicate(timeout=30)
     [left] = cancelled.app.actions(only_open=True)
-    both = [command(cancelled, tmp_path, "actions", str(left["id"]), "--continue", "--json", chunk=1) for _ in range(2)]
+    both = [command(cancelled, tmp_path, "actions", str(left.id), "--continue", "--json", chunk=1) for _ in range(2)]
     told = [json.loads(one.communicate(timeout=60)[0]) for one in both]
     assert [one["counts"] for one in told] == [{"cancelled": ITEMS}] * 2
     assert sent_back(cancelled) == {f"book-{n:02}": 1 for n in range(ITEMS)}
@@ -75,7 +75,7 @@ def test_an_interrupted_command_says_that_its_action_stays_open_and_how_to_go_on
     _, said = stopped.communicate(timeout=30)
     [left] = cancelled.app.actions(only_open=True)
     assert stopped.returncode == 130
-    assert f"action {left['id']} stays open" in said
-    assert f"holdfast actions {left['id']} --continue" in said
-    assert f"holdfast actions {left['id']} --stop" in said
-    assert cancelled.app.continue_action(left["id"]) == {"cancelled": ITEMS}
+    assert f"action {left.id} stays open" in said
+    assert f"holdfast actions {left.id} --continue" in said
+    assert f"holdfast actions {left.id} --stop" in said
+    assert cancelled.app.continue_action(left.id) == {"cancelled": ITEMS}

@@ -102,7 +102,7 @@ def test_a_write_that_fails_ends_the_worker_and_nothing_that_was_saved_is_lost(
         for line in crew.ledger.starts():
             if line.seen:
                 stage, _, mark = line.seen.partition(" ")
-                assert crew.stage(line.key, stage)["result"] == {"mark": mark}, f"{victim.said}\n{nth}. {call}"
+                assert crew.stage(line.key, stage).result == {"mark": mark}, f"{victim.said}\n{nth}. {call}"
         assert crew.app.check() == []
     assert crew.start("heir", drain=True).wait() == 0
     crew.judge()

@@ -118,18 +118,18 @@ def test_whoever_asks_is_told_that_the_disk_is_full(crew: Crew, disk: Disk):
     crew.add(pages(1, 0))
     key = "page-0"
     with Holdfast(crew.url, create=False) as app:
-        assert (app.cannot_write(), app.why(key)["reason"]) == (None, "no_worker")
+        assert (app.status().cannot_write, app.why(key).reason) == (None, "no_worker")
         disk.fill()
         said = f"the disk is full: 0 bytes are left in {disk.folder}"
-        assert (app.cannot_write() or "").startswith(said)
-        assert app.why(key)["reason"] == "store" and app.why(key)["text"].startswith(said)
+        assert (app.status().cannot_write or "").startswith(said)
+        assert app.why(key).reason == "store" and app.why(key).text.startswith(said)
         for command, code in (["status"], 0), (["why", key], 0), (["doctor"], 5):
             result = CliRunner().invoke(commands, [*command, "--store", crew.url])
             assert "the disk is full: 0 bytes" in result.stdout.replace("The", "the"), (command, result.output)
             assert result.exit_code == code
         assert disk.mount("remount,size=64m") == ""
-        assert app.cannot_write() is None
-        assert app.why(key)["reason"] == "no_worker"
+        assert app.status().cannot_write is None
+        assert app.why(key).reason == "no_worker"
 
 
 @pytest.mark.fault(44)

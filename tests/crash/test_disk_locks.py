@@ -91,7 +91,7 @@ def test_a_worker_at_work_waits_out_another_that_froze_inside_the_write_lock(cre
     crew.judge()
     for number in range(4):
         assert [line.pid for line in crew.ledger.starts(f"long-{number}", "fetch")] == [other.pid]
-        assert crew.stage(f"long-{number}", "fetch")["attempts"] == 1
+        assert crew.stage(f"long-{number}", "fetch").attempts == 1
     assert other.is_alive
 
 
@@ -111,10 +111,10 @@ def test_a_handlers_own_transaction_on_the_same_file_never_troubles_the_worker(f
         assert {line.mark for line in refused} <= {"SQLITE_BUSY_SNAPSHOT", "SQLITE_BUSY"}
         # It is the handler's own error: its attempt failed, and the next one worked.
         for line in refused:
-            assert crew.stage(line.key, "note")["state"] == "done"
+            assert crew.stage(line.key, "note").state == "done"
             [failed] = crew.events("attempt_failed", line.key)
-            assert failed["data"]["error"] == "OperationalError: database is locked"
-        assert {crew.stage(line.key, "look")["state"] for line in refused} == {"done"}
+            assert failed.data["error"] == "OperationalError: database is locked"
+        assert {crew.stage(line.key, "look").state for line in refused} == {"done"}
         with sqlite3.connect(file) as conn:
             assert conn.execute("SELECT count(DISTINCT key), count(*) FROM notes").fetchone() == (8, 8)
         conn.close()

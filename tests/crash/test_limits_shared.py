@@ -10,11 +10,13 @@ import os
 import random
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.answers import ResourceLimit
 from tests.support.counting_server import CountingServer, Request
 from tests.support.effort import effort
 from tests.support.limited_books import ESTIMATE, PRICE, LimitedHerd, app_for
@@ -30,8 +32,8 @@ PROCESSES, SLOTS, RATE, BURST = 4, 8, 20, 5
 CALLS, ASKED = effort(150, 300), effort(220, 400)
 
 
-def limit(app: Any, name: str = "api") -> dict[str, Any]:
-    return next(one for one in app.limits() if one["name"] == name)
+def limit(app: Any, name: str = "api") -> ResourceLimit:
+    return next(one for one in app.limits() if one.name == name)
 
 
 def told(calls: list[Request]) -> str:
@@ -92,14 +94,14 @@ def test_a_provider_that_is_down_is_not_stormed_and_when_it_is_back_the_pace_hol
         # What was begun before it opened, and one probe each time.
         assert len(down) <= 5 + PROCESSES * SLOTS + len(app.events(event="breaker_opened", most=100))
         wait_for(lambda: _done(app) == CALLS)
-        assert limit(app)["breaker"] == "closed"
+        assert limit(app).breaker == "closed"
         calls = server.calls()
-        assert max(stage["attempts"] for n in range(CALLS) for stage in app.show(f"k{n}")["stages"]) < 20
+        assert max(stage.attempts for n in range(CALLS) for stage in app.show(f"k{n}").stages) < 20
     assert over([one.sent for one in calls], 100, 20) <= 0
 
 
 def _done(app: Any) -> int:
-    return sum(stage["states"].get("done", 0) for pipeline in app.status() for stage in pipeline["stages"])
+    return sum(stage.states.get("done", 0) for pipeline in app.status().pipelines for stage in pipeline.stages)
 
 
 @pytest.mark.fault(63)
@@ -115,13 +117,13 @@ def test_when_a_provider_asks_one_for_a_pause_no_process_calls_before_it_is_over
         wait_for(lambda: len(server.calls()) > 30)
         server.say(429, Retry_After="2")
         wait_for(lambda: [one for one in server.calls() if one.status == 429])
-        wait_for(lambda: limit(app)["cool_until"])
+        wait_for(lambda: limit(app).cool_until)
         server.say(200)
         asked = [one for one in server.calls() if one.status == 429]
         wait_for(lambda: _done(app) == ASKED)
         calls = server.calls()
-        assert limit(app)["breaker"] == "closed"
-        assert app.events(event="attempt_failed", most=10) == []
+        assert limit(app).breaker == "closed"
+        assert app.events(event="attempt_failed", most=10) == ()
     last = max(one.at for one in asked)
     early = [one.at - last for one in calls if last + 0.2 * slowness() < one.at < last + 2]
     assert early == []
@@ -149,14 +151,14 @@ def test_fifty_who_buy_at_once_never_spend_more_than_the_budget(url: str, tmp_pa
                 herd.kill(rng.choice(herd.alive()))
                 herd.start(concurrency=10)
         # What a killed worker had set aside comes back with its leases: then there is room for more.
-        wait_for(lambda: _stands_still(app) and 10.00 - limit(app)["spent"] / 1e6 < ESTIMATE)
-        spent, made = limit(app)["spent"] / 1e6, len(server.calls())
+        wait_for(lambda: _stands_still(app) and 10.00 - float(limit(app).spent) < ESTIMATE)
+        spent, made = float(limit(app).spent), len(server.calls())
         time.sleep(0.5)
         assert len(server.calls()) == made, "somebody went on buying"
         reason = app.why("k199")
     assert made * PRICE <= spent + 1e-9, "a call was paid and not counted"
     assert spent <= 10.00
-    assert reason["reason"] == "budget" and "0.40 more would not fit" in reason["text"]
+    assert reason.reason == "budget" and "0.40 more would not fit" in reason.text
     if not killed:
         assert made == 26
 
@@ -164,7 +166,7 @@ def test_fifty_who_buy_at_once_never_spend_more_than_the_budget(url: str, tmp_pa
 def _stands_still(app: Any) -> bool:
     """Nobody has money set aside, nobody holds work, and the resource is stopped."""
     now = limit(app)
-    return bool(now["paused"] and not now["set_aside"] and not now["in_use"])
+    return bool(now.paused and not now.set_aside and not now.in_use)
 
 
 # A worker that dies with all it holds ------------------------------------------------------------------------------------
@@ -199,7 +201,7 @@ def test_slots_and_reservations_of_a_killed_worker_are_free_within_two_leases(cr
         crew.add([{"key": f"k{n}", "until": str(gate)} for n in range(6)])
         first = crew.start("first", lease=LEASE, far=far)
         wait_for(lambda: starts(crew) == 2)
-        assert limit(app)["in_use"] == 2 and limit(app)["set_aside"] == 800_000
+        assert limit(app).in_use == 2 and limit(app).set_aside == Decimal("0.8")
         crew.start("second", lease=LEASE, far=far)
         assert starts(crew) == 2
         first.kill()
@@ -207,10 +209,10 @@ def test_slots_and_reservations_of_a_killed_worker_are_free_within_two_leases(cr
         wait_for(lambda: starts(crew) == 4)
         assert time.monotonic() - died < FREE_AGAIN + slowness()
         # The other worker has both slots and all the money now.
-        assert limit(app)["in_use"] == 2 and limit(app)["set_aside"] == 800_000
+        assert limit(app).in_use == 2 and limit(app).set_aside == Decimal("0.8")
         gate.touch()
         crew.wait_until_done()
-        assert (limit(app)["in_use"], limit(app)["set_aside"], limit(app)["spent"]) == (0, 0, 0)
+        assert (limit(app).in_use, limit(app).set_aside, limit(app).spent) == (0, 0, 0)
 
 
 @pytest.mark.req("J19")
@@ -222,11 +224,11 @@ def test_a_probe_whose_worker_is_gone_is_replaced_within_two_leases(crew: Crew, 
         app.register()
         crew.add([{"key": "bad", "fail": True}])
         first = crew.start("first", lease=LEASE, far=far)
-        wait_for(lambda: limit(app)["breaker"] != "closed")
+        wait_for(lambda: limit(app).breaker != "closed")
         wait_for(lambda: app.cancel(key="bad"))
         crew.add([{"key": f"k{n}", "until": str(gate)} for n in range(4)])
         wait_for(lambda: starts(crew) == 1)
-        assert limit(app)["breaker"] == "probing"
+        assert limit(app).breaker == "probing"
         crew.start("second", lease=LEASE, far=far)
         time.sleep(0.3)
         assert starts(crew) == 1, "two probes at once"
@@ -237,7 +239,7 @@ def test_a_probe_whose_worker_is_gone_is_replaced_within_two_leases(crew: Crew, 
         time.sleep(0.3)
         assert starts(crew) == 2, "two probes at once"
         gate.touch()
-        wait_for(lambda: limit(app)["breaker"] == "closed")
+        wait_for(lambda: limit(app).breaker == "closed")
         first.thaw()
         crew.wait_until_done()
-        assert limit(app)["breaker"] == "closed"
+        assert limit(app).breaker == "closed"

@@ -15,6 +15,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.engine import reconcile_money
+from holdfast.model.money import micros
 from holdfast.model.states import OPEN, State
 from holdfast.store.postgres_address import read_url
 from tests.support.cluster import Cluster
@@ -57,7 +58,7 @@ class Scene:
     def is_done(self) -> bool:
         waits_for_nobody = OPEN - {State.ON_HOLD}
         return not any(
-            waits_for_nobody & stage["states"].keys() for one in self.app.status() for stage in one["stages"]
+            waits_for_nobody & stage.states.keys() for one in self.app.status().pipelines for stage in one.stages
         )
 
     def work_off(self) -> None:
@@ -90,13 +91,13 @@ class Scene:
         return [row[0] for row in self.own.read(self.url)["documents"]]
 
     def doubts(self) -> Counter[str]:
-        return Counter(event["data"]["idempotency_key"] for event in self.app.events(event="in_doubt", most=10_000))
+        return Counter(event.data["idempotency_key"] for event in self.app.events(event="in_doubt", most=10_000))
 
     def result(self, key: str) -> Any:
-        return self.app.show(key)["stages"][0].get("result")
+        return self.app.show(key).stages[0].result
 
     def state(self, key: str) -> str:
-        return str(self.app.show(key)["stages"][0]["state"])
+        return str(self.app.show(key).stages[0].state)
 
 
 @pytest.fixture
@@ -127,7 +128,9 @@ def test_a_call_whose_caller_is_killed_before_the_record_is_made_once_more_and_s
     assert len(paid.server.calls("page-2")) == 1
     assert paid.result("page-1") == answer_to("page-1", "call")
     assert paid.documents() == ["page-1", "page-2"]
-    money = {one["item"]: (one["costs"], one["in_doubt"], one["spent"]) for one in paid.app.costs(["item"])}
+    money = {
+        one.item: (micros(one.costs), micros(one.in_doubt), micros(one.spent)) for one in paid.app.costs(["item"]).sums
+    }
     assert money == {"page-1": (400_000, 400_000, 800_000), "page-2": (400_000, 0, 400_000)}
 
 
@@ -184,7 +187,7 @@ def test_a_provider_that_is_asked_about_a_call_in_doubt_is_not_paid_twice(scene:
     assert len(paid.server.calls()) == 1
     [doubt] = paid.app.events(event="in_doubt")
     knew = when == "after the reply"
-    assert doubt["data"]["decided"] == ("the provider was asked" if knew else "the provider knew nothing, called again")
+    assert doubt.data["decided"] == ("the provider was asked" if knew else "the provider knew nothing, called again")
     assert paid.result("page-1") == answer_to("page-1", "call")
     assert paid.documents() == ["page-1"]
 
@@ -228,18 +231,18 @@ def test_a_call_for_a_batch_whose_worker_is_killed_is_one_doubt_and_no_record_is
 
     assert {key: paid.result(key) for key in keys} == {key: answer_to(key, "vectors") for key in keys}
     again = sorted(call.key for call in paid.server.calls() if " " not in call.key)
-    [told] = paid.app.costs()
-    assert told["spent"] == told["costs"] + told["in_doubt"]
+    [told] = paid.app.costs().sums
+    assert told.spent == told.costs + told.in_doubt
     if when == "after the record":
         assert again == []
         assert paid.doubts() == {}
-        assert (told["costs"], told["payments"], told["doubts"]) == (400_000, 1, 0)
+        assert (micros(told.costs), told.payments, told.doubts) == (400_000, 1, 0)
     else:
         assert again == keys, "what a dead worker held is run alone"
         assert sum(paid.doubts().values()) == len(keys), "each item knows of it"
-        assert (told["costs"], told["in_doubt"], told["doubts"]) == (1_200_000, 400_000, 1)
+        assert (micros(told.costs), micros(told.in_doubt), told.doubts) == (1_200_000, 400_000, 1)
         assert paid.app.resolve_many(charged=0) == {"together/call_together": 1}
-        assert [(one["costs"], one["in_doubt"]) for one in paid.app.costs()] == [(1_200_000, 0)]
+        assert [(micros(one.costs), micros(one.in_doubt)) for one in paid.app.costs().sums] == [(1_200_000, 0)]
 
 
 @pytest.mark.req("V4")
@@ -301,12 +304,12 @@ def test_the_follow_ons_of_a_stage_are_there_if_its_worker_is_killed_right_after
     paid.add("book")
     paid.wait_until_killed(paid.herd.start(concurrency=1, die_at="store.add_children commit.after"))
 
-    assert sorted(row["key"] for row in paid.app.items(most=10) if row["key"] != "book") == [
+    assert sorted(row.key for row in paid.app.items(most=10) if row.key != "book") == [
         "book/0",
         "book/1",
         "book/2",
     ]
-    assert paid.app.show("book", "connections")["status"] == "pending"
+    assert paid.app.show("book", "connections").status == "pending"
     assert len(paid.own.read(paid.url)["chunks"]) == 3
     paid.work_off()
     assert paid.own.read(paid.url)["documents"] == [("book", "title of book", 3)]
@@ -339,7 +342,7 @@ def test_wherever_a_worker_is_killed_the_next_one_pays_for_nothing_that_was_reco
     for key, n in Counter(call.idempotency for call in paid.server.calls()).items():
         assert n - 1 <= doubts[key]
     rows = paid.own.read(paid.url)
-    books = sorted(row["key"] for row in paid.app.items(pipeline="books", most=1000))
+    books = sorted(row.key for row in paid.app.items(pipeline="books", most=1000))
     assert rows["documents"] == [(book, f"title of {book}", 3) for book in books]
     assert rows["tallies"] == sorted((f"chunks of {book}", 1) for book in books)
     assert len(rows["connections"]) == 2 * len(books)
@@ -415,7 +418,7 @@ def test_sums_that_are_rebuilt_while_workers_pay_lose_nothing(scene: Callable[[s
 
     assert repaired and paid.app.check() == []
     assert charged(paid.app) == [{"pipeline": "called", "stage": "call", "amount": 30 * 400_000, "payments": 30}]
-    assert [one["spent"] for one in paid.app.limits()] == [30 * 400_000]
+    assert [micros(one.spent) for one in paid.app.limits()] == [30 * 400_000]
     assert paid.documents() == sorted(keys)
 
 

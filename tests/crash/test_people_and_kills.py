@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.history import fold
+from holdfast.answers import HistoryEntry, StageOfItem
 from holdfast.model.states import FINISHED
 from tests.support.effort import effort
+from tests.support.histories import folded
 from tests.support.ledger import Line
 from tests.support.mother import Piped
 from tests.support.processes import Crew, WorkerProcess, wait_for
@@ -81,7 +82,7 @@ def test_orders_given_at_random_while_workers_are_killed_are_carried_out_to_the_
     people.order("retry", "--all")
     crew.wait_until_done()
     _judge(crew, people)
-    assert {crew.app.show(row["key"])["status"] for row in crew.app.items(most=10_000)} == {"done"}
+    assert {crew.app.show(row.key).status for row in crew.app.items(most=10_000)} == {"done"}
 
 
 def _lose_what_is_in_hand(crew: Crew, people: People, workers: list[WorkerProcess], gate: Path) -> None:
@@ -98,7 +99,7 @@ def _lose_what_is_in_hand(crew: Crew, people: People, workers: list[WorkerProces
 
 def _all_met(crew: Crew) -> bool:
     """Did somebody lose what was in hand to an order, was something sent back, and did workers die with something in hand?"""
-    taken = [event for event in crew.events("cancelled") if event["data"]["was"] == "in_progress"]
+    taken = [event for event in crew.events("cancelled") if event.data["was"] == "in_progress"]
     return all((taken, crew.events("retried"), crew.events("lease_expired"), crew.events("paused")))
 
 
@@ -109,29 +110,29 @@ def _judge(crew: Crew, people: People) -> None:
         assert sum(people.told[order].values()) == len(crew.events(event)), (order, people.told)
     starts, ends = (_by_stage(lines) for lines in (crew.ledger.starts(), crew.ledger.ends()))
     for row in crew.app.items(most=10_000):
-        shown = crew.app.show(row["key"])
-        states = {one["stage"]: one["state"] for one in shown["stages"] if one["state"] is not None}
-        assert states == fold(shown["history"], AFTER), shown
+        shown = crew.app.show(row.key)
+        states = {one.stage: one.state for one in shown.stages if one.state is not None}
+        assert states == folded(shown.history, AFTER), shown
         assert FINISHED.issuperset(states.values()), shown
-        for one in shown["stages"]:
-            where = row["key"], one["stage"]
-            history = [told for told in shown["history"] if told.get("stage") == one["stage"]]
+        for one in shown.stages:
+            where = row.key, one.stage
+            history = [told for told in shown.history if told.stage == one.stage]
             _judge_stage(one, history, starts[where], ends[where])
-            seen = {line.seen for lines in starts.values() for line in lines if line.key == row["key"]}
-            if one["state"] == "done":
-                marks = {mark for stage, _, mark in (text.partition(" ") for text in seen) if stage == one["stage"]}
-                assert marks <= {one["result"]["mark"]}, where
+            seen = {line.seen for lines in starts.values() for line in lines if line.key == row.key}
+            if one.state == "done":
+                marks = {mark for stage, _, mark in (text.partition(" ") for text in seen) if stage == one.stage}
+                assert marks <= {one.result["mark"]}, where
 
 
-def _judge_stage(one: dict[str, Any], history: list[dict[str, Any]], starts: list[Line], ends: list[Line]) -> None:
-    happened = [told["event"] for told in history]
+def _judge_stage(one: StageOfItem, history: list[HistoryEntry], starts: list[Line], ends: list[Line]) -> None:
+    happened = [told.event for told in history]
     freed = sum(event in ("lease_expired", "retried", "handed_back") for event in happened)
     assert len(starts) <= 1 + freed, (one, happened, starts)
     # A cancelled stage stays so until somebody sends it back: neither a worker nor a sweep moves it.
     for event, following in pairwise(event for event in happened if event not in ("lease_lost", "lease_expired")):
         assert event not in ("cancelled", "completed") or following == "retried", happened
-    if one["state"] == "done":
-        accepted = [line for line in ends if line.mark == one["result"]["mark"]]
+    if one.state == "done":
+        accepted = [line for line in ends if line.mark == one.result["mark"]]
         assert len(accepted) == 1, (one, ends)
         assert [line for line in starts if line.at > accepted[0].at] == [], one
 

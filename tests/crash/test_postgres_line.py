@@ -110,8 +110,8 @@ def test_items_added_under_a_lost_reply_are_added_once(cluster: Cluster, proxy: 
         with Holdfast(url) as app:
             assert len(app.items()) == 15
             assert app.check() == []
-            [pipeline] = app.status()
-            assert pipeline["stages"][0]["states"] == {"pending": 15}
+            [pipeline] = app.status().pipelines
+            assert pipeline.stages[0].states == {"pending": 15}
             assert len(app.events(event="pipeline_registered")) == 1
 
 
@@ -186,7 +186,7 @@ def test_connections_that_fall_silent_are_given_up(crew: Crew, proxy: Proxy):
     crew.start("w")
     listening = _listener(proxy)
     assert proxy.silence(lambda one: True) >= 2
-    wait_for(lambda: not crew.app.workers()[0]["alive"])
+    wait_for(lambda: not crew.app.workers()[0].alive)
     crew.add(["page"])
     assert _start_of(crew, "page") < 10.0 * slowness()
     assert _listener(proxy) is not listening

@@ -118,7 +118,7 @@ def test_a_sweep_that_lost_its_server_is_begun_again_when_the_server_is_back(
         assert time.monotonic() - back_at < RECOVERY_SECONDS + SLACK_SECONDS * slowness()
         crew.wait_until_done()
         assert sweeper.is_alive, sweeper.said
-        assert len({event["data"]["lease"] for event in crew.events("lease_expired")}) == count
+        assert len({event.data["lease"] for event in crew.events("lease_expired")}) == count
         assert len(crew.events("worker_died")) == 1
         # What died in hand runs alone, in processes of its own.
         counted = [key for file in tmp_path.glob("ledger.*") for key in file.read_text().split()]
@@ -127,5 +127,5 @@ def test_a_sweep_that_lost_its_server_is_begun_again_when_the_server_is_back(
 
 
 def _at_count(crew: Crew) -> dict[str, int]:
-    states: dict[str, int] = crew.app.status()[0]["stages"][0]["states"]
+    states: dict[str, int] = crew.app.status().pipelines[0].stages[0].states
     return states

@@ -28,7 +28,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def _outcomes(crew: Crew) -> int:
-    return sum(stage["states"].get("done", 0) for pipeline in crew.app.status() for stage in pipeline["stages"])
+    return sum(stage.states.get("done", 0) for pipeline in crew.app.status().pipelines for stage in pipeline.stages)
 
 
 @pytest.mark.fault(23)
@@ -105,8 +105,8 @@ def test_a_handler_that_asks_for_a_result_while_the_server_is_away_is_not_charge
         time.sleep(1.0)
         cluster.start()
         crew.wait_until_done()
-        assert [crew.stage(f"page-{number}", "use")["attempts"] for number in range(3)] == [1, 1, 1]
-        assert crew.events("attempt_failed") == []
+        assert [crew.stage(f"page-{number}", "use").attempts for number in range(3)] == [1, 1, 1]
+        assert crew.events("attempt_failed") == ()
         assert crew.workers[1].is_alive
 
 
@@ -134,7 +134,7 @@ def test_while_the_server_only_reads_work_waits_and_goes_on_by_itself(cluster: C
             time.sleep(2 * LEASE)
             gate.touch()
             time.sleep(LEASE)
-            assert "takes no writes now" in str(crew.app.cannot_write())
+            assert "takes no writes now" in str(crew.app.status().cannot_write)
         crew.add(pages(5, 0, prefix="after"))
         crew.wait_until_done()
         assert_unharmed(crew)

@@ -10,7 +10,6 @@ from urllib.parse import quote
 import pytest
 from psycopg import sql
 
-from holdfast.clock import SECOND
 from tests.support.cluster import Cluster
 from tests.support.processes import crew_on
 from tests.support.unharmed import assert_unharmed, pages
@@ -80,7 +79,7 @@ def test_odd_settings_of_the_role_change_nothing(cluster: Cluster, odd_role: str
     url = f"{cluster.url(database, odd_role)}&schema={quote(schema)}"
     began = time.time()
     with crew_on(url, tmp_path) as crew:
-        assert crew.app.doctor()["store"]["timezone"] == "Pacific/Chatham"
+        assert crew.app.doctor().store["timezone"] == "Pacific/Chatham"
         crew.add([{"key": key, "fetch": "once:raise back\\slash and it's ☃", "says": key} for key in ODD_KEYS])
         crew.start("w")
         crew.wait_until_done()
@@ -88,12 +87,12 @@ def test_odd_settings_of_the_role_change_nothing(cluster: Cluster, odd_role: str
         assert crew.all_said().count("\n") == 1
         for key in ODD_KEYS:
             shown = crew.app.show(key)
-            assert shown["data"]["says"] == key
-            assert [stage["attempts"] for stage in shown["stages"]] == [2, 1, 1]
-            [failed] = [told for told in shown["history"] if told["event"] == "attempt_failed"]
-            assert failed["error"] == "RuntimeError: back\\slash and it's ☃"
+            assert shown.data["says"] == key
+            assert [stage.attempts for stage in shown.stages] == [2, 1, 1]
+            [failed] = [told for told in shown.history if told.event == "attempt_failed"]
+            assert failed.data["error"] == "RuntimeError: back\\slash and it's ☃"
             # Times of day are UTC, whatever the session's zone.
-            assert began - 1 < shown["stages"][0]["started_at"] / SECOND < time.time() + 1
+            assert began - 1 < shown.stages[0].started_at.timestamp() < time.time() + 1
             # A filter means the key as it is written.
             assert crew.app.retry(key=key, states=["done"], stage="save", dry_run=True) == {"done": 1}
         assert crew.app.retry(key="*", states=["done"], stage="save", dry_run=True) == {"done": len(ODD_KEYS)}

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pytest
 
 from holdfast import Holdfast
-from holdfast.model.history import fold
 from holdfast.model.states import State
 from tests.support.effort import effort
+from tests.support.histories import folded
 from tests.support.noted_books import SEQUEL, STAGES, make_notes, noted_books, notes
 from tests.support.processes import Crew, WorkerProcess, crew_on, wait_for
 
@@ -101,15 +101,15 @@ def _open(file: Path) -> Done:
     """Open a copy and see that all that must be true is; what is done there, with whose mark."""
     with Holdfast(f"sqlite:///{file}", [noted_books.spec]) as app:
         assert app.check() == []
-        keys = [row["key"] for row in app.items(most=10_000)]
+        keys = [row.key for row in app.items(most=10_000)]
         done = set()
         for key in keys:
             shown = app.show(key)
-            states = {one["stage"]: State(one["state"]) for one in shown["stages"] if one["state"] is not None}
+            states = {one.stage: State(one.state) for one in shown.stages if one.state is not None}
             # A claim leaves no trace in a history.
             told = {stage: State.PENDING if state is State.IN_PROGRESS else state for stage, state in states.items()}
-            assert told == fold(shown["history"], AFTER)
-            done |= {(key, one["stage"], one["result"]["mark"]) for one in shown["stages"] if one["state"] == "done"}
+            assert told == folded(shown.history, AFTER)
+            done |= {(key, one.stage, one.result["mark"]) for one in shown.stages if one.state == "done"}
     fetched = {key for key, stage, _ in done if stage == "fetch" and not key.endswith(SEQUEL)}
     assert sorted(key for key in keys if key.endswith(SEQUEL)) == sorted(f"{key}{SEQUEL}" for key in fetched)
     noted = notes(file)

@@ -39,8 +39,8 @@ def test_workers_killed_at_random_lose_nothing_and_complete_nothing_twice(hire):
         workers[victim] = crew.start(f"w{victim}", ready=False)
     crew.wait_until_done(60)
     crew.judge()
-    assert {crew.stage(f"page-{number:03}", "save")["state"] for number in range(100)} == {"done"}
-    died = {event["data"]["name"] for event in crew.events("worker_died")}
+    assert {crew.stage(f"page-{number:03}", "save").state for number in range(100)} == {"done"}
+    died = {event.data["name"] for event in crew.events("worker_died")}
     assert died <= {"w0", "w1", "w2"} and died
 
 
@@ -51,11 +51,11 @@ def test_a_stage_whose_last_transaction_was_cut_off_runs_once_more(crew: Crew):
     crew.add(pages(1))
     victim = crew.start("victim", crash_at="store.insert_routine:1", ready=False)
     assert victim.wait(10) == -signal.SIGKILL
-    assert crew.stage("page-000", "fetch")["state"] == "in_progress"
+    assert crew.stage("page-000", "fetch").state == "in_progress"
     crew.start("heir")
     crew.wait_until_done()
     assert [line.attempt for line in crew.ledger.starts("page-000", "fetch")] == [1, 2]
-    assert crew.stage("page-000", "fetch")["attempts"] == 2
+    assert crew.stage("page-000", "fetch").attempts == 2
     crew.judge()
 
 
@@ -64,7 +64,7 @@ def test_a_stage_that_was_committed_before_the_kill_does_not_run_again(crew: Cre
     """Killed right after the commit that completed it: the next stage goes on, in time."""
     crew.add(pages(1, extract=f"until {crew.gate()}"))
     victim = crew.start("victim", stages="fetch")
-    wait_for(lambda: crew.stage("page-000", "fetch")["state"] == "done")
+    wait_for(lambda: crew.stage("page-000", "fetch").state == "done")
     victim.kill()
     crew.gate().touch()
     crew.start("heir")
@@ -81,7 +81,7 @@ def test_after_the_whole_machine_died_workers_of_the_same_names_go_on(crew: Crew
     crew.add(pages(60, fetch="sleep 0.02", extract="sleep 0.1"))
     first = [crew.start(f"w{number}", ready=False) for number in range(3)]
     wait_for(lambda: len({line.pid for line in crew.ledger.ends()}) == 3)
-    known = {worker["id"] for worker in crew.app.workers()}
+    known = {worker.id for worker in crew.app.workers()}
     for worker in first:
         worker.send(signal.SIGKILL)
     for worker in first:
@@ -94,7 +94,7 @@ def test_after_the_whole_machine_died_workers_of_the_same_names_go_on(crew: Crew
     wait_for(lambda: any(crew.is_known(worker) for worker in crew.workers[3:]))
     up_at = time.monotonic()
     crew.wait_until_done()
-    assert not known & {worker["id"] for worker in crew.app.workers()}
+    assert not known & {worker.id for worker in crew.app.workers()}
     for key in set(held):
         again = min(line.at for line in crew.ledger.starts(key) if line.at > died_at)
         assert again < up_at + RECOVERY_SECONDS + SLACK_SECONDS * slowness()
@@ -118,7 +118,7 @@ def test_work_of_a_killed_worker_runs_again_within_two_leases_and_a_poll(crew: C
     assert max(again) < RECOVERY_SECONDS + SLACK_SECONDS * slowness()
     if far:
         assert min(again) > LEASE_SECONDS * 0.6, "it was declared dead before its lease had ended"
-    assert {event["data"]["why"] for event in crew.events("worker_died")} == {
+    assert {event.data["why"] for event in crew.events("worker_died")} == {
         "its heartbeat stopped" if far else "its process is gone"
     }
     crew.judge()
@@ -136,14 +136,14 @@ def leave_leases(crew: Crew, count: int) -> None:
 
 
 def at_count(crew: Crew) -> dict[str, int]:
-    states: dict[str, int] = crew.app.status()[0]["stages"][0]["states"]
+    states: dict[str, int] = crew.app.status().pipelines[0].stages[0].states
     return states
 
 
 def assert_freed_once_each(crew: Crew, count: int) -> None:
     wait_for(lambda: at_count(crew) == {"pending": count})
     assert len(crew.events("lease_expired")) == count
-    assert len({event["data"]["lease"] for event in crew.events("lease_expired")}) == count
+    assert len({event.data["lease"] for event in crew.events("lease_expired")}) == count
     assert crew.app.check() == []
 
 

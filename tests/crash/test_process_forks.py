@@ -83,7 +83,7 @@ def test_a_handler_may_use_a_pool_of_processes(hire: Callable[[str], Crew], pipe
     # One at a time: threads that fork at the same moment may get in each other's way, which is Python's own trouble.
     worker = crew.start(concurrency=1)
     crew.wait_until_done()
-    assert {crew.stage(f"page-{number}", "fetch")["state"] for number in range(3)} == {"done"}
+    assert {crew.stage(f"page-{number}", "fetch").state for number in range(3)} == {"done"}
     worker.terminate()
     assert worker.wait() == 0
     crew.judge()

@@ -40,12 +40,12 @@ def test_a_killer_is_exhausted_after_its_attempts_and_the_innocents_beside_it_ar
     crew.add([*innocents[:10], {"key": "killer", "fetch": act}, *innocents[10:]])
     codes = keep_one_alive(crew, concurrency=8)
     killer = crew.stage("killer", "fetch")
-    assert (killer["state"], killer["attempts"]) == ("exhausted", 3)
-    assert KILLERS[act].name in killer["error"]
+    assert (killer.state, killer.attempts) == ("exhausted", 3)
+    assert KILLERS[act].name in killer.error
     assert [line.attempt for line in crew.ledger.starts("killer", "fetch")] == [1, 2, 3]
     assert codes == [-KILLERS[act]], "one death beside others, the rest in isolation"
     crew.judge()
-    assert {crew.stage(item["key"], "save")["state"] for item in innocents} == {"done"}
+    assert {crew.stage(item["key"], "save").state for item in innocents} == {"done"}
 
 
 @pytest.mark.req("J3")
@@ -57,11 +57,11 @@ def test_a_row_of_killers_does_not_exhaust_the_slow_innocents_between_them(crew:
     crew.add([*slow, *killers])
     codes = keep_one_alive(crew, concurrency=4)
     assert codes and set(codes) == {-signal.SIGABRT}
-    assert {item["key"]: crew.stage(item["key"], "fetch")["state"] for item in slow} == {
+    assert {item["key"]: crew.stage(item["key"], "fetch").state for item in slow} == {
         item["key"]: "done" for item in slow
     }
     for item in killers:
-        assert crew.stage(item["key"], "fetch")["state"] == "exhausted"
+        assert crew.stage(item["key"], "fetch").state == "exhausted"
     crew.judge()
 
 
@@ -80,10 +80,10 @@ def test_many_kills_of_a_worker_exhaust_only_the_killer_among_those_it_holds(cre
     gate.touch()
     crew.wait_until_done()
     killer = crew.stage("killer", "fetch")
-    assert (killer["state"], killer["attempts"]) == ("exhausted", 3)
-    assert "SIGABRT" in killer["error"]
-    assert {crew.stage(item["key"], "save")["state"] for item in innocents} == {"done"}
-    assert {crew.stage(item["key"], "fetch")["attempts"] for item in innocents} == {2}
+    assert (killer.state, killer.attempts) == ("exhausted", 3)
+    assert "SIGABRT" in killer.error
+    assert {crew.stage(item["key"], "save").state for item in innocents} == {"done"}
+    assert {crew.stage(item["key"], "fetch").attempts for item in innocents} == {2}
     crew.judge()
 
 
@@ -101,10 +101,10 @@ def test_an_item_under_strong_suspicion_gets_a_worker_to_itself_and_dies_with_it
     codes = keep_one_alive(crew, concurrency=4)
     assert codes == [-signal.SIGKILL] * 3
     killer = crew.stage("killer", "fetch")
-    assert (killer["state"], killer["attempts"]) == ("exhausted", 3)
-    others = [row["key"] for row in crew.app.items() if row["key"] != "killer"]
-    assert {crew.stage(key, "save")["state"] for key in others} == {"done"}
-    assert {crew.stage(key, "fetch")["attempts"] for key in others} == {1}, "none was in hand when a worker died"
+    assert (killer.state, killer.attempts) == ("exhausted", 3)
+    others = [row.key for row in crew.app.items() if row.key != "killer"]
+    assert {crew.stage(key, "save").state for key in others} == {"done"}
+    assert {crew.stage(key, "fetch").attempts for key in others} == {1}, "none was in hand when a worker died"
     crew.judge()
 
 
@@ -113,8 +113,8 @@ def test_a_killer_in_a_batch_does_not_exhaust_its_batch(hire: Callable[[str], Cr
     crew = hire("batched_books")
     crew.add([*(f"page-{number}" for number in range(7)), {"key": "killer", "fetch": "abort"}])
     keep_one_alive(crew, concurrency=2)
-    assert crew.stage("killer", "fetch")["state"] == "exhausted"
-    assert {crew.stage(f"page-{number}", "save")["state"] for number in range(7)} == {"done"}
+    assert crew.stage("killer", "fetch").state == "exhausted"
+    assert {crew.stage(f"page-{number}", "save").state for number in range(7)} == {"done"}
     crew.judge()
 
 
@@ -126,8 +126,8 @@ def test_a_killer_in_isolation_costs_no_worker(hire: Callable[[str], Crew]):
     crew.wait_until_done()
     for key, how in (("killer", "signal 11 (SIGSEGV)"), ("quitter", "exit code 0")):
         stage = crew.stage(key, "fetch")
-        assert (stage["state"], stage["attempts"]) == ("exhausted", 3)
-        assert stage["error"] == f"ProcessDied: the process that ran it ended with {how}"
+        assert (stage.state, stage.attempts) == ("exhausted", 3)
+        assert stage.error == f"ProcessDied: the process that ran it ended with {how}"
     assert worker.is_alive
     crew.judge()
 
@@ -140,8 +140,8 @@ def test_a_handler_that_leaves_with_exit_code_zero_is_a_death_that_counts(crew: 
     codes = keep_one_alive(crew, concurrency=4)
     assert codes == [0]
     quitter = crew.stage("quitter", "fetch")
-    assert (quitter["state"], quitter["attempts"]) == ("exhausted", 3)
-    assert crew.stage("page-9", "save")["state"] == "done"
+    assert (quitter.state, quitter.attempts) == ("exhausted", 3)
+    assert crew.stage("page-9", "save").state == "done"
     crew.judge()
 
 
@@ -152,8 +152,8 @@ def test_a_memory_hog_fails_in_its_own_attempts_and_the_worker_goes_on(crew: Cre
     worker = crew.start(environment={"HOLDFAST_TEST_MEMORY": str(700 << 20)}, concurrency=4)
     crew.wait_until_done()
     hog = crew.stage("hog", "fetch")
-    assert (hog["state"], hog["attempts"], hog["error"]) == ("exhausted", 3, "MemoryError")
-    assert {crew.stage(f"page-{number}", "save")["state"] for number in range(20)} == {"done"}
+    assert (hog.state, hog.attempts, hog.error) == ("exhausted", 3, "MemoryError")
+    assert {crew.stage(f"page-{number}", "save").state for number in range(20)} == {"done"}
     assert worker.is_alive
     crew.judge()
 
@@ -164,7 +164,7 @@ def test_a_memory_hog_in_isolation_ends_alone(hire: Callable[[str], Crew]):
     crew.add([{"key": "hog", "fetch": "fill 4000"}, "page-1", "page-2"])
     worker = crew.start(environment={"HOLDFAST_TEST_MEMORY": str(500 << 20)})
     crew.wait_until_done()
-    assert crew.stage("hog", "fetch")["state"] == "exhausted"
+    assert crew.stage("hog", "fetch").state == "exhausted"
     assert worker.is_alive
     crew.judge()
 
@@ -175,7 +175,7 @@ def test_a_worker_that_cannot_start_as_many_threads_as_it_wants_works_with_fewer
     crew.add({"key": f"page-{number}", "fetch": "sleep 0.1"} for number in range(100))
     crew.start(environment={"HOLDFAST_TEST_MEMORY": str(600 << 20)}, concurrency=100)
     crew.wait_until_done()
-    assert crew.app.status()[0]["stages"][2]["states"] == {"done": 100}
+    assert crew.app.status().pipelines[0].stages[2].states == {"done": 100}
     assert "stumbled" not in crew.all_said()
     crew.judge()
 
@@ -197,5 +197,5 @@ def test_the_death_of_the_process_that_makes_children_costs_no_item_its_attempts
     crew.gate().touch()
     crew.add(f"page-{number}" for number in range(10))
     keep_one_alive(crew, concurrency=4)
-    assert crew.app.status()[0]["stages"][2]["states"] == {"done": 11}
+    assert crew.app.status().pipelines[0].stages[2].states == {"done": 11}
     crew.judge()

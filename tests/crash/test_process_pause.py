@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from datetime import datetime
 from itertools import pairwise
 
 import pytest
@@ -37,13 +38,13 @@ def is_back(crew: Crew, worker: WorkerProcess) -> None:
 def test_a_result_that_comes_after_the_work_was_taken_over_is_refused(crew: Crew):
     frozen, other = take_over(crew, f"once:until {crew.gate()}")
     crew.wait_until_done()
-    before = crew.app.show("page")["stages"]
+    before = crew.app.show("page").stages
     crew.gate().touch()
     is_back(crew, frozen)
     [lost] = wait_for(lambda: crew.events("lease_lost", "page"))
-    assert (lost["data"]["attempt"], lost["data"]["refused"]) == (1, "done")
+    assert (lost.data["attempt"], lost.data["refused"]) == (1, "done")
     assert len(crew.ledger.ends("page", "fetch")) == 2
-    assert crew.app.show("page")["stages"] == before
+    assert crew.app.show("page").stages == before
     assert "frozen was declared dead" in frozen.said
     # It is as good a worker as any again.
     other.kill()
@@ -59,13 +60,13 @@ def test_a_failure_that_comes_after_the_work_was_taken_over_counts_for_nothing(c
     """No retry is scheduled, no attempt is added, nothing is exhausted."""
     frozen, _ = take_over(crew, f"once:until {crew.gate()}; once:raise permanent")
     crew.wait_until_done()
-    before = crew.app.show("page")["stages"]
+    before = crew.app.show("page").stages
     crew.gate().touch()
     is_back(crew, frozen)
     [lost] = wait_for(lambda: crew.events("lease_lost", "page"))
-    assert lost["data"]["refused"] == "failed"
-    assert crew.app.show("page")["stages"] == before
-    assert crew.events("attempt_failed") == crew.events("failed") == []
+    assert lost.data["refused"] == "failed"
+    assert crew.app.show("page").stages == before
+    assert crew.events("attempt_failed") == crew.events("failed") == ()
     crew.judge()
 
 
@@ -77,13 +78,13 @@ def test_a_late_heartbeat_and_a_late_release_leave_the_new_owner_in_peace(crew: 
     frozen.terminate()
     frozen.wait()
     [lost] = crew.events("lease_lost", "page")
-    assert lost["data"]["refused"] == "pending"
+    assert lost.data["refused"] == "pending"
     stage = crew.stage("page", "fetch")
-    assert (stage["state"], stage["attempts"]) == ("in_progress", 2)
+    assert (stage.state, stage.attempts) == ("in_progress", 2)
     crew.gate().touch()
     crew.wait_until_done()
-    assert crew.stage("page", "fetch")["attempts"] == 2
-    assert crew.events("handed_back") == []
+    assert crew.stage("page", "fetch").attempts == 2
+    assert crew.events("handed_back") == ()
     crew.judge()
 
 
@@ -148,8 +149,8 @@ def test_after_a_sleep_of_the_whole_machine_everyone_goes_on_where_they_were(cre
         worker.thaw()
     crew.wait_until_done()
     crew.judge()
-    assert crew.events("worker_died") == []
-    assert {crew.stage(f"page-{number}", "fetch")["attempts"] for number in range(9)} == {1}
+    assert crew.events("worker_died") == ()
+    assert {crew.stage(f"page-{number}", "fetch").attempts for number in range(9)} == {1}
 
 
 @pytest.mark.req("J1", "J2")
@@ -178,7 +179,7 @@ def test_work_that_ends_just_as_it_is_taken_over_is_completed_once(hire: Callabl
         worker.kill()
     crew.wait_until_done()
     crew.judge()
-    assert crew.app.status()[0]["stages"][2]["states"] == {"done": count}
+    assert crew.app.status().pipelines[0].stages[2].states == {"done": count}
 
 
 # Blocking the process from inside -------------------------------------------------------------------------------------
@@ -193,18 +194,18 @@ def test_the_heart_beats_on_while_a_handler_blocks_the_event_loop(hire: Callable
     blocking = {"key": "page", "fetch": f"sleep {3.2 * LEASE_SECONDS}"}
     crew.add([blocking, *({"key": f"page-{number}", "fetch": "rest 0.1"} for number in range(10))])
     [start] = wait_for(lambda: crew.ledger.starts("page"))
-    beats: set[int] = set()
+    beats: set[datetime] = set()
 
     def ended() -> bool:
-        beats.update(one["beat_at"] for one in crew.app.workers() if one["process"] == str(start.pid))
+        beats.update(one.heartbeat_at for one in crew.app.workers() if one.process == str(start.pid))
         return bool(crew.ledger.ends("page", "fetch"))
 
     wait_for(ended)
-    gaps = [(later - earlier) / 1e6 for earlier, later in pairwise(sorted(beats))]
+    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(sorted(beats))]
     assert len(gaps) >= 6, "three leases are nine beats"
     assert max(gaps) < LEASE_SECONDS
     crew.wait_until_done()
-    assert crew.events("worker_died") == crew.events("lease_lost") == []
+    assert crew.events("worker_died") == crew.events("lease_lost") == ()
     assert len(crew.ledger.starts("page", "fetch")) == 1
     crew.judge()
 

@@ -16,7 +16,7 @@ from tests.support.slowness import slowness
 
 def spent(crew: Crew, key: str, stage: str = "fetch") -> int:
     """Attempts that stage has used up; while one runs it counts."""
-    return int(crew.stage(key, stage)["attempts"])
+    return int(crew.stage(key, stage).attempts)
 
 
 @pytest.mark.fault(9)
@@ -28,12 +28,12 @@ def test_a_stopped_worker_lets_short_work_end_and_hands_long_work_back_with_its_
     asked_at = time.monotonic()
     assert worker.wait() == 0
     assert time.monotonic() - asked_at < 1.5 + 1.0 * slowness(), "long work was held on to beyond the grace"
-    assert crew.stage("short", "fetch")["state"] == "done"
-    assert (crew.stage("long", "fetch")["state"], spent(crew, "long")) == ("pending", 0)
-    assert crew.app.workers() == [], "it left without saying goodbye"
+    assert crew.stage("short", "fetch").state == "done"
+    assert (crew.stage("long", "fetch").state, spent(crew, "long")) == ("pending", 0)
+    assert crew.app.workers() == (), "it left without saying goodbye"
     assert crew.app.check() == []
     assert not crew.ledger.starts("waits-19"), "it went on claiming"
-    assert [event["data"]["reason"] for event in crew.events("handed_back", "long")] == ["the worker is stopping"]
+    assert [event.data["reason"] for event in crew.events("handed_back", "long")] == ["the worker is stopping"]
     assert len(crew.events("handed_back")) == 1, "what was never begun leaves no event"
 
 
@@ -46,7 +46,7 @@ def test_a_second_signal_hands_everything_back_at_once(crew: Crew):
     wait_for(lambda: crew.ledger.lines("stopping"))
     worker.send(signal.SIGINT)
     assert worker.wait() == 0
-    assert {(crew.stage(f"long-{number}", "fetch")["state"], spent(crew, f"long-{number}")) for number in range(3)} == {
+    assert {(crew.stage(f"long-{number}", "fetch").state, spent(crew, f"long-{number}")) for number in range(3)} == {
         ("pending", 0)
     }
     assert crew.app.check() == []
@@ -68,7 +68,7 @@ def test_a_worker_killed_while_it_hands_back_loses_nothing(crew: Crew, point: st
     crew.start()
     crew.wait_until_done()
     crew.judge()
-    assert {crew.stage(f"long-{number}", "save")["state"] for number in range(3)} == {"done"}
+    assert {crew.stage(f"long-{number}", "save").state for number in range(3)} == {"done"}
 
 
 @pytest.mark.req("J3")
@@ -84,7 +84,7 @@ def test_rolling_restarts_never_exhaust_an_item(crew: Crew):
     assert {line.attempt for line in crew.ledger.starts("slow", "fetch")} == {1}
     crew.gate().touch()
     crew.start("last", drain=True).wait()
-    assert (crew.stage("slow", "fetch")["state"], spent(crew, "slow")) == ("done", 1)
+    assert (crew.stage("slow", "fetch").state, spent(crew, "slow")) == ("done", 1)
     crew.judge()
 
 
@@ -98,7 +98,7 @@ def test_a_stop_in_isolation_ends_the_children_and_hands_back(hire):
     worker.terminate()
     assert worker.wait() == 0
     wait_for(lambda: not Path(f"/proc/{start.pid}").exists())
-    assert (crew.stage("long", "fetch")["state"], spent(crew, "long")) == ("pending", 0)
+    assert (crew.stage("long", "fetch").state, spent(crew, "long")) == ("pending", 0)
 
 
 SIGNAL_INSIDE = """

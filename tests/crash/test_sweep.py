@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from holdfast.answers import StageOfItem
 from holdfast.store import Store, open_store
 from tests.crash.scenario import KEYS
 from tests.support.effort import effort
@@ -108,17 +108,15 @@ def sweep(lanes: list[Lane], strike: Callable[[Lane, int], bool], numbers: Itera
     return hits
 
 
-def everything_is_done(crew: Crew) -> dict[tuple[str, str], dict[str, Any]]:
+def everything_is_done(crew: Crew) -> dict[tuple[str, str], StageOfItem]:
     """Judged by the ledger; each stage of each item, as it is shown."""
     crew.judge()
-    stages = {(key, one["stage"]): one for key in KEYS for one in crew.app.show(key)["stages"]}
+    stages = {(key, one.stage): one for key in KEYS for one in crew.app.show(key).stages}
     assert len(stages) == len(KEYS) * 4
-    assert {one["state"] for one in stages.values()} == {"done"}
+    assert {one.state for one in stages.values()} == {"done"}
     for line in crew.ledger.lines("saw"):
         stage, mark = line.seen.split()
-        assert stages[line.key, stage]["result"]["mark"] == mark, (
-            f"{line.key}: {line.stage} was built on another {stage}"
-        )
+        assert stages[line.key, stage].result["mark"] == mark, f"{line.key}: {line.stage} was built on another {stage}"
     return stages
 
 
@@ -155,7 +153,7 @@ def test_a_store_that_fails_any_call_once_costs_no_attempt(lanes, fault, every):
             assert lane.run(crew, **{fault: n}) == 0
             for (key, stage), shown in everything_is_done(crew).items():
                 expected = 2 if (key, stage) == ("k1", "parse") else 1
-                assert shown["attempts"] == expected, f"{key}, {stage} burned an attempt"
+                assert shown.attempts == expected, f"{key}, {stage} burned an attempt"
                 assert len(crew.ledger.starts(key, stage)) == expected, f"{key}, {stage} ran more often"
             return bool(crew.ledger.lines("struck"))
 

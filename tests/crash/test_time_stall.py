@@ -110,10 +110,10 @@ def test_a_server_that_is_frozen_under_an_effect_is_written_to_again_and_nobody_
 
 def _assert_written_once_by_one_call(crew: Crew, own: OwnTables) -> None:
     stage = crew.stage("page-1", "write")
-    assert (stage["state"], stage["attempts"], stage["error"]) == ("done", 1, None), crew.all_said()
+    assert (stage.state, stage.attempts, stage.error) == ("done", 1, None), crew.all_said()
     assert len(crew.ledger.starts()) == 1
     assert own.notes() == [("page-1", "first"), ("page-1", "second")]
-    assert crew.events("attempt_failed") == crew.events("exhausted") == crew.events("lease_expired") == []
+    assert crew.events("attempt_failed") == crew.events("exhausted") == crew.events("lease_expired") == ()
 
 
 # The worst moment for a stall -----------------------------------------------------------------------------------------

@@ -24,10 +24,10 @@ def test_a_run_whose_result_stands_has_told_once_and_one_that_was_lost_has_told_
     crew.start("survivor", lease=1.0)
     crew.wait_until_done()
     crew.judge()
-    marks = [(one["item"], one["stage"], one["data"]["mark"]) for one in crew.app.events(event="user.ran", most=10_000)]
+    marks = [(one.item, one.stage, one.data["mark"]) for one in crew.app.events(event="user.ran", most=10_000)]
     stand = [
-        (key, one["stage"], one["result"]["mark"])
+        (key, one.stage, one.result["mark"])
         for key in sorted({key for key, _ in crew.states()})
-        for one in crew.app.show(key)["stages"]
+        for one in crew.app.show(key).stages
     ]
     assert sorted(marks) == sorted(stand) and len(stand) == 3 * ITEMS

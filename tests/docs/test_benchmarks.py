@@ -107,9 +107,9 @@ def own_store(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> 
 def test_a_filled_store_looks_as_if_its_items_had_come_one_by_one(own_store: str, state: str, states: str):
     filling.fill(Order("fill", own_store, items=700, state=state))
     with Holdfast(own_store) as app:
-        assert app.status()[0]["stages"][0]["states"] == {states: 700}
+        assert app.status().pipelines[0].stages[0].states == {states: 700}
         assert app.check() == []
-        assert len({row["key"] for row in app.items(most=1000)}) == 700
+        assert len({row.key for row in app.items(most=1000)}) == 700
         # New items come after those that were filled in.
         assert app.add("bench", ["one more"]).new == 1
     if state == "waiting":

@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from holdfast import Holdfast
+from holdfast.answers import StageOfItem
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -66,14 +66,14 @@ def run(folder: Path, *command: str) -> tuple[int, list[str]]:
     return process.returncode, said.splitlines()
 
 
-def checkpoints(store: str) -> dict[tuple[str, str], dict[str, Any]]:
+def checkpoints(store: str) -> dict[tuple[str, str], StageOfItem]:
     """The finished stages of all books, with what is kept of them."""
     found = {}
     with Holdfast(store, create=False) as app:
         for book in BOOKS:
-            for stage in app.show(book)["stages"]:
-                if stage["state"] == "done":
-                    found[book, stage["stage"]] = stage
+            for stage in app.show(book).stages:
+                if stage.state == "done":
+                    found[book, stage.stage] = stage
     return found
 
 
@@ -87,8 +87,8 @@ def test_the_program_takes_every_book_through_both_stages(folder: Path, store: s
     assert code == 0, said
     done = checkpoints(store)
     assert done.keys() == {(book, stage) for book in BOOKS for stage in STAGES}
-    assert done["moby-dick", "extract"]["result"] == {"text": "Call me Ishmael."}
-    assert done["moby-dick", "chunk"]["result"] == {"chunks": ["Call me Ishmael."]}
+    assert done["moby-dick", "extract"].result == {"text": "Call me Ishmael."}
+    assert done["moby-dick", "chunk"].result == {"chunks": ["Call me Ishmael."]}
 
 
 def test_holdfast_run_does_the_same_with_what_was_added(folder: Path, store: str):
@@ -129,5 +129,5 @@ def test_killed_half_way_and_run_again_it_goes_on(folder: Path, store: str, comm
     after = checkpoints(store)
     assert after.keys() == {(book, stage) for book in BOOKS for stage in STAGES}
     assert {place: after[place] for place in before} == before
-    assert after["moby-dick", "extract"]["attempts"] == 1
-    assert after["walden", "extract"]["attempts"] == 2
+    assert after["moby-dick", "extract"].attempts == 1
+    assert after["walden", "extract"].attempts == 2

@@ -20,7 +20,8 @@ from tools import pythons
 ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
-from holdfast import Added, Context, Item, Permanent, Pipeline, RetryLater, Summary
+from holdfast import Added, Context, Item, Permanent, Pipeline, RetryLater
+from holdfast.answers import Summary
 
 books = Pipeline("books", store="sqlite:///books.db")
 

@@ -224,4 +224,4 @@ def test_the_order_of_fields_is_a_change_of_text_but_not_of_input(app, hold):
     hold.add("p", [{"key": "x", "a": 1, "b": 2}])
     app.run_through()
     assert hold.add("p", [{"key": "x", "b": 2, "a": 1}]) == (0, 1, 0)
-    assert hold.plan("p") == []
+    assert hold.plan("p") == ()

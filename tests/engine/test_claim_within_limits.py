@@ -223,7 +223,7 @@ def test_when_the_next_does_not_fit_the_resource_stands_still_with_a_reason_and_
     for _ in range(3):
         assert app.admit(money=40 * CENT).leases == []
     told = app.limit()
-    assert (told["paused"], told["retry_after"]) == (True, None)
+    assert (told["paused"], told["paused_until"]) == (True, None)
     assert told["reason"].endswith("0.40 more would not fit")
     assert [event["resource"] for event in app.told("budget_reached")] == ["api"]
 
@@ -264,7 +264,7 @@ def test_a_budget_per_day_begins_anew_when_the_day_does_where_its_author_lives(a
     app.end(lease, cost=40 * CENT)
     blocked = app.admit(money=40 * CENT).blocked
     assert blocked.reason == "budget" and "0.50 per day: 0.40 spent" in blocked.text
-    assert blocked.until == app.clock.now() + round(hours * 3600) * SECOND == app.limit()["retry_after"]
+    assert blocked.until == app.clock.now() + round(hours * 3600) * SECOND == app.limit()["paused_until"]
     app.clock.advance(hours * 3600 - 0.000_001)
     assert app.begin(money=40 * CENT) == []
     app.clock.advance(0.000_001)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 from itertools import combinations
 
 import pytest
 
+from holdfast.answers.units import day, instant
 from holdfast.app import Holdfast
 from holdfast.engine import costs
 from holdfast.engine.complete import complete
@@ -19,7 +20,6 @@ from holdfast.engine.fail import fail
 from holdfast.engine.finish import Cost, FinishedAttempt
 from holdfast.engine.memos import MemoWrite, remember
 from holdfast.errors import UsageError
-from holdfast.model.day import date_of
 from holdfast.model.money import micros
 from holdfast.model.paid import CallFacts
 from holdfast.model.states import State
@@ -68,14 +68,13 @@ def spent(app, hold, clock) -> list[dict[str, object]]:
         assert lease.key == item
         model = "" if resource is None else f"{resource}-1"
         pays(app, lease, amount, resource, model=model, tokens_in=3)
-        day = clock.now() // (DAY * 10**6)
         payments.append(
             {
                 "pipeline": pipeline,
                 "stage": stage,
                 "item": item,
                 "resource": resource,
-                "day": day,
+                "day": day(clock.now() // (DAY * 10**6)),
                 "amount": amount,
                 "model": model or None,
             }
@@ -106,7 +105,7 @@ def test_sums_by_anything_are_those_of_the_payments(hold, spent, at_once, monkey
             sums[group] += Fraction(str(payment["amount"]))
             count[group] += 1
         told = charged(hold, by)
-        assert {one["tokens_in"] for one in hold.costs(by)} <= {3 * n for n in range(1, 7)}
+        assert {one.tokens_in for one in hold.costs(by).sums} <= {3 * n for n in range(1, 7)}
         assert {tuple(one[name] for name in by): Fraction(one["amount"], 10**6) for one in told} == sums
         assert {tuple(one[name] for name in by): one["payments"] for one in told} == count
         assert all(type(one["amount"]) is int for one in told)
@@ -119,7 +118,7 @@ def test_the_view_of_costs_says_who_paid_what_when_without_millionths(app, spent
     assert sorted((*row[:6], exact(row[6]), exact(row[7])) for row in rows) == sorted(
         (
             *(one[name] for name in ("pipeline", "stage", "item", "resource", "model")),
-            date_of(one["day"]),
+            str(one["day"]),
             exact(one["amount"]),
             0,
         )
@@ -132,11 +131,11 @@ def test_the_same_question_in_sql_has_the_same_answer_on_both_databases(app, hol
     asked = "SELECT day, stage, ROUND(SUM(costs), 6) FROM holdfast_costs WHERE pipeline = 'p' GROUP BY day, stage ORDER BY day"
     [first, *_] = {one["day"]: None for one in spent}
     assert [(day, stage, exact(n)) for day, stage, n in app.query(asked)] == [
-        (date_of(first), "a", Decimal("0.5")),
-        (date_of(first + 1), "b", Decimal("2.300001")),
+        (str(first), "a", Decimal("0.5")),
+        (str(first + timedelta(days=1)), "b", Decimal("2.300001")),
     ]
-    assert micros(str(app.query("SELECT ROUND(SUM(costs), 6) FROM holdfast_costs")[0][0])) == sum(
-        one["costs"] for one in hold.costs()
+    assert micros(str(app.query("SELECT ROUND(SUM(costs), 6) FROM holdfast_costs")[0][0])) == micros(
+        hold.costs().total.costs
     )
 
 
@@ -168,7 +167,7 @@ def test_sums_by_stage_are_made_in_the_database_a_stretch_at_a_time(hold, spent,
         return rows
 
     monkeypatch.setattr(Transaction, "run", counted)
-    hold.costs(["stage"], since=0)
+    hold.costs(["stage"], since=instant(0))
     # The two of the first day; the four of the next, which were paid at one instant; and no more. Each by stage, resource,
     # model and day.
     assert [n for name, n in sizes if name == "sum_calls"] == [2, 3, 0]
@@ -178,8 +177,8 @@ def test_sums_by_stage_are_made_in_the_database_a_stretch_at_a_time(hold, spent,
 def test_costs_of_one_pipeline_and_from_a_time_on(hold, spent, clock):
     assert charged(hold, ["stage"], pipeline="q") == [{"stage": "a", "amount": 200_000, "payments": 2}]
     today = clock.now() // (DAY * 10**6)
-    assert charged(hold, ["day"], pipeline="p", since=today * DAY * 10**6) == [
-        {"day": today, "amount": 2_300_001, "payments": 2}
+    assert charged(hold, ["day"], pipeline="p", since=instant(today * DAY * 10**6)) == [
+        {"day": day(today), "amount": 2_300_001, "payments": 2}
     ]
     assert charged(hold, ["pipeline"], pipeline="nothing of this name") == []
 
@@ -274,8 +273,8 @@ def test_what_a_call_cost_that_a_person_resolved_counts(hold, app):
     assert hold.resolve("x", "gemini", value={"text": "…"}, charged="0.38", by="me", reason="on the invoice") == "a"
     assert charged(hold, ["item"]) == [{"item": "x", "amount": 380_000, "payments": 1}]
     [event] = hold.events(event="resolved")
-    assert (event["item"], event["stage"]) == ("x", "a")
-    assert event["data"] == {
+    assert (event.item, event.stage) == ("x", "a")
+    assert event.data == {
         "memo": "gemini",
         "decided": "given a result",
         "by": "me",
@@ -293,10 +292,10 @@ def test_a_call_that_was_not_made_is_forgotten_and_has_no_cost(hold, app):
     app.permanent(lease, "held")
     with pytest.raises(UsageError, match="say what the call returned, or what was charged"):
         hold.resolve("x", "gemini")
-    assert [memo["name"] for memo in hold.memos("x")] == ["gemini"]
+    assert [memo.name for memo in hold.memos("x")] == ["gemini"]
     hold.resolve("x", "gemini", charged=0, by="me")
-    assert (hold.memos("x"), hold.costs(["item"])) == ([], [])
-    assert [(call["state"], call["amount"]) for call in hold.calls("x")] == [("not_charged", 0)]
+    assert (hold.memos("x"), hold.costs(["item"]).sums) == ((), ())
+    assert [(call.state, call.amount) for call in hold.calls("x")] == [("not_charged", 0)]
 
 
 def test_a_call_that_may_be_under_way_cannot_be_resolved(hold, app):
@@ -305,7 +304,7 @@ def test_a_call_that_may_be_under_way_cannot_be_resolved(hold, app):
     app.store.write(lambda tx: remember(tx, [MemoWrite(lease, "gemini", "intended", "1", "key")]))
     with pytest.raises(UsageError, match="'a' is in progress"):
         hold.resolve("x", "gemini", value=1)
-    assert [memo["state"] for memo in hold.memos("x")] == ["intended"]
+    assert [memo.state for memo in hold.memos("x")] == ["intended"]
 
 
 def test_only_what_is_in_doubt_can_be_resolved(hold, app):
@@ -337,10 +336,10 @@ def test_facts_about_a_payment_are_in_the_ledger(hold, app):
     app.add(["x"])
     pays(app, app.claim()[0], "0.05", "gemini", tokens_out=812, model="flash", region="eu")
     [call] = hold.calls("x")
-    assert (call["amount"], call["resource"], call["model"], call["tokens_out"]) == (50_000, "gemini", "flash", 812)
-    assert json.loads(call["facts"]) == {"tokens_out": 812, "model": "flash", "region": "eu"}
-    [told] = [one for one in hold.history("x") if one["event"] == "cost"]
-    assert (told["amount"], told["region"]) == (50_000, "eu")
+    assert (call.amount, call.resource, call.model, call.tokens_out) == (Decimal("0.05"), "gemini", "flash", 812)
+    assert call.facts == {"tokens_out": 812, "model": "flash", "region": "eu"}
+    [told] = [one for one in hold.history("x") if one.event == "cost"]
+    assert (told.amount, told.data["region"]) == (Decimal("0.05"), "eu")
 
 
 def test_costs_stay_when_the_events_around_them_are_forgotten(hold, app, clock):
@@ -348,5 +347,5 @@ def test_costs_stay_when_the_events_around_them_are_forgotten(hold, app, clock):
     fails(app, app.claim()[0], "0.10")
     clock.advance(400 * DAY)
     hold.prune(events_older_than="90d")
-    assert hold.events(key="x") == []
+    assert hold.events(key="x") == ()
     assert charged(hold, ["item"]) == [{"item": "x", "amount": 100_000, "payments": 1}]

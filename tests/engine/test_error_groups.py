@@ -53,7 +53,7 @@ def test_attempts_that_fail_alike_are_one_group_with_when_where_and_how_many(app
         4,
         [f"{app.name}/a"],
     )
-    assert began <= torn["first_seen"] <= torn["last_seen"] <= app.clock.now()
+    assert began <= torn["first_seen_at"] <= torn["last_seen_at"] <= app.clock.now()
     assert (torn["pipeline"], torn["key"]) == (app.name, "x3")  # the last
     assert (torn["items"], torn["more_items"]) == (2, False)  # what stands failed or exhausted
     assert (title["error"], title["count"], title["items"]) == ("KeyError", 1, 0)
@@ -104,7 +104,7 @@ def test_the_groups_of_writers_that_are_gone_are_added_up(app: App) -> None:
     app.retry(key="x1")
     app.permanent(app.claim()[0], "ValueError: page 4 is torn")
     app.clock.advance(10)
-    assert errors(app)[0] | {"last_seen": 0, "key": ""} == before[0] | {"count": 5, "last_seen": 0, "key": ""}
+    assert errors(app)[0] | {"last_seen_at": 0, "key": ""} == before[0] | {"count": 5, "last_seen_at": 0, "key": ""}
     assert errors(app)[0]["group"] == group
 
 

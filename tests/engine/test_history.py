@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from decimal import Decimal
 from itertools import count
 from typing import Any
 
@@ -11,15 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import Backoff, Permanent, Pipeline
+from holdfast.answers import HistoryEntry, LoggedEvent
 from holdfast.app import Holdfast
 from holdfast.engine.memos import MemoWrite, remember
 from holdfast.errors import LeaseLost, UsageError
-from holdfast.model.history import MEANING, fold
+from holdfast.model.history import MEANING
 from holdfast.model.states import OPEN, PASSED, State
 from holdfast.testing import ManualClock
 from holdfast.worker import Settings
 from tests.support.effort import effort
 from tests.support.harness import App
+from tests.support.histories import folded
 from tests.support.steps import wipe
 
 pytestmark = pytest.mark.req("J9")
@@ -36,8 +40,8 @@ def hold(url: str, app: App, clock: ManualClock) -> Iterator[Holdfast]:
         yield hold
 
 
-def names(history: list[dict[str, Any]]) -> list[str]:
-    return [" ".join(filter(None, (one["event"], one.get("stage")))) for one in history]
+def names(history: Sequence[HistoryEntry]) -> list[str]:
+    return [" ".join(filter(None, (one.event, one.stage))) for one in history]
 
 
 def told(hold: Holdfast, key: str = "x") -> list[str]:
@@ -51,7 +55,7 @@ def test_an_uneventful_item_is_told_by_its_outcomes_and_has_no_events(app, hold,
     app.add(["x"])
     clock.advance(1)
     app.run_through()
-    assert hold.events(key="x") == []
+    assert hold.events(key="x") == ()
     assert told(hold) == ["added", "completed a", "completed b", "completed c"]
 
 
@@ -94,7 +98,7 @@ def test_a_stage_that_ran_again_says_so_and_whether_it_came_to_something_else(ap
         app.complete(app.claim(stage="a")[0], value)
     assert sorted(told(hold)[:3]) == ["added", "completed b", "completed c"]
     assert told(hold)[3:] == ["retried a", "completed a", "retried a", "completed a", "reopened b"]
-    assert [one["changed"] for one in hold.history("x") if one["event"] == "completed" and "changed" in one] == [
+    assert [one.data["changed"] for one in hold.history("x") if one.event == "completed" and "changed" in one.data] == [
         False,
         True,
     ]
@@ -106,7 +110,7 @@ def test_a_result_that_waits_to_be_replaced_is_told_before_what_sent_its_stage_b
     app.complete(app.claim()[0], 1)
     app.retry(stage="a", states=["done"])
     assert told(hold) == ["added", "completed a", "retried a"]
-    assert fold(hold.history("x"), CHAIN) == {"a": State.PENDING, "b": State.PENDING}
+    assert folded(hold.history("x"), CHAIN) == {"a": State.PENDING, "b": State.PENDING}
 
 
 def test_a_clock_that_was_set_back_does_not_turn_the_history_around(app, hold, clock):
@@ -119,7 +123,7 @@ def test_a_clock_that_was_set_back_does_not_turn_the_history_around(app, hold, c
     clock.set_wall(-3600)
     app.retry(stage="a", states=["retry_later"])
     assert told(hold) == ["added", "completed a", "retried a", "attempt_failed a", "retried a"]
-    assert fold(hold.history("x"), CHAIN)["a"] is State.PENDING
+    assert folded(hold.history("x"), CHAIN)["a"] is State.PENDING
 
 
 def test_what_forgotten_events_told_is_told_by_the_outcome(app, hold, clock):
@@ -144,10 +148,10 @@ def test_a_stage_that_waited_for_children_says_when_it_began(app, hold):
     app.add(["x"])
     after = {"split": (), "join": ("split",)}
     [lease] = app.claim()
-    assert fold(hold.history("x", "books"), after, awaiting={"join"}) == {"split": State.PENDING}
+    assert folded(hold.history("x", "books"), after, awaiting={"join"}) == {"split": State.PENDING}
     app.complete(lease, 1)
     assert names(hold.history("x", "books")) == ["added", "completed split", "children_ended join"]
-    assert fold(hold.history("x", "books"), after, awaiting={"join"}) == {"split": State.DONE, "join": State.PENDING}
+    assert folded(hold.history("x", "books"), after, awaiting={"join"}) == {"split": State.DONE, "join": State.PENDING}
 
 
 # Folding --------------------------------------------------------------------------------------------------------------
@@ -240,7 +244,7 @@ class Person:
         """Where each stage is, by its history and by the tables."""
         for key in "xy":
             history = self.hold.history(key, self.name)
-            by_history, by_tables = fold(history, self.shape), self.app.states(key)
+            by_history, by_tables = folded(history, self.shape), self.app.states(key)
             assert by_history.keys() == by_tables.keys(), names(history)
             for stage, state in by_history.items():
                 real = State(by_tables[stage])
@@ -278,12 +282,12 @@ def test_what_is_due_folds_to_retry_later_until_its_next_attempt_ends(app, hold,
     app.add(["x"])
     app.fail(app.claim()[0], delay=60)
     for _ in range(2):
-        assert fold(hold.history("x"), CHAIN) == {"a": State.RETRY_LATER}
+        assert folded(hold.history("x"), CHAIN) == {"a": State.RETRY_LATER}
         clock.advance(60)
         app.promote()
         app.claim()
     app.kill("w")
-    assert fold(hold.history("x"), CHAIN) == {"a": State.PENDING}
+    assert folded(hold.history("x"), CHAIN) == {"a": State.PENDING}
 
 
 def test_stages_that_a_pipeline_no_longer_has_do_not_count(app, hold):
@@ -292,7 +296,7 @@ def test_stages_that_a_pipeline_no_longer_has_do_not_count(app, hold):
     app.permanent(app.claim(stage="b")[0])
     app.pipeline({"a": [], "c": ["a"]})
     app.backfill()
-    assert fold(hold.history("x"), {"a": (), "c": ("a",)}) == {"a": State.DONE, "c": State.PENDING}
+    assert folded(hold.history("x"), {"a": (), "c": ("a",)}) == {"a": State.DONE, "c": State.PENDING}
 
 
 def test_every_event_with_a_meaning_is_one_that_the_engine_records_or_an_outcome():
@@ -327,16 +331,16 @@ def ran(url: str) -> Iterator[Holdfast]:
 def test_a_run_begins_and_ends_with_an_event_and_says_what_it_did(ran):
     [started] = ran.events(event="worker_started")
     [stopped] = ran.events(event="worker_stopped")
-    assert started["data"]["name"] == stopped["data"]["name"] == "night shift"
-    assert started["data"]["worker"] == stopped["data"]["worker"]
-    assert started["data"]["stages"] == 1
-    assert stopped["data"]["done"] == {"done": 1, "failed": 1, "retry_later": 2}
-    assert started["at"] < stopped["at"]
+    assert started.data["name"] == stopped.data["name"] == "night shift"
+    assert started.data["worker"] == stopped.data["worker"]
+    assert started.data["stages"] == 1
+    assert stopped.data["done"] == {"done": 1, "failed": 1, "retry_later": 2}
+    assert started.at < stopped.at
 
 
 def test_a_pipeline_that_is_new_or_changed_is_told(ran):
     [event] = ran.events(event="pipeline_registered", pipeline="books")
-    assert event["data"] == {"added": ["extract"], "changed": [], "removed": [], "renamed": [], "held": []}
+    assert event.data == {"added": ["extract"], "changed": [], "removed": [], "renamed": [], "held": []}
 
 
 def test_failures_are_told_with_the_error_and_where_it_came_from(ran):
@@ -346,16 +350,16 @@ def test_failures_are_told_with_the_error_and_where_it_came_from(ran):
         ("exhausted", "broken", "ValueError: torn page"),
     ):
         [found] = ran.events(event=event, key=key)
-        assert (found["pipeline"], found["stage"], found["item"]) == ("books", "extract", key)
-        assert found["data"]["error"] == error
-        assert "in extract" in found["data"]["traceback"] and "Traceback" in found["data"]["traceback"]
-    assert [one["data"]["attempt"] for one in ran.events(event="attempt_failed")] == [1]
+        assert (found.pipeline, found.stage, found.item) == ("books", "extract", key)
+        assert found.data["error"] == error
+        assert "in extract" in found.data["traceback"] and "Traceback" in found.data["traceback"]
+    assert [one.data["attempt"] for one in ran.events(event="attempt_failed")] == [1]
 
 
 def test_money_is_told_however_the_attempt_ended(ran):
-    costs = {key: [one for one in ran.history(key) if one["event"] == "cost"] for key in ("broken", "fine", "gone")}
+    costs = {key: [one for one in ran.history(key) if one.event == "cost"] for key in ("broken", "fine", "gone")}
     assert {key: len(told) for key, told in costs.items()} == {"broken": 2, "fine": 1, "gone": 1}
-    assert {(one["amount"], one["stage"]) for told in costs.values() for one in told} == {(250_000, "extract")}
+    assert {(one.amount, one.stage) for told in costs.values() for one in told} == {(Decimal("0.25"), "extract")}
 
 
 # Events of trouble, and of people -------------------------------------------------------------------------------------
@@ -368,11 +372,11 @@ def test_a_lease_that_was_lost_and_work_that_was_taken_over_are_told(app, hold):
     with pytest.raises(LeaseLost):
         app.complete(late, 1)
     [died] = hold.events(event="worker_died")
-    assert (died["data"]["name"], died["data"]["why"]) == ("late", "its process is gone")
+    assert (died.data["name"], died.data["why"]) == ("late", "its process is gone")
     [freed] = hold.events(event="lease_expired", key="x")
-    assert (freed["stage"], freed["data"]["attempt"], freed["data"]["worker"]) == ("a", 1, died["data"]["worker"])
+    assert (freed.stage, freed.data["attempt"], freed.data["worker"]) == ("a", 1, died.data["worker"])
     [lost] = hold.events(event="lease_lost", key="x")
-    assert lost["data"] == {"lease": late.id, "attempt": 1, "refused": "done"}
+    assert lost.data == {"lease": late.id, "attempt": 1, "refused": "done"}
 
 
 def test_a_worker_that_fell_silent_is_told(app, hold, clock):
@@ -380,7 +384,7 @@ def test_a_worker_that_fell_silent_is_told(app, hold, clock):
     clock.advance(31)
     app.reap()
     [died] = hold.events(event="worker_died")
-    assert died["data"]["why"] == "its heartbeat stopped"
+    assert died.data["why"] == "its heartbeat stopped"
 
 
 def test_a_call_in_doubt_is_told_with_what_was_decided_and_its_key(app, hold):
@@ -388,8 +392,8 @@ def test_a_call_in_doubt_is_told_with_what_was_decided_and_its_key(app, hold):
     [lease] = app.claim()
     app.store.write(lambda tx: remember(tx, [MemoWrite(lease, "gemini", "intended", "1", "k-1", doubt="called again")]))
     [event] = hold.events(event="in_doubt", key="x")
-    assert event["stage"] == "a"
-    assert event["data"] == {"memo": "gemini", "decided": "called again", "idempotency_key": "k-1"}
+    assert event.stage == "a"
+    assert event.data == {"memo": "gemini", "decided": "called again", "idempotency_key": "k-1"}
 
 
 def test_what_a_person_did_is_told_with_who_and_why(app, hold):
@@ -410,8 +414,8 @@ def test_what_a_person_did_is_told_with_who_and_why(app, hold):
         ("reprocessed", "y", "done", "di", "new model"),
     ):
         [found] = hold.events(event=event, key=key)
-        data = found["data"]
-        assert (found["stage"], data.get("was"), data["by"], data["reason"]) == ("a", was, by, reason)
+        data = found.data
+        assert (found.stage, data.get("was"), data["by"], data["reason"]) == ("a", was, by, reason)
 
 
 # Asking for events ----------------------------------------------------------------------------------------------------
@@ -430,11 +434,11 @@ def log(app, hold, clock) -> list[int]:
     for _ in range(4):
         app.release(app.claim()[0])
         clock.advance(60)
-    return [one["id"] for one in hold.events(event="handed_back", most=1000)]
+    return [one.id for one in hold.events(event="handed_back", most=1000)]
 
 
-def ids(events: list[dict[str, Any]]) -> list[int]:
-    return [one["id"] for one in events]
+def ids(events: Sequence[LoggedEvent]) -> list[int]:
+    return [one.id for one in events]
 
 
 def test_the_newest_events_are_told_oldest_first(hold, log):
@@ -449,21 +453,21 @@ def test_events_can_be_followed_from_any_place(hold, log):
         seen += ids(page)
     assert seen == log
     assert ids(hold.events(event="handed_back", after=log[6])) == log[7:]
-    assert hold.events(after=10**9) == []
+    assert hold.events(after=10**9) == ()
 
 
 def test_events_from_a_time_on(hold, log, clock):
     events = hold.events(event="handed_back", most=1000)
-    assert ids(hold.events(event="handed_back", since=events[4]["at"])) == log[4:]
-    assert ids(hold.events(event="handed_back", since=events[-1]["at"] + 1)) == []
-    assert ids(hold.events(event="handed_back", since=events[4]["at"], after=log[6])) == log[7:]
+    assert ids(hold.events(event="handed_back", since=events[4].at)) == log[4:]
+    assert ids(hold.events(event="handed_back", since=events[-1].at + timedelta(microseconds=1))) == []
+    assert ids(hold.events(event="handed_back", since=events[4].at, after=log[6])) == log[7:]
 
 
 def test_events_of_a_kind_an_item_and_a_pipeline(hold, log):
     assert ids(hold.events(event="handed_back", pipeline="q")) == log[6:]
     assert ids(hold.events(event="handed_back", pipeline="p", key="x")) == log[0:6:2]
     assert ids(hold.events(key="y")) == log[1:6:2]
-    assert hold.events(event="worker_died") == []
+    assert hold.events(event="worker_died") == ()
     for unknown in ({"event": "hand_back"}, {"pipeline": "no such pipeline"}):
         with pytest.raises(UsageError, match=r"there is no .* there are: "):
             hold.events(**unknown)
@@ -475,6 +479,5 @@ def test_events_of_a_kind_an_item_and_a_pipeline(hold, log):
 
 def test_an_event_is_told_with_names_not_numbers(hold, log):
     [event] = hold.events(event="handed_back", pipeline="q", most=1)
-    assert set(event) == {"id", "at", "event", "pipeline", "item", "stage", "amount", "resource", "data"}
-    assert (event["pipeline"], event["item"], event["stage"]) == ("q", "x", "a")
-    assert event["data"] == {"reason": "shutdown"}
+    assert (event.pipeline, event.item, event.stage) == ("q", "x", "a")
+    assert event.data == {"reason": "shutdown"}

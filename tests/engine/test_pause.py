@@ -19,23 +19,23 @@ def app(store, clock):
 
 def four_facts(app):
     [pipeline] = [one for one in app.store.read(reads.status) if one["name"] == "p"]
-    return {name: pipeline[name] for name in ("paused", "reason", "retry_after", "updated_at")}
+    return {name: pipeline[name] for name in ("paused", "reason", "paused_until", "paused_at")}
 
 
 def test_a_pause_is_four_facts(app):
     app.limited(None)
-    assert four_facts(app) == {"paused": False, "reason": None, "retry_after": None, "updated_at": None}
+    assert four_facts(app) == {"paused": False, "reason": None, "paused_until": None, "paused_at": None}
     begun = app.clock.now()
     app.pause("p", seconds=60, reason="holiday")
     assert four_facts(app) == {
         "paused": True,
         "reason": "holiday",
-        "retry_after": begun + 60 * SECOND,
-        "updated_at": begun,
+        "paused_until": begun + 60 * SECOND,
+        "paused_at": begun,
     }
     app.clock.advance(5)
     assert app.resume("p", reason="back")
-    assert four_facts(app) == {"paused": False, "reason": None, "retry_after": None, "updated_at": begun + 5 * SECOND}
+    assert four_facts(app) == {"paused": False, "reason": None, "paused_until": None, "paused_at": begun + 5 * SECOND}
     assert [(event["data"]["by"], event["data"]["reason"]) for event in app.told("paused")] == [("me", "holiday")]
     assert [(event["data"]["by"], event["data"]["reason"]) for event in app.told("resumed")] == [("me", "back")]
 
@@ -117,7 +117,7 @@ def test_a_paused_resource_goes_on_when_its_time_has_come(app):
     app.pause("api", resource=True, seconds=60, reason="audit")
     app.clock.advance(60)
     told = app.limit()
-    assert (told["paused"], told["reason"], told["retry_after"]) == (False, None, None)
+    assert (told["paused"], told["reason"], told["paused_until"]) == (False, None, None)
     assert len(app.begin()) == 1
     assert not app.limit()["paused"]
 

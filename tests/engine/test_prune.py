@@ -70,7 +70,7 @@ def test_events_are_forgotten_by_age_in_batches_each_of_its_own(app, hold, clock
     with listening(lambda point: steps.append(point)):
         done = hold.prune(events_older_than="9d")
     assert done["events"] >= 1203
-    assert [event["event"] for event in hold.events(key="x")] == ["handed_back"]
+    assert [event.event for event in hold.events(key="x")] == ["handed_back"]
     batches = (done["events"] + prune.CHUNK - 1) // prune.CHUNK
     assert steps.count("commit.after") == steps.count("store.delete_events") >= batches
 
@@ -94,7 +94,7 @@ def test_a_worker_forgets_events_after_ninety_days_unless_told_otherwise(app, ho
     assert hold.events(event="clock_set")
     clock.advance(2 * DAY)
     pruner.one_pass()
-    assert hold.events(event="clock_set") == []
+    assert hold.events(event="clock_set") == ()
     assert pruner.due == Pruner.INTERVAL_SECONDS
 
 
@@ -150,7 +150,7 @@ def test_items_that_came_to_an_end_long_ago_go_and_what_is_open_stays(old, hold)
     assert {key: rows_of(old, number) for key, number in gone.items()} == {key: {} for key in gone}
     assert old.counts() == old.recount()
     assert hold.check() == []
-    assert [event["data"] for event in hold.events(event="pruned")] == [{"items": 5}]
+    assert [event.data for event in hold.events(event="pruned")] == [{"items": 5}]
 
 
 def test_what_ended_or_was_added_again_since_then_stays(old, hold, clock):
@@ -197,8 +197,8 @@ def test_a_key_that_is_added_again_begins_a_new_life(app, hold, clock):
     app.add([{"key": "x", "n": 1}])
     [fresh] = app.claim()
     assert (fresh.attempt, fresh.life, fresh.rerun, fresh.memos, fresh.results) == (1, 1, 0, {}, {})
-    assert [one["event"] for one in hold.history("x")] == ["added"]
-    assert hold.events(key="x") == hold.memos("x") == []
+    assert [one.event for one in hold.history("x")] == ["added"]
+    assert hold.events(key="x") == hold.memos("x") == ()
     assert charged(hold, ["item"]) == [{"item": None, "amount": 5, "payments": 1}]
     assert app.row("x", "a")["attempts"] == 1
 
@@ -234,8 +234,8 @@ def test_a_parts_key_that_is_submitted_again_runs_again_and_has_no_former_result
         one.follow_ons = [FollowOn("parts", "part", "{}", "skip", True)]
         app.store.write(lambda tx, one=one: complete(tx, [one]))
         app.name = "parts"
-        assert hold.show("part")["stages"] == [{**hold.show("part")["stages"][0], "state": "pending", "attempts": 0}]
-        assert "result" not in hold.show("part")["stages"][0]
+        [stage] = hold.show("part").stages
+        assert (stage.state, stage.attempts, stage.has_result) == ("pending", 0, False)
         app.complete(app.claim()[0], life)
         clock.advance(DAY)
         while hold.prune(items_older_than=1)["items"]:
@@ -363,7 +363,7 @@ def test_a_clean_up_that_was_killed_leaves_everything_and_the_next_one_nothing(u
         app.add("books", ["emma"])
         app.run(Settings(poll_seconds=0.05))
         before = {key: app.show(key) for key in ("emma", "emma/1")}
-        assert before["emma"]["status"] == "done"
+        assert before["emma"].status == "done"
         time.sleep(0.01)
 
         ended, errors = killed("prune", url, at=crash_at)
@@ -377,17 +377,17 @@ def test_a_clean_up_that_was_killed_leaves_everything_and_the_next_one_nothing(u
             assert ended == 0, errors
             gone += 1
             assert gone <= 2, "the child goes with its parent, or right after it"
-        assert app.items() == [] and app.check() == []
+        assert app.items() == () and app.check() == []
         assert charged(app, ["stage"]) == [{"stage": "split", "amount": 400_000, "payments": 1}]
 
         app.add("books", ["emma"])
-        assert [one["event"] for one in app.history("emma")] == ["added"]
-        assert app.memos("emma") == []
+        assert [one.event for one in app.history("emma")] == ["added"]
+        assert app.memos("emma") == ()
         app.run(Settings(poll_seconds=0.05))
         assert lives == ["emma", "emma"]
-        assert [one["result"] for one in app.show("emma")["stages"]] == [
+        assert [one.result for one in app.show("emma").stages] == [
             {"life": 2},
             {"seen": {"life": 2}, "parts": {"done": 1}},
         ]
-        assert app.show("emma/1")["stages"][0]["result"] == {"life": 2}
+        assert app.show("emma/1").stages[0].result == {"life": 2}
         assert app.check() == []

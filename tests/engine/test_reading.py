@@ -146,7 +146,7 @@ def test_what_was_made_from_an_input_that_has_changed_can_be_accepted(app, hold)
     assert hold.accept("p", key="page", dry_run=True) == {"fetch": 1, "analyse": 1}
     assert hold.accept("p", stage="fetch", key="page", by="me", reason="only a counter") == {"fetch": 1}
     [event] = hold.events(event="accepted")
-    assert (event["item"], event["stage"], event["data"]["why"]) == ("page", "fetch", "input changed")
+    assert (event.item, event.stage, event.data["why"]) == ("page", "fetch", "input changed")
     assert stale(hold) == {"fetch": {"input changed": 1}, "analyse": {"input changed": 2}}
     assert hold.accept("p") == {"fetch": 1, "analyse": 2}
     assert (stale(hold), hold.accept("p")) == ({}, {})

@@ -562,8 +562,8 @@ def test_out_of_credit_does_not_shorten_the_pause_of_a_person(app, uses):
     [lease] = app.begin()
     app.pause("api", resource=True, reason="stop") if uses else app.pause("p", reason="stop")
     app.out_of_credit(lease)
-    told = app.limit() if uses else {"reason": app.state_of().reason, "retry_after": app.state_of().retry_after}
-    assert (told["reason"], told["retry_after"]) == ("stop", None)
+    told = app.limit() if uses else {"reason": app.state_of().reason, "paused_until": app.state_of().retry_after}
+    assert (told["reason"], told["paused_until"]) == ("stop", None)
 
 
 def test_several_who_are_out_of_credit_at_the_same_moment_do_not_stop_each_other(app):

@@ -378,8 +378,8 @@ def test_a_run_over_a_cycle_ends_and_says_that_items_failed(url: str):
     bench = Bench(url)
     ran = bench(books, ["a", "b", "c"], concurrency=2)
     assert ran.states("gather") == {"failed": 2, "done": 1}
-    assert ran.stage("a", "gather")["error"] == "a → b → a waits for itself"
-    assert "a → b → a waits for itself" in ran.app.why("a")["text"]
+    assert ran.stage("a", "gather").error == "a → b → a waits for itself"
+    assert "a → b → a waits for itself" in ran.app.why("a").text
     with Holdfast(url, [books.spec]) as app:
-        assert app.run().bad == 2, "which makes the command end with exit code 3"
+        assert app.run().failed == 2, "which makes the command end with exit code 3"
     bench.close()

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ class Scene:
             return [(id_, n) for id_, n in connection.execute(wanted)]
 
     def is_done(self) -> bool:
-        return not any(OPEN & stage["states"].keys() for one in self.app.status() for stage in one["stages"])
+        return not any(OPEN & stage.states.keys() for one in self.app.status().pipelines for stage in one.stages)
 
     def paid(self) -> Counter[str]:
         """How often each call was charged, by the key it was made with."""
@@ -114,7 +115,7 @@ class Scene:
 
     def doubts(self) -> Counter[str]:
         events = self.app.events(event="in_doubt", pipeline=DOCUMENTS, most=10_000)
-        return Counter(event["data"]["idempotency_key"] for event in events)
+        return Counter(event.data["idempotency_key"] for event in events)
 
     def judge(self, undisturbed: dict[str, list[tuple[Any, ...]]]) -> None:
         """All is as if nothing had happened, and nothing was paid twice that holdfast does not tell of."""
@@ -128,8 +129,8 @@ class Scene:
         paid, doubts = self.paid(), self.doubts()
         assert len(paid) == len(BOOKS)
         assert all(n <= 1 + doubts[key] for key, n in paid.items()), (paid, doubts)
-        recorded = {row["item"]: (row["costs"], row["payments"]) for row in self.app.costs(["item"])}
-        assert recorded == dict.fromkeys(BOOKS, (400_000, 1))
+        recorded = {row.item: (row.costs, row.payments) for row in self.app.costs(["item"]).sums}
+        assert recorded == dict.fromkeys(BOOKS, (Decimal("0.4"), 1))
 
     def close(self) -> None:
         self.app.close()

@@ -27,6 +27,7 @@ from examples.newsroom.fakes.fake_server import FakeServer
 from examples.newsroom.fakes.fake_site import FakeSite
 from examples.newsroom.tables import articles, create, engine_of
 from holdfast import Holdfast
+from holdfast.answers import Events, StageOfItem
 from holdfast.cli import commands
 from holdfast.model.states import OPEN
 from holdfast.store.postgres_address import read_url
@@ -140,7 +141,7 @@ class Scene:
         words = ["worker", self.file, *QUICK, *options]
         pid = the_workers().start(words, {**self.environment, **(environment or {})}, self.said, self.folder)
         self._pids.append(pid)
-        soon(lambda: any(one["process"] == str(pid) for one in self.app.workers()))
+        soon(lambda: any(one.process == str(pid) for one in self.app.workers()))
         return pid
 
     def kill(self, pid: int) -> int:
@@ -159,7 +160,7 @@ class Scene:
         """End a worker at a moment at which it holds leases; how many."""
 
         def held() -> int:
-            worker = next((one["id"] for one in self.app.workers() if one["process"] == str(pid)), "0")
+            worker = next((one.id for one in self.app.workers() if one.process == str(pid)), "0")
             return int(self.rows(f"SELECT count(*) FROM {self.table('leases')} WHERE worker = {int(worker, 16)}")[0][0])
 
         while True:
@@ -187,20 +188,20 @@ class Scene:
         with engine_of(self.url).connect() as connection:
             return {row.key: dict(row._mapping) for row in connection.execute(articles.select())}
 
-    def stage(self, key: str, stage: str) -> dict[str, Any]:
+    def stage(self, key: str, stage: str) -> StageOfItem:
         """One stage of an item: state, attempts, error, version, result."""
-        return next(one for one in self.app.show(key)["stages"] if one["stage"] == stage)
+        return self.app.show(key).stage(stage)
 
-    def states(self, stage: str) -> dict[str, int]:
-        [pipeline] = self.app.status()
-        return next(one["states"] for one in pipeline["stages"] if one["name"] == stage)
+    def states(self, stage: str) -> Mapping[str, int]:
+        [pipeline] = self.app.status().pipelines
+        return next(one.states for one in pipeline.stages if one.name == stage)
 
-    def events(self, event: str, key: str | None = None) -> list[dict[str, Any]]:
+    def events(self, event: str, key: str | None = None) -> Events:
         return self.app.events(event=event, key=key, most=100_000)
 
     def is_done(self) -> bool:
         """Has every item come to an end?"""
-        return not any(OPEN & stage["states"].keys() for one in self.app.status() for stage in one["stages"])
+        return not any(OPEN & stage.states.keys() for one in self.app.status().pipelines for stage in one.stages)
 
     def wait_until_done(self, timeout: float = 60.0) -> None:
         try:

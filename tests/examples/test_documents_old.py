@@ -39,5 +39,5 @@ def test_jobs_of_an_earlier_program_go_on_and_what_the_model_answered_is_not_pai
     assert scene.rows() == undisturbed
     called = {call["document"] for call in read_ledger(scene.model.ledger) if Decimal(call["charged"])}
     assert called == there.keys() - kept
-    costs = {row["item"]: row["costs"] for row in scene.app.costs(["item"])}
-    assert costs == dict.fromkeys(there, 400_000)
+    costs = {row.item: row.costs for row in scene.app.costs(["item"]).sums}
+    assert costs == dict.fromkeys(there, Decimal("0.4"))

@@ -49,7 +49,7 @@ def test_a_run_without_trouble_leaves_every_document_complete_and_paid_once(scen
         assert all(took >= 0 for took in where.took.values())
         assert (where.finding_connections, where.message) == (True, "ready, finding connections…")
     # Ready, and their connections wait as items of their own: one for each.
-    assert sorted(row["key"] for row in scene.app.items(pipeline=CONNECTIONS, state="pending")) == sorted(BOOKS)
+    assert sorted(row.key for row in scene.app.items(pipeline=CONNECTIONS, state="pending")) == sorted(BOOKS)
     run(scene, "connections/connect")
     found = [where_is(scene.app, key) for key in BOOKS]
     assert {(one.stage, one.finding_connections, one.message) for one in found} == {("complete", False, "ready")}
@@ -127,7 +127,7 @@ def test_thresholds_are_settings_and_every_stage_has_its_own(scene):
 def told(scene: Scene, name: str) -> list[dict[str, Any]]:
     """What the events of this name say of the book of 61 chunks."""
     events = scene.app.events(event=f"user.{name}", pipeline=DOCUMENTS, most=1000)
-    return [{fact: event["data"][fact] for fact in FACTS} for event in events if event["item"] == BOOK_OF_61]
+    return [{fact: event.data[fact] for fact in FACTS} for event in events if event.item == BOOK_OF_61]
 
 
 # Chunks ---------------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_a_run_that_goes_on_after_the_chunks_keeps_them_and_says_why(scene, undi
     monkeypatch.setattr("examples.documents.pipeline.embed", broken)
     scene.run()
     assert scene.chunks(BOOK_OF_61) == before
-    kept = [event["data"]["why"] for event in scene.app.events(event="user.chunks_kept", pipeline=DOCUMENTS)]
+    kept = [event.data["why"] for event in scene.app.events(event="user.chunks_kept", pipeline=DOCUMENTS)]
     assert set(kept) == {"the stage that made them is done, and attempt 2 goes on after it"}
     scene.judge(undisturbed)
     assert max(scene.paid().values()) == 1
@@ -198,8 +198,8 @@ def test_the_database_itself_refuses_a_connection_to_a_chunk_that_is_not_there(s
     bad = Pipeline("bad", store=scene.url)
     bad.stage(name="only", max_attempts=1)(lambda item, ctx: ctx.effect(wrong))
     bad.add(["x"])
-    assert bad.run().bad == 1
-    assert "IntegrityError" in scene.app.show("x", "bad")["stages"][0]["error"]
+    assert bad.run().failed == 1
+    assert "IntegrityError" in scene.app.show("x", "bad").stages[0].error
 
 
 @pytest.mark.req("D8")
@@ -267,9 +267,9 @@ def test_a_document_processed_anew_while_connections_are_computed_violates_no_fo
 
     assert scene.is_done() and scene.app.check() == []
     assert violations(scene.url) == []
-    assert scene.app.events(event="attempt_failed", pipeline=CONNECTIONS) == []
+    assert scene.app.events(event="attempt_failed", pipeline=CONNECTIONS) == ()
     told = scene.app.events(event="snoozed", pipeline=CONNECTIONS)
-    assert [event["item"] for event in told] == [BOOK_OF_61]
+    assert [event.item for event in told] == [BOOK_OF_61]
     # And they are what a run of the shorter edition alone comes to.
     found = scene.rows()
     scene.begin_anew()

@@ -10,8 +10,8 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -61,7 +61,7 @@ class Edition:
     def lost(self, stage: str) -> Counter[str]:
         """How often the death of a worker set an item free."""
         found = self.scene.events("lease_expired")
-        return Counter(one["item"] for one in found if one["stage"] == stage)
+        return Counter(one.item for one in found if one.stage == stage)
 
 
 @pytest.fixture(scope="module", params=DATABASES)
@@ -99,7 +99,7 @@ def test_three_workers_fetch_every_page_once(edition: Edition):
         if article.number not in (BROKEN, MISSING):
             assert 1 <= delivered[article.path] <= 1 + lost[key], article.path
     assert sum(delivered.values()) >= len(edition.keys()) - 2
-    workers = {one["data"]["worker"] for one in edition.scene.events("worker_started")}
+    workers = {one.data["worker"] for one in edition.scene.events("worker_started")}
     assert len(workers) >= WORKERS
 
 
@@ -111,17 +111,17 @@ def test_what_the_dead_worker_held_comes_back_by_itself_and_the_lost_attempt_cou
     expired = scene.events("lease_expired")
     assert 0 < len(expired) <= edition.held
     for one in expired:
-        stage = scene.stage(one["item"], one["stage"])
-        assert stage["state"] in ("done", "skipped", "exhausted", "failed")
-        assert stage["attempts"] >= 2
+        stage = scene.stage(one.item, one.stage)
+        assert stage.state in ("done", "skipped", "exhausted", "failed")
+        assert stage.attempts >= 2
 
 
 @pytest.mark.req("J3")
 def test_a_page_that_never_works_is_exhausted_after_its_last_attempt_and_left_alone(edition: Edition):
     key, path = edition.key(BROKEN), edition.scene.server.site.articles[BROKEN].path
     stage = edition.scene.stage(key, "fetch")
-    assert (stage["state"], stage["attempts"]) == ("exhausted", MAX_ATTEMPTS)
-    assert "HTTP Error 500" in stage["error"]
+    assert (stage.state, stage.attempts) == ("exhausted", MAX_ATTEMPTS)
+    assert "HTTP Error 500" in stage.error
     answers = [one for one in edition.scene.server.asked if one.path == path and one.status == 500]
     assert MAX_ATTEMPTS - edition.lost("fetch")[key] <= len(answers) <= MAX_ATTEMPTS
     # The run that came afterwards has asked for no page at all.
@@ -175,17 +175,17 @@ def test_counts_and_timings_are_right_and_are_read_without_looking_at_items(edit
     read: list[str] = []
     old = points.listen(read.append)
     try:
-        [pipeline] = scene.app.status()
+        [pipeline] = scene.app.status().pipelines
     finally:
         points.listen(old)
-    told = {(stage["name"], state): n for stage in pipeline["stages"] for state, n in stage["states"].items()}
+    told = {(stage.name, state): n for stage in pipeline.stages for state, n in stage.states.items()}
     assert told == dict(recount)
-    for stage in pipeline["stages"]:
-        times = stage["timings"]
-        ended = sum(n for (name, _), n in recount.items() if name == stage["name"])
-        assert times["count"] >= ended
-        assert 0 < times["mean_seconds"] <= times["max_seconds"]
-        assert times["p50_seconds"] <= times["p90_seconds"] <= times["p99_seconds"] <= times["max_seconds"]
+    for stage in pipeline.stages:
+        times = stage.timings
+        ended = sum(n for (name, _), n in recount.items() if name == stage.name)
+        assert times.count >= ended
+        assert timedelta() < times.mean <= times.max
+        assert times.p50 <= times.p90 <= times.p99 <= times.max
     # One statement, over a table that grows with stages and not with items.
     assert "store.read_counts" in read
     assert not {
@@ -200,7 +200,7 @@ def test_counts_and_timings_are_right_and_are_read_without_looking_at_items(edit
 @pytest.mark.req("J9")
 def test_one_log_tells_of_workers_failures_recoveries_discoveries_and_money(edition: Edition):
     scene = edition.scene
-    named = {one["event"] for one in scene.app.events(most=100_000)}
+    named = {one.event for one in scene.app.events(most=100_000)}
     assert named >= {
         "worker_started",
         "worker_stopped",
@@ -213,10 +213,10 @@ def test_one_log_tells_of_workers_failures_recoveries_discoveries_and_money(edit
         "cooled_down",
         "pipeline_registered",
     }
-    stopped = [one["data"]["done"] for one in scene.events("worker_stopped")]
+    stopped = [one.data["done"] for one in scene.events("worker_stopped")]
     assert sum(done.get("done", 0) for done in stopped) > 0
     failures = scene.events("attempt_failed")
-    assert all(one["data"]["error"] for one in failures)
+    assert all(one.data["error"] for one in failures)
     schema, _, table = scene.table("events").rpartition(".")
     inspector = sa.inspect(engine_of(scene.url))
     indexed = [one["column_names"] for one in inspector.get_indexes(table, schema=schema or None)]
@@ -231,17 +231,17 @@ def test_costs_by_item_stage_and_day_are_what_the_analyst_has_charged_to_the_las
     told = scene.json("costs", "--by", "item")
     assert Decimal(told["total"]["costs"]) == scene.server.bill() > 0
     assert set(scene.server.paid().values()) == {1}
-    by_item = {one["item"]: one["costs_micros"] for one in told["costs"]}
+    by_item = {one["item"]: Decimal(one["costs"]) for one in told["sums"]}
     for key, article in edition.keys().items():
         if article.number in (BROKEN, MISSING, EMPTY):
             assert key not in by_item
         else:
-            assert by_item[key] == fake_analyst.price("\n".join(article.paragraphs(0))) * 1_000_000
+            assert by_item[key] == fake_analyst.price("\n".join(article.paragraphs(0)))
     by_stage = scene.app.costs(["stage", "day"])
-    assert {one["stage"] for one in by_stage} == {"analyse"}
-    assert sum(one["costs"] for one in by_stage) == sum(by_item.values())
-    assert sum(one["payments"] for one in by_stage) == len(by_item)
-    assert {one["resource"] for one in scene.app.costs(["resource"])} == {"analyst"}
+    assert {one.stage for one in by_stage.sums} == {"analyse"}
+    assert sum(one.costs for one in by_stage.sums) == sum(by_item.values())
+    assert sum(one.payments for one in by_stage.sums) == len(by_item)
+    assert {one.resource for one in scene.app.costs(["resource"]).sums} == {"analyst"}
 
 
 # Discovery ------------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_every_kind_of_source_finds_what_the_site_and_the_desk_have(edition: Edi
         **{word: len(site.search(word)) for word in SEARCHES},
     }
     assert sum(counts["new"] for counts in edition.discovered.values()) == len(site.up()) + 2 + 3
-    keys = {one["key"] for one in edition.scene.app.items(most=10_000)}
+    keys = {one.key for one in edition.scene.app.items(most=10_000)}
     standing = {edition.scene.server.url + path for path in STANDING}
     assert keys == edition.keys().keys() | standing | {"harbour-festival.html", "library-roof.html", "new-ferry.html"}
 
@@ -271,7 +271,7 @@ def test_an_article_that_several_sources_find_is_one_item_that_knows_all_of_them
     by_word = {word: {one.number for one in site.search(word)} for word in SEARCHES}
     several, indexed = 0, edition.scene.articles()
     for key, article in edition.keys().items():
-        data = edition.scene.app.show(key)["data"]
+        data = edition.scene.app.show(key).data
         words = [word for word in SEARCHES if article.number in by_word[word]]
         assert sorted(data.get("queries", [])) == sorted(words), key
         assert data.get("topics", []) == ([article.section] if words else [])
@@ -312,15 +312,15 @@ def test_after_a_429_everybody_waits_as_long_as_the_site_has_asked_for_and_no_at
     assert len(episodes) >= 2
     # Whoever is refused besides the first was under way already.
     assert len(refused) <= len(episodes) * AT_ONCE
-    cooled = [one for one in edition.scene.events("cooled_down") if one["stage"] == "fetch"]
-    assert len(cooled) >= len(episodes) and {one["resource"] for one in cooled} == {"site"}
-    spent = Counter(one["item"] for one in edition.scene.events("attempt_failed") if one["stage"] == "fetch")
+    cooled = [one for one in edition.scene.events("cooled_down") if one.stage == "fetch"]
+    assert len(cooled) >= len(episodes) and {one.resource for one in cooled} == {"site"}
+    spent = Counter(one.item for one in edition.scene.events("attempt_failed") if one.stage == "fetch")
     lost = edition.lost("fetch")
     by_path = {article.path: key for key, article in edition.keys().items()}
     for path in {one.path for one in refused} & by_path.keys():
         key = by_path[path]
         if key not in (edition.key(BROKEN), edition.key(MISSING)):
-            assert edition.scene.stage(key, "fetch")["attempts"] == 1 + spent[key] + lost[key]
+            assert edition.scene.stage(key, "fetch").attempts == 1 + spent[key] + lost[key]
             assert spent[key] <= sum(one.path == path and one.status == 500 for one in asked)
 
 
@@ -335,10 +335,10 @@ def test_a_failed_attempt_is_not_made_again_before_its_time(edition: Edition):
     for key, article in edition.keys().items():
         if lost[key]:
             continue  # nobody has written down how that attempt ended
-        failures = [one for one in edition.scene.events("attempt_failed", key) if one["stage"] == "fetch"]
+        failures = [one for one in edition.scene.events("attempt_failed", key) if one.stage == "fetch"]
         failed_at = [n for n, one in enumerate(by_path[article.path]) if one.status == 500]
         for event, n in zip(failures, failed_at, strict=False):
-            delay = (event["data"]["due_at"] - event["at"]) / 1e6
+            delay = (event.data["due_at"] - event.at).total_seconds()
             delays.add(delay)
             if n + 1 < len(by_path[article.path]):
                 assert by_path[article.path][n + 1].at - by_path[article.path][n].at >= delay - 0.01
@@ -355,11 +355,11 @@ def test_the_index_has_every_article_as_it_stands_and_nothing_else(edition: Edit
     scene = edition.scene
     found = scene.articles()
     done = {key for key, article in edition.keys().items() if article.number not in (BROKEN, MISSING, EMPTY)}
-    assert found.keys() == done | {one["key"] for one in scene.app.items(most=10_000)} - edition.keys().keys()
+    assert found.keys() == done | {one.key for one in scene.app.items(most=10_000)} - edition.keys().keys()
     for key in done:
         article = edition.keys()[key]
         assert (found[key]["title"], found[key]["section"]) == (article.title, article.section)
-        assert scene.stage(key, "index")["result"]["words"] == found[key]["length"]
+        assert scene.stage(key, "index").result["words"] == found[key]["length"]
     lengths = dict(scene.rows("SELECT article, sum(n) FROM postings GROUP BY article"))
     assert lengths == {key: row["length"] for key, row in found.items()}
 
@@ -381,16 +381,13 @@ def test_what_the_command_line_answers_is_what_a_library_call_returns(edition: E
     scene = edition.scene
     app = scene.app
     key = edition.key(MISSING)
-    status: dict[str, Any] = scene.json("status")
-    assert status["pipelines"] == app.status()
-    assert [one["key"] for one in scene.json("items", "--limit", "1000")] == [
-        one["key"] for one in app.items(most=1000)
-    ]
+    assert scene.json("status")["pipelines"] == app.status().json()["pipelines"]
+    assert [one["key"] for one in scene.json("items", "--limit", "1000")] == [one.key for one in app.items(most=1000)]
     failed = scene.json("items", "--state", "failed", "--stage", "fetch")
-    assert [one["key"] for one in failed] == [one["key"] for one in app.items(state="failed", stage="fetch")] == [key]
-    assert scene.json("show", key)["stages"][0]["error"] == app.show(key)["stages"][0]["error"]
-    assert scene.json("why", key)["reason"] == app.why(key)["reason"] == "failed"
+    assert [one["key"] for one in failed] == [one.key for one in app.items(state="failed", stage="fetch")] == [key]
+    assert scene.json("show", key)["stages"][0]["error"] == app.show(key).stages[0].error
+    assert scene.json("why", key)["reason"] == app.why(key).reason == "failed"
     told = scene.json("events", "--event", "attempt_failed", "--limit", "1000")
-    assert [one["id"] for one in told] == [one["id"] for one in app.events(event="attempt_failed", most=1000)]
-    assert [one["costs_micros"] for one in scene.json("costs")["costs"]] == [one["costs"] for one in app.costs()]
-    assert [one["spent_micros"] for one in scene.json("limits")] == [one["spent"] for one in app.limits()]
+    assert [one["id"] for one in told] == [one.id for one in app.events(event="attempt_failed", most=1000)]
+    assert scene.json("costs") == app.costs().json()
+    assert [one["spent"] for one in scene.json("limits")] == [f"{one.spent:f}" for one in app.limits()]

@@ -73,4 +73,4 @@ def test_killed_at_its_own_points_it_ends_with_the_same_index_and_every_article_
     assert len(index) == len(set(index)) and set(index) == expected(scene)
     assert scene.articles().keys() == {key for _, key, _ in index}
     assert set(scene.server.paid().values()) == {1} and len(scene.server.paid()) == len(scene.articles())
-    assert sum(one["costs"] for one in scene.app.costs()) == scene.server.bill() * 1_000_000
+    assert sum(one.costs for one in scene.app.costs().sums) == scene.server.bill()

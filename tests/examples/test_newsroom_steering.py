@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from examples.newsroom.fakes.fake_site import FakeSite
+from holdfast.answers import PipelineStatus, ResourceLimit
 from tests.examples.newsroom_scene import Scene, scene_on, soon
 
 DATABASES = [pytest.param(name, marks=pytest.mark.xdist_group(f"newsroom-{name}")) for name in ("sqlite", "postgres")]
@@ -43,13 +44,13 @@ def scene(open_newsroom: Scene) -> Iterator[Scene]:
     assert open_newsroom.app.check() == []
 
 
-def pipeline(scene: Scene) -> dict[str, Any]:
-    [found] = scene.app.status()
+def pipeline(scene: Scene) -> PipelineStatus:
+    [found] = scene.app.status().pipelines
     return found
 
 
-def limit(scene: Scene, name: str) -> dict[str, Any]:
-    return next(one for one in scene.app.limits() if one["name"] == name)
+def limit(scene: Scene, name: str) -> ResourceLimit:
+    return next(one for one in scene.app.limits() if one.name == name)
 
 
 def asked_for(scene: Scene, keys: list[str]) -> int:
@@ -60,7 +61,7 @@ def asked_for(scene: Scene, keys: list[str]) -> int:
 
 def held_by(scene: Scene) -> str:
     """What the guards of the worker have said, as of its last heartbeat."""
-    return " ".join(guard["text"] for one in scene.app.workers() for guard in one.get("guards", ()))
+    return " ".join(guard.text for one in scene.app.workers() for guard in one.guards)
 
 
 # Pause ----------------------------------------------------------------------------------------------------------------
@@ -70,35 +71,35 @@ def held_by(scene: Scene) -> str:
 def test_a_pause_is_four_facts_and_ends_when_a_person_says_so(scene: Scene):
     scene.holdfast("pause", "newsroom", "--reason", "the editor is at lunch")
     told = pipeline(scene)
-    assert (told["paused"], told["reason"], told["retry_after"]) == (True, "the editor is at lunch", None)
-    assert told["updated_at"] is not None
+    assert (told.paused, told.reason, told.paused_until) == (True, "the editor is at lunch", None)
+    assert told.paused_at is not None
     keys = scene.take(3)
     scene.add(keys)
     why = scene.json("why", keys[0])
     assert (why["reason"], why["until"]) == ("paused", None) and "at lunch" in why["text"]
     # The worker has heard of them, and begins nothing: a heartbeat later all of them wait.
-    beat = max(one["beat_at"] for one in scene.app.workers())
-    soon(lambda: max(one["beat_at"] for one in scene.app.workers()) > beat + 500_000)
+    beat = max(one.heartbeat_at for one in scene.app.workers())
+    soon(lambda: max(one.heartbeat_at for one in scene.app.workers()) > beat + timedelta(seconds=0.5))
     assert asked_for(scene, keys) == 0
     scene.holdfast("resume", "newsroom")
     scene.wait_until_done()
-    assert not pipeline(scene)["paused"]
+    assert not pipeline(scene).paused
     [*_, paused] = scene.events("paused")
     [*_, resumed] = scene.events("resumed")
-    assert paused["data"]["reason"] == "the editor is at lunch" and resumed["at"] > paused["at"]
+    assert paused.data["reason"] == "the editor is at lunch" and resumed.at > paused.at
 
 
 @pytest.mark.req("J11")
 def test_a_pause_with_a_time_ends_by_itself(scene: Scene):
     scene.holdfast("pause", "newsroom", "--for", "1s", "--reason", "a minute of silence")
     paused = pipeline(scene)
-    assert paused["retry_after"] - paused["updated_at"] == 1_000_000
+    assert paused.paused_until - paused.paused_at == timedelta(seconds=1)
     keys = scene.take(2)
     scene.add(keys)
     scene.wait_until_done()
     [*_, event] = scene.events("resumed")
-    assert event["at"] >= paused["retry_after"] and event["data"]["by"] == ""
-    assert min(scene.stage(key, "fetch")["started_at"] for key in keys) >= paused["retry_after"]
+    assert event.at >= paused.paused_until and event.data["by"] == ""
+    assert min(scene.stage(key, "fetch").started_at for key in keys) >= paused.paused_until
 
 
 # Guards ---------------------------------------------------------------------------------------------------------------
@@ -156,13 +157,13 @@ def test_a_site_that_is_down_opens_the_breaker_which_tells_waits_probes_and_clos
     told = len(scene.server.alerts)
     scene.add(keys)
     opened = soon(lambda: scene.events("breaker_opened"))[-1]
-    assert opened["resource"] == "site"
+    assert opened.resource == "site"
     stopped = limit(scene, "site")
-    assert stopped["breaker"] in ("open", "probing") and stopped["failures"] >= 5
+    assert stopped.breaker in ("open", "probing") and stopped.failures >= 5
     # Who would fail is not asked: a dozen pages wait, and only a few have been asked for.
     assert asked_for(scene, keys) <= 20
-    why = soon(lambda: [one for one in map(scene.app.why, keys) if one["reason"] == "breaker"])[0]
-    assert why["until"] is not None and why["resource"] == "site"
+    why = soon(lambda: [one for one in map(scene.app.why, keys) if one.reason == "breaker"])[0]
+    assert why.until is not None and why.resource == "site"
     # A probe finds it still down, and the site's owner is told over the webhook, once for each rule.
     before = asked_for(scene, keys)
     soon(lambda: asked_for(scene, keys) > before)
@@ -172,9 +173,9 @@ def test_a_site_that_is_down_opens_the_breaker_which_tells_waits_probes_and_clos
     assert fails["count"] >= 3 and fails["examples"][0]["stage"] == "fetch"
     scene.server.pages.down = False
     scene.wait_until_done()
-    assert [scene.stage(key, "fetch")["state"] for key in keys] == ["done"] * 12
-    assert limit(scene, "site")["breaker"] == "closed"
-    assert scene.events("breaker_closed")[-1]["at"] > opened["at"]
+    assert [scene.stage(key, "fetch").state for key in keys] == ["done"] * 12
+    assert limit(scene, "site").breaker == "closed"
+    assert scene.events("breaker_closed")[-1].at > opened.at
 
 
 # Money ----------------------------------------------------------------------------------------------------------------
@@ -183,24 +184,24 @@ def test_a_site_that_is_down_opens_the_breaker_which_tells_waits_probes_and_clos
 @pytest.mark.req("J10", "V11")
 @pytest.mark.fault(66)
 def test_a_daily_budget_is_never_passed_and_the_rest_waits_with_a_reason(scene: Scene):
-    spent = Decimal(limit(scene, "analyst")["spent_today"]) / 1_000_000
+    spent = limit(scene, "analyst").spent_today
     # Room for two calls at the estimate of 0.01, whatever they cost.
     budget = spent + Decimal("0.025")
     scene.holdfast("tune", "newsroom", f"analyst.budget_per_day={budget}", "--reason", "a quiet day")
     keys = scene.take(12)
     scene.add(keys)
     [*_, reached] = soon(lambda: scene.events("budget_reached"))
-    soon(lambda: not limit(scene, "analyst")["in_use"])
+    soon(lambda: not limit(scene, "analyst").in_use)
     held = limit(scene, "analyst")
-    assert held["paused"] and "budget" in held["reason"] and held["retry_after"] is not None
-    assert Decimal(held["spent_today"]) / 1_000_000 <= budget
-    waiting = [key for key in keys if scene.stage(key, "analyse")["state"] == "pending"]
-    assert waiting and scene.app.why(waiting[0])["reason"] == "budget"
+    assert held.paused and "budget" in held.reason and held.paused_until is not None
+    assert held.spent_today <= budget
+    waiting = [key for key in keys if scene.stage(key, "analyse").state == "pending"]
+    assert waiting and scene.app.why(waiting[0]).reason == "budget"
     soon(lambda: any(one["alert"] == "money is spent" for one in scene.server.alerts))
     scene.holdfast("tune", "newsroom", "analyst.budget_per_day=")
     scene.wait_until_done()
-    assert scene.server.bill() * 1_000_000 == sum(one["costs"] for one in scene.app.costs())
-    assert reached["at"] < scene.events("tuned")[-1]["at"]
+    assert scene.server.bill() == sum(one.costs for one in scene.app.costs().sums)
+    assert reached.at < scene.events("tuned")[-1].at
 
 
 # Spec and tuning ------------------------------------------------------------------------------------------------------
@@ -213,13 +214,13 @@ def test_a_tuning_saved_in_the_file_is_followed_by_the_running_worker_and_no_wor
     scene.add(keys)
     soon(lambda: asked_for(scene, keys))
     scene.edit("rate: 60/s", "rate: 55/s")
-    soon(lambda: limit(scene, "site")["allowed"]["rate"] == "55/s")
+    soon(lambda: limit(scene, "site").allowed["rate"] == "55/s")
     scene.server.pages.seconds = 0.0
     scene.wait_until_done()
-    assert [scene.stage(key, "fetch")["attempts"] for key in keys] == [1] * 20
+    assert [scene.stage(key, "fetch").attempts for key in keys] == [1] * 20
     assert asked_for(scene, keys) == 20
     scene.edit("rate: 55/s", "rate: 60/s")
-    soon(lambda: limit(scene, "site")["allowed"]["rate"] == "60/s")
+    soon(lambda: limit(scene, "site").allowed["rate"] == "60/s")
 
 
 @pytest.mark.req("J17")
@@ -227,14 +228,14 @@ def test_a_tuning_saved_in_the_file_is_followed_by_the_running_worker_and_no_wor
 def test_another_spec_or_a_broken_file_changes_nothing_and_says_so(scene: Scene):
     scene.edit('version: "2026-02-26.1"', 'version: "2026-03-01.1"')
     [*_, restart] = soon(lambda: scene.events("job_file_wants_restart"))
-    assert restart["data"]["file"] == "holdfast.yaml"
+    assert restart.data["file"] == "holdfast.yaml"
     scene.edit('version: "2026-03-01.1"', 'versoin: "2026-02-26.1"')
     [*_, broken] = soon(lambda: scene.events("job_file_broken"))
-    assert any("versoin" in line and "holdfast.yaml:" in line for line in broken["data"]["what"])
+    assert any("versoin" in line and "holdfast.yaml:" in line for line in broken.data["what"])
     [key] = scene.take(1)
     scene.add([key])
     scene.wait_until_done()
-    assert scene.stage(key, "extract")["version"] == "2026-02-26.1"
+    assert scene.stage(key, "extract").version == "2026-02-26.1"
     scene.edit('versoin: "2026-02-26.1"', 'version: "2026-02-26.1"')
 
 
@@ -244,12 +245,12 @@ def test_a_tuned_pace_is_kept_at_once_and_is_an_event_with_a_reason(scene: Scene
     keys = scene.take(8)
     scene.add(keys)
     scene.wait_until_done()
-    begun = sorted(scene.stage(key, "fetch")["started_at"] for key in keys)
-    assert begun[-1] - begun[0] >= 600_000
+    begun = sorted(scene.stage(key, "fetch").started_at for key in keys)
+    assert begun[-1] - begun[0] >= timedelta(seconds=0.6)
     [*_, event] = scene.events("tuned")
-    assert event["data"]["reason"] == "the site has asked us to"
+    assert event.data["reason"] == "the site has asked us to"
     scene.holdfast("tune", "newsroom", "site.rate=", "site.burst=")
-    assert limit(scene, "site")["allowed"]["rate"] == "60/s"
+    assert limit(scene, "site").allowed["rate"] == "60/s"
 
 
 # Schedules ------------------------------------------------------------------------------------------------------------
@@ -259,7 +260,7 @@ def test_a_tuned_pace_is_kept_at_once_and_is_an_event_with_a_reason(scene: Scene
 def test_what_the_feed_brings_is_found_on_schedule_and_goes_through_all_stages(scene: Scene):
     """While it is down its look fails, which is told and tried again, and nothing else stands still for it."""
     failed = soon(lambda: scene.events("discovery_failed"))
-    assert failed[0]["data"]["source"] == "feed" and failed[0]["data"]["error"]
+    assert failed[0].data["source"] == "feed" and failed[0].data["error"]
     before = scene.server.site
     scene.server.sources.down = False
     # Not on a page that another test has, and short: the look shall bring what was not there before.
@@ -267,15 +268,15 @@ def test_what_the_feed_brings_is_found_on_schedule_and_goes_through_all_stages(s
     try:
         scene.holdfast("discover", scene.file, "feed")
         first = {scene.server.url + one.path for one in scene.server.site.newest()}
-        assert {one["key"] for one in scene.app.items(most=1000)} >= first
+        assert {one.key for one in scene.app.items(most=1000)} >= first
         looked = len(scene.events("discovered"))
         scene.server.site.day = 10
         later = {scene.server.url + one.path for one in scene.server.site.newest()} - first
         assert later
-        soon(lambda: {one["key"] for one in scene.app.items(most=1000)} >= later)
+        soon(lambda: {one.key for one in scene.app.items(most=1000)} >= later)
         soon(lambda: len(scene.events("discovered")) > looked)
         scene.wait_until_done()
-        assert all(scene.app.show(key)["data"]["title"] for key in later)
+        assert all(scene.app.show(key).data["title"] for key in later)
     finally:
         scene.server.site = before
         scene.server.sources.down = True

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Pipeline
+from holdfast.answers import Events
 from tests.sources.site import serving
 from tests.support.mother import Forked, Piped
 from tests.support.processes import wait_for
@@ -111,12 +112,12 @@ def app(desk: Desk) -> Iterator[Holdfast]:
         yield app
 
 
-def events(app: Holdfast, event: str) -> list[dict[str, Any]]:
+def events(app: Holdfast, event: str) -> Events:
     return app.events(event=event, most=1000)
 
 
 def rate(app: Holdfast) -> Any:
-    return next((one["allowed"].get("rate") for one in app.limits() if one["name"] == "api"), None)
+    return next((one.allowed.get("rate") for one in app.limits() if one.name == "api"), None)
 
 
 @pytest.mark.req("J15", "J20", "J21")
@@ -126,7 +127,7 @@ def test_a_job_file_is_run_from_its_sources_to_its_last_stage(desk: Desk, app: H
     assert "job.yaml is in order." in desk.holdfast("check", "job.yaml")
     desk.holdfast("run", "job.yaml")
     assert len(desk.marks) == 6
-    assert {one["states"]["done"] for one in app.status()[0]["stages"]} == {6}
+    assert {one.states["done"] for one in app.status().pipelines[0].stages} == {6}
     # What is there already costs nothing, and a change is found.
     (desk.folder / "inbox" / "5.txt").write_text("another")
     told = desk.holdfast("discover", "job.yaml", "inbox")
@@ -190,7 +191,7 @@ def test_the_press_page_of_every_company_is_looked_up_once_also_by_the_worker_af
         wait_for(lambda: len(set(desk.marks)) == 6)
         assert sorted(set(desk.marks)) == [f"{site.url}/{name}/{number}" for name in "abc" for number in (1, 2)]
         assert sorted(site.asked) == ["/a/press", "/b/press", "/c/press"]
-        assert app.show(f"{site.url}/c/2")["data"]["found_on"] == f"{site.url}/c/press"
+        assert app.show(f"{site.url}/c/2").data["found_on"] == f"{site.url}/c/press"
 
 
 @pytest.mark.req("J17")
@@ -213,9 +214,9 @@ def test_a_broken_file_changes_nothing_and_is_reported_and_a_good_one_is_followe
     desk.worker()
     wait_for(lambda: len(desk.marks) == 1)
     desk.write(text="pipelines: {books: {stages: {extract: {handlr: x}}}}\n")
-    wait_for(lambda: events(app, "job_file_broken") != [])
+    wait_for(lambda: events(app, "job_file_broken") != ())
     [event] = events(app, "job_file_broken")
-    assert any("job.yaml:1:" in line and "handlr" in line for line in event["data"]["what"])
+    assert any("job.yaml:1:" in line and "handlr" in line for line in event.data["what"])
     assert rate(app) == "5000/s"
     app.add("books", ["meanwhile"])
     wait_for(lambda: "meanwhile" in desk.marks)
@@ -229,17 +230,17 @@ def test_a_file_that_describes_another_job_asks_for_a_restart_and_the_old_work_g
     desk.worker()
     wait_for(lambda: len(desk.marks) == 1)
     desk.write(chunk="pieces")
-    wait_for(lambda: events(app, "job_file_wants_restart") != [])
+    wait_for(lambda: events(app, "job_file_wants_restart") != ())
     app.add("books", ["meanwhile"])
-    wait_for(lambda: app.show("meanwhile")["stages"][-1]["state"] == "done")
-    assert [one["stage"] for one in app.show("meanwhile")["stages"]] == ["extract", "chunk"]
+    wait_for(lambda: app.show("meanwhile").stages[-1].state == "done")
+    assert [one.stage for one in app.show("meanwhile").stages] == ["extract", "chunk"]
     # After the restart the renamed stage is run for all, and what the others have made is used again.
     desk.end()
     desk.holdfast("run", "job.yaml")
     assert len(desk.marks) == 2
-    assert [one["name"] for one in app.status()[0]["stages"]] == ["extract", "pieces"]
-    assert app.status()[0]["stages"][1]["states"] == {"done": 2}
-    assert app.status()[0]["removed"][0]["states"] == {"done": 2}
+    assert [one.name for one in app.status().pipelines[0].stages] == ["extract", "pieces"]
+    assert app.status().pipelines[0].stages[1].states == {"done": 2}
+    assert app.status().pipelines[0].removed[0].states == {"done": 2}
 
 
 @pytest.mark.req("J12", "J20")
@@ -249,7 +250,7 @@ def test_a_source_merges_as_its_pipeline_says(desk: Desk, app: Holdfast):
     text = JOB.format(url=desk.url, rate="5/s", chunk="chunk").replace("n: 1}", "n: 1, topics: [theirs]}")
     desk.write(text=text)
     desk.holdfast("discover", "job.yaml", "fixed")
-    assert app.show("always")["data"]["topics"] == ["mine", "theirs"]
+    assert app.show("always").data["topics"] == ["mine", "theirs"]
 
 
 @pytest.mark.req("J20")

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ from holdfast.legacy.importing import import_legacy
 from holdfast.legacy.mapping import Mapped
 from holdfast.legacy.open_database import open_old
 from holdfast.legacy.report import ImportReport
-from holdfast.model.history import fold
 from holdfast.model.stage import PipelineSpec, StageSpec
 from tests.support.effort import effort
 from tests.support.harness import App, connected, handler
+from tests.support.histories import folded
 from tests.support.killed_main import killed
 from tests.support.old_database import AFTER, CASES, RESULTS, TABLE, Expected, raw, results, timed, write_old_database
 from tests.support.slowness import slowness
@@ -120,7 +121,7 @@ def test_an_item_is_where_its_row_said_and_its_history_says_the_same(old: Old, h
     old.rows(("x", case.stages, case.data), made=case.results)
     report = old.run()
     assert old.app.states("x") == case.states
-    assert fold(hold.history("x"), AFTER) == case.states
+    assert folded(hold.history("x"), AFTER) == case.states
     assert sorted(kind for kind, trouble in report.problems.items() for _ in range(trouble.count)) == sorted(
         case.problems
     )
@@ -141,9 +142,9 @@ def test_what_was_known_of_an_attempt_is_kept(old: Old):
 def test_how_long_stages_took_is_known_afterwards(old: Old, hold: Holdfast):
     old.rows(*((f"k{n}", timed("fetch", "done")) for n in range(10)))
     old.run()
-    [pipeline] = hold.status()
-    assert pipeline["stages"][0]["timings"]["count"] == 10
-    assert pipeline["stages"][0]["timings"]["mean_seconds"] == 2.0
+    [pipeline] = hold.status().pipelines
+    assert pipeline.stages[0].timings.count == 10
+    assert pipeline.stages[0].timings.mean == timedelta(seconds=2)
 
 
 @pytest.mark.parametrize(("status", "state"), [("in_progress", "pending"), ("retry_later", "retry_later")])
@@ -175,7 +176,7 @@ def test_results_that_were_imported_are_not_stale(old: Old, hold: Holdfast):
     old.rows(("x", CASES["all done"].stages, {"path": "x.epub"}), ("y", CASES["skipped at the end"].stages))
     old.run()
     hold.pipelines = (spec(),)
-    assert hold.plan("books") == []
+    assert hold.plan("books") == ()
 
 
 def test_stages_that_meet_begin_when_all_before_them_have_passed(old: Old):

@@ -7,6 +7,7 @@ import sqlite3
 import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -236,18 +237,18 @@ def test_the_log_of_costs_is_in_the_ledger_on_its_days_and_in_no_budget(url: str
         assert (report.costs.read, report.costs.imported, report.costs.amount) == (7, 6, 4_150_000)
         told = {kind: one.count for kind, one in report.problems.items()}
         assert told == {"cost_of_no_stage": 1, "cost_of_no_item": 2, "cost_undated": 1, "cost_unreadable": 1}
-        by_day = {row["day"]: row["costs"] for row in hold.costs(["day"])}
-        assert sum(by_day.values()) == 4_150_000 and len(by_day) == 4
-        assert {row["resource"] for row in hold.costs(["resource"])} == {"(imported)"}
-        assert {row["item"]: row["costs"] for row in hold.costs(["item"])}["x"] == 2_800_000
-        assert all(not one["spent"] and not one["spent_today"] for one in hold.limits())
+        by_day = {row.day: row.costs for row in hold.costs(["day"]).sums}
+        assert sum(by_day.values()) == Decimal("4.15") and len(by_day) == 4
+        assert {row.resource for row in hold.costs(["resource"]).sums} == {"(imported)"}
+        assert {row.item: row.costs for row in hold.costs(["item"]).sums}["x"] == Decimal("2.8")
+        assert all(not one.spent and not one.spent_today for one in hold.limits())
         # What a stage has cost before is what a plan expects of it.
         assert app.query("SELECT SUM(cost) FROM holdfast_outcomes") == [(2_800_000,)]
         again = run(app, source, priced, "stages-json")
         assert (again.costs.imported, again.costs.already_there) == (0, 6) and not again.changed
         source.add("job_cost_log", {"ts": today, "job_id": "news", "stage": "analyse", "item_key": "y", "cost_usd": 1})
         assert run(app, source, priced, "stages-json").costs.imported == 1
-        assert sum(row["costs"] for row in hold.costs(["pipeline"])) == 5_150_000
+        assert sum(row.costs for row in hold.costs(["pipeline"]).sums) == Decimal("5.15")
     sound(app)
 
 
@@ -259,8 +260,8 @@ def test_events_are_kept_with_their_times_and_come_once(app: App, hold: Holdfast
     source.add("job_events", *[{**event, "item_key": "x"}] * 2, {**event, "item_key": None, "event": "run_start"})
     report = run(app, source, spec(NEWS, "news"), "stages-json")
     assert (report.events.read, report.events.imported) == (3, 3)
-    told = [one for one in hold.history("x") if one["event"] == "legacy_event"]
-    assert [one["data"] for one in told] == [{"s": 40}] * 2
+    told = [one for one in hold.history("x") if one.event == "legacy_event"]
+    assert [one.data["data"] for one in told] == [{"s": 40}] * 2
     assert len(hold.events(event="legacy_event")) == 3
     again = run(app, source, spec(NEWS, "news"), "stages-json")
     assert (again.events.imported, again.events.already_there, again.changed) == (0, 3, False)
@@ -311,8 +312,8 @@ def test_stages_may_be_rows_of_a_table_of_their_own_and_costs_events(app: App, h
     assert (report.problems, report.missing) == ({}, [])
     assert app.states("x") == {"fetch": "done", "extract": "pending"}
     assert app.data("x") == {"title": "T"}
-    assert hold.show("x")["stages"][0]["result"] == "plain text"
-    assert hold.costs(["stage"])[0]["costs"] == 300_000
+    assert hold.show("x").stages[0].result == "plain text"
+    assert hold.costs(["stage"]).sums[0].costs == Decimal("0.3")
     assert report.events.imported == 1
     sound(app)
 

@@ -166,9 +166,9 @@ def test_a_sqlite_file_brings_itself_up_to_date_and_a_server_is_brought_by_a_per
                 app.status()
             assert app.schema_version() == 1
             assert app.upgrade() == LATER
-        [books] = app.status()
+        [books] = app.status().pipelines
         assert app.schema_version() == schema.newest()
-    assert {stage["name"]: stage["states"] for stage in books["stages"]} == {
+    assert {stage.name: stage.states for stage in books.stages} == {
         "extract": {"pending": 1, "retry_later": 1, "in_progress": 1, "done": 2, "failed": 1, "cancelled": 1},
         "chunk": {"pending": 1, "done": 1},
     }
@@ -217,14 +217,14 @@ def test_an_upgrade_that_a_reader_is_in_the_way_of_is_done_again(old, url, datab
 
 def test_old_rows_are_read_like_new_ones(app):
     done = app.show("done")
-    assert (done["status"], done["data"]) == ("done", {"path": "done.epub"})
-    assert [stage["result"] for stage in done["stages"]] == [{"text": "done.epub"}, {"chunks": 9}]
-    assert [one["event"] for one in app.history("later")] == ["added", "attempt_failed"]
-    assert [one["event"] for one in app.history("done")] == ["added", "completed", "completed"]
-    assert app.show("failed")["stages"][0]["error"] == "Permanent: no such book"
-    assert app.events(event="failed")[0]["data"]["error"] == "Permanent: no such book"
-    assert (app.events(event="failed")[0]["amount"], app.costs(["item"])) == (None, [])
-    assert app.memos("held") == []
+    assert (done.status, done.data) == ("done", {"path": "done.epub"})
+    assert [stage.result for stage in done.stages] == [{"text": "done.epub"}, {"chunks": 9}]
+    assert [one.event for one in app.history("later")] == ["added", "attempt_failed"]
+    assert [one.event for one in app.history("done")] == ["added", "completed", "completed"]
+    assert app.show("failed").stages[0].error == "Permanent: no such book"
+    assert app.events(event="failed")[0].data["error"] == "Permanent: no such book"
+    assert (app.events(event="failed")[0].amount, app.costs(["item"]).sums) == (None, ())
+    assert app.memos("held") == ()
     assert app.check() == []
 
 
@@ -232,32 +232,32 @@ def test_old_work_goes_on_from_where_it_was(app):
     """Waiting, delayed, held by a worker that is gone: everything that was open comes to its end."""
     app.run(Settings(poll_seconds=0.05, lease_seconds=1.0))
     assert app.check() == []
-    states = {key: [stage["state"] for stage in app.show(key)["stages"]] for key in KEYS}
+    states = {key: [stage.state for stage in app.show(key).stages] for key in KEYS}
     assert states == {
         **{key: ["done", "done"] for key in ("done", "half", "fresh", "later", "held")},
         "failed": ["failed", None],
         "cancelled": ["cancelled", None],
     }
     # What was finished before was not run again, and what was begun went on with its attempts.
-    assert app.show("done")["stages"][1]["result"] == {"chunks": 9}
-    assert app.show("later")["stages"][0]["attempts"] == 3
+    assert app.show("done").stages[1].result == {"chunks": 9}
+    assert app.show("later").stages[0].attempts == 3
     app.retry(pipeline="books")
     app.run(Settings(poll_seconds=0.05))
-    assert {item["status"] for item in app.items()} == {"done"}
+    assert {item.status for item in app.items()} == {"done"}
 
 
 def test_old_results_are_not_stale_until_their_version_is(app, url):
     """What they were made from was not recorded, so it cannot have changed."""
     app.run(Settings(poll_seconds=0.05, lease_seconds=1.0))
     app.add("books", [{"key": "done", "path": "another.epub"}])
-    assert app.plan("books") == []
+    assert app.plan("books") == ()
     with Holdfast(url, [library("2").spec]) as new:
         [extract, chunk] = new.plan("books", key="done")
         assert (extract.why, extract.cost, chunk.why) == ({"version": 1}, 0, {"upstream": 1})
         assert new.reprocess("books", key="done") == {"extract": 1}
         new.run(Settings(poll_seconds=0.05))
-        assert new.show("done")["stages"][1]["result"] == {"chunks": len("another.epub")}
-        assert new.plan("books", key="done") == []
+        assert new.show("done").stages[1].result == {"chunks": len("another.epub")}
+        assert new.plan("books", key="done") == ()
         assert new.check() == []
 
 
@@ -266,6 +266,6 @@ def test_a_worker_of_yesterday_can_go_on_writing_after_the_upgrade(app, old):
     insert(old, "items", [(50, 1, "late", "{}", 0, 5_000_000, 5_000_000)])
     insert(old, "outcomes", [outcome(50, EXTRACT, "done", {"text": "late"}), outcome(50, CHUNK, "done", {"chunks": 4})])
     insert(old, "events", [(70, 5_000_000, "handed_back", 1, 50, EXTRACT, json.dumps({"reason": "stop"}))])
-    assert [stage["result"] for stage in app.show("late")["stages"]] == [{"text": "late"}, {"chunks": 4}]
-    assert "handed_back" in [one["event"] for one in app.history("late")]
-    assert app.plan("books") == []
+    assert [stage.result for stage in app.show("late").stages] == [{"text": "late"}, {"chunks": 4}]
+    assert "handed_back" in [one.event for one in app.history("late")]
+    assert app.plan("books") == ()

@@ -134,14 +134,14 @@ def test_a_connection_of_the_callers_stays_open_when_its_driver_is_confused(hold
         own.rollback()
         hold.add("p", ["z"], connection=own)
         own.commit()
-    assert {item["key"] for item in hold.items()} == {"w", "x", "z"}
+    assert {item.key for item in hold.items()} == {"w", "x", "z"}
 
 
 def test_adding_in_a_transaction_that_has_the_last_session_waits_for_no_other(hold, pooler, postgres):
     with psycopg.connect(pooler.through(postgres), prepare_threshold=None) as own:
         own.execute("SELECT 1")
         hold.add("p", ["x"], connection=own)
-    assert {item["key"] for item in hold.items()} == {"w", "x"}
+    assert {item.key for item in hold.items()} == {"w", "x"}
 
 
 # The session ----------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_a_worker_leaves_nothing_in_the_session_that_others_get_after_it(bare_ur
         hold.upgrade()
         hold.add("p", [f"k{n}" for n in range(20)])
         hold.worker(Settings(poll_seconds=0.05)).run(until_drained=True)
-        assert hold.status()[0]["stages"][0]["states"] == {"done": 20}
+        assert hold.status().pipelines[0].stages[0].states == {"done": 20}
         assert hold.check() == []
         assert left_in(session) == {}
 

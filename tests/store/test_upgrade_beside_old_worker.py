@@ -18,6 +18,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.engine import stale
+from holdfast.model.money import micros
 from holdfast.store import Store, open_store
 from tests.support.killed_main import killed
 from tests.support.ledger import Ledger, Line
@@ -202,7 +203,7 @@ def paid(store: Store) -> int:
 
 def booked(app: Holdfast, by: str) -> dict[str | None, int]:
     """What was charged, in millionths."""
-    return {row[by]: row["costs"] for row in app.costs([by])}
+    return {getattr(row, by): micros(row.costs) for row in app.costs([by]).sums}
 
 
 def kill_upgrades(store: Store, url: str) -> None:
@@ -332,7 +333,7 @@ def test_what_a_new_version_is_to_do_again_is_not_done_by_an_old_worker(store, u
         app.upgrade()
     with open_app(url, ledger, version="2") as app:
         assert app.reprocess("books", stage="index") == {"index": 10}
-        assert "still runs an unknown version" in app.why("book-0")["text"]
+        assert "still runs an unknown version" in app.why("book-0").text
         app.add("books", ["another"])
         wait(lambda: ledger.lines("end", "another", "publish") != [], old)
         assert len(ledger.lines("end", stage="index")) == 11

@@ -153,7 +153,7 @@ def test_a_schema_may_have_any_name(url, schema):
         app = Holdfast(place, [pipeline.spec])
         app.add("p", ["a"])
         app.run()
-        assert app.show("a")["stages"][0]["state"] == "done"
+        assert app.show("a").stages[0].state == "done"
         with store_engine(place).begin() as connection:
             assert app.add("p", ["b"], connection=connection).new == 1
         app.close()

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from holdfast import Backoff, Holdfast, Pipeline
+from holdfast.answers import Events, StageOfItem
 from holdfast.worker import Settings, Worker
 
 STUCK_SECONDS = 20.0
@@ -28,23 +29,23 @@ class Ran:
     def __init__(self, app: Holdfast) -> None:
         self.app = app
 
-    def stage(self, key: str, stage: str) -> dict[str, Any]:
+    def stage(self, key: str, stage: str) -> StageOfItem:
         """State, attempts, error and result of one stage of an item."""
-        return next(one for one in self.app.show(key)["stages"] if one["stage"] == stage)
+        return self.app.show(key).stage(stage)
 
     def state(self, key: str, stage: str) -> str | None:
-        return self.stage(key, stage)["state"]
+        return self.stage(key, stage).state
 
     def result(self, key: str, stage: str) -> Any:
-        return self.stage(key, stage)["result"]
+        return self.stage(key, stage).result
 
-    def states(self, stage: str) -> dict[str, int]:
+    def states(self, stage: str) -> Mapping[str, int]:
         """How many items are in which state."""
         return next(
-            one["states"] for pipeline in self.app.status() for one in pipeline["stages"] if one["name"] == stage
+            one.states for pipeline in self.app.status().pipelines for one in pipeline.stages if one.name == stage
         )
 
-    def events(self, event: str, key: str | None = None) -> list[dict[str, Any]]:
+    def events(self, event: str, key: str | None = None) -> Events:
         return self.app.events(event=event, key=key, most=10_000)
 
 

@@ -76,7 +76,7 @@ def main() -> None:
         app.store.write(lambda tx: tx.connection.execute(f"CREATE TABLE {table} (key TEXT)") and None)
         app.add("things", ["one", "two", "bad"])
         app.run(Settings(poll_seconds=0.05))
-        states = {row["key"]: row["status"] for row in app.items()}
+        states = {row.key: row.status for row in app.items()}
         print("states", sorted(set(states.values())), len(states), flush=True)
 
 

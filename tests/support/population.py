@@ -189,7 +189,7 @@ def _work(app: Holdfast) -> None:
     worker = app.worker(SETTINGS)
 
     def tick() -> None:
-        states = [stage["states"] for pipeline in app.status() for stage in pipeline["stages"]]
+        states = [stage["states"] for pipeline in _pipelines(app) for stage in pipeline["stages"]]
         if not any({"pending", "in_progress"} & one.keys() for one in states) and any(
             "exhausted" in one for one in states
         ):
@@ -232,7 +232,7 @@ def look(url: str, ledger: Ledger) -> None:
 
 def seen(app: Holdfast) -> dict[str, Any]:
     """What the store holds, in words that both versions have."""
-    pipelines = app.status()
+    pipelines = _pipelines(app)
     after = {(one["name"], stage["name"]): stage["after"] for one in pipelines for stage in one["stages"]}
     return {
         "counts": {
@@ -249,8 +249,9 @@ def seen(app: Holdfast) -> dict[str, Any]:
 def _items(app: Holdfast, after: dict[tuple[str, str], list[str]]) -> Iterator[dict[str, Any]]:
     for pipeline in sorted({pipeline for pipeline, _ in after}):
         stages = {stage: before for (owner, stage), before in after.items() if owner == pipeline}
-        for row in app.items(pipeline=pipeline, most=100_000):
-            shown = app.show(row["key"], pipeline)
+        for row in _facts(app.items(pipeline=pipeline, most=100_000)):
+            shown = _facts(app.show(row["key"], pipeline))
+            history = [{**told.get("data", {}), **told} for told in shown["history"]]
             yield {
                 "key": row["key"],
                 "status": shown["status"],
@@ -259,16 +260,26 @@ def _items(app: Holdfast, after: dict[tuple[str, str], list[str]]) -> Iterator[d
                 # Payments of one instant come in any order.
                 "history": [[told["event"], told.get("stage")] for told in shown["history"] if told["event"] != "cost"],
                 "payments": sum(told["event"] == "cost" for told in shown["history"]),
-                "folded": fold(shown["history"], stages, [stage for stage in stages if stage == "publish"]),
+                "folded": fold(history, stages, [stage for stage in stages if stage == "publish"]),
                 "memos": sorted(
-                    [memo["stage"], memo["name"], memo["state"]] for memo in app.memos(row["key"], pipeline)
+                    [memo["stage"], memo["name"], memo["state"]] for memo in _facts(app.memos(row["key"], pipeline))
                 ),
             }
 
 
+def _pipelines(app: Holdfast) -> list[dict[str, Any]]:
+    found = _facts(app.status())
+    return found if isinstance(found, list) else found["pipelines"]
+
+
+def _facts(answer: Any) -> Any:
+    """An answer as lists and dictionaries, which is all that the old version has."""
+    return answer if isinstance(answer, (list, dict)) else answer.json()
+
+
 def is_open(app: Holdfast) -> bool:
     """Is anything left to do?"""
-    return any(OPEN & stage["states"].keys() for one in app.status() for stage in one["stages"])
+    return any(OPEN & stage["states"].keys() for one in _pipelines(app) for stage in one["stages"])
 
 
 def _wait_for(fact: Any) -> None:

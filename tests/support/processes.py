@@ -32,6 +32,7 @@ import psycopg
 from psycopg import sql
 
 from holdfast import Holdfast
+from holdfast.answers import Events, StageOfItem
 from holdfast.model.states import OPEN
 from holdfast.store.postgres_address import read_url
 from holdfast.store.sqlite_files import file_of
@@ -254,14 +255,14 @@ class Crew:
 
     def is_known(self, worker: WorkerProcess) -> bool:
         """Is it among the workers of the store?"""
-        return any(one["process"] == str(worker.pid) for one in self.app.workers())
+        return any(one.process == str(worker.pid) for one in self.app.workers())
 
     def is_done(self) -> bool:
         """Has every item come to an end?"""
         return not any(
-            stage["backfilling"] or OPEN & stage["states"].keys()
-            for pipeline in self.app.status()
-            for stage in pipeline["stages"]
+            stage.backfilling or OPEN & stage.states.keys()
+            for pipeline in self.app.status().pipelines
+            for stage in pipeline.stages
         )
 
     def wait_until_done(self, timeout: float = STUCK_SECONDS) -> None:
@@ -293,15 +294,15 @@ class Crew:
         rows = self.app.items(stage=None, state=None, most=1_000_000)
         found = {}
         for row in rows:
-            for one in self.app.show(row["key"])["stages"]:
-                found[row["key"], one["stage"]] = one["state"]
+            for one in self.app.show(row.key).stages:
+                found[row.key, one.stage] = one.state
         return found
 
-    def stage(self, key: str, stage: str) -> dict[str, Any]:
+    def stage(self, key: str, stage: str) -> StageOfItem:
         """One stage of an item: state, attempts, error, result."""
-        return next(one for one in self.app.show(key)["stages"] if one["stage"] == stage)
+        return self.app.show(key).stage(stage)
 
-    def events(self, event: str, key: str | None = None) -> list[dict[str, Any]]:
+    def events(self, event: str, key: str | None = None) -> Events:
         return self.app.events(event=event, key=key, most=100_000)
 
     def judge(self) -> None:
@@ -310,11 +311,11 @@ class Crew:
         assert self.app.check() == []
         book = _Book(self.ledger.lines())
         for row in self.app.items(most=1_000_000):
-            shown = self.app.show(row["key"])
-            for one in shown["stages"]:
-                freed = sum(event["event"] in _FREED and event["stage"] == one["stage"] for event in shown["history"])
-                book.check(row["key"], one, freed)
-            assert shown["status"] in ("done", "failed", "cancelled"), shown
+            shown = self.app.show(row.key)
+            for one in shown.stages:
+                freed = sum(event.event in _FREED and event.stage == one.stage for event in shown.history)
+                book.check(row.key, one, freed)
+            assert shown.status in ("done", "failed", "cancelled"), shown
 
 
 #: Events that say why a stage of an item could start once more.
@@ -333,8 +334,8 @@ class _Book:
                 stage, _, mark = line.seen.partition(" ")
                 self._seen[line.key, stage].add(mark)
 
-    def check(self, key: str, stage: Mapping[str, Any], freed: int) -> None:
-        name, state, attempts = stage["stage"], stage["state"], stage["attempts"]
+    def check(self, key: str, stage: StageOfItem, freed: int) -> None:
+        name, state, attempts = stage.stage, stage.state, stage.attempts
         starts, ends = self._lines["start", key, name], self._lines["end", key, name]
         where = f"item {key!r}, stage {name!r} ({state}, attempt {attempts})"
         if state is None:
@@ -347,7 +348,7 @@ class _Book:
             return
         # The accepted result is that of one execution, under the attempt that was accepted; nobody started after it had
         # ended; and whoever came after has seen this one and no other.
-        mark = stage["result"]["mark"]
+        mark = stage.result["mark"]
         # A process that a handler forked may write as well; the mark names the process whose execution it was.
         accepted = [line for line in ends if line.mark == mark and mark.startswith(f"{line.pid}.")]
         assert len(accepted) == 1, f"{where}: its result has the mark {mark!r} of {len(accepted)} executions"

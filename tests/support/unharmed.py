@@ -35,11 +35,11 @@ def assert_unharmed(crew: Crew) -> None:
     """No worker ended, nothing was taken from a living one, and each stage of each item ran once, at its first attempt."""
     gone = [worker.pid for worker in crew.workers if not worker.is_alive]
     assert not gone, crew.all_said()
-    assert crew.events("worker_died") == [], crew.all_said()
-    assert crew.events("lease_expired") == []
-    assert crew.events("lease_lost") == []
-    assert crew.events("attempt_failed") == []
-    assert crew.events("exhausted") == []
+    assert crew.events("worker_died") == (), crew.all_said()
+    assert crew.events("lease_expired") == ()
+    assert crew.events("lease_lost") == ()
+    assert crew.events("attempt_failed") == ()
+    assert crew.events("exhausted") == ()
     crew.judge()
     ran = Counter((line.key, line.stage, line.attempt) for line in crew.ledger.starts())
     assert set(ran.values()) == {1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from holdfast.engine.resolve import Resolve
 from holdfast.engine.selection import Which, Who
 from holdfast.engine.stale import Accept, Reprocess
 from holdfast.errors import UsageError
+from holdfast.model.money import micros
 from tests.support.bench import QUICK, Bench, Ran
 
 pytestmark = pytest.mark.req("J7")
@@ -38,7 +40,7 @@ def begun(ran: Ran, kind: actions.ActionKind) -> int:
 
 
 def acted_on(ran: Ran, number: int) -> list[str]:
-    return sorted(item["key"] for item in ran.app.action(number)["items"])
+    return sorted(item.key for item in ran.app.action(number).items)
 
 
 # Paid calls -------------------------------------------------------------------------------------------------------------
@@ -56,7 +58,7 @@ def torn() -> Pipeline:
 
 
 def calls(ran: Ran) -> Counter[str]:
-    return Counter(call["state"] for key in KEYS for call in ran.app.calls(key))
+    return Counter(call.state for key in KEYS for call in ran.app.calls(key))
 
 
 def test_answers_are_rejected_once_each_and_taken_back(run: Bench):
@@ -111,9 +113,9 @@ def test_doubts_are_settled_once_each_and_that_cannot_be_undone(run: Bench):
     number = begun(ran, Resolve(Which("p"), 380_000))
     assert ran.app.continue_action(number) == {"p/work": 5}
     assert acted_on(ran, number) == KEYS
-    assert ran.app.action(number)["filter"] == {"pipeline": "p", "charged": 380_000}
-    [total] = ran.app.costs(["pipeline"])
-    assert (total["costs"], total["in_doubt"]) == (5 * 380_000, 0)
+    assert ran.app.action(number).filter == {"pipeline": "p", "charged": Decimal("0.38")}
+    [total] = ran.app.costs(["pipeline"]).sums
+    assert (micros(total.costs), micros(total.in_doubt)) == (5 * 380_000, 0)
     with pytest.raises(UsageError, match="resolve, cannot be undone: the ledger keeps the amounts"):
         ran.app.undo_action(number)
 
@@ -167,6 +169,6 @@ def test_results_are_accepted_once_each_and_that_cannot_be_undone(run: Bench):
     number = begun(ran, Accept("books"))
     assert ran.app.continue_action(number) == {"read": 5}
     assert acted_on(ran, number) == KEYS
-    assert ran.app.plan("books") == []
+    assert ran.app.plan("books") == ()
     with pytest.raises(UsageError, match="accept, cannot be undone: the versions"):
         ran.app.undo_action(number)

@@ -31,7 +31,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keys(app: Holdfast) -> list[str]:
-    return [one["key"] for one in app.items(most=1000)]
+    return [one.key for one in app.items(most=1000)]
 
 
 def some(n: int, *, then: object = None) -> Iterator[Any]:
@@ -71,14 +71,14 @@ def test_a_generator_whose_items_belong_together_is_checked_first(app: Holdfast)
 
 def test_a_key_that_comes_again_later_is_merged(app: Holdfast) -> None:
     assert app.add("books", iter([{"key": "a", "n": 1}, {"key": "a", "n": 2}])) == Added(1, 1, 0)
-    assert app.show("a")["data"] == {"n": 2}
+    assert app.show("a").data == {"n": 2}
 
 
 def test_whoever_makes_the_items_may_use_the_same_object(app: Holdfast) -> None:
     def asking() -> Iterator[str]:
         for n in range(25):
             yield f"b{n}"
-            assert app.status()[0]["name"] == "books"
+            assert app.status().pipelines[0].name == "books"
 
     app.add("books", ["first"])
     assert app.add("books", asking()) == Added(25, 0, 0)

@@ -89,9 +89,9 @@ def test_an_act_that_takes_long_keeps_no_question_waiting(app: Holdfast, held: H
 
     held.start(lambda: app.add("p", [{"key": "x", "n": 2}], merge=merge))
     assert answered(app, *QUESTIONS) == [*QUESTIONS]
-    assert "n" not in app.show("x")["data"]
+    assert "n" not in app.show("x").data
     held.release()
-    assert app.show("x")["data"]["n"] == 2
+    assert app.show("x").data["n"] == 2
 
 
 def test_an_act_in_the_middle_of_its_transaction_keeps_no_question_waiting(
@@ -100,9 +100,9 @@ def test_an_act_in_the_middle_of_its_transaction_keeps_no_question_waiting(
     monkeypatch.setattr(points, "listener", lambda point: held.here() if point == "store.add_events" else None)
     held.start(lambda: app.cancel(pipeline="p"))
     assert answered(app, *QUESTIONS) == [*QUESTIONS]
-    assert app.show("x")["stages"][0]["state"] == "pending"
+    assert app.show("x").stages[0].state == "pending"
     held.release()
-    assert app.show("x")["stages"][0]["state"] == "cancelled"
+    assert app.show("x").stages[0].state == "cancelled"
 
 
 @pytest.mark.parametrize("scan", ["check", "plan", "doctor"])
@@ -118,5 +118,5 @@ def test_a_scan_keeps_no_other_question_waiting(
 def test_a_program_that_asks_a_store_it_makes_finds_it_empty(bare_url: str) -> None:
     with Holdfast(bare_url) as app:
         assert app.schema_version() == 0
-        assert app.status() == []
+        assert app.status().pipelines == ()
         assert app.check() == []

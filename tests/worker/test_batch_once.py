@@ -7,12 +7,15 @@ import json
 import os
 import threading
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import BatchContext, CallAgain, Item, Permanent, Pipeline, Rejected, UsageError
+from holdfast.answers import ResourceLimit
+from holdfast.model.money import micros
 from tests.support.bench import QUICK, Bench, Ran
 from tests.support.money import charged
 from tests.support.processes import wait_for
@@ -77,7 +80,7 @@ def embedding(provider: Any, *, kind: str = "thread", then: Callable[..., Any] |
 
 def shares(ran: Ran, state: str = "done") -> dict[str, int]:
     """What each item has paid, or may have paid."""
-    return {key: sum(call["amount"] for call in ran.app.calls(key) if call["state"] == state) for key in KEYS}
+    return {key: sum(micros(call.amount) for call in ran.app.calls(key) if call.state == state) for key in KEYS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -90,11 +93,11 @@ def test_one_call_is_made_for_a_batch_and_its_price_is_shared_to_the_last_millio
     assert provider.calls == [KEYS[:3]]
     assert {key: ran.result(key, "embed") for key in KEYS[:3]} == {key: f"vector of {key}" for key in KEYS[:3]}
     assert charged(ran.app) == [{"pipeline": "p", "stage": "embed", "amount": PRICE, "payments": 1}]
-    by_item = {one["item"]: one["costs"] for one in ran.app.costs(["item"])}
+    by_item = {one.item: micros(one.costs) for one in ran.app.costs(["item"]).sums}
     assert sorted(by_item.values()) == [333_333, 333_333, 333_334]
-    assert [one["tokens_in"] for one in ran.app.costs(["model"])] == [13]
-    assert sorted(json.loads(ran.app.calls(key)[0]["facts"])["tokens_in"] for key in KEYS[:3]) == [4, 4, 5]
-    assert ran.events("in_doubt") == ran.events("money_in_doubt") == []
+    assert [one.tokens_in for one in ran.app.costs(["model"]).sums] == [13]
+    assert sorted(ran.app.calls(key)[0].facts["tokens_in"] for key in KEYS[:3]) == [4, 4, 5]
+    assert ran.events("in_doubt") == ran.events("money_in_doubt") == ()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -159,9 +162,9 @@ def test_answers_may_come_by_key_and_one_that_is_missing_is_rejected_for_its_ite
 
     assert provider.calls == [KEYS, ["page-1"]]
     assert {key: ran.result(key, "embed") for key in KEYS} == {key: key.upper() for key in KEYS}
-    assert [ran.stage(key, "embed")["attempts"] for key in KEYS] == [1, 2, 1, 1, 1]
+    assert [ran.stage(key, "embed").attempts for key in KEYS] == [1, 2, 1, 1, 1]
     assert charged(ran.app) == [{"pipeline": "p", "stage": "embed", "amount": 2 * PRICE, "payments": 2}]
-    assert [(call["state"], call["amount"], call["reason"]) for call in ran.app.calls("page-1")] == [
+    assert [(call.state, micros(call.amount), call.reason) for call in ran.app.calls("page-1")] == [
         ("rejected", 200_000, "the call returned no answer for this item"),
         ("done", PRICE, None),
     ]
@@ -174,10 +177,10 @@ def test_an_answer_that_is_rejected_is_rejected_for_its_item_alone(run: Bench, p
 
     assert provider.calls == [KEYS, ["page-3"]]
     assert ran.states("embed") == {"done": 5}
-    assert [ran.stage(key, "embed")["attempts"] for key in KEYS] == [1, 1, 1, 2, 1]
+    assert [ran.stage(key, "embed").attempts for key in KEYS] == [1, 1, 1, 2, 1]
     [first, second] = ran.app.calls("page-3")
-    assert (first["state"], first["amount"], json.loads(first["value"])) == ("rejected", 200_000, "torn")
-    assert (second["state"], second["amount"]) == ("done", PRICE)
+    assert (first.state, micros(first.amount), first.value) == ("rejected", 200_000, "torn")
+    assert (second.state, micros(second.amount)) == ("done", PRICE)
     assert charged(ran.app) == [{"pipeline": "p", "stage": "embed", "amount": 2 * PRICE, "payments": 2}]
 
 
@@ -194,7 +197,7 @@ def test_rejections_are_bounded_also_if_the_handler_cannot_cope_with_an_exceptio
     )
     ran = run(pipeline, KEYS)
     assert ran.states("embed") == {"done": 4, "failed": 1}
-    assert "its answer was rejected 3 times" in ran.stage("page-3", "embed")["error"]
+    assert "its answer was rejected 3 times" in ran.stage("page-3", "embed").error
     assert provider.calls == [KEYS, ["page-3"], ["page-3"]]
 
 
@@ -215,13 +218,11 @@ def test_a_wrong_number_of_answers_is_paid_kept_as_text_and_stops_the_stage(run:
 
     assert provider.calls == [KEYS]
     assert ran.states("embed") == {"failed": 5}
-    assert f"once('vector'): Provider returned {said}; what it" in _plain(
-        ran.stage("page-2", "embed")["error"], provider
-    )
-    assert [(event["stage"], event["data"]["by"]) for event in ran.events("paused")] == [("embed", "holdfast")]
+    assert f"once('vector'): Provider returned {said}; what it" in _plain(ran.stage("page-2", "embed").error, provider)
+    assert [(event.stage, event.data["by"]) for event in ran.events("paused")] == [("embed", "holdfast")]
     assert shares(ran, "rejected") == dict.fromkeys(KEYS, 200_000)
     assert charged(ran.app) == [{"pipeline": "p", "stage": "embed", "amount": PRICE, "payments": 1}]
-    kept = [call["value"] for key in KEYS for call in ran.app.calls(key)]
+    kept = [call.value for key in KEYS for call in ran.app.calls(key)]
     assert [value is None for value in kept] == [False, True, True, True, True]
 
     provider.answers = lambda keys: keys
@@ -240,15 +241,15 @@ def test_an_unpaid_call_with_a_wrong_number_of_answers_fails_its_items_and_recor
     provider.answers = lambda keys: keys[1:]
     ran = run(embedding(provider, cost=None), KEYS)
     assert ran.states("embed") == {"failed": 5}
-    assert [ran.app.memos(key) for key in KEYS] == [[]] * 5
-    assert ran.events("paused") == []
+    assert [ran.app.memos(key) for key in KEYS] == [()] * 5
+    assert ran.events("paused") == ()
 
 
 def test_an_answer_that_cannot_be_kept_is_kept_as_text_and_the_others_are_recorded(run: Bench, provider: Provider):
     provider.answers = lambda keys: [b"x" if key == "page-0" else key for key in keys]
     ran = run(embedding(provider), KEYS)
     assert ran.states("embed") == {"failed": 5}
-    assert {key: [memo["state"] for memo in ran.app.memos(key)] for key in KEYS} == {
+    assert {key: [memo.state for memo in ran.app.memos(key)] for key in KEYS} == {
         key: ["rejected" if key == "page-0" else "done"] for key in KEYS
     }
     provider.answers = lambda keys: keys
@@ -269,8 +270,8 @@ def test_a_call_that_the_provider_refused_is_free_for_all_items(run: Bench, prov
     provider.answers = answers
     ran = run(embedding(provider), KEYS)
     assert ran.states("embed") == {"done": 5}
-    assert {call["state"] for key in KEYS for call in ran.app.calls(key)} == {"not_charged", "done"}
-    assert ran.events("in_doubt") == ran.events("money_in_doubt") == []
+    assert {call.state for key in KEYS for call in ran.app.calls(key)} == {"not_charged", "done"}
+    assert ran.events("in_doubt") == ran.events("money_in_doubt") == ()
 
 
 # In doubt -------------------------------------------------------------------------------------------------------------
@@ -295,12 +296,14 @@ def test_a_call_in_doubt_is_one_doubt_and_each_item_says_what_was_decided(run: B
 
     assert ran.states("embed") == {"done": 5}
     assert sorted(provider.calls[1:]) == [[key] for key in KEYS], "who broke off a batch is tried alone"
-    [told] = ran.app.costs()
-    assert (told["doubts"], told["in_doubt"], told["payments"], told["costs"]) == (1, PRICE, 5, 5 * PRICE)
-    assert told["spent"] == told["costs"] + told["in_doubt"]
-    assert ran.app.costs(since=0) == [told], "the ledger itself adds up to the sums"
+    [told] = ran.app.costs().sums
+    assert (told.doubts, micros(told.in_doubt), told.payments, micros(told.costs)) == (1, PRICE, 5, 5 * PRICE)
+    assert told.spent == told.costs + told.in_doubt
+    assert ran.app.costs(since=datetime(2020, 1, 1, tzinfo=UTC)).sums == (told,), (
+        "the ledger itself adds up to the sums"
+    )
     assert shares(ran, "doubtful") == dict.fromkeys(KEYS, 200_000)
-    assert {event["item"] for event in ran.events("in_doubt")} == {*KEYS}
+    assert {event.item for event in ran.events("in_doubt")} == {*KEYS}
 
 
 def test_the_one_doubt_is_resolved_for_all_its_items(run: Bench, provider: Provider):
@@ -311,10 +314,10 @@ def test_the_one_doubt_is_resolved_for_all_its_items(run: Bench, provider: Provi
     assert ran.app.resolve_many(charged="0.7", dry_run=True) == {"p/embed": 1}
 
     assert ran.app.resolve("page-2", "vector", charged="0.7", by="me") == "embed"
-    assert [ran.app.memos(key) for key in KEYS] == [[]] * 5
+    assert [ran.app.memos(key) for key in KEYS] == [()] * 5
     assert shares(ran) == dict.fromkeys(KEYS, 140_000)
     assert charged(ran.app) == [{"pipeline": "p", "stage": "embed", "amount": 700_000, "payments": 1}]
-    assert {event["item"] for event in ran.events("resolved")} == {*KEYS}
+    assert {event.item for event in ran.events("resolved")} == {*KEYS}
     assert ran.app.resolve_many(charged=0) == {}
     assert run(pipeline).states("embed") == {"done": 5}
 
@@ -323,8 +326,8 @@ def test_the_one_doubt_is_resolved_for_all_its_items(run: Bench, provider: Provi
 def test_a_filter_settles_the_whole_call_once(run: Bench, provider: Provider, which: dict[str, str]):
     ran, _ = doubtful(run, provider, on_doubt="hold")
     assert ran.app.resolve_many(charged=0, **which) == {"p/embed": 1}
-    assert {call["state"] for key in KEYS for call in ran.app.calls(key)} == {"not_charged"}
-    assert [ran.app.memos(key) for key in KEYS] == [[]] * 5
+    assert {call.state for key in KEYS for call in ran.app.calls(key)} == {"not_charged"}
+    assert [ran.app.memos(key) for key in KEYS] == [()] * 5
     assert charged(ran.app) == []
 
 
@@ -335,7 +338,7 @@ def test_an_answer_that_a_person_gives_is_that_of_one_item(run: Bench, provider:
     ran.app.resolve("page-3", "vector", value="from the log, too")
     assert charged(ran.app) == [{"pipeline": "p", "stage": "embed", "amount": PRICE, "payments": 1}]
     ran.app.resolve("page-4", "vector", charged=0)
-    assert {key: [memo["state"] for memo in ran.app.memos(key)] for key in KEYS} == {
+    assert {key: [memo.state for memo in ran.app.memos(key)] for key in KEYS} == {
         "page-0": [],
         "page-1": [],
         "page-2": ["done"],
@@ -392,8 +395,8 @@ def test_an_item_whose_lease_was_lost_during_the_call_is_not_recorded_but_its_mo
     with run.serving(embedding(provider, kind=kind, then=then), KEYS) as (_, ran):
         wait_for(lambda: provider.calls)
         assert ran.app.cancel(key="page-0") == {"in_progress": 1}
-        [told] = ran.app.costs()
-        assert (told["in_doubt"], told["costs"]) == (200_000, 0)
+        [told] = ran.app.costs().sums
+        assert (micros(told.in_doubt), micros(told.costs)) == (200_000, 0)
         with pytest.raises(UsageError, match="the call 'vector' may be under way"):
             ran.app.resolve("page-0", "vector", charged=0)
         assert ran.app.resolve_many(charged=0) == {}
@@ -402,7 +405,7 @@ def test_an_item_whose_lease_was_lost_during_the_call_is_not_recorded_but_its_mo
 
     assert json.loads(seen.read_text()) == ["LeaseLost", "str", "str", "str", "str"]
     assert ran.state("page-0", "embed") == "cancelled"
-    assert [memo["state"] for memo in ran.app.memos("page-0")] == ["intended"]
+    assert [memo.state for memo in ran.app.memos("page-0")] == ["intended"]
     assert shares(ran) == dict.fromkeys(KEYS, 200_000)
     assert charged(ran.app) == [{"pipeline": "p", "stage": "embed", "amount": PRICE, "payments": 1}]
 
@@ -422,27 +425,32 @@ def test_an_item_that_is_deleted_during_the_call_leaves_its_share_and_nothing_el
         gate.set()
         wait_for(lambda: ran.states("embed").get("done") == 4)
     assert charged(ran.app) == [{"pipeline": "p", "stage": "embed", "amount": PRICE, "payments": 1}]
-    by_item = {one["item"]: one["costs"] for one in ran.app.costs(["item"])}
+    by_item = {one.item: micros(one.costs) for one in ran.app.costs(["item"]).sums}
     assert by_item == {None: 200_000, **dict.fromkeys(KEYS[1:], 200_000)}
 
 
 @pytest.mark.req("V11", "V13")
 def test_what_was_set_aside_for_the_items_is_settled_with_the_price_of_the_one_call(run: Bench, provider: Provider):
-    seen: list[dict[str, Any]] = []
+    seen: list[ResourceLimit] = []
     pipeline = Pipeline("p", resources={"api": {"budget": 10}})
 
     @pipeline.stage(name="embed", batch=5, resource="api", estimate=0.5)
     def embed(items: list[Item], ctx: BatchContext) -> Any:
         answers = ctx.once("vector", provider, items, cost=lambda answers: len(answers) / 10, estimate=1)
-        seen.extend(one for one in asking.limits() if one["name"] == "api")
+        seen.extend(one for one in asking.limits() if one.name == "api")
         return answers
 
     asking = run.app(pipeline)
     ran = run(pipeline, KEYS)
     assert ran.states("embed") == {"done": 5}
-    assert [(one["spent"], one["set_aside"]) for one in seen] == [(500_000, 2_000_000)]
-    [after] = [one for one in ran.app.limits() if one["name"] == "api"]
-    assert (after["spent"], after["costs"], after["in_doubt"], after["set_aside"]) == (500_000, 500_000, 0, 0)
+    assert [(micros(one.spent), micros(one.set_aside)) for one in seen] == [(500_000, 2_000_000)]
+    [after] = [one for one in ran.app.limits() if one.name == "api"]
+    assert (micros(after.spent), micros(after.costs), micros(after.in_doubt), micros(after.set_aside)) == (
+        500_000,
+        500_000,
+        0,
+        0,
+    )
 
 
 def test_an_item_that_may_not_cost_its_share_is_left_out_of_the_call(run: Bench, provider: Provider):
@@ -457,7 +465,7 @@ def test_an_item_that_may_not_cost_its_share_is_left_out_of_the_call(run: Bench,
     ran = run(pipeline, KEYS)
     assert provider.calls == [[key for key in KEYS if key != "page-1"]]
     assert ran.states("embed") == {"done": 4, "failed": 1}
-    assert "the stage may cost 0.40 per item: 0.25 are spent" in ran.stage("page-1", "embed")["error"]
+    assert "the stage may cost 0.40 per item: 0.25 are spent" in ran.stage("page-1", "embed").error
 
 
 # Keys, and what makes no sense ----------------------------------------------------------------------------------------
@@ -476,7 +484,7 @@ def test_the_idempotency_key_belongs_to_these_items_in_this_order(run: Bench):
 
         def call(some: list[Item]) -> Any:
             seen.append(ctx.idempotency_key("vector", some))
-            assert [memo["idempotency_key"] for memo in asking.memos(some[0].key)] == seen[-1:] == [before]
+            assert [memo.idempotency_key for memo in asking.memos(some[0].key)] == seen[-1:] == [before]
             if len(seen) == 1:
                 raise Permanent("the line went dead")
             return [1] * len(some)
@@ -516,8 +524,8 @@ def test_what_makes_no_sense_is_refused_before_anything_is_called(run: Bench, ho
     pipeline = Pipeline("p")
     pipeline.stage(name="embed", batch=5, max_attempts=1, backoff=QUICK)(wrong)
     ran = run(pipeline, ["page-0"])
-    assert ran.stage("page-0", "embed")["error"].startswith("UsageError: ")
-    assert said in ran.stage("page-0", "embed")["error"]
+    assert ran.stage("page-0", "embed").error.startswith("UsageError: ")
+    assert said in ran.stage("page-0", "embed").error
 
 
 @pytest.mark.parametrize("kind", ["thread", "loop"])
@@ -544,7 +552,7 @@ def test_an_answer_that_the_handler_forgets_is_bought_again_for_its_item_alone(r
     pipeline.stage(name="embed", batch=5)(embed)
     ran = run(pipeline, KEYS)
     assert provider.calls == [KEYS, ["page-1"]]
-    assert [call["state"] for call in ran.app.calls("page-1")] == ["rejected", "done"]
+    assert [call.state for call in ran.app.calls("page-1")] == ["rejected", "done"]
 
 
 def test_a_handler_of_one_item_finds_what_a_batch_has_recorded(run: Bench, provider: Provider):

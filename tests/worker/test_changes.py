@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, DefinitionError, Item, Pipeline
+from holdfast.model.money import micros
 from tests.support.bench import QUICK, Bench, Ran
 from tests.support.processes import wait_for
 
@@ -64,8 +65,8 @@ def said(caplog: pytest.LogCaptureFixture) -> str:
     return "\n".join(record.getMessage() for record in caplog.records if record.name == "holdfast.app")
 
 
-def costs(ran: Ran) -> dict[str, int]:
-    return {row["stage"]: row["costs"] for row in ran.app.costs(["stage"])}
+def costs(ran: Ran) -> dict[str | None, int]:
+    return {row.stage: micros(row.costs) for row in ran.app.costs(["stage"]).sums}
 
 
 # New work with a price ------------------------------------------------------------------------------------------------
@@ -81,11 +82,11 @@ def test_new_work_with_a_price_is_on_hold_and_everything_else_goes_on(run: Bench
     release = "holdfast retry --state on_hold --pipeline books --stage embed"
     assert release in said(caplog)
     why = ran.app.why("a")
-    assert why["reason"] == "on_hold"
-    assert "it is new for 3 items and is expected to cost 0.30" in why["text"]
-    [pipeline] = ran.app.status()
-    [held] = pipeline["stages"][1]["on_hold"]
-    assert (held["kind"], held["do"]) == ("price", release)
+    assert why.reason == "on_hold"
+    assert "it is new for 3 items and is expected to cost 0.30" in why.text
+    [pipeline] = ran.app.status().pipelines
+    [held] = pipeline.stages[1].on_hold
+    assert (held.kind, held.do) == ("price", release)
     assert run(shop.pipeline({**FETCH, **embed})).states("embed")["on_hold"] == 3, "nobody has said a word"
     ran.app.retry(states=["on_hold"], pipeline="books", stage="embed")
     ran = run(shop.pipeline({**FETCH, **embed}))
@@ -108,7 +109,7 @@ def test_a_release_before_all_of_it_was_put_on_hold_lets_all_of_it_run(run: Benc
     embed = {"embed": {"after": "fetch", "price": 0.1, "estimate": "0.1", "resource": "model"}}
     app = run.app(shop.pipeline({**FETCH, **embed}))
     app.register()
-    assert app.why("a")["reason"] == "on_hold"
+    assert app.why("a").reason == "on_hold"
     app.retry(states=["on_hold"], pipeline="books", stage="embed")
     assert run(shop.pipeline({**FETCH, **embed})).states("embed") == {"done": 3}
 
@@ -132,7 +133,7 @@ def test_new_work_without_a_price_runs(run: Bench, shop, caplog):
 def test_items_that_nothing_was_done_for_yet_are_no_new_work(run: Bench, shop):
     app = run.app(shop.pipeline({"everything": {}}), KEYS)
     first = {"extract": {"price": 0.4, "estimate": "0.4", "resource": "model"}}
-    assert app.status()[0]["stages"][0]["states"] == {"pending": 3}
+    assert app.status().pipelines[0].stages[0].states == {"pending": 3}
     ran = run(shop.pipeline(first))
     assert ran.states("extract") == {"done": 3}
 
@@ -173,14 +174,14 @@ def test_what_is_removed_and_rewired_is_said(run: Bench, shop):
         "removed  summary: 3 results, which cost 1.20, are kept, and nothing of it runs",
         "rewired  print: comes after fetch now (before: summary)",
     ]
-    assert change.priced == {}
+    assert change.on_hold == {}
 
 
 def test_a_priced_stage_that_takes_the_place_of_a_paid_one_is_told_as_a_rename_perhaps(run: Bench, shop):
     run(shop.pipeline({**FETCH, **SUMMARY}), KEYS)
     digest = {"digest": {"after": "fetch", "price": 0.4, "estimate": "0.4", "resource": "model"}}
     [change] = run.app(shop.pipeline({**FETCH, **digest})).changes()
-    assert change.priced == {
+    assert change.on_hold == {
         "digest": "it is new for 3 items and is expected to cost 1.20, while 'summary', which has cost 1.20, is gone; if it "
         "was renamed, say so: renamed_from='summary'"
     }
@@ -192,15 +193,15 @@ def test_a_priced_stage_that_takes_the_place_of_a_paid_one_is_told_as_a_rename_p
 def test_a_renamed_stage_keeps_results_records_and_history_and_nothing_is_paid_again(run: Bench, shop, caplog):
     caplog.set_level(logging.INFO, "holdfast.app")
     before = run(shop.pipeline({**FETCH, **SUMMARY, **PRINT}), KEYS)
-    history = [one["event"] for one in before.app.history("a")]
+    history = [one.event for one in before.app.history("a")]
     digest = {"digest": {"after": "fetch", "price": 0.4, "renamed_from": "summary"}, "print": {"after": "digest"}}
     ran = run(shop.pipeline({**FETCH, **digest}), ["d"])
     assert shop.by_stage() == {"summary": 3, "digest": 1}
     assert ran.states("digest") == ran.states("print") == {"done": 4}
     assert ran.result("a", "digest") == "summary of a"
-    assert [one["event"] for one in ran.app.history("a")] == history
+    assert [one.event for one in ran.app.history("a")] == history
     assert costs(ran) == {"digest": 1_600_000}
-    assert ran.app.plan("books") == []
+    assert ran.app.plan("books") == ()
     assert "renamed  summary → digest: 3 results and their history come along" in said(caplog)
     assert len(ran.events("stage_renamed")) == 1
     assert run(shop.pipeline({**FETCH, **digest})).states("digest") == {"done": 4}
@@ -244,7 +245,7 @@ def test_limits_of_a_stage_that_a_person_has_set_are_still_its_limits(run: Bench
     ran.app.tune("books", {"summary.concurrency": 7}, by="a person", reason="slow")
     new = {**FETCH, "digest": {"after": "fetch", "price": 0.4, "renamed_from": "summary"}}
     ran = run(shop.pipeline(new))
-    assert [one["name"] for one in ran.app.limits() if one["name"].startswith("@")] == ["@books/digest"]
+    assert [one.name for one in ran.app.limits() if one.name.startswith("@")] == ["@books/digest"]
 
 
 def test_a_rename_that_nobody_declared_waits_for_a_word_and_can_be_declared_later(run: Bench, shop, caplog):
@@ -262,8 +263,8 @@ def test_a_rename_that_nobody_declared_waits_for_a_word_and_can_be_declared_late
     assert ran.states("digest") == ran.states("print") == {"done": 5}
     assert [ran.result(key, "digest") for key in ("a", "d", "e")] == ["summary of a", "digest of d", "digest of e"]
     assert costs(ran) == {"digest": 2_000_000}
-    assert ran.app.plan("books") == []
-    assert [call["stage"] for call in ran.app.calls("d")] == ["digest"]
+    assert ran.app.plan("books") == ()
+    assert [call.stage for call in ran.app.calls("d")] == ["digest"]
 
 
 def test_a_worker_that_offers_the_new_name_goes_on_when_it_turns_out_to_be_an_old_stage(run: Bench, shop):
@@ -274,7 +275,7 @@ def test_a_worker_that_offers_the_new_name_goes_on_when_it_turns_out_to_be_an_ol
         app = run.app(shop.pipeline({**FETCH, **declared}))
         app.register()
         app.add("books", ["e"])
-        wait_for(lambda: app.show("e")["stages"][0]["state"] == "done")
+        wait_for(lambda: app.show("e").stages[0].state == "done")
         assert not worker.stopping
     assert run(shop.pipeline({**FETCH, **declared})).states("digest") == {"done": 5}
     assert shop.by_stage() == {"summary": 3, "digest": 2}
@@ -316,8 +317,8 @@ def test_work_goes_on_in_a_worker_that_has_the_old_name(run: Bench, shop):
         app = run.app(shop.pipeline(new))
         app.register()
         app.add("books", ["d"])
-        wait_for(lambda: app.show("d")["status"] == "done")
-        assert app.show("d")["stages"][1]["stage"] == "digest"
+        wait_for(lambda: app.show("d").status == "done")
+        assert app.show("d").stages[1].stage == "digest"
     assert shop.by_stage() == {"summary": 4}
 
 

@@ -252,8 +252,8 @@ def test_why_names_the_children_that_are_waited_for(run: Bench, url: str):
     why = app.why("book")
     bench.close()
 
-    assert (why["stage"], why["reason"]) == ("gather", "children")
-    assert "'gather' waits for 3 children in 'chunks'" in why["text"]
+    assert (why.stage, why.reason) == ("gather", "children")
+    assert "'gather' waits for 3 children in 'chunks'" in why.text
 
 
 # Once, whoever comes first --------------------------------------------------------------------------------------------

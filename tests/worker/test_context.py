@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Item, Pipeline, RetryLater, Skip
+from holdfast.answers import ProgressNote
 from tests.support.bench import Bench
 from tests.support.kinds import KINDS, Handler, every_kind, keys, stage
 from tests.support.processes import wait_for
@@ -48,7 +49,7 @@ def test_a_handler_that_asks_for_a_result_there_cannot_be_hears_why(run: Bench):
     for kind in KINDS:
         for key, said in asked.items():
             assert ran.state(key, f"first.{kind}") == "exhausted"
-            assert said in ran.stage(key, f"first.{kind}")["error"]
+            assert said in ran.stage(key, f"first.{kind}").error
 
 
 @pytest.mark.fault(57)
@@ -92,12 +93,12 @@ def test_progress_travels_with_the_heartbeat_and_shows_in_why(run: Bench, kind: 
 
     stage(pipeline, kind, work, name="work")
     with run.serving(pipeline, ["page"], lease_seconds=0.3) as (_, ran):
-        note = wait_for(lambda: ran.app.why("page").get("progress"))
-        assert note == {"item": "page", "stage": "work", "done": 3, "total": 12, "note": "pages"}
-        assert "is working on it, attempt 1 of 5" in ran.app.why("page")["text"]
+        note = wait_for(lambda: ran.app.why("page").progress)
+        assert note == ProgressNote("page", "work", 3, 12, "pages")
+        assert "is working on it, attempt 1 of 5" in ran.app.why("page").text
         gate.touch()
         wait_for(lambda: ran.state("page", "work") == "done")
-        wait_for(lambda: ran.app.workers()[0]["progress"] == [])
+        wait_for(lambda: ran.app.workers()[0].progress == ())
 
 
 def test_a_handler_can_see_that_the_worker_is_stopping(run: Bench):
@@ -114,7 +115,7 @@ def test_a_handler_can_see_that_the_worker_is_stopping(run: Bench):
     with run.serving(pipeline, ["page"], grace_seconds=10) as (_, ran):
         started.wait(10)
     assert ran.state("page", "work") == "retry_later"
-    assert ran.stage("page", "work")["attempts"] == 0
+    assert ran.stage("page", "work").attempts == 0
 
 
 def test_the_log_of_a_context_names_item_stage_and_attempt(run: Bench, caplog: pytest.LogCaptureFixture):

@@ -153,7 +153,7 @@ def drain(meter: Meter, stages: int) -> dict[str, float]:
     with Holdfast(meter.url, [made.spec]) as app:
         summary = app.run()
     cost = meter.read()
-    assert [stage["states"] for stage in summary.pipelines[0]["stages"]] == [{"done": ITEMS}] * stages
+    assert [stage.states for stage in summary.pipelines[0].stages] == [{"done": ITEMS}] * stages
     return cost.per_step(ITEMS * stages)
 
 

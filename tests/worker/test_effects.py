@@ -62,7 +62,7 @@ def test_an_effect_and_the_end_of_its_stage_become_visible_together(run: Bench, 
     def look(connection: Connection, key: str) -> None:
         """From outside, while the row is written."""
         own.save(connection, key)
-        seen.append((len(own.notes()), outside.show(key)["stages"][0]["state"]))
+        seen.append((len(own.notes()), outside.show(key).stages[0].state))
 
     outside = run.app(one_stage(lambda item, ctx: ctx.effect(look, item.key)))
     ran = run(one_stage(lambda item, ctx: ctx.effect(look, item.key)), ["page-1"])
@@ -246,11 +246,11 @@ def test_an_effect_that_raises_fails_the_attempt_and_leaves_nothing(run: Bench, 
     stage = ran.stage("page-1", "work")
     assert own.notes() == []
     assert attempts == [1, 2]
-    assert (stage["state"], stage["attempts"]) == ("exhausted", 2)
-    assert stage["error"] == "ValueError: the third page is torn"
-    assert "result" not in stage
+    assert (stage.state, stage.attempts) == ("exhausted", 2)
+    assert stage.error == "ValueError: the third page is torn"
+    assert not stage.has_result
     [failure] = ran.events("attempt_failed")
-    assert "in effect" in failure["data"]["traceback"], "the traceback leads into the effect"
+    assert "in effect" in failure.data["traceback"], "the traceback leads into the effect"
 
 
 def test_an_effect_that_raises_permanent_fails_the_item_at_once(run: Bench, own: OwnTables):
@@ -260,8 +260,8 @@ def test_an_effect_that_raises_permanent_fails_the_item_at_once(run: Bench, own:
     )
 
     stage = ran.stage("page-1", "work")
-    assert (stage["state"], stage["attempts"]) == ("failed", 1)
-    assert stage["error"] == "Permanent: no such author"
+    assert (stage.state, stage.attempts) == ("failed", 1)
+    assert stage.error == "Permanent: no such author"
     assert own.notes() == []
 
 
@@ -277,7 +277,7 @@ def test_an_effect_that_raises_retry_later_snoozes_and_spends_no_attempt(run: Be
     ran = run(one_stage(lambda item, ctx: ctx.effect(not_yet, item.key), max_attempts=1), ["page-1"])
 
     assert ran.state("page-1", "work") == "done", ran.stage("page-1", "work")
-    assert ran.stage("page-1", "work")["attempts"] == 1
+    assert ran.stage("page-1", "work").attempts == 1
     assert len(ran.events("snoozed")) == 3
     assert own.keys() == ["page-1"]
 
@@ -294,8 +294,8 @@ def test_no_kind_of_exception_in_an_effect_ends_the_worker(run: Bench, own: OwnT
 
     ran = run(one_stage(work), ["bad", "good-1", "good-2"])
 
-    assert ran.stage("bad", "work")["state"] == "exhausted"
-    assert type(error).__name__ in ran.stage("bad", "work")["error"]
+    assert ran.stage("bad", "work").state == "exhausted"
+    assert type(error).__name__ in ran.stage("bad", "work").error
     assert own.keys() == ["good-1", "good-2"]
 
 
@@ -472,7 +472,7 @@ def test_what_has_a_pace_is_not_claimed_by_a_transaction_that_takes_too_long_for
         with run.serving(pipeline, keys(12), concurrency=4) as (worker, ran):
             wait_for(lambda: ran.states("write") == ran.states("call") == {"done": 12})
             [call] = [number for number, (_, spec) in worker._offer.items() if spec.name == "call"]
-        assert ran.events("handed_back") == []
+        assert ran.events("handed_back") == ()
     assert sorted(starts) == sorted(keys(12))
     assert call not in claimed_after_effects
 
@@ -525,9 +525,9 @@ def test_an_effect_may_not_end_the_transaction_it_is_part_of(
 
     stage = ran.stage("bad", "work")
     assert own.keys() == ["good-1", "good-2"]
-    assert stage["state"] == "exhausted"
-    assert "an effect may not commit or roll back" in stage["error"]
-    assert "raise an exception to undo it" in stage["error"]
+    assert stage.state == "exhausted"
+    assert "an effect may not commit or roll back" in stage.error
+    assert "raise an exception to undo it" in stage.error
 
 
 @pytest.mark.req("V7", "V8")
@@ -547,9 +547,9 @@ def test_an_effect_that_adds_items_must_do_it_on_its_connection(url: str, own: O
         ran = bench(one_stage(work), ["wrong", "right"])
         assert ran.state("right", "work") == "done", ran.stage("right", "work")
         assert ran.state("wrong", "work") == "exhausted"
-        assert "connection=connection" in ran.stage("wrong", "work")["error"]
+        assert "connection=connection" in ran.stage("wrong", "work").error
         assert ran.state("from inside", "work") == "done"
-        assert [row["key"] for row in app.items(pipeline="more")] == ["from inside"]
+        assert [row.key for row in app.items(pipeline="more")] == ["from inside"]
         bench.close()
 
 
@@ -578,7 +578,7 @@ def test_an_effect_that_hides_an_error_of_the_database_fails_alone(run: Bench, o
     else:
         assert own.keys() == ["good-1", "good-2"]
         assert ran.state("bad", "work") == "exhausted"
-        assert "begin_nested" in ran.stage("bad", "work")["error"]
+        assert "begin_nested" in ran.stage("bad", "work").error
 
 
 @pytest.mark.req("V7")
@@ -600,7 +600,7 @@ def test_an_effect_that_runs_into_a_limit_of_the_database_fails_alone(run: Bench
 
     assert own.keys() == ["good-1", "good-2"]
     assert ran.state("bad", "work") == "exhausted"
-    assert "timeout" in ran.stage("bad", "work")["error"]
+    assert "timeout" in ran.stage("bad", "work").error
 
 
 @pytest.mark.req("V7", "V8")
@@ -617,7 +617,7 @@ def test_an_effect_that_lets_the_database_wait_until_it_ends_the_transaction_fai
 
     assert own.keys() == ["good-1", "good-2"]
     assert ran.state("bad", "work") == "exhausted"
-    assert "do what is slow in the handler" in ran.stage("bad", "work")["error"]
+    assert "do what is slow in the handler" in ran.stage("bad", "work").error
 
 
 @pytest.mark.req("V7")
@@ -632,7 +632,7 @@ def test_trouble_with_another_store_in_an_effect_is_the_effects_own(run: Bench, 
 
     assert own.keys() == ["good-1", "good-2"]
     assert ran.state("bad", "work") == "exhausted"
-    assert f"{error.__name__}: elsewhere" in ran.stage("bad", "work")["error"]
+    assert f"{error.__name__}: elsewhere" in ran.stage("bad", "work").error
 
 
 @pytest.mark.req("V2", "V7")
@@ -650,7 +650,7 @@ def test_an_effect_whose_failure_undoes_the_whole_transaction_fails_alone(run: B
 
     assert own.keys() == ["good-1", "good-2"]
     assert ran.state("bad", "work") == "exhausted"
-    assert "user code ended the transaction it was part of" in ran.stage("bad", "work")["error"]
+    assert "user code ended the transaction it was part of" in ran.stage("bad", "work").error
 
 
 @pytest.mark.req("V12")
@@ -658,7 +658,7 @@ def test_an_effect_whose_failure_undoes_the_whole_transaction_fails_alone(run: B
 def test_an_effect_that_is_no_function_is_refused(run: Bench, given: Any):
     ran = run(one_stage(lambda item, ctx: ctx.effect(given)), ["page-1"])
 
-    error = ran.stage("page-1", "work")["error"]
+    error = ran.stage("page-1", "work").error
     assert error.startswith("UsageError: item 'page-1', stage 'work': effect(")
     assert "give a function" in error
 
@@ -699,7 +699,7 @@ def test_a_thread_left_behind_can_ask_for_no_effect(run: Bench, own: OwnTables):
     assert all("attempt 1 is over" in error for error in errors)
     assert own.notes() == []
     assert charged(ran.app) == []
-    assert [row["key"] for row in ran.app.items()] == ["page-1"]
+    assert [row.key for row in ran.app.items()] == ["page-1"]
 
 
 HOLD_UP: dict[str, Callable[[], Any]] = {
@@ -727,7 +727,7 @@ def test_an_effect_that_keeps_the_database_waiting_for_too_long_fails_alone(run:
     ran = run(work, ["page-1", "slow", "page-2"], lease_seconds=1.0)
 
     assert ran.state("slow", "work") == "exhausted"
-    assert "EffectStalled: an effect left the database waiting" in ran.stage("slow", "work")["error"]
+    assert "EffectStalled: an effect left the database waiting" in ran.stage("slow", "work").error
     assert own.keys() == ["page-1", "page-1", "page-2", "page-2"]
 
 
@@ -745,7 +745,7 @@ def test_an_effect_that_breaks_a_foreign_key_fails_its_own_item(run: Bench, own:
 
     assert sorted(row.document for row in own.rows(own.chunk)) == ["page-1", "page-2"]
     assert ran.state("orphan", "work") == "exhausted"
-    assert "FOREIGN KEY" in ran.stage("orphan", "work")["error"].upper()
+    assert "FOREIGN KEY" in ran.stage("orphan", "work").error.upper()
 
 
 @pytest.mark.req("V2", "V7")
@@ -760,7 +760,7 @@ def test_a_foreign_key_that_is_looked_at_only_at_commit_fails_its_own_item(run: 
 
     assert sorted(row.document for row in own.rows(own.late_chunk)) == ["page-1", "page-2", "page-3"]
     assert ran.state("orphan", "work") == "exhausted"
-    assert "FOREIGN KEY" in ran.stage("orphan", "work")["error"].upper()
+    assert "FOREIGN KEY" in ran.stage("orphan", "work").error.upper()
 
 
 # Rivals ---------------------------------------------------------------------------------------------------------------
@@ -803,7 +803,7 @@ def test_effects_that_lock_the_same_rows_in_opposite_order_all_take_place_once(
 
     assert {row.name: row.n for row in own.rows(own.tally)} == {"a": 20, "b": 20}
     assert own.keys() == sorted(keys)
-    assert ran.events("attempt_failed") == ran.events("exhausted") == []
+    assert ran.events("attempt_failed") == ran.events("exhausted") == ()
     bench.close()
 
 
@@ -857,7 +857,7 @@ def test_an_isolated_stage_has_effects_that_are_functions_of_a_module(run: Bench
 
     ran = run(one_stage(work, isolate="process"), ["page-1", "page-2"])
 
-    assert ran.states("work") == {"done": 2}, ran.stage("page-1", "work")["error"]
+    assert ran.states("work") == {"done": 2}, ran.stage("page-1", "work").error
     assert sorted(own.notes()) == [("page-1", "from a child"), ("page-2", "from a child")]
 
 
@@ -882,8 +882,8 @@ def test_an_isolated_stage_refuses_an_effect_that_cannot_cross_processes(
 
     assert ran.state("good", "work") == "done"
     assert ran.state("bad", "work") == "exhausted"
-    assert said in ran.stage("bad", "work")["error"]
-    assert "item 'bad', stage 'work'" in ran.stage("bad", "work")["error"]
+    assert said in ran.stage("bad", "work").error
+    assert "item 'bad', stage 'work'" in ran.stage("bad", "work").error
 
 
 @pytest.mark.req("V4", "V6")
@@ -938,10 +938,10 @@ def test_an_effect_that_raises_in_a_process_of_its_own_fails_the_attempt_and_lea
     suspect(run.app(pipeline, ["page-1"]))
     ran = run(pipeline)
 
-    assert (ran.stage("page-1", "work")["state"], ran.stage("page-1", "work")["attempts"]) == ("done", 2)
+    assert (ran.stage("page-1", "work").state, ran.stage("page-1", "work").attempts) == ("done", 2)
     assert own.keys() == ["page-1", "page-1"]
     [failure] = ran.events("attempt_failed")
-    assert failure["data"]["error"] == "ZeroDivisionError: division by zero"
+    assert failure.data["error"] == "ZeroDivisionError: division by zero"
 
 
 @pytest.mark.req("V6")
@@ -956,7 +956,7 @@ def test_an_effect_that_kills_its_process_is_isolated_too(run: Bench, own: OwnTa
 
     assert own.keys() == ["page-1", "page-2"]
     assert ran.state("killer", "work") == "exhausted"
-    assert "SIGKILL" in ran.stage("killer", "work")["error"]
+    assert "SIGKILL" in ran.stage("killer", "work").error
 
 
 def die() -> None:
@@ -986,7 +986,7 @@ def test_a_process_that_dies_while_it_saves_its_attempt_saves_it_once(
     ran = run(pipeline)
 
     wanted = 1 if moment == "commit.after" else 2
-    assert (ran.stage("page-1", "work")["state"], ran.stage("page-1", "work")["attempts"]) == ("done", wanted)
+    assert (ran.stage("page-1", "work").state, ran.stage("page-1", "work").attempts) == ("done", wanted)
     assert [line.attempt for line in calls.starts()] == list(range(1, wanted + 1))
     assert own.keys() == ["page-1"]
 
@@ -1001,7 +1001,7 @@ def test_a_suspect_whose_effect_can_be_run_nowhere_is_refused_and_says_what_to_d
     app.add("p", ["page-1"])
     ran = run(pipeline)
 
-    error = ran.stage("page-1", "work")["error"]
+    error = ran.stage("page-1", "work").error
     assert ran.state("page-1", "work") == "exhausted"
     assert "give a function of a module" in error and "was open in the process this one was forked from" in error
     assert own.notes() == []

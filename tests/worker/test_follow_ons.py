@@ -60,11 +60,11 @@ def links(url: str) -> Iterator[Several]:
 
 
 def data_of(app: Holdfast, key: str, pipeline: str = "links") -> Any:
-    return app.show(key, pipeline)["data"]
+    return app.show(key, pipeline).data
 
 
 def keys_of(app: Holdfast, pipeline: str = "links") -> list[str]:
-    return sorted(row["key"] for row in app.items(pipeline=pipeline, most=100_000))
+    return sorted(row.key for row in app.items(pipeline=pipeline, most=100_000))
 
 
 # With the stage, or not at all ----------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def test_a_follow_on_appears_with_the_end_of_its_stage_and_is_worked_off(links: 
     ran = links(books, ["page-1"])
 
     assert seen == [[]], "it is not there before the stage has ended"
-    assert ran.app.show("page-1", "links")["stages"][0]["result"] == {"from": "page-1"}
+    assert ran.app.show("page-1", "links").stages[0].result == {"from": "page-1"}
 
 
 @pytest.mark.req("V2")
@@ -189,11 +189,11 @@ def test_many_items_that_submit_the_same_key_bring_about_one(links: Several):
 def test_a_key_that_is_there_is_left_as_it_is_unless_told_otherwise(links: Several):
     books = pipeline_of("books", lambda item, ctx: ctx.submit("links", "x", item.data["give"]))
     first = links(books, [{"key": "1", "give": {"a": 1}}])
-    ended = first.app.show("x")["stages"][0]["ended_at"]
+    ended = first.app.show("x").stages[0].ended_at
     again = links(books, [{"key": "2", "give": {"a": 2}}])
 
     assert data_of(again.app, "x") == {"a": 1}
-    assert again.app.show("x")["stages"][0]["ended_at"] == ended, "it was not run again"
+    assert again.app.show("x").stages[0].ended_at == ended, "it was not run again"
 
 
 @pytest.mark.req("V10")
@@ -528,9 +528,9 @@ def test_what_makes_no_sense_is_refused_with_item_stage_and_argument(links: Seve
 
     for key, (_, said) in BAD_SUBMITS.items():
         stage = ran.stage(key, "books-work")
-        assert stage["state"] == "exhausted", key
-        assert stage["error"].startswith(f"UsageError: item {key!r}, stage 'books-work': "), stage["error"]
-        assert said in stage["error"], key
+        assert stage.state == "exhausted", key
+        assert stage.error.startswith(f"UsageError: item {key!r}, stage 'books-work': "), stage.error
+        assert said in stage.error, key
     assert keys_of(ran.app) == ["of good"]
 
 
@@ -563,7 +563,7 @@ def test_items_added_within_a_callers_transaction_share_its_fate(
     assert shop.check() == []
     assert shop.add("links", items) == ((0, 0, 2) if commit else (2, 0, 0))
     shop.run()
-    assert shop.show("a")["stages"][0]["result"] == {"n": 1}
+    assert shop.show("a").stages[0].result == {"n": 1}
 
 
 class open_transaction:

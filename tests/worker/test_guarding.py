@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import Pipeline
+from holdfast.answers import Explanation
 from holdfast.worker.background import guards as guarding
 from holdfast.worker.background.guards import GuardWatch
 from tests.support import guard_functions
@@ -53,17 +54,17 @@ def done(ran: Ran, count: int, name: str = "p") -> bool:
     return ran.states(f"work-{name}") == {"done": count}
 
 
-def refused(ran: Ran, key: str = "page-0", pipeline: str = "p") -> dict[str, Any] | None:
+def refused(ran: Ran, key: str = "page-0", pipeline: str = "p") -> Explanation | None:
     """What `why` says, once it is a guard."""
     why = ran.app.why(key, pipeline)
-    return why if why["reason"] == "guard" else None
+    return why if why.reason == "guard" else None
 
 
 def test_a_path_must_exist(run: LimitedBench, tmp_path: Path):
     path = tmp_path / "mounted"
     with run.serving(guarded(exists=str(path)), keys(3), lease_seconds=LEASE) as (_, ran):
         why = wait_for(lambda: refused(ran))
-        assert why["text"] == f"the guard exists holds it back: {path} does not exist"
+        assert why.text == f"the guard exists holds it back: {path} does not exist"
         assert ran.states("work-p") == {"pending": 3}
         path.touch()
         wait_for(lambda: done(ran, 3) and not _stands_still(ran, "p"))
@@ -84,7 +85,7 @@ def test_why_names_the_guard_as_soon_as_it_blocks_and_not_with_the_next_heartbea
         wait_for(lambda: _stands_still(ran, "p"))
         ran.app.add("p", ["late"])
         why = wait_for(lambda: refused(ran, "late"))
-        assert (why["guard"], why["text"]) == (QUIET, f"the guard {QUIET} holds it back: the editor is at lunch")
+        assert (why.guard, why.text) == (QUIET, f"the guard {QUIET} holds it back: the editor is at lunch")
         says["quiet"] = True
         wait_for(lambda: done(ran, 2) and not _stands_still(ran, "p"))
 
@@ -92,7 +93,7 @@ def test_why_names_the_guard_as_soon_as_it_blocks_and_not_with_the_next_heartbea
 def test_so_much_of_the_disk_must_be_free(run: LimitedBench):
     with run.serving(guarded(disk_free="1000TB"), keys(3), lease_seconds=LEASE) as (_, ran):
         why = wait_for(lambda: refused(ran))
-        assert "1000000.0 GB are wanted" in why["text"]
+        assert "1000000.0 GB are wanted" in why.text
         ran.app.tune("p", {"disk_free": "1KB"})
         wait_for(lambda: done(ran, 3))
 
@@ -113,7 +114,7 @@ def test_so_much_of_the_disk_must_be_free(run: LimitedBench):
 def test_a_function_that_says_no_or_raises_blocks_and_it_is_told_why(run: LimitedBench, says_no, text):
     says["quiet"] = says_no
     with run.serving(guarded(handler=QUIET), keys(3), lease_seconds=LEASE) as (_, ran):
-        wait_for(lambda: (why := refused(ran)) and text in why["text"])
+        wait_for(lambda: (why := refused(ran)) and text in why.text)
         assert ran.states("work-p") == {"pending": 3}
         says["quiet"] = True
         wait_for(lambda: done(ran, 3))
@@ -155,7 +156,7 @@ def test_a_bad_guard_blocks_its_own_pipeline_and_no_other(run: LimitedBench, bad
 
 
 def _stands_still(ran: Ran, pipeline: str) -> bool:
-    return any(one["pipeline"] == pipeline for worker in ran.app.workers() for one in worker.get("guards", ()))
+    return any(one.pipeline == pipeline for worker in ran.app.workers() for one in worker.guards)
 
 
 def test_a_guard_that_hangs_can_be_tuned_away(run: LimitedBench, tmp_path: Path):
@@ -170,7 +171,7 @@ def test_a_guard_that_hangs_can_be_tuned_away(run: LimitedBench, tmp_path: Path)
 def test_a_guard_that_is_not_there_blocks_and_says_so(run: LimitedBench):
     with run.serving(guarded(handler="nowhere.at_all"), keys(1), lease_seconds=LEASE) as (_, ran):
         told = "the guard nowhere.at_all raised ModuleNotFoundError"
-        wait_for(lambda: (why := refused(ran)) and told in why["text"])
+        wait_for(lambda: (why := refused(ran)) and told in why.text)
         ran.app.tune("p", {"handler": QUIET})
         says["quiet"] = True
         wait_for(lambda: done(ran, 1))
@@ -184,28 +185,28 @@ def test_work_begins_and_stops_with_its_hours_in_its_zone(run: LimitedBench, mon
     pipeline = guarded(hours="02:30-04:00", zone="America/New_York")
     with run.serving(pipeline, keys(2), lease_seconds=LEASE) as (_, ran):
         why = wait_for(lambda: refused(ran))
-        assert why["text"] == "the guard hours holds it back: it runs from 02:30 to 04:00 (America/New_York) only"
-        assert why["until"] == datetime(2025, 3, 9, 7, tzinfo=UTC).timestamp() * 1e6
+        assert why.text == "the guard hours holds it back: it runs from 02:30 to 04:00 (America/New_York) only"
+        assert why.until == datetime(2025, 3, 9, 7, tzinfo=UTC)
         now[0] += timedelta(seconds=1)
         wait_for(lambda: done(ran, 2))
         now[0] = datetime(2025, 3, 9, 8, 0, tzinfo=UTC)
-        again = datetime(2025, 3, 10, 6, 30, tzinfo=UTC).timestamp() * 1e6
+        again = datetime(2025, 3, 10, 6, 30, tzinfo=UTC)
         wait_for(lambda: again in _held_until(ran))
         ran.app.add("p", ["late"])
-        assert wait_for(lambda: refused(ran, "late"))["until"] == again
+        assert wait_for(lambda: refused(ran, "late")).until == again
 
 
-def _held_until(ran: Ran) -> list[int | None]:
-    return [one["until"] for worker in ran.app.workers() for one in worker.get("guards", ())]
+def _held_until(ran: Ran) -> list[datetime | None]:
+    return [one.until for worker in ran.app.workers() for one in worker.guards]
 
 
 def test_all_guards_must_agree(run: LimitedBench, tmp_path: Path):
     says.update(quiet=True, other=False)
     path = tmp_path / "here"
     with run.serving(guarded(exists=str(path), handler=[QUIET, OTHER]), keys(2), lease_seconds=LEASE) as (_, ran):
-        assert "does not exist" in wait_for(lambda: refused(ran))["text"]
+        assert "does not exist" in wait_for(lambda: refused(ran)).text
         path.touch()
-        wait_for(lambda: "other says no" in (refused(ran) or {"text": ""})["text"])
+        wait_for(lambda: (said := refused(ran)) and "other says no" in said.text)
         says["other"] = True
         wait_for(lambda: done(ran, 2))
 
@@ -233,5 +234,5 @@ def test_a_pipeline_without_guards_goes_on_beside_one_that_stands_still(run: Lim
 @pytest.mark.parametrize("path", ["x" * 5000, "a\0b", "/proc/1/root/secret"])
 def test_a_path_that_cannot_be_looked_at_blocks_and_says_so(run: LimitedBench, path: str):
     with run.serving(guarded(exists=path), keys(1), lease_seconds=LEASE) as (_, ran):
-        assert " holds it back: " in wait_for(lambda: refused(ran))["text"]
+        assert " holds it back: " in wait_for(lambda: refused(ran)).text
         assert ran.states("work-p") == {"pending": 1}

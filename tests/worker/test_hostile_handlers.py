@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -86,8 +87,8 @@ def test_a_handler_that_tries_to_end_the_process_has_failed_like_any_other(run: 
     ran = run(many_bad_ones(acts, kind), [*acts, *GOOD], concurrency=2)
     for name, error in QUIET_EXITS.items():
         spoilt = ran.stage(name, "work")
-        assert (spoilt["state"], spoilt["attempts"]) == ("exhausted", 2), name
-        assert spoilt["error"].startswith(type(error()).__name__), name
+        assert (spoilt.state, spoilt.attempts) == ("exhausted", 2), name
+        assert spoilt.error.startswith(type(error()).__name__), name
     assert ran.states("work") == {"done": 20, "exhausted": len(acts)}
 
 
@@ -122,7 +123,7 @@ def test_a_task_left_behind_that_raises_keyboard_interrupt_does_not_stop_the_loo
 @pytest.mark.parametrize("kind", ["thread", "loop"])
 def test_running_out_of_memory_is_an_ordinary_failure(run: Bench, kind: str):
     ran = run(many_bad_ones({"bad": lambda ctx: bytearray(1 << 60)}, kind), ITEMS)
-    assert ran.stage("bad", "work")["error"] == "MemoryError"
+    assert ran.stage("bad", "work").error == "MemoryError"
     assert ran.states("work") == {"done": 20, "exhausted": 1}
 
 
@@ -144,7 +145,7 @@ def test_a_thread_that_hangs_is_given_up_and_the_others_go_on(run: Bench):
         wait_for(lambda: ran.states("work") == {"done": 20, "exhausted": 1})
         let_go.set()
         ended.wait(10)
-        assert ran.stage("bad", "work")["error"] == "StageTimeout: ran longer than 0.2 s"
+        assert ran.stage("bad", "work").error == "StageTimeout: ran longer than 0.2 s"
     assert ran.states("work") == {"done": 20, "exhausted": 1}
     assert ran.app.check() == []
 
@@ -176,7 +177,7 @@ def test_an_async_handler_that_hangs_is_cancelled(run: Bench):
             raise
 
     ran = run(the_bad_async_one(lambda item, ctx: hang(), timeout=0.2), ITEMS, concurrency=1)
-    assert ran.stage("bad", "work")["error"] == "StageTimeout: ran longer than 0.2 s"
+    assert ran.stage("bad", "work").error == "StageTimeout: ran longer than 0.2 s"
     assert ran.states("work") == {"done": 20, "exhausted": 1}
     assert cancelled == [True, True]
 
@@ -225,7 +226,7 @@ def test_an_async_handler_that_blocks_the_loop_for_ever_is_given_up_and_the_othe
 def test_an_isolated_child_that_hangs_is_killed(run: Bench):
     pipeline = the_bad_one(lambda item, ctx: threading.Event().wait(), timeout=0.3, isolate="process")
     ran = run(pipeline, ITEMS, concurrency=2)
-    assert ran.stage("bad", "work")["error"] == "StageTimeout: ran longer than 0.3 s"
+    assert ran.stage("bad", "work").error == "StageTimeout: ran longer than 0.3 s"
     assert ran.states("work") == {"done": 20, "exhausted": 1}
 
 
@@ -458,11 +459,11 @@ def test_an_error_that_bites_is_recorded_with_a_text_of_bounded_length(run: Benc
     ran = run(many_bad_ones(acts, kind), [*acts, *GOOD], concurrency=2)
     for name, error in ERRORS.items():
         spoilt = ran.stage(name, "work")
-        assert (spoilt["state"], spoilt["attempts"]) == ("exhausted", 2), name
-        assert spoilt["error"].startswith(type(error()).__name__), name
-        assert len(spoilt["error"]) < 2_200, name
+        assert (spoilt.state, spoilt.attempts) == ("exhausted", 2), name
+        assert spoilt.error.startswith(type(error()).__name__), name
+        assert len(spoilt.error) < 2_200, name
         [event] = ran.events("exhausted", name)
-        assert len(event["data"]["traceback"]) < 16_200, name
+        assert len(event.data["traceback"]) < 16_200, name
     assert ran.states("work") == {"done": 20, "exhausted": len(ERRORS)}
 
 
@@ -489,10 +490,10 @@ def test_a_word_of_progress_that_cannot_be_stored_does_not_stop_the_heart(run: B
 
     pipeline = many_bad_ones(dict.fromkeys(NOTES, act), "thread")
     with run.serving(pipeline, NOTES, lease_seconds=0.3, concurrency=len(NOTES)) as (_, ran):
-        seen: set[int] = set()
+        seen: set[datetime] = set()
 
         def beats() -> bool:
-            seen.update(one["beat_at"] for one in ran.app.workers())
+            seen.update(one.heartbeat_at for one in ran.app.workers())
             return len(seen) >= 4
 
         try:

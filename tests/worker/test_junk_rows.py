@@ -205,7 +205,7 @@ def test_nonsense_in_the_rows_of_one_item_costs_that_item_alone(url: str, seed: 
         assert done
 
         def are_done() -> bool:
-            ended = {one["key"] for one in app.items(pipeline="spoilt", stage="link", state="done", most=100)}
+            ended = {one.key for one in app.items(pipeline="spoilt", stage="link", state="done", most=100)}
             return victim.good_ones(app) and others <= ended
 
         try:
@@ -225,7 +225,7 @@ def test_an_item_whose_data_cannot_be_read_fails_at_once_and_says_which_row_it_i
         app.store.write(lambda tx: ask(tx, text, data=data))
         until(app, lambda: app.items(pipeline="good", state="failed"))
         [failed] = app.items(pipeline="good", state="failed")
-        assert (failed["key"], failed["attempts"]) == ("g", 1)
-        assert f"items {number}: its data cannot be read" in failed["error"]
-        assert app.show("other", "good")["status"] == "done"
+        assert (failed.key, failed.attempts) == ("g", 1)
+        assert f"items {number}: its data cannot be read" in failed.error
+        assert app.show("other", "good").status == "done"
         assert f"items {number}: its data cannot be read" in app.check()

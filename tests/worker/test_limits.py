@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Holdfast, Item, OutOfCredit, Pipeline, RateLimited, UsageError
+from holdfast.answers import ResourceLimit
 from holdfast.engine.claim import Lease
+from holdfast.model.money import micros
 from holdfast.model.stage import StageSpec
 from holdfast.testing import ManualClock
 from holdfast.worker.call import StageCall
@@ -41,8 +43,8 @@ def run(url: str) -> Iterator[LimitedBench]:
     bench.close()
 
 
-def limit(app: Holdfast, name: str = "api") -> dict[str, Any]:
-    return next(one for one in app.limits() if one["name"] == name)
+def limit(app: Holdfast, name: str = "api") -> ResourceLimit:
+    return next(one for one in app.limits() if one.name == name)
 
 
 def is_done(ran: Ran, count: int, name: str = "work") -> bool:
@@ -85,7 +87,7 @@ def test_a_worker_that_was_idle_follows_a_pause_and_a_resumption_at_once(run: Li
         seen.app.add("p", ["second"])
         time.sleep(0.5)
         assert ran == ["first"]
-        assert seen.app.why("second")["reason"] == "paused"
+        assert seen.app.why("second").reason == "paused"
         seen.app.resume("p")
         wait_for(lambda: ran == ["first", "second"])
 
@@ -110,8 +112,8 @@ def test_a_paused_stage_begins_nothing_while_the_other_stages_go_on(run: Limited
         wait_for(lambda: ran.states("second").get("pending") == 2)
         assert begun == []
         answer = ran.app.why("page-1")
-        assert (answer["reason"], answer["do"]) == ("paused", "to let it go on: holdfast resume p/second")
-        assert "the prompt is wrong" in answer["text"]
+        assert (answer.reason, answer.do) == ("paused", "to let it go on: holdfast resume p/second")
+        assert "the prompt is wrong" in answer.text
         assert ran.app.resume("p/second")
         wait_for(lambda: sorted(begun) == ["page-1", "page-2"])
         assert not ran.app.resume("p/second")
@@ -121,7 +123,7 @@ def test_a_paused_stage_with_a_time_goes_on_by_itself(run: LimitedBench):
     app = run.app(pipeline := one_quick_stage(), ["page-1"])
     app.pause("p/work", until=0.3)
     run(pipeline)
-    assert app.status()[0]["stages"][0]["states"] == {"done": 1}
+    assert app.status().pipelines[0].stages[0].states == {"done": 1}
 
 
 def one_quick_stage() -> Pipeline:
@@ -145,7 +147,7 @@ def test_a_pause_with_a_time_ends_in_running_workers_by_itself(run: LimitedBench
     with run.serving(pipeline, lease_seconds=600) as (_, ran):
         wait_for(lambda: is_done(ran, 3))
     assert time.monotonic() - begun >= 0.4
-    assert not any(one["paused"] for one in app.status())
+    assert not any(one.paused for one in app.status().pipelines)
 
 
 @pytest.mark.req("J11", "J17")
@@ -230,9 +232,9 @@ def test_many_changes_of_the_tuning_under_load_lose_nothing_and_the_last_is_in_f
         wait_for(lambda: is_done(ran, count + changes // 10 + 30), every=0.1)
     assert len(starts) == len(set(starts.keys)) == count + changes // 10 + 30
     assert starts.most <= 3
-    assert limit(app, "@p")["allowed"] == {"concurrency": 3}
-    assert limit(app)["allowed"] == {"rate": "2000/s"}
-    assert limit(app, "@p/work")["allowed"] == {}
+    assert limit(app, "@p").allowed == {"concurrency": 3}
+    assert limit(app).allowed == {"rate": "2000/s"}
+    assert limit(app, "@p/work").allowed == {}
     assert len(app.events(event="tuned", most=2000)) == changes + 1
     assert app.check() == []
 
@@ -259,12 +261,12 @@ def test_three_rate_limits_never_open_the_breaker_spend_no_attempt_and_every_wor
         wait_for(lambda: len(ran.events("snoozed")) == 3)
         known.set()
         wait_for(lambda: is_done(ran, 60))
-        assert limit(ran.app)["breaker"] == "closed"
-        assert ran.events("breaker_opened") == []
+        assert limit(ran.app).breaker == "closed"
+        assert ran.events("breaker_opened") == ()
         assert {ran.result(key, "work") for key in keys(60)} == {1}
     # By the clock of the database: when the pause was asked for, and when work was claimed.
-    told = min(event["at"] for event in ran.events("snoozed"))
-    claimed = [(ran.stage(key, "work")["started_at"] - told) / 1e6 for key in keys(60)]
+    told = min(event.at for event in ran.events("snoozed"))
+    claimed = [(ran.stage(key, "work").started_at - told).total_seconds() for key in keys(60)]
     assert [after for after in claimed if 0.5 < after < 1.5] == [], (
         "somebody began though the provider had asked for a pause"
     )
@@ -290,11 +292,12 @@ def test_what_a_client_raises_for_429_cools_the_resource_down_wherever_the_handl
     stage(pipeline, kind, work, name="work", resource="api")
     with run.serving(pipeline, ["page"]) as (_, ran):
         wait_for(lambda: ran.states("work") == {"retry_later": 1})
-        assert 500 < (limit(ran.app)["cool_until"] / 1e6 - time.time()) <= 600
-        assert ran.stage("page", "work")["attempts"] == 0
-        assert "429" in ran.stage("page", "work")["error"]
+        assert 500 < (limit(ran.app).cool_until.timestamp() - time.time()) <= 600
+        assert ran.stage("page", "work").attempts == 0
+        assert "429" in ran.stage("page", "work").error
         # Chance only adds.
-        assert 0 <= (ran.stage("page", "work")["next_attempt_at"] - limit(ran.app)["cool_until"]) / 1e6 <= 61
+        later = ran.stage("page", "work").next_attempt_at - limit(ran.app).cool_until
+        assert 0 <= later.total_seconds() <= 61
 
 
 @pytest.mark.fault(63)
@@ -307,8 +310,8 @@ def test_a_retry_after_in_the_far_future_is_a_rate_limit_like_any_other(run: Lim
 
     stage(pipeline, kind, work, name="work", resource="api", max_attempts=1)
     with run.serving(pipeline, ["page"]) as (_, ran):
-        wait_for(lambda: limit(ran.app)["cool_until"])
-        assert limit(ran.app)["cool_until"] / 1e6 - time.time() < 3601
+        wait_for(lambda: limit(ran.app).cool_until)
+        assert limit(ran.app).cool_until.timestamp() - time.time() < 3601
         assert ran.states("work") == {"retry_later": 1}
 
 
@@ -339,9 +342,9 @@ def test_a_503_without_a_time_is_a_failure_that_counts(run: LimitedBench):
 
     stage(pipeline, "thread", work, name="work", resource="api")
     with run.serving(pipeline, ["page"]) as (_, ran):
-        wait_for(lambda: limit(ran.app)["breaker"] == "open")
-        assert limit(ran.app)["cool_until"] is None
-        assert ran.stage("page", "work")["attempts"] == 2
+        wait_for(lambda: limit(ran.app).breaker == "open")
+        assert limit(ran.app).cool_until is None
+        assert ran.stage("page", "work").attempts == 2
 
 
 @pytest.mark.parametrize(
@@ -357,10 +360,10 @@ def test_out_of_credit_pauses_at_once_and_goes_on_when_a_person_says_so(run: Lim
 
     stage(pipeline, kind, work, name="work", resource="api")
     with run.serving(pipeline, ["page-0"], concurrency=1) as (_, ran):
-        wait_for(lambda: limit(ran.app)["paused"])
-        assert limit(ran.app)["reason"].startswith("out of credit: ")
+        wait_for(lambda: limit(ran.app).paused)
+        assert limit(ran.app).reason.startswith("out of credit: ")
         ran.app.add("p", ["page-1"])
-        assert ran.app.why("page-1")["reason"] == "paused"
+        assert ran.app.why("page-1").reason == "paused"
         time.sleep(0.3)
         assert ran.state("page-1", "work") == "pending"
         ran.app.cancel(key="page-0")
@@ -379,11 +382,11 @@ def test_out_of_credit_in_a_stage_without_a_resource_pauses_its_pipeline_and_no_
     stage(beside, "thread", lambda item, ctx: None, name="free")
     run.others = [beside]
     with run.crowd(pipeline, 3, keys(12), concurrency=2) as ran:
-        wait_for(lambda: any(one["paused"] for one in ran.app.status()))
+        wait_for(lambda: any(one.paused for one in ran.app.status().pipelines))
         ran.app.add("q", keys(5))
         wait_for(lambda: is_done(ran, 5, "free"))
-        assert ran.app.why("page-11", "p")["reason"] in ("paused", "backoff")
-        assert [one["reason"] for one in ran.app.status() if one["name"] == "p"] == ["out of credit: pay first"]
+        assert ran.app.why("page-11", "p").reason in ("paused", "backoff")
+        assert [one.reason for one in ran.app.status().pipelines if one.name == "p"] == ["out of credit: pay first"]
         assert not ran.states("work").get("exhausted")
 
 
@@ -396,7 +399,7 @@ def test_headers_that_say_that_nothing_is_left_are_heeded_by_everyone(run: Limit
     stage(pipeline, "process", work, name="work", resource="api")
     with run.serving(pipeline, ["page"]) as (_, ran):
         wait_for(lambda: is_done(ran, 1))
-        assert 500 < (limit(ran.app)["cool_until"] / 1e6 - time.time()) <= 600
+        assert 500 < (limit(ran.app).cool_until.timestamp() - time.time()) <= 600
 
 
 def test_an_adaptive_pace_is_halved_by_a_rate_limit(run: LimitedBench):
@@ -411,7 +414,7 @@ def test_an_adaptive_pace_is_halved_by_a_rate_limit(run: LimitedBench):
     stage(pipeline, "thread", work, name="work", resource="api")
     with run.serving(pipeline, keys(3)) as (_, ran):
         wait_for(lambda: is_done(ran, 3))
-        assert 0.5 <= limit(ran.app)["pace"] < 0.6
+        assert 0.5 <= limit(ran.app).pace < 0.6
 
 
 @pytest.mark.req("J19")
@@ -434,7 +437,7 @@ def test_while_a_provider_is_down_it_is_asked_now_and_then_and_everything_goes_o
         assert tried <= 8 + 3 + len(ran.events("breaker_opened"))
         down.clear()
         wait_for(lambda: is_done(ran, 40))
-        assert limit(ran.app)["breaker"] == "closed"
+        assert limit(ran.app).breaker == "closed"
 
 
 # What a handler tells of itself ----------------------------------------------------------------------------------------
@@ -451,7 +454,7 @@ def test_a_number_of_units_that_is_none_fails_the_attempt_with_a_clear_line(run:
     stage(pipeline, "thread", work, name="work", resource="api", max_attempts=1, units={"tokens": lambda item: 1})
     ran = run(pipeline, keys(3))
     assert ran.states("work") == {"done": 2, "exhausted": 1}
-    assert "used(tokens=" in ran.stage("page-0", "work")["error"]
+    assert "used(tokens=" in ran.stage("page-0", "work").error
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -485,7 +488,7 @@ def test_a_batch_takes_for_each_of_its_items_and_each_may_be_rate_limited_alone(
 
     ran = run(pipeline, keys(30), concurrency=2)
     assert ran.states("work") == {"done": 30}
-    assert {ran.stage(key, "work")["attempts"] for key in keys(30)} == {1}
+    assert {ran.stage(key, "work").attempts for key in keys(30)} == {1}
 
 
 # Functions that weigh --------------------------------------------------------------------------------------------------
@@ -538,9 +541,9 @@ def test_a_function_that_cannot_weigh_an_item_fails_that_item_and_stops_nothing_
         ran.app.add("q", keys(3))
         wait_for(lambda: is_done(ran, 3, "free"))
         wait_for(lambda: ran.states("work") == {"done": 3, "exhausted": 1})
-        [error] = [one["error"] for one in ran.app.show("page-0", "p")["stages"]]
+        [error] = [one.error for one in ran.app.show("page-0", "p").stages]
         assert "what it will use c" in error
-        spent = {one["attempts"] for n in (1, 2, 3) for one in ran.app.show(f"page-{n}", "p")["stages"]}
+        spent = {one.attempts for n in (1, 2, 3) for one in ran.app.show(f"page-{n}", "p").stages}
         assert spent == {1}, "the others have paid for it"
 
 
@@ -593,10 +596,10 @@ def test_a_payment_that_names_an_unknown_resource_counts_for_what_its_stage_uses
 
     stage(pipeline, kind, work, name="work", resource="api")
     ran = run(pipeline, ["page"])
-    assert limit(ran.app)["spent"] == 100_000
-    assert [one["name"] for one in ran.app.limits()] == ["api"]
+    assert micros(limit(ran.app).spent) == 100_000
+    assert [one.name for one in ran.app.limits()] == ["api"]
     [event] = ran.events("unknown_resource", "page")
-    assert (event["stage"], event["resource"]) == ("work", "apy")
+    assert (event.stage, event.resource) == ("work", "apy")
 
 
 @pytest.mark.req("J14", "V4")
@@ -610,10 +613,10 @@ def test_a_paid_call_that_names_an_unknown_resource_is_recorded_and_counts_for_w
     stage(pipeline, "thread", work, name="work", resource="api")
     ran = run(pipeline, ["page"])
     assert (ran.result("page", "work"), made) == ("answer", ["page"])
-    assert limit(ran.app)["spent"] == 400_000
-    assert sum(one["costs"] for one in ran.app.costs()) == 400_000
+    assert micros(limit(ran.app).spent) == 400_000
+    assert micros(ran.app.costs().total.costs) == 400_000
     [event] = ran.events("unknown_resource", "page")
-    assert (event["stage"], event["resource"]) == ("work", "apy")
+    assert (event.stage, event.resource) == ("work", "apy")
 
 
 @pytest.mark.req("J14")
@@ -621,8 +624,8 @@ def test_a_payment_that_names_an_unknown_resource_in_a_stage_without_one_is_kept
     pipeline = Pipeline("p", tuning={"stages": {"work": {"budget": "10.00"}}})
     stage(pipeline, "thread", lambda item, ctx: ctx.cost("0.10", resource="apy"), name="work")
     ran = run(pipeline, ["page"])
-    assert [(one["stage"], one["costs"]) for one in ran.app.costs(["stage"])] == [("work", 100_000)]
-    assert [(one["resource"], one["costs"]) for one in ran.app.costs(["resource"])] == [(None, 100_000)]
+    assert [(one.stage, micros(one.costs)) for one in ran.app.costs(["stage"]).sums] == [("work", 100_000)]
+    assert [(one.resource, micros(one.costs)) for one in ran.app.costs(["resource"]).sums] == [(None, 100_000)]
     assert len(ran.events("unknown_resource", "page")) == 1
 
 
@@ -728,8 +731,8 @@ def test_work_that_could_not_begin_in_time_is_claimed_again_and_leaves_no_event(
     ran = run(pipeline, keys(20))
     assert len(handed_back) >= 20
     assert [ran.result(key, "work") for key in keys(20)] == [1] * 20
-    assert [ran.app.events(key=key) for key in keys(20)] == [[]] * 20
-    assert {told["event"] for told in ran.app.history("page-0")} == {"added", "completed"}
+    assert [ran.app.events(key=key) for key in keys(20)] == [()] * 20
+    assert {told.event for told in ran.app.history("page-0")} == {"added", "completed"}
 
 
 def test_fewer_are_claimed_at_once_while_what_was_claimed_begins_too_late():

@@ -16,6 +16,7 @@ import pytest
 
 from holdfast import BatchContext, CallAgain, Context, Holdfast, Item, LeaseLost, Pipeline, UsageError
 from holdfast.engine.memos import MemoWrite, idempotency_key, remember
+from holdfast.model.money import micros
 from tests.support.bench import QUICK, Bench, Ran
 from tests.support.harness import App
 from tests.support.money import charged
@@ -71,13 +72,13 @@ def test_a_result_is_recorded_before_it_is_handed_over(run: Bench, provider: Pro
 
     def work(item: Item, ctx: Context) -> Any:
         value = ctx.once("call", provider, "a", **price)
-        seen.extend((memo["name"], memo["state"], memo["value"]) for memo in outside.memos(item.key))
+        seen.extend((memo.name, memo.state, memo.value) for memo in outside.memos(item.key))
         return value
 
     outside = run.app(one_stage(work))
     ran = run(one_stage(work), ["page-1"])
 
-    assert seen == [("call", "done", '{"said":["a"],"n":1}')]
+    assert seen == [("call", "done", {"said": ["a"], "n": 1})]
     assert ran.result("page-1", "work") == {"said": ["a"], "n": 1}
 
 
@@ -105,8 +106,8 @@ def test_a_later_attempt_gets_the_recorded_value_and_calls_nobody(run: Bench, pr
 
     assert provider.calls == [("page-1",)]
     assert got == [{"said": ["page-1"], "n": 1}] * 3
-    assert ran.stage("page-1", "work")["attempts"] == 3
-    assert ran.events("in_doubt") == []
+    assert ran.stage("page-1", "work").attempts == 3
+    assert ran.events("in_doubt") == ()
     assert charged(ran.app, ["item"]) == [{"item": "page-1", "amount": 1_000_000, "payments": 1}]
 
 
@@ -167,8 +168,8 @@ def test_memos_go_when_their_stage_has_passed_and_stay_when_it_failed(run: Bench
 
     ran = run(one_stage(work), ["good", "bad"])
 
-    assert ran.app.memos("good") == []
-    assert [(memo["stage"], memo["name"], memo["state"]) for memo in ran.app.memos("bad")] == [("work", "call", "done")]
+    assert ran.app.memos("good") == ()
+    assert [(memo.stage, memo.name, memo.state) for memo in ran.app.memos("bad")] == [("work", "call", "done")]
 
 
 @pytest.mark.req("V4", "D4")
@@ -276,7 +277,7 @@ def test_the_same_name_twice_in_one_attempt_is_an_error(run: Bench, provider: Pr
 
     ran = run(one_stage(work, max_attempts=1), ["page-1"])
 
-    error = ran.stage("page-1", "work")["error"]
+    error = ran.stage("page-1", "work").error
     assert error.startswith("UsageError: item 'page-1', stage 'work', once('call'): this name was used before")
     assert len(provider.calls) == 1
 
@@ -346,7 +347,7 @@ def test_an_async_function_in_a_sync_handler_is_refused(run: Bench, provider: Pr
 
     ran = run(one_stage(work, max_attempts=1), ["page-1"])
 
-    error = ran.stage("page-1", "work")["error"]
+    error = ran.stage("page-1", "work").error
     assert error.startswith("UsageError: item 'page-1', stage 'work', once('call'): ")
     assert error.endswith("is async: call it from an async handler")
     assert provider.calls == []
@@ -360,7 +361,7 @@ def test_a_paid_call_leaves_its_intent_before_it_is_made(run: Bench):
     seen: list[Any] = []
 
     def call() -> str:
-        seen.extend((memo["name"], memo["state"], memo["cost"]) for memo in outside.memos("page-1"))
+        seen.extend((memo.name, memo.state, memo.cost) for memo in outside.memos("page-1"))
         return "done"
 
     def work(item: Item, ctx: Context) -> Any:
@@ -378,7 +379,7 @@ def test_a_paid_call_leaves_its_intent_before_it_is_made(run: Bench):
         ("metered", "intended", None),
         ("guessed", "intended", None),
     ]
-    assert {memo["name"]: memo["cost"] for memo in ran.app.memos("page-1")} == {
+    assert {memo.name: memo.cost and micros(memo.cost) for memo in ran.app.memos("page-1")} == {
         "free": None,
         "fixed": 400_000,
         "metered": 400_000,
@@ -394,7 +395,7 @@ def test_a_cost_names_its_resource_and_its_memo(run: Bench, provider: Provider):
     ran = run(pipeline, ["page-1"])
 
     [cost] = ran.app.calls("page-1")
-    assert (cost["amount"], cost["resource"], cost["name"], cost["state"]) == (100_000, "gemini", "call", "done")
+    assert (micros(cost.amount), cost.resource, cost.name, cost.state) == (100_000, "gemini", "call", "done")
     assert charged(ran.app, ["resource"]) == [{"resource": "gemini", "amount": 100_000, "payments": 1}]
 
 
@@ -406,7 +407,7 @@ def test_a_call_whose_cost_cannot_be_told_is_not_made_again(run: Bench, provider
     ran = run(pipeline, ["page-1"])
 
     assert ran.state("page-1", "work") == "failed"
-    assert "once('call'): the result is recorded, but its cost cannot be told" in ran.stage("page-1", "work")["error"]
+    assert "once('call'): the result is recorded, but its cost cannot be told" in ran.stage("page-1", "work").error
     assert charged(ran.app, ["item"]) == [{"item": "page-1", "amount": 500_000, "payments": 1}], "the estimate stands"
     ran.app.retry()
     ran = run(pipeline)
@@ -436,7 +437,7 @@ def test_a_paid_call_that_was_begun_and_not_recorded_is_made_again_and_said_to_b
     ran = run(one_stage(on_the_loop if how == "loop" else work), ["page-1"])
 
     [doubt] = ran.events("in_doubt")
-    assert doubt["data"] == {"memo": "call", "decided": "called again", "idempotency_key": keys[0]}
+    assert doubt.data == {"memo": "call", "decided": "called again", "idempotency_key": keys[0]}
     assert keys[0] == keys[1]
     assert len(provider.calls) == 2
     assert ran.state("page-1", "work") == "done"
@@ -447,7 +448,7 @@ def test_a_call_without_a_price_is_made_again_without_a_word(run: Bench, provide
     ran = run(one_stage(lambda item, ctx: ctx.once("call", provider)), ["page-1"])
 
     assert len(provider.calls) == 2
-    assert ran.events("in_doubt") == []
+    assert ran.events("in_doubt") == ()
 
 
 def hold(provider: Provider) -> Pipeline:
@@ -463,11 +464,11 @@ def held(run: Bench, provider: Provider) -> Ran:
 @pytest.mark.req("V4")
 def test_a_call_in_doubt_waits_for_a_person_if_it_shall_be_held(held: Ran, provider: Provider):
     stage = held.stage("page-1", "work")
-    assert (stage["state"], stage["attempts"]) == ("on_hold", 1), "only the attempt that made the call counts"
-    assert "item 'page-1', stage 'work', once('call')" in stage["error"]
-    assert "holdfast why page-1" in stage["error"]
+    assert (stage.state, stage.attempts) == ("on_hold", 1), "only the attempt that made the call counts"
+    assert "item 'page-1', stage 'work', once('call')" in stage.error
+    assert "holdfast why page-1" in stage.error
     assert len(provider.calls) == 1
-    assert [memo["state"] for memo in held.app.memos("page-1")] == ["intended"]
+    assert [memo.state for memo in held.app.memos("page-1")] == ["intended"]
 
 
 @pytest.mark.req("V4")
@@ -478,7 +479,7 @@ def test_a_person_gives_a_held_call_its_result(held: Ran, run: Bench, provider: 
     assert ran.result("page-1", "work") == {"from": "the provider's page"}
     assert len(provider.calls) == 1
     [resolved] = ran.events("resolved")
-    assert resolved["data"]["by"] == "me"
+    assert resolved.data["by"] == "me"
 
 
 def test_a_person_has_a_held_call_made_again(held: Ran, run: Bench, provider: Provider):
@@ -530,7 +531,7 @@ def test_a_function_asks_the_provider_what_became_of_a_call_in_doubt(run: Bench,
     assert ran.result("page-1", "work") == {"found": keys[0]}
     assert len(provider.calls) == 1
     [doubt] = ran.events("in_doubt")
-    assert doubt["data"]["decided"] == "the provider was asked"
+    assert doubt.data["decided"] == "the provider was asked"
     assert charged(ran.app, ["item"]) == [{"item": "page-1", "amount": 1_000_000, "payments": 1}]
 
 
@@ -556,7 +557,7 @@ def test_a_provider_that_knows_nothing_of_a_call_is_called_again(run: Bench, pro
     assert ran.state("page-1", "work") == "done"
     assert len(provider.calls) == 2
     [doubt] = ran.events("in_doubt")
-    assert doubt["data"]["decided"] == "the provider knew nothing, called again"
+    assert doubt.data["decided"] == "the provider knew nothing, called again"
 
 
 def test_a_question_that_fails_is_asked_again_and_the_call_is_not_made(run: Bench, provider: Provider):
@@ -638,7 +639,7 @@ def test_a_memo_of_an_old_version_is_used_only_if_its_results_still_stand(
     assert ran.state("page-1", "work") == "done"
     assert len(provider.calls) == calls
     assert (keys[0] == keys[1]) is (calls == 1), "another call has another key"
-    assert ran.events("in_doubt") == [], "what was recorded was never in doubt"
+    assert ran.events("in_doubt") == (), "what was recorded was never in doubt"
 
 
 @pytest.mark.req("V4")
@@ -650,7 +651,7 @@ def test_a_call_in_doubt_is_in_doubt_for_the_next_version_too(run: Bench, provid
     ran = run(second)
 
     [doubt] = ran.events("in_doubt")
-    assert doubt["data"]["decided"] == "called again by version 2"
+    assert doubt.data["decided"] == "called again by version 2"
     assert asked == [], "what the provider knows is an answer to the old version"
     assert len(provider.calls) == 2
     assert ran.state("page-1", "work") == "done"
@@ -714,7 +715,7 @@ def test_a_handler_that_lost_its_lease_hears_of_it_from_once(run: Bench, tmp_pat
 
     assert said.read_text().startswith("item 'page-1': the lease of attempt 1 has ended; 'call' is not recorded")
     assert ran.state("page-1", "work") == "cancelled"
-    assert ran.app.memos("page-1") == []
+    assert ran.app.memos("page-1") == ()
 
 
 @pytest.mark.fault(26)
@@ -809,10 +810,10 @@ def test_what_makes_no_sense_is_refused_with_item_stage_and_argument(run: Bench,
 
     for key, (_, said) in BAD_CALLS.items():
         stage = ran.stage(key, "work")
-        assert stage["state"] == "exhausted", key
-        assert stage["error"].startswith(f"UsageError: item {key!r}, stage 'work'"), stage["error"]
-        assert said in stage["error"], key
-        assert ran.app.memos(key) == []
+        assert stage.state == "exhausted", key
+        assert stage.error.startswith(f"UsageError: item {key!r}, stage 'work'"), stage.error
+        assert said in stage.error, key
+        assert ran.app.memos(key) == ()
     assert ran.state("good", "work") == "done"
     assert provider.calls == [("good",)]
     assert charged(ran.app) == []
@@ -845,8 +846,8 @@ def test_a_value_that_has_no_json_form_is_refused_and_the_call_not_repeated(run:
 
     for key, (_, said) in NO_JSON.items():
         stage = ran.stage(key, "work")
-        assert (stage["state"], stage["attempts"]) == ("failed", 1), stage
-        assert f"item {key!r}, stage 'work', once('call'): the result cannot be kept: {said}" in stage["error"]
+        assert (stage.state, stage.attempts) == ("failed", 1), stage
+        assert f"item {key!r}, stage 'work', once('call'): the result cannot be kept: {said}" in stage.error
     assert set(calls.values()) == {1}
 
 
@@ -875,5 +876,5 @@ def test_a_huge_value_ends_the_item_with_a_limit_error(run: Bench, how: str):
     ran = run(one_stage(work, isolate="process" if how == "process" else None), ["page-1"])
 
     stage = ran.stage("page-1", "work")
-    assert (stage["state"], stage["attempts"]) == ("failed", 1)
-    assert "the result cannot be kept: over 200,000,000 bytes; the limit is" in stage["error"]
+    assert (stage.state, stage.attempts) == ("failed", 1)
+    assert "the result cannot be kept: over 200,000,000 bytes; the limit is" in stage.error

@@ -10,6 +10,8 @@ import httpx
 import pytest
 
 from holdfast import Context, CredentialRefused, Holdfast, Item, Pipeline
+from holdfast.answers import ResourceLimit
+from holdfast.model.money import micros
 from tests.support.bench import QUICK, Ran
 from tests.support.clients import CLIENTS, GROUP, SECONDS, STREAMING, load
 from tests.support.kinds import keys
@@ -88,23 +90,23 @@ def paying(
     return pipeline
 
 
-def limit(app: Holdfast) -> dict[str, Any]:
-    return next(one for one in app.limits() if one["name"] == "api")
+def limit(app: Holdfast) -> ResourceLimit:
+    return next(one for one in app.limits() if one.name == "api")
 
 
 def money(app: Holdfast) -> dict[str, int]:
     """What limits and costs say alike, once nothing runs."""
     told, summed = limit(app), app.costs(["resource"])
-    assert told["set_aside"] == 0
-    spent = {name: told[name] for name in NOTHING}
-    assert spent == ({name: summed[0][name] for name in NOTHING} if summed else NOTHING)
+    assert told.set_aside == 0
+    spent = {name: micros(getattr(told, name)) for name in NOTHING}
+    assert spent == {name: micros(getattr(summed.total, name)) for name in NOTHING}
     return spent
 
 
 def is_honest(app: Holdfast) -> bool:
     """At any moment, what is spent is what was charged and what may have been."""
-    for one in [*app.limits(), *app.costs(), *app.costs(["item"]), *app.costs(["resource", "day"])]:
-        assert one["spent"] == one["costs"] + one["in_doubt"]
+    for one in [*app.limits(), *app.costs().sums, *app.costs(["item"]).sums, *app.costs(["resource", "day"]).sums]:
+        assert one.spent == one.costs + one.in_doubt
     return True
 
 
@@ -126,8 +128,8 @@ def test_five_429s_and_one_answer_cost_what_the_answer_costs(run: LimitedBench, 
     with run.serving(pipeline, ["page-1"]) as (_, ran):
         until(ran, done=1)
         assert money(ran.app) == {"spent": PRICE, "costs": PRICE, "in_doubt": 0}
-        assert ran.stage("page-1", "work")["attempts"] == 1
-        assert [call["state"] for call in ran.app.calls("page-1")] == ["not_charged"] * 5 + ["done"]
+        assert ran.stage("page-1", "work").attempts == 1
+        assert [call.state for call in ran.app.calls("page-1")] == ["not_charged"] * 5 + ["done"]
 
 
 @pytest.mark.req("P2")
@@ -144,7 +146,7 @@ def test_ten_failures_of_the_provider_leave_the_budget_untouched(
     ran = run(pipeline, ["bad"])
     assert ran.states("work") == {"exhausted": 1}
     assert money(ran.app) == NOTHING
-    assert [call["state"] for call in ran.app.calls("bad")] == ["not_charged"] * 10
+    assert [call.state for call in ran.app.calls("bad")] == ["not_charged"] * 10
     ran.app.add("p", ["good"])
     ran = run(pipeline)
     assert ran.state("good", "work") == "done"
@@ -167,9 +169,9 @@ def test_a_lost_reply_is_in_doubt_until_somebody_says_that_it_was_free(run: Limi
     with run.serving(pipeline, ["page-1"]) as (_, ran):
         until(ran, exhausted=1)
     assert money(ran.app) == {"spent": PRICE, "costs": 0, "in_doubt": PRICE}
-    [told] = ran.app.costs()
-    assert (told["spent"], told["in_doubt"], told["doubts"]) == (PRICE, PRICE, 1)
-    assert [event["data"]["counted"] for event in ran.events("money_in_doubt")] == [PRICE]
+    [told] = ran.app.costs().sums
+    assert (micros(told.spent), micros(told.in_doubt), told.doubts) == (PRICE, PRICE, 1)
+    assert [micros(event.data["counted"]) for event in ran.events("money_in_doubt")] == [PRICE]
     assert sum(ran.app.resolve_many(charged=0, pipeline="p", reason="not on the bill").values()) == 1
     assert is_honest(ran.app) and money(ran.app) == NOTHING
 
@@ -212,7 +214,7 @@ def test_a_call_that_follows_a_lost_reply_is_judged_by_itself(run: LimitedBench,
     handler: Any = on_the_loop if kind == "loop" else work
     pipeline.stage(name="work", resource="api", max_attempts=1)(handler)
     ran = run(pipeline, ["page-1"])
-    assert {call["name"]: call["state"] for call in ran.app.calls("page-1")} == {
+    assert {call.name: call.state for call in ran.app.calls("page-1")} == {
         "first": "doubtful",
         "second": "not_charged",
     }
@@ -238,23 +240,19 @@ def test_a_key_that_is_refused_pauses_the_resource_and_spends_no_attempt(run, pr
     pipeline = paying(CLIENTS[client], f"{provider.url}/next", kind=kind, max_attempts=1)
     asked = len(provider.calls)
     with run.serving(pipeline, keys(5), concurrency=1) as (_, ran):
-        wait_for(lambda: is_honest(ran.app) and limit(ran.app)["paused"])
+        wait_for(lambda: is_honest(ran.app) and limit(ran.app).paused)
         wait_for(lambda: ran.states("work").get("in_progress", 0) == 0)
         told = limit(ran.app)
-        assert (
-            "Incorrect API key" in told["reason"]
-            or "invalid x-api-key" in told["reason"]
-            or "moody 403" in told["reason"]
-        )
-        assert told["retry_after"] is None
+        assert "Incorrect API key" in told.reason or "invalid x-api-key" in told.reason or "moody 403" in told.reason
+        assert told.paused_until is None
         assert money(ran.app) == NOTHING
         assert len(provider.calls) - asked <= 4
-        assert [event["data"]["by"] for event in ran.events("paused")] == ["key refused"]
-        assert {ran.stage(key, "work")["attempts"] for key in keys(5)} <= {0, None}
+        assert [event.data["by"] for event in ran.events("paused")] == ["key refused"]
+        assert {ran.stage(key, "work").attempts for key in keys(5)} <= {0, None}
         provider.next = ["200"]
         assert ran.app.resume("api", resource=True)
         until(ran, done=5)
-        assert {ran.stage(key, "work")["attempts"] for key in keys(5)} == {1}
+        assert {ran.stage(key, "work").attempts for key in keys(5)} == {1}
         assert money(ran.app) == {"spent": 5 * PRICE, "costs": 5 * PRICE, "in_doubt": 0}
 
 
@@ -263,7 +261,7 @@ def test_a_success_in_between_begins_the_count_anew(run: LimitedBench, provider:
     provider.next = ["401-key", "401-key", "200", "401-key", "401-key", "200", "200"]
     ran = run(paying(CLIENTS["httpx"], f"{provider.url}/next", max_attempts=1), keys(3), concurrency=1)
     assert ran.states("work") == {"done": 3}
-    assert not limit(ran.app)["paused"] and ran.events("paused") == []
+    assert not limit(ran.app).paused and ran.events("paused") == ()
 
 
 @pytest.mark.req("P2")
@@ -295,12 +293,12 @@ def test_a_stage_without_a_resource_is_paused_itself_and_no_other(run: LimitedBe
         wait_for(lambda: ran.events("paused"))
         wait_for(lambda: ran.states("other") == {"done": 3})
         # Until its short wait is over, the item names that.
-        wait_for(lambda: ran.app.why("page-0")["reason"] == "paused")
-        assert "Incorrect API key" in ran.app.why("page-0")["text"]
+        wait_for(lambda: ran.app.why("page-0").reason == "paused")
+        assert "Incorrect API key" in ran.app.why("page-0").text
         provider.next = ["200"]
         assert ran.app.resume("p/work")
         until(ran, done=3)
-        assert {ran.stage(key, "work")["attempts"] for key in keys(3)} == {1}
+        assert {ran.stage(key, "work").attempts for key in keys(3)} == {1}
 
 
 @pytest.mark.req("P2")
@@ -309,8 +307,8 @@ def test_a_handler_may_say_itself_that_the_key_is_refused(run: LimitedBench):
         raise CredentialRefused("the token has expired")
 
     with run.serving(paying(ask, ""), ["page-1"]) as (_, ran):
-        wait_for(lambda: limit(ran.app)["paused"])
-        assert "the token has expired" in limit(ran.app)["reason"]
+        wait_for(lambda: limit(ran.app).paused)
+        assert "the token has expired" in limit(ran.app).reason
         assert money(ran.app) == NOTHING
 
 
@@ -322,7 +320,7 @@ def test_a_page_that_forbids_a_scraper_is_the_own_failure_of_its_item(run: Limit
 
     ran = run(paying(CLIENTS[client], address, max_attempts=2), [*keys(4), "open"])
     assert ran.states("work") == {"exhausted": 4, "done": 1}
-    assert not limit(ran.app)["paused"]
+    assert not limit(ran.app).paused
     assert money(ran.app) == {"spent": PRICE, "costs": PRICE, "in_doubt": 0}
 
 
@@ -336,4 +334,4 @@ def test_wrong_requests_do_not_open_the_breaker_and_a_failing_provider_does(run,
             wait_for(lambda: ran.events("breaker_opened"))
         else:
             until(ran, exhausted=4)
-        assert (limit(ran.app)["breaker"] == "open") is opens
+        assert (limit(ran.app).breaker == "open") is opens

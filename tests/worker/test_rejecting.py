@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Holdfast, Item, Pipeline, Rejected, UsageError, points
+from holdfast.model.money import micros
 from tests.support.bench import QUICK, Bench, Ran
 from tests.support.money import charged
 from tests.support.processes import wait_for
@@ -47,7 +48,7 @@ def validated(provider: Any, validate: Callable[[Any], Any], **more: Any) -> Pip
 
 
 def ledger(ran: Ran, key: str = "page-1") -> list[tuple[str, str, int]]:
-    return [(call["name"], call["state"], call["amount"]) for call in ran.app.calls(key)]
+    return [(call.name, call.state, micros(call.amount)) for call in ran.app.calls(key)]
 
 
 def refuses(text: str) -> Any:
@@ -66,16 +67,16 @@ def test_a_rejected_answer_fails_the_attempt_and_the_next_one_calls_again(run: B
     provider = Answers("{torn", "{}")
     ran = run(validated(provider, SAYS_NO[how]), ["page-1"])
 
-    assert (ran.result("page-1", "work"), ran.stage("page-1", "work")["attempts"]) == ("{}", 2)
+    assert (ran.result("page-1", "work"), ran.stage("page-1", "work").attempts) == ("{}", 2)
     assert provider.calls == 2
     assert provider.keys[0] != provider.keys[1], "a provider would answer the same key with the same answer"
     assert ledger(ran) == [("call", "rejected", PRICE), ("call", "done", PRICE)]
     assert charged(ran.app, ["item"]) == [{"item": "page-1", "amount": 2 * PRICE, "payments": 2}]
     [first, _] = ran.app.calls("page-1")
-    assert json.loads(first["value"]) == "{torn" and first["reason"]
+    assert first.value == "{torn" and first.reason
     [failed] = ran.events("attempt_failed")
-    assert "the answer was rejected" in failed["data"]["error"]
-    assert ran.events("in_doubt") == []
+    assert "the answer was rejected" in failed.data["error"]
+    assert ran.events("in_doubt") == ()
 
 
 def test_a_recorded_answer_is_validated_by_a_later_attempt_too(run: Bench):
@@ -114,7 +115,7 @@ def test_buying_again_is_bounded(run: Bench, given: dict[str, int], most: int):
     ran = run(validated(provider, lambda text: False, **given), ["page-1"])
 
     assert (ran.state("page-1", "work"), provider.calls) == ("failed", most)
-    assert f"its answer was rejected {most} times" in ran.stage("page-1", "work")["error"]
+    assert f"its answer was rejected {most} times" in ran.stage("page-1", "work").error
     ran.app.retry()
     run(validated(provider, lambda text: False, **given))
     assert provider.calls == 2 * most, "whoever retries it allows for as many again"
@@ -150,7 +151,7 @@ def test_a_handler_forgets_an_answer_and_calls_again(run: Bench):
 
     ran = run(one_stage(work), ["page-1"])
     assert (ran.result("page-1", "work"), seen, provider.calls) == ("good", ["bad"], 2)
-    assert [(call["state"], call["reason"]) for call in ran.app.calls("page-1")] == [
+    assert [(call.state, call.reason) for call in ran.app.calls("page-1")] == [
         ("rejected", "not a word of it"),
         ("done", None),
     ]
@@ -190,9 +191,9 @@ def exhausted(run: Bench) -> tuple[Ran, Pipeline, Answers]:
 def test_why_of_an_exhausted_stage_says_that_its_answers_are_used_again(exhausted: Any):
     ran, _, provider = exhausted
     answer = ran.app.why("page-1")
-    assert (answer["reason"], provider.calls) == ("exhausted", 2)
-    assert "a retry uses the recorded answer of 'call' again" in answer["text"]
-    assert "holdfast retry --forget" in answer["do"]
+    assert (answer.reason, provider.calls) == ("exhausted", 2)
+    assert "a retry uses the recorded answer of 'call' again" in answer.text
+    assert "holdfast retry --forget" in answer.do
 
 
 def test_a_person_forgets_an_answer_and_the_next_attempt_calls_again(exhausted: Any, run: Bench):
@@ -201,7 +202,7 @@ def test_a_person_forgets_an_answer_and_the_next_attempt_calls_again(exhausted: 
     assert ran.app.forget(key="page-1", by="me", reason="torn") == {"p/work": 1}
     assert ran.app.forget(key="page-1") == {}, "it is forgotten already"
     [event] = ran.events("answer_rejected")
-    assert (event["item"], event["data"]["by"], event["data"]["reason"]) == ("page-1", "me", "torn")
+    assert (event.item, event.data["by"], event.data["reason"]) == ("page-1", "me", "torn")
     ran.app.retry(key="page-1")
     ran = run(pipeline)
     assert (ran.result("page-1", "work"), provider.calls) == ({}, 3)
@@ -220,9 +221,7 @@ def test_a_forgotten_answer_can_be_taken_back(exhausted: Any, run: Bench):
     ran, pipeline, provider = exhausted
     ran.app.forget(key="page-1")
     assert ran.app.forget(key="page-1", undo=True) == {"p/work": 1}
-    assert [(memo["state"], memo["value"], memo["rejections"]) for memo in ran.app.memos("page-1")] == [
-        ("done", '"{torn"', 0)
-    ]
+    assert [(memo.state, memo.value, memo.rejections) for memo in ran.app.memos("page-1")] == [("done", "{torn", 0)]
     assert ledger(ran) == [("call", "done", PRICE)]
     ran.app.retry(key="page-1")
     run(pipeline)
@@ -261,14 +260,14 @@ def test_a_paid_answer_that_cannot_be_kept_is_kept_as_text_and_stops_the_stage(r
         wait_for(lambda: ran.events("paused"))
         wait_for(lambda: not ran.states("work").get("in_progress"))
         [event] = ran.events("paused")
-        assert event["stage"] == "work" and "the answer is paid for and cannot be kept" in event["data"]["reason"]
+        assert event.stage == "work" and "the answer is paid for and cannot be kept" in event.data["reason"]
     assert len(calls) == 1
     assert ran.state(calls[0], "work") == "failed"
     [paid] = ran.app.calls(calls[0])
-    assert (paid["state"], paid["amount"], json.loads(paid["value"])) == ("rejected", PRICE, "b'not JSON'")
+    assert (paid.state, micros(paid.amount), paid.value) == ("rejected", PRICE, "b'not JSON'")
     assert charged(ran.app, ["stage"])[0]["amount"] == len(calls) * PRICE
     answer = ran.app.why("page-199")
-    assert (answer["reason"], "holdfast resume p/work" in answer["do"]) == ("paused", True)
+    assert (answer.reason, "holdfast resume p/work" in answer.do) == ("paused", True)
 
 
 @pytest.mark.req("P3", "V4")
@@ -284,7 +283,7 @@ def test_the_text_of_an_answer_that_cannot_be_kept_is_at_no_moment_recorded_as_a
         ran = run(one_stage(lambda item, ctx: ctx.once("call", lambda: b"not JSON", cost=0.40)), ["page-1"])
     assert states == ["intended", "rejected"]
     [memo] = ran.app.memos("page-1")
-    assert (memo["state"], memo["cost"], memo["rejections"]) == ("rejected", PRICE, 1)
+    assert (memo.state, micros(memo.cost), memo.rejections) == ("rejected", PRICE, 1)
     assert charged(ran.app, ["item"]) == [{"item": "page-1", "amount": PRICE, "payments": 1}]
 
 
@@ -294,7 +293,7 @@ def test_a_forgotten_await_is_free_and_named(run: Bench):
         return "never"
 
     ran = run(one_stage(lambda item, ctx: ctx.once("call", lambda: call(), cost=0.40), max_attempts=1), ["page-1"])
-    assert "is async: call it from an async handler" in ran.stage("page-1", "work")["error"]
+    assert "is async: call it from an async handler" in ran.stage("page-1", "work").error
     assert ledger(ran) == [("call", "not_charged", 0)]
 
 
@@ -315,7 +314,7 @@ def test_facts_of_calls_are_summed_by_model(run: Bench):
         ctx.cost(0.1, facts={"model": "small", "tokens_in": 5, "region": "eu"})
 
     ran = run(one_stage(work), ["page-1", "page-2"])
-    told = {one["model"]: (one["costs"], one["tokens_in"], one["tokens_out"]) for one in ran.app.costs(["model"])}
+    told = {one.model: (micros(one.costs), one.tokens_in, one.tokens_out) for one in ran.app.costs(["model"]).sums}
     assert told == {"large": (800_000, 1600, 24), "small": (200_000, 10, 0)}
 
 
@@ -329,9 +328,7 @@ def test_a_stage_caps_what_one_item_may_cost(run: Bench):
     ran = run(one_stage(work, max_cost=1), ["book"])
     assert made == ["book 0", "book 1"]
     assert ran.state("book", "work") == "failed"
-    assert (
-        "may cost 1.00 per item: 0.80 are spent, and 0.40 more would be too much" in ran.stage("book", "work")["error"]
-    )
+    assert "may cost 1.00 per item: 0.80 are spent, and 0.40 more would be too much" in ran.stage("book", "work").error
     assert charged(ran.app, ["item"]) == [{"item": "book", "amount": 800_000, "payments": 2}]
 
 
@@ -343,13 +340,18 @@ def test_doubts_are_resolved_by_filter(run: Bench):
         ctx.once("call", call, cost=0.40)
 
     ran = run(one_stage(work, max_attempts=1), [f"page-{n}" for n in range(5)])
-    [total] = ran.app.costs(["pipeline"])
-    assert (total["spent"], total["costs"], total["in_doubt"], total["doubts"]) == (5 * PRICE, 0, 5 * PRICE, 5)
+    [total] = ran.app.costs(["pipeline"]).sums
+    assert (micros(total.spent), micros(total.costs), micros(total.in_doubt), total.doubts) == (
+        5 * PRICE,
+        0,
+        5 * PRICE,
+        5,
+    )
     assert ran.app.resolve_many(charged=0, key="page-0", dry_run=True) == {"p/work": 1}
     assert ran.app.resolve_many(charged=0, key="page-0", by="me") == {"p/work": 1}
     assert ran.app.resolve_many(charged="0.38") == {"p/work": 4}
-    [total] = ran.app.costs(["pipeline"])
-    assert (total["spent"], total["costs"], total["in_doubt"]) == (4 * 380_000, 4 * 380_000, 0)
-    assert ran.app.memos("page-1") == [], "the next attempt calls again, without a doubt"
+    [total] = ran.app.costs(["pipeline"]).sums
+    assert (micros(total.spent), micros(total.costs), micros(total.in_doubt)) == (4 * 380_000, 4 * 380_000, 0)
+    assert ran.app.memos("page-1") == (), "the next attempt calls again, without a doubt"
     with pytest.raises(UsageError, match="negative"):
         ran.app.resolve_many(charged=-1)

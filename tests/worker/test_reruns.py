@@ -48,7 +48,7 @@ def pages(notes: Notes, **settings: Any) -> Pipeline:
 
 
 def refusals(ran: Ran, key: str) -> list[str]:
-    return [told["data"]["reason"] for told in ran.events("rerun_refused", key)]
+    return [told.data["reason"] for told in ran.events("rerun_refused", key)]
 
 
 @pytest.mark.req("P5")
@@ -83,7 +83,7 @@ def test_whichever_stage_asks_for_its_own_item_the_stages_after_it_run_and_none_
     ran = run(pipeline, ["a"])
 
     assert ran_stages == ["first", "second"]
-    assert ran.app.show("a")["data"] == {"seen": True}, "it gets the new data"
+    assert ran.app.show("a").data == {"seen": True}, "it gets the new data"
     assert len(refusals(ran, "a")) == 1
 
 
@@ -123,7 +123,7 @@ def test_a_ring_through_several_pipelines_runs_once_around(url: str):
     done = bench(shelves["books"])
     assert ran == ["books", "pages", "words"]
     [*_, last] = done.app.events(event="rerun_refused")
-    assert last["data"]["reason"].startswith("books/x → pages/x → words/x → books/x: ")
+    assert last.data["reason"].startswith("books/x → pages/x → words/x → books/x: ")
     bench.close()
 
 
@@ -267,8 +267,8 @@ def test_a_stage_whose_items_rerun_each_other_too_often_is_paused_and_the_others
 
     with bench.serving(crowd), bench.serving(crowd) as (_, ran):
         [told] = wait_for(lambda: ran.events("paused"))
-        assert told["data"]["reason"].startswith("its items rerun each other: ")
-        assert "a handler returns RetryLater" in told["data"]["reason"]
+        assert told.data["reason"].startswith("its items rerun each other: ")
+        assert "a handler returns RetryLater" in told.data["reason"]
         wait_for(lambda: "in_progress" not in ran.states("link"))
         before = notes.ran.total()
         app.add("quiet", ["x"])

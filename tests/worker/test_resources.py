@@ -33,7 +33,7 @@ def books(resource: str = "gemini", **given: object) -> Pipeline:
 
 def nothing_is_in(url: str) -> bool:
     with Holdfast(url, create=False) as app:
-        return app.status() == [] and app.limits() == [] and app.events() == []
+        return app.status().pipelines == () and app.limits() == () and app.events() == ()
 
 
 def test_a_misspelt_resource_is_refused_with_the_nearest_name_and_nothing_is_written(url: str):
@@ -60,7 +60,7 @@ def test_a_store_that_has_no_tables_yet_stays_as_it_is_when_a_resource_is_not_de
 def test_a_resource_may_be_defined_without_limits(run: LimitedBench):
     ran = run(books(resources={"gemini": {}}), ["moby-dick"])
     assert ran.state("moby-dick", "extract") == "done"
-    assert [one["name"] for one in ran.app.limits()] == ["gemini"]
+    assert [one.name for one in ran.app.limits()] == ["gemini"]
 
 
 @pytest.mark.parametrize("how", ["defined", "tuned"])
@@ -70,10 +70,10 @@ def test_a_resource_that_the_store_defines_needs_no_second_definition(run: Limit
     app = run.app(other, ["vertigo"])
     if how == "tuned":
         app.tune("films", {"gemini.rate": "100/s"})
-    allowed = app.limits()[0]["allowed"]
+    allowed = app.limits()[0].allowed
     ran = run(books(), ["moby-dick"])
     assert ran.state("moby-dick", "extract") == "done"
-    assert ran.app.limits()[0]["allowed"] == allowed != {}
+    assert ran.app.limits()[0].allowed == allowed != {}
 
 
 def test_a_resource_that_another_pipeline_of_the_program_defines_counts(run: LimitedBench):

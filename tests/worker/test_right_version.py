@@ -69,8 +69,8 @@ def test_a_worker_with_the_old_version_pays_for_nothing_and_one_with_the_new_ver
         assert app.reprocess("books") == {"read": len(KEYS)}
         assert [one.worker for one in app.outdated_workers("books")["read"]] == ["old"]
         why = app.why(KEYS[0])
-        assert why["reason"] == "version"
-        assert "waits for a worker with version 2 of stage 'read'; worker 'old' still runs version 1" in why["text"]
+        assert why.reason == "version"
+        assert "waits for a worker with version 2 of stage 'read'; worker 'old' still runs version 1" in why.text
         # The old worker is awake and works: what it may do, it does.
         app.add("books", ["another"])
         wait_for(lambda: ran.state("another", "print") == "done")
@@ -87,17 +87,17 @@ def test_work_for_a_worker_with_the_right_version_says_what_holds_that_worker_ba
         app = run.app(books("2"))
         app.pause("books", reason="to look at it")
         app.reprocess("books")
-        assert app.why(KEYS[0])["reason"] == "version"
+        assert app.why(KEYS[0]).reason == "version"
         with run.serving(books("2"), name="new"):
-            why = wait_for(lambda: (said := app.why(KEYS[0]))["reason"] == "paused" and said)
-            assert why["text"] == "pipeline 'books' is paused: to look at it"
+            why = wait_for(lambda: (said := app.why(KEYS[0])).reason == "paused" and said)
+            assert why.text == "pipeline 'books' is paused: to look at it"
 
 
 def test_without_another_worker_it_waits_as_any_work_does(run: Bench, books):
     run(books("1"), KEYS)
     app = run.app(books("2"))
     app.reprocess("books")
-    assert app.why(KEYS[0])["reason"] == "no_worker"
+    assert app.why(KEYS[0]).reason == "no_worker"
 
 
 def test_a_worker_whose_version_the_new_one_is_compatible_with_may_do_it(run: Bench, books, bill):
@@ -123,7 +123,7 @@ def test_work_that_waited_before_the_old_worker_came_is_refused_by_it_too(run: B
         app.resume("books")
         # What a person has let run may be run by anyone, and it is the only one.
         wait_for(lambda: bill.by_version()["2"] == len(KEYS) + 1 or len(bill.paid) > 2 * len(KEYS))
-        assert app.status()[0]["stages"][0]["states"]["on_hold"] == len(KEYS) - 1
+        assert app.status().pipelines[0].stages[0].states["on_hold"] == len(KEYS) - 1
     assert bill.by_version()["3"] == 0
 
 
@@ -133,11 +133,11 @@ def test_a_claim_of_a_worker_that_has_become_outdated_is_put_on_hold_for_others(
     run(books("1"), KEYS)
     app = run.app(books("2"))
     app.reprocess("books")
-    assert app.status()[0]["stages"][0]["states"] == {"pending": len(KEYS)}
+    assert app.status().pipelines[0].stages[0].states == {"pending": len(KEYS)}
     with run.serving(books("1", **settings), name="old"):
         # By starting, the old one has made its version the registered one; this undoes it before work begins there.
         run.app(books("2")).register()
-        wait_for(lambda: not app.status()[0]["stages"][0]["states"].get("pending"))
+        wait_for(lambda: not app.status().pipelines[0].stages[0].states.get("pending"))
         assert bill.by_version()["2"] == 0
         ran = run(books("2", **settings))
     assert ran.states("print") == {"done": len(KEYS)}
@@ -150,11 +150,11 @@ def test_the_request_follows_the_registered_version_on_and_back(run: Bench, book
         run.app(books("2")).reprocess("books")
         app = run.app(books("3"))
         app.register()
-        assert "version 3" in app.why(KEYS[0])["text"]
+        assert "version 3" in app.why(KEYS[0]).text
         back = run.app(books("1"))
         back.register()
         wait_for(lambda: bill.by_version()["1"] == 10)
-    assert app.status()[0]["stages"][0]["states"] == {"done": 5}
+    assert app.status().pipelines[0].stages[0].states == {"done": 5}
 
 
 def test_cancel_takes_it_back_and_the_result_stands(run: Bench, books, bill):

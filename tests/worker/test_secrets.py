@@ -75,9 +75,9 @@ def leaking(act: str, **settings: Any) -> Pipeline:
 
 
 def everything(ran: Ran, key: str = "x") -> str:
-    """All that the library tells."""
+    """All that the library answers."""
     app = ran.app
-    told = [
+    answers = [
         app.status(),
         app.show(key),
         app.why(key),
@@ -85,8 +85,9 @@ def everything(ran: Ran, key: str = "x") -> str:
         app.items(),
         app.events(most=1000),
         app.workers(),
+        app.items(stage="work"),
     ]
-    return json.dumps([*told, app.items(stage="work")])
+    return json.dumps([answer.json() for answer in answers])
 
 
 def stored(ran: Ran) -> str:
@@ -166,8 +167,8 @@ def test_the_reason_of_a_snooze_and_a_note_of_progress_are_clean_while_they_stan
         return {}
 
     with run.serving(pipeline, ["x", "y"], lease_seconds=0.5) as (_, ran):
-        wait_for(lambda: noted and ran.stage("x", "work")["state"] == "retry_later")
-        wait_for(lambda: any(one.get("progress") for one in ran.app.workers()))
+        wait_for(lambda: noted and ran.stage("x", "work").state == "retry_later")
+        wait_for(lambda: any(one.progress for one in ran.app.workers()))
         told = stored(ran) + everything(ran) + everything(ran, "y")
         told += "".join(asked(url, *question) for question in (*QUESTIONS, ("why", "y"), ("show", "y")))
     assert MASK in told

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_a_worker_runs_only_the_stages_it_offers(run: Bench):
     with run.serving(pipeline, keys(5), stages=("first", "p/third")) as (_, ran):
         wait_for(lambda: ran.states("first") == {"done": 5})
         assert ran.states("second") == {"pending": 5}
-        assert ran.app.why("page-0")["reason"] == "no_worker"
+        assert ran.app.why("page-0").reason == "no_worker"
         with run.serving(pipeline, stages=("second",)):
             wait_for(lambda: ran.states("third") == {"done": 5})
 
@@ -177,13 +178,13 @@ def test_one_row_per_worker_beats_for_everything_it_holds(run: Bench):
         try:
             wait_for(lambda: ran.states("work") == {"in_progress": 50})
             [worker] = ran.app.workers()
-            first = ran.app.show("page-0")["stages"]
-            wait_for(lambda: ran.app.workers()[0]["beat_at"] > worker["beat_at"] + 600_000)
+            first = ran.app.show("page-0").stages
+            wait_for(lambda: ran.app.workers()[0].heartbeat_at > worker.heartbeat_at + timedelta(seconds=0.6))
             assert len(ran.app.workers()) == 1
-            assert ran.app.show("page-0")["stages"] == first
-            assert ran.app.workers()[0]["alive"]
+            assert ran.app.show("page-0").stages == first
+            assert ran.app.workers()[0].alive
         finally:
             gate.set()
         wait_for(lambda: ran.states("work") == {"done": 50})
-    assert ran.app.workers() == []
-    assert ran.events("worker_died") == []
+    assert ran.app.workers() == ()
+    assert ran.events("worker_died") == ()

@@ -48,9 +48,9 @@ def test_a_stage_may_be_named_by_its_function(url: str) -> None:
     ]
     library.add(["abcd"])
     summary = library.run()
-    assert [stage["states"] for stage in summary.pipelines[0]["stages"]] == [{"done": 1}] * 3
+    assert [stage.states for stage in summary.pipelines[0].stages] == [{"done": 1}] * 3
     with library._app() as app:
-        assert [one["result"] for one in app.show("abcd")["stages"]] == [{"n": 4}, 2, 6]
+        assert [one.result for one in app.show("abcd").stages] == [{"n": 4}, 2, 6]
 
 
 def test_what_the_decorator_returns_is_called_as_the_function() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Permanent, Pipeline, RunFailed, Summary
+from holdfast import Permanent, Pipeline, RunFailed
+from holdfast.answers import Summary
 from holdfast.engine import reads
 
 
@@ -47,7 +48,7 @@ def test_what_failed_is_logged_with_counts_and_the_most_frequent_errors(
 def test_a_run_that_went_well_says_nothing(books: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
     books.add(["good"])
     summary = books.run(raise_on_failure=True)
-    assert (str(summary), summary.errors) == ("books/extract: 1 done", [])
+    assert (str(summary), summary.errors) == ("books/extract: 1 done", ())
     assert [one for one in caplog.records if one.name == "holdfast.app"] == []
 
 
@@ -55,7 +56,7 @@ def test_a_failure_may_be_raised_with_the_summary(books: Pipeline, caplog: pytes
     books.add(["good", "bad"])
     with pytest.raises(RunFailed, match="1 done, 1 failed") as caught:
         books.run(raise_on_failure=True)
-    assert isinstance(caught.value.summary, Summary) and caught.value.summary.bad == 1
+    assert isinstance(caught.value.summary, Summary) and caught.value.summary.failed == 1
     assert caught.value.exit_code == 3
     assert pickle.loads(pickle.dumps(caught.value)).summary == caught.value.summary
     assert [one for one in caplog.records if one.name == "holdfast.app"] == []
@@ -65,4 +66,4 @@ def test_only_the_first_errors_are_looked_at(books: Pipeline, monkeypatch: pytes
     monkeypatch.setattr(reads, "LOOKED_AT", 2)
     books.add([f"bad-{n}" for n in range(5)])
     [error] = books.run().errors
-    assert (error["count"], error["more"]) == (2, True)
+    assert (error.count, error.more) == (2, True)

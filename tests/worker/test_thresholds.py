@@ -35,8 +35,8 @@ def test_each_stage_keeps_to_its_own_thresholds_and_the_cost_is_known_per_docume
 
     assert ran.state("long", "extract") == ran.state("short", "embed") == "done"
     stage = ran.stage("long", "embed")
-    assert (stage["state"], stage["attempts"]) == ("exhausted", 2)
-    assert "ran longer than 0.2 s" in stage["error"]
+    assert (stage.state, stage.attempts) == ("exhausted", 2)
+    assert "ran longer than 0.2 s" in stage.error
     assert [note for note in notes if note.startswith("long")] == ["long 1", "long 2", "long 3"]
-    spent = {one["item"]: one["costs"] for one in run.app(books).costs(["item"])}
-    assert spent == {"long": 400_000, "short": 100_000}
+    spent = {one.item: str(one.costs) for one in run.app(books).costs(["item"]).sums}
+    assert spent == {"long": "0.4", "short": "0.1"}

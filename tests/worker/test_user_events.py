@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from holdfast import Context, Holdfast, Item, Permanent, Pipeline, RetryLater, Skip, UsageError
+from holdfast.answers import EventCount
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import FinishedAttempt
@@ -48,19 +50,19 @@ def test_a_fact_stands_in_the_log_with_its_item_stage_and_attempt(run: Bench):
 
     ran = run(one_stage(work), ["page-1"])
     told = ran.events("user.price_changed")
-    assert [(one["pipeline"], one["stage"], one["item"]) for one in told] == [("books", "work", "page-1")] * 2
-    assert [one["data"] for one in told] == [
+    assert [(one.pipeline, one.stage, one.item) for one in told] == [("books", "work", "page-1")] * 2
+    assert [one.data for one in told] == [
         {"attempt": 1, "old": 3, "new": 4.5, "where": {"shops": ["a", None]}},
         {"attempt": 1},
     ]
     assert len(ran.events("user.seen", "page-1")) == 1
-    history = [one["event"] for one in ran.app.show("page-1")["history"]]
+    history = [one.event for one in ran.app.show("page-1").history]
     assert [one for one in history if one.startswith("user.")] == [
         "user.price_changed",
         "user.price_changed",
         "user.seen",
     ]
-    assert ran.events("user.never") == []
+    assert ran.events("user.never") == ()
 
 
 @pytest.mark.parametrize("how", ["process", "loop", "batch"])
@@ -75,7 +77,7 @@ def test_every_kind_of_handler_records_events(run: Bench, how: str):
     }[how]
     books = one_stage(handler, isolate="process" if how == "process" else None, batch=4 if how == "batch" else None)
     ran = run(books, ["page-1", "page-2"])
-    assert sorted((one["item"], one["data"]["key"]) for one in ran.events("user.seen")) == [
+    assert sorted((one.item, one.data["key"]) for one in ran.events("user.seen")) == [
         ("page-1", "page-1"),
         ("page-2", "page-2"),
     ]
@@ -97,7 +99,7 @@ def test_what_was_told_has_happened_however_the_attempt_ends(run: Bench, answer:
             raise answer
 
     ran = run(one_stage(work), ["page-1"])
-    told = [(one["data"]["run"], one["data"]["attempt"]) for one in ran.events("user.seen")]
+    told = [(one.data["run"], one.data["attempt"]) for one in ran.events("user.seen")]
     assert told == list(enumerate(begun, start=1)) and len(told) == attempts
 
 
@@ -108,7 +110,7 @@ def test_an_attempt_whose_effect_raises_has_told_all_the_same(run: Bench, own: O
         ctx.effect(own.save_and(ValueError("no")) if ctx.attempt == 1 else own.save, item.key)
 
     ran = run(one_stage(work), ["page-1"])
-    assert [one["data"]["attempt"] for one in ran.events("user.seen")] == [1, 2]
+    assert [one.data["attempt"] for one in ran.events("user.seen")] == [1, 2]
     assert own.keys() == ["page-1"]
 
 
@@ -179,7 +181,7 @@ def test_a_program_records_events_of_an_item_of_a_pipeline_or_of_neither(shop: H
     shop.event("user.checked", key="page-1", by="ann")
     shop.event("user.checked", pipeline="books")
     shop.event("user.checked", many=[1, 2])
-    told = [(one["pipeline"], one["item"], one["data"]) for one in shop.events(event="user.checked")]
+    told = [(one.pipeline, one.item, one.data) for one in shop.events(event="user.checked")]
     assert told == [("books", "page-1", {"by": "ann"}), ("books", None, {}), (None, None, {"many": [1, 2]})]
     assert len(shop.events(event="user.checked", key="page-1")) == 1
     with pytest.raises(UsageError, match="films"):
@@ -192,16 +194,14 @@ def test_events_are_counted_by_name(shop: Holdfast, monkeypatch: pytest.MonkeyPa
     for _ in range(3):
         shop.event("user.checked", pipeline="books")
     shop.event("user.closed")
-    counted = {one["event"]: one["count"] for one in shop.count_events()}
+    counted = {one.event: one.count for one in shop.count_events()}
     assert (counted["user.checked"], counted["user.closed"]) == (3, 1)
-    assert shop.count_events(event="user.checked", pipeline="books") == [
-        {"event": "user.checked", "count": 3, "more": False}
-    ]
-    assert shop.count_events(event="user.closed", pipeline="books") == []
-    later = shop.events(event="user.closed")[0]["at"] + 1
-    assert shop.count_events(event="user.closed", since=later) == []
+    assert shop.count_events(event="user.checked", pipeline="books") == (EventCount("user.checked", 3, False),)
+    assert shop.count_events(event="user.closed", pipeline="books") == ()
+    later = shop.events(event="user.closed")[0].at + timedelta(microseconds=1)
+    assert shop.count_events(event="user.closed", since=later) == ()
     monkeypatch.setattr("holdfast.engine.events.MOST_COUNTED", 2)
-    assert shop.count_events(event="user.checked") == [{"event": "user.checked", "count": 2, "more": True}]
+    assert shop.count_events(event="user.checked") == (EventCount("user.checked", 2, True),)
     with pytest.raises(UsageError, match="did you mean 'attempt_failed'"):
         shop.count_events(event="attemptfailed")
 
@@ -226,7 +226,7 @@ def test_events_are_counted_by_name(shop: Holdfast, monkeypatch: pytest.MonkeyPa
 def test_what_no_event_can_be_is_refused_by_name(shop: Holdfast, name: Any, facts: dict[str, Any], says: str):
     with pytest.raises(UsageError, match=says):
         shop.event(name, **facts)
-    assert [one for one in shop.count_events() if one["event"].startswith("user")] == []
+    assert [one for one in shop.count_events() if one.event.startswith("user")] == []
 
 
 def test_an_attempt_cannot_fill_the_log(run: Bench):
@@ -236,7 +236,7 @@ def test_an_attempt_cannot_fill_the_log(run: Bench):
 
     ran = run(one_stage(work, max_attempts=1), ["page-1"])
     assert ran.state("page-1", "work") == "exhausted"
-    assert "item 'page-1', stage 'work': event('user.seen')" in ran.stage("page-1", "work")["error"]
+    assert "item 'page-1', stage 'work': event('user.seen')" in ran.stage("page-1", "work").error
     assert len(ran.events("user.seen")) == MOST_PER_ATTEMPT
 
 
@@ -251,4 +251,4 @@ def test_secrets_do_not_get_into_the_log(run: Bench):
         [told] = run(one_stage(work), ["page-1"]).events("user.seen")
     finally:
         forget_secrets()
-    assert told["data"] == {"attempt": 1, "password": "***", "said": "it was ***", "deep": [{"api_key": "***"}]}
+    assert told.data == {"attempt": 1, "password": "***", "said": "it was ***", "deep": [{"api_key": "***"}]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import decimal
-import json
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -85,10 +84,10 @@ def test_a_result_without_a_json_form_fails_at_once_and_says_why(run: Bench, iso
     ran = run(pipeline, [*REFUSED, "even-1", "even-2"], concurrency=2)
     for name, (_, said) in REFUSED.items():
         odd = ran.stage(name, "work")
-        assert (odd["state"], odd["attempts"]) == ("failed", 1), name
-        assert odd["error"].startswith(f"item {name!r}, stage 'work': the result cannot be kept: ")
-        assert said in odd["error"], name
-        assert len(odd["error"]) < 400, name
+        assert (odd.state, odd.attempts) == ("failed", 1), name
+        assert odd.error.startswith(f"item {name!r}, stage 'work': the result cannot be kept: ")
+        assert said in odd.error, name
+        assert len(odd.error) < 400, name
     assert ran.states("after") == {"done": 2}
 
 
@@ -214,7 +213,7 @@ def test_a_version_that_returns_the_json_form_instead_of_the_object_makes_nothin
     ran = run(library("2", 1))
     assert sorted(after_runs) == sorted(FORMS)
     assert ran.states("work") == {"done": len(FORMS)}
-    assert {ran.stage(name, "work")["version"] for name in FORMS} == {"2"}
+    assert {ran.stage(name, "work").version for name in FORMS} == {"2"}
 
 
 @pytest.mark.req("P3")
@@ -289,7 +288,7 @@ def test_data_facts_and_progress_are_kept_by_their_json_form_too(run: Bench):
     assert ran.result("parent", "work") is True, ran.stage("parent", "work")
     assert ran.result("bold", "work") is True
     [spent] = ran.app.calls("parent")
-    assert json.loads(spent["facts"]) == forms
+    assert spent.facts == forms
 
 
 @pytest.mark.req("P3")
@@ -308,7 +307,7 @@ def test_names_may_be_texts_of_another_class(run: Bench, isolate: Any):
     ran = run(pipeline, ["x"])
     assert ran.state("x", "work") == "done", ran.stage("x", "work")
     assert ran.result("x", "work")[0] == 1
-    assert {line["resource"] for line in ran.app.costs(["resource"])} == {"bold"}
+    assert {line.resource for line in ran.app.costs(["resource"]).sums} == {"bold"}
 
 
 @pytest.mark.req("P3")
@@ -330,9 +329,9 @@ def test_a_forgotten_await_is_named(run: Bench, kind: str):
     pipeline = Pipeline("p")
     pipeline.stage()(returns_it if kind == "sync" else returns_it_too)
     ran = run(pipeline, ["x"])
-    [stage] = ran.app.show("x")["stages"]
-    assert stage["state"] == "failed"
-    assert "the result cannot be kept: a coroutine at text: the call was not awaited" in stage["error"]
+    [stage] = ran.app.show("x").stages
+    assert stage.state == "failed"
+    assert "the result cannot be kept: a coroutine at text: the call was not awaited" in stage.error
 
 
 def test_what_normalise_returns_must_have_a_json_form(run: Bench):
@@ -344,4 +343,4 @@ def test_what_normalise_returns_must_have_a_json_form(run: Bench):
 
     ran = run(pipeline, ["x"])
     said = "item 'x', stage 'work': what normalise returned cannot be compared: a value of type set: give a list"
-    assert said in ran.stage("x", "work")["error"]
+    assert said in ran.stage("x", "work").error

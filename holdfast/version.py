@@ -1,0 +1,3 @@
+"""The version of this holdfast."""
+
+VERSION = "0.1.0"

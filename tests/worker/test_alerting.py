@@ -255,7 +255,7 @@ def test_addresses_and_headers_are_in_no_event_no_table_and_no_log(desk: Desk, h
     finally:
         caplog.handler.removeFilter(found)
     with Holdfast(desk.url) as app:
-        kept = json.dumps(app.events(most=1000))
+        kept = json.dumps(app.events(most=1000).json())
     assert SECRET not in kept + caplog.text
     assert "exit code 3: ***" in kept
 

@@ -63,6 +63,7 @@ from holdfast.engine.selection import Which, Who, means_all_on_hold, stages_of
 from holdfast.engine.stale import Accept, Reprocess
 from holdfast.engine.tune import Declared, declare, defined_resources, is_declared
 from holdfast.engine.upsert import Added, keys_for
+from holdfast.engine.why import Why
 from holdfast.errors import RunFailed, StoreBroken, UsageError
 from holdfast.model import codec
 from holdfast.model.alert import AlertRule, read_alerts
@@ -163,7 +164,7 @@ class Holdfast:
         """The store, with tables that fit this code. A SQLite file brings itself up to date."""
         if not self._ready:
             version = self._store.schema_version()
-            behind = version < schema.newest() and self.url.startswith("sqlite:")
+            behind = version < schema.newest() and self._store.kind == "sqlite"
             if version == 0 and self._create:
                 # Of several programs that begin together, one makes the tables.
                 self._is_new = bool(self._store.upgrade())
@@ -381,7 +382,7 @@ class Holdfast:
         """The one thing that keeps an item from running, when that clears, and what can be done."""
 
         def work(tx: Transaction) -> dict[str, Any]:
-            found = reads.Why(tx, key, pipeline).answer()
+            found = Why(tx, key, pipeline).answer()
             may_doubt = found["state"] in (*BAD, State.CANCELLED, State.ON_HOLD)
             return {**found, "memos": resolve.memos(tx, key, found["pipeline"]) if may_doubt else []}
 

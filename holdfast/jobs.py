@@ -11,7 +11,7 @@ from holdfast import jobfile
 from holdfast.app import Holdfast
 from holdfast.discovery import discovering
 from holdfast.engine.tune import Declared, declare
-from holdfast.jobfile import Broken, Job, JobFileWatch, Reloaded
+from holdfast.jobfile import Broken, JobDefinition, JobFileWatch, Reloaded
 from holdfast.model.alert import AlertRule
 from holdfast.model.logs import logger
 from holdfast.model.redact import remember_secret
@@ -25,7 +25,7 @@ log = logger("holdfast.worker")
 LOOK_SECONDS = 0.5
 
 
-def load_job(path: Path) -> Job:
+def load_job(path: Path) -> JobDefinition:
     """The content of a job file, checked."""
     job = jobfile.load(path, read_source=read_source, read_alert=AlertRule.read)
     # From here on no value of a secret variable is stored, logged or shown.
@@ -33,7 +33,7 @@ def load_job(path: Path) -> Job:
     return job
 
 
-def open_job(job: Job, url: str | None = None, *, create: bool = True) -> Holdfast:
+def open_job(job: JobDefinition, url: str | None = None, *, create: bool = True) -> Holdfast:
     """The store of a job, with everything that the job defines."""
     return Holdfast(
         url or job.store,
@@ -53,7 +53,7 @@ class JobFileFollower(Service):
     name = "job-file"
     retry_seconds = 5.0
 
-    def __init__(self, context: ServiceContext, job: Job) -> None:
+    def __init__(self, context: ServiceContext, job: JobDefinition) -> None:
         self._store = context.store
         self._watch = JobFileWatch(job.path, job, load_job)
 

@@ -20,7 +20,7 @@ from holdfast.app import DEFAULT_URL, URL_VARIABLE, Holdfast
 from holdfast.discovery import discovering
 from holdfast.engine.add import Merge
 from holdfast.errors import DefinitionError, HoldfastError, StoreError, UsageError
-from holdfast.jobfile import Job
+from holdfast.jobfile import JobDefinition
 from holdfast.jobfile.importing import look_first_in, place, said
 from holdfast.jobs import load_job, open_job
 from holdfast.model.alert import AlertRule
@@ -49,7 +49,7 @@ class Loaded:
     merges: Mapping[str, Merge] = field(default_factory=dict)
     alerts: tuple[AlertRule, ...] = ()
     #: What only a job file has: secrets, and tuning that may change while workers run.
-    job: Job | None = field(default=None)
+    job: JobDefinition | None = field(default=None)
 
     def open(self, *, create: bool = True) -> Holdfast:
         """Open the store with all of this."""

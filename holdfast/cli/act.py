@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -12,8 +11,6 @@ from holdfast.cli import options
 from holdfast.cli.output import print_counts
 from holdfast.errors import UsageError
 from holdfast.model.states import State
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 _FILTERS = (
     click.option("--pipeline", type=options.text),
@@ -35,7 +32,7 @@ _FILTERS = (
 )
 
 
-def _filtered(function: Function) -> Function:
+def _filtered(function: options.Function) -> options.Function:
     for option in reversed(_FILTERS):
         function = option(function)
     return function

@@ -12,9 +12,10 @@ from holdfast.answers.json_of import json_of
 from holdfast.cli import options
 from holdfast.cli.changes import tell_before
 from holdfast.cli.loop import find_loops
-from holdfast.cli.output import Facts, print_json, printable
+from holdfast.cli.output import print_json, printable
 from holdfast.errors import DefinitionError
 from holdfast.jobfile import JobFileError
+from holdfast.model.facts import Facts
 from holdfast.model.pipeline_changes import Changes
 from holdfast.model.stage import check_resources
 from holdfast.pipeline import Pipeline

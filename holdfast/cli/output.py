@@ -14,8 +14,6 @@ from holdfast.answers.words import as_text, counted, table
 from holdfast.answers.words import shortened as shortened
 from holdfast.model.logs import printable as printable
 
-Facts = dict[str, Any]
-
 
 def as_json(value: Any, *, indent: int | None = 2) -> str:
     """JSON in plain ASCII: safe on every terminal, the same in every locale."""

@@ -48,7 +48,7 @@ _WORDS = {
 }
 
 
-class Stage:
+class StageProgress:
     """The counts of one stage, in the words of a progress line."""
 
     def __init__(self, pipeline: str, stage: StageStatus, total: int) -> None:
@@ -84,11 +84,11 @@ class Stage:
         return "" if self.left_seconds is None else f"about {spoken(timedelta(seconds=self.left_seconds))} left"
 
 
-def read_stages(pipelines: Sequence[PipelineStatus]) -> list[Stage]:
+def read_stages(pipelines: Sequence[PipelineStatus]) -> list[StageProgress]:
     stages = []
     for pipeline in pipelines:
         total = max((sum(stage.states.values()) for stage in pipeline.stages), default=0)
-        stages += [Stage(pipeline.name, stage, total) for stage in pipeline.stages]
+        stages += [StageProgress(pipeline.name, stage, total) for stage in pipeline.stages]
     return stages
 
 
@@ -106,7 +106,7 @@ class Pace:
             self._spent_before = spent
         self._spent = {label: n - self._spent_before.get(label, Decimal(0)) for label, n in spent.items()}
 
-    def foretell(self, stages: Sequence[Stage], now: float) -> None:
+    def foretell(self, stages: Sequence[StageProgress], now: float) -> None:
         for stage in stages:
             since, over = self._first.setdefault(stage.label, (now, stage.over))
             if now > since and over < stage.over < stage.total:
@@ -115,12 +115,12 @@ class Pace:
 
 
 class View(Protocol):
-    def draw(self, stages: Sequence[Stage]) -> None: ...
+    def draw(self, stages: Sequence[StageProgress]) -> None: ...
 
     def close(self) -> None: ...
 
 
-class Lines:
+class PlainLines:
     """One line every few seconds."""
 
     def __init__(self, out: TextIO, seconds: float) -> None:
@@ -130,7 +130,7 @@ class Lines:
         self._last = ""
         self._said_at = 0.0
 
-    def draw(self, stages: Sequence[Stage]) -> None:
+    def draw(self, stages: Sequence[StageProgress]) -> None:
         now = time.monotonic()
         if now < self._next_at:
             return
@@ -165,7 +165,7 @@ class Bars:
         self._tasks: dict[str, Any] = {}
         self._progress.start()
 
-    def draw(self, stages: Sequence[Stage]) -> None:
+    def draw(self, stages: Sequence[StageProgress]) -> None:
         for stage in stages:
             if stage.label not in self._tasks:
                 self._tasks[stage.label] = self._progress.add_task(
@@ -198,7 +198,7 @@ class Watched:
         self._line_seconds = line_seconds
         self._on_terminal = out.isatty()
         self.tick_seconds = DRAW_SECONDS if self._on_terminal else min(DRAW_SECONDS, line_seconds)
-        self._newest: list[Stage] = []
+        self._newest: list[StageProgress] = []
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._read, name="holdfast-progress", daemon=True)
         self._view: View | None = None
@@ -211,7 +211,7 @@ class Watched:
         try:
             if self._view is None:
                 # Not before: the worker has forked by now, and a fork wants no other thread.
-                self._view = Bars(self._out) if self._on_terminal else Lines(self._out, self._line_seconds)
+                self._view = Bars(self._out) if self._on_terminal else PlainLines(self._out, self._line_seconds)
                 self._thread.start()
             self._view.draw(self._newest)
         except OSError:

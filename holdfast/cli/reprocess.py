@@ -11,9 +11,10 @@ from holdfast.answers.json_of import json_of
 from holdfast.answers.plan import OutdatedWorker, StagePlan
 from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline, some_pipelines
-from holdfast.cli.output import Facts, print_counts
+from holdfast.cli.output import print_counts
 from holdfast.cli.plan import print_left_out, print_outdated
 from holdfast.errors import UsageError
+from holdfast.model.facts import Facts
 from holdfast.program_file import load
 
 #: What else it may be if nothing is sent back.

@@ -28,7 +28,7 @@ PROGRAM = "holdfast.crashtest.process"
 #: How much of the end of its output is quoted.
 TAIL = 2000
 
-Items = Mapping[str, Sequence[str | Mapping[str, Any]]]
+ItemsByPipeline = Mapping[str, Sequence[str | Mapping[str, Any]]]
 
 
 class Ended(NamedTuple):
@@ -80,7 +80,7 @@ class SubjectServer:
         path = self._folder / "said"
         return path.read_text(errors="replace")[-TAIL:].strip() if path.exists() else ""
 
-    def prepare(self, items: Items, setup: str | None = None, *, alone: bool = False) -> None:
+    def prepare(self, items: ItemsByPipeline, setup: str | None = None, *, alone: bool = False) -> None:
         """Create the tables and add the items, by pipeline. `alone` first cancels what already waits in the store."""
         answer = self._ask({"do": "prepare", "items": items, "setup": setup, "alone": alone})
         if answer["code"] != 0 or answer["late"]:

@@ -50,7 +50,7 @@ SETTINGS = Settings(concurrency=1, lease_seconds=10.0, grace_seconds=0.0, poll_s
 #: An answer is written before it is read: it must fit into the buffer of a pipe.
 MOST_SAID = 60_000
 
-Answer = dict[str, Any]
+Reply = dict[str, Any]
 
 
 def main() -> None:
@@ -85,7 +85,7 @@ class Subject:
         self._found = found
         self._specs = [_quick(spec) for spec in found.specs]
 
-    def carry_out(self, order: dict[str, Any]) -> Answer:
+    def carry_out(self, order: dict[str, Any]) -> Reply:
         try:
             return {"prepare": self._prepare, "run": self._run}[order["do"]](order)
         except HoldfastError as error:
@@ -96,7 +96,7 @@ class Subject:
         resources: dict[str, dict[str, Any]] = {name: {} for name in self._found.resources}
         return Holdfast(self._found.url, self._specs, resources=resources, merges=self._found.merges)
 
-    def _prepare(self, order: dict[str, Any]) -> Answer:
+    def _prepare(self, order: dict[str, Any]) -> Reply:
         """Create holdfast's tables and the user's, and add the items."""
         with self._open() as app:
             app.register()
@@ -109,7 +109,7 @@ class Subject:
                 app.add(pipeline, items)
         return {}
 
-    def _run(self, order: dict[str, Any]) -> Answer:
+    def _run(self, order: dict[str, Any]) -> Reply:
         """Run a worker until nothing is left to do, or until it is killed."""
         if order["crash_at"]:
             os.environ[CRASH_VARIABLE] = order["crash_at"]
@@ -160,7 +160,7 @@ def _quick(spec: PipelineSpec) -> PipelineSpec:
 # Processes ------------------------------------------------------------------------------------------------------------
 
 
-def _forked(subject: Subject, order: dict[str, Any]) -> Answer:
+def _forked(subject: Subject, order: dict[str, Any]) -> Reply:
     """Carry out an order in a child process, and wait until it has ended or its time is over."""
     line, its = os.pipe()
     pid = os.fork()
@@ -205,7 +205,7 @@ def _wait(pid: int, seconds: float) -> bool:
     return late.is_set()
 
 
-def _here(subject: Subject, order: dict[str, Any]) -> Answer:
+def _here(subject: Subject, order: dict[str, Any]) -> Reply:
     """Carry out an order in this process, with its output going to a file."""
     said = os.open(order["said"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     for target in (1, 2):
@@ -233,11 +233,11 @@ def _private_lines() -> tuple[IO[str], IO[str]]:
     return open(orders, encoding="utf-8"), open(answers, "w", encoding="utf-8")
 
 
-def _say(line: IO[str], answer: Answer) -> None:
+def _say(line: IO[str], answer: Reply) -> None:
     print(json.dumps(answer), file=line, flush=True)
 
 
-def _refusal(error: HoldfastError) -> Answer:
+def _refusal(error: HoldfastError) -> Reply:
     """The message of an error, and its nearest class in `holdfast.errors`."""
     kind = next(one.__name__ for one in type(error).__mro__ if one.__module__ == "holdfast.errors")
     return {"error": "\n".join(getattr(error, "lines", [str(error)]))[: MOST_SAID // 12], "kind": kind}

@@ -16,12 +16,13 @@ from msgspec.structs import replace
 from holdfast.engine import ledger
 from holdfast.engine.fan_in import begin_if_ready
 from holdfast.engine.layout import layout
-from holdfast.engine.pages import Facts, stages_of_items
 from holdfast.engine.pages import Place as Cursor
 from holdfast.engine.pages import items as page_of_items
+from holdfast.engine.pages import stages_of_items
 from holdfast.engine.prune import forget_items, uncover, withdraw
 from holdfast.engine.resource_gates import lock_resources
 from holdfast.engine.selection import ActionPlace, Which, Who, beginning
+from holdfast.model.facts import Facts
 from holdfast.model.states import State
 from holdfast.store import Transaction
 

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
+from holdfast.model.facts import Facts
 from holdfast.model.faults import Cause, cause_of
 from holdfast.store import Transaction
-
-Facts = dict[str, Any]
 
 #: So many groups are kept of a stage, for each writer.
 MOST_GROUPS = 500

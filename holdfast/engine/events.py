@@ -11,12 +11,11 @@ from typing import Any
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.model import codec
+from holdfast.model.facts import Facts
 from holdfast.model.history import EVENTS
 from holdfast.model.names import there_are
 from holdfast.model.user_event import UserEvent, is_user_event
 from holdfast.store import Transaction
-
-Facts = dict[str, Any]
 
 #: So many of the newest events are walked through before an index is searched instead; and so many from one on, or where
 #: it is known that what is wanted lies there.

@@ -15,19 +15,18 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast.engine import error_groups
 from holdfast.engine.item_stages import read_item_stages
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
+from holdfast.model.facts import Facts
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.names import there_are
 from holdfast.model.pattern import Pattern, Patterns, several
 from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction
-
-Facts = dict[str, Any]
 
 #: So many numbers of items are walked through for a pipeline, or a pattern, before its keys are looked up instead.
 STRETCH = 5_000

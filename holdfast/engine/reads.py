@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from holdfast.engine import claim_within_limits, ledger
 from holdfast.engine.events import count_events as count_events
 from holdfast.engine.events import events as events
-from holdfast.engine.fan_in import open_children
 from holdfast.engine.finish import bucket_middle_us
 from holdfast.engine.item_stages import read_item_stages
 from holdfast.engine.layout import layout
-from holdfast.engine.on_hold import outdated_workers, spoken_of
 from holdfast.engine.pages import items as items
 from holdfast.errors import UsageError
 from holdfast.model import codec
+from holdfast.model.facts import Facts
 from holdfast.model.faults import cause_of
 from holdfast.model.history import MEANING, SENT_BACK
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.paid import CHARGED
-from holdfast.model.pattern import exactly
 from holdfast.model.pipeline_changes import release
 from holdfast.model.shell import word
 from holdfast.model.states import State
 from holdfast.model.urls import as_key
 from holdfast.store import Transaction
-
-Facts = dict[str, Any]
 
 #: How many bad stages of items are looked at for the most frequent errors, for each stage and state; and how many errors, and
 #: items, are reported.
@@ -225,7 +220,7 @@ def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:
     item = find_item(tx, key, pipeline)
     known = layout(tx)
     results = {row["stage"]: row for row in tx.records("item_outcomes", item=item["id"])}
-    rows = _stages_of(tx, item, known)
+    rows = stages_of(tx, item, known)
     stages = []
     for row in known.of_pipeline(item["pipeline"]):
         facts: Facts = {"stage": row.name, "state": None, "attempts": 0}
@@ -252,7 +247,7 @@ def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:
     }
 
 
-def _stages_of(tx: Transaction, item: Facts, known: Layout) -> dict[int, Facts]:
+def stages_of(tx: Transaction, item: Facts, known: Layout) -> dict[int, Facts]:
     """By stage: where an item stands in those that its pipeline has and that have begun."""
     found = read_item_stages(tx, [item["id"]], [row.id for row in known.of_pipeline(item["pipeline"])])
     for row in found:
@@ -313,203 +308,3 @@ def _place(told: list[Facts], stage: str, ended_at: int) -> int:
     while place < last and told[place]["at"] < ended_at:
         place += 1
     return place
-
-
-class Why:
-    """The one thing that keeps an item from running, and when it clears."""
-
-    def __init__(self, tx: Transaction, key: str, pipeline: str | None) -> None:
-        self._tx = tx
-        self._item = find_item(tx, key, pipeline)
-        self._known = layout(tx)
-        self._stages = self._known.of_pipeline(self._item["pipeline"])
-        self._rows = _stages_of(tx, self._item, self._known)
-
-    @property
-    def _this(self) -> str:
-        """Options that choose this item and no other. An item of another pipeline may have the same key."""
-        return f"--pipeline {word(self._item['pipeline'])} --key {word(exactly(self._item['key']))}"
-
-    def answer(self) -> Facts:
-        """`reason` is a word to act on, `text` a sentence, `until` when it clears by itself, `do` what a person can do."""
-        full = self._tx.store.driver.cannot_write()
-        for state, explain in (
-            (State.IN_PROGRESS, self._in_progress),
-            (State.PENDING, self._pending),
-            (State.RETRY_LATER, self._retry_later),
-            (State.ON_HOLD, self._on_hold),
-        ):
-            for stage in self._stages:
-                row = self._rows.get(stage.id)
-                if row is not None and row["state"] == state:
-                    said = {"reason": "store", "text": full} if full else explain(stage, row)
-                    return self._facts(stage, row, said)
-        for stage in self._stages:
-            row = self._rows.get(stage.id)
-            if row is not None and row["state"] in (State.FAILED, State.EXHAUSTED, State.CANCELLED):
-                return self._facts(stage, row, self._ended_badly(stage, row))
-        for stage in self._stages:
-            if stage.id not in self._rows and stage.after_children is not None:
-                n = len(open_children(self._tx, stage.id, [self._item["id"]]).get(self._item["id"], ()))
-                many = "1 child" if n == 1 else f"{n} children"
-                text = f"stage {stage.name!r} waits for {many} in {stage.after_children!r}"
-                return self._facts(stage, {"state": None}, {"reason": "children", "text": text})
-        for stage in self._stages:
-            if stage.id not in self._rows and stage.hold_next is not None:
-                text = f"stage {stage.name!r} is being put on hold: {stage.hold_reason}"
-                do = f"to let it run: {release(stage.pipeline_name, stage.name)}"
-                return self._facts(stage, {"state": None}, {"reason": "on_hold", "text": text, "do": do})
-        for stage in self._stages:
-            if stage.id not in self._rows and stage.backfill_next is not None:
-                text = f"stage {stage.name!r} is new and is being back-filled"
-                return self._facts(stage, {"state": None}, {"reason": "backfill", "text": text})
-        return {
-            "pipeline": self._item["pipeline"],
-            "key": self._item["key"],
-            "stage": None,
-            "state": None,
-            "reason": "done",
-            "text": "every stage is done",
-            "until": None,
-            "do": None,
-        }
-
-    def _facts(self, stage: StageRow, row: Facts, said: Facts) -> Facts:
-        return {
-            "pipeline": self._item["pipeline"],
-            "key": self._item["key"],
-            "stage": stage.name,
-            "state": row["state"],
-            "until": None,
-            "do": None,
-            **said,
-        }
-
-    def _in_progress(self, stage: StageRow, row: Facts) -> Facts:
-        for lease in self._tx.records("item_lease", item=self._item["id"]):
-            if lease["stage"] != stage.id:
-                continue
-            if lease["name"] is None:
-                return {
-                    "reason": "orphaned",
-                    "text": "its worker is dead; any living worker will free it within a lease",
-                }
-            who = f"worker {lease['name']!r} (process {lease['process'].partition(' ')[0]})"
-            alive = lease["clock"] == self._tx.store.driver.clock_name and lease["alive_until"] > self._tx.steady
-            if not alive:
-                return {
-                    "reason": "orphaned",
-                    "text": f"{who} holds it and is silent; any living worker will take over within a lease",
-                }
-            notes = [
-                note
-                for note in codec.stored(lease["facts"], {}).get("progress", [])
-                if note["item"] == self._item["key"]
-            ]
-            return {
-                "reason": "lease",
-                "text": f"{who} is working on it, attempt {lease['attempt']} of {stage.max_attempts}",
-                "since": lease["since"],
-                "progress": notes[0] if notes else None,
-            }
-        return {"reason": "lease", "text": "it has just been finished"}
-
-    def _pending(self, stage: StageRow, row: Facts) -> Facts:
-        there = [w for w in workers(self._tx) if w["alive"] and stage.label in w["stages"]]
-        if (still := self._stands_still(stage, there)) is not None:
-            return still
-        offering = [w["name"] for w in there]
-        if not offering:
-            return {
-                "reason": "no_worker",
-                "text": f"no living worker offers stage {stage.name!r}",
-                "do": "start one: holdfast worker FILE",
-            }
-        if self._known.resources_of(stage.id) and (blocked := claim_within_limits.look(self._tx, stage.id)) is not None:
-            return {
-                "reason": blocked.reason,
-                "text": blocked.text,
-                "until": blocked.until,
-                "resource": blocked.resource,
-            }
-        [(ahead,)] = self._tx.run(
-            "ahead_of", stage=stage.id, priority=self._item["priority"], item=self._item["id"], most=1000
-        )
-        many = "1,000 or more" if ahead == 1000 else str(ahead)
-        return {
-            "reason": "queue",
-            "text": f"it waits its turn, {many} before it; {len(offering)} workers offer this stage",
-        }
-
-    def _stands_still(self, stage: StageRow, there: list[Facts]) -> Facts | None:
-        """What keeps the whole stage from going on: a pause, or a guard in every worker that could."""
-        pipeline = self._known.pipelines[stage.pipeline_name]
-        if pipeline.paused:
-            return {
-                "reason": "paused",
-                "text": f"pipeline {pipeline.name!r} is paused: {pipeline.reason or 'by a person'}",
-                "until": pipeline.retry_after,
-                "do": f"to let it go on: holdfast resume {pipeline.name}",
-            }
-        if stage.paused:
-            return {
-                "reason": "paused",
-                "text": f"stage {stage.name!r} is paused: {stage.reason or 'by a person'}",
-                "until": stage.retry_after,
-                "do": f"to let it go on: holdfast resume {stage.label}",
-            }
-        held = [one for w in there for one in w.get("guards", ()) if one["pipeline"] == stage.pipeline_name]
-        if not held or len(held) < len(there):
-            return None
-        guard = f"the guard {held[0]['guard']}" if held[0]["guard"] != "guards" else "a guard"
-        text = f"{guard} holds it back: {held[0]['text']}"
-        return {"reason": "guard", "guard": held[0]["guard"], "text": text, "until": held[0]["until"]}
-
-    def _retry_later(self, stage: StageRow, row: Facts) -> Facts:
-        error = f"; the last error was: {row['error']}" if row["error"] else ""
-        return {
-            "reason": "backoff",
-            "until": row["next_attempt_at"],
-            "text": f"{row['attempts']} of {stage.max_attempts} attempts are spent; the next one waits{error}",
-            "do": f"to run it now: holdfast retry --state retry_later {self._this}",
-        }
-
-    def _on_hold(self, stage: StageRow, row: Facts) -> Facts:
-        [(kind,)] = self._tx.run("kind_of_hold", stage=stage.id, item=self._item["id"])
-        if kind == "version":
-            return self._waits_for_version(stage, row)
-        facts = {"text": f"stage {stage.name!r} is on hold: {row['error']}", "since": row["updated_at"]}
-        if kind == "doubt":
-            # How to settle the calls is told with each of them.
-            return {"reason": "in_doubt", **facts}
-        return {"reason": "on_hold", **facts, "do": f"to let it run: holdfast retry --state on_hold {self._this}"}
-
-    def _waits_for_version(self, stage: StageRow, row: Facts) -> Facts:
-        there = [w for w in workers(self._tx) if w["alive"] and stage.label in w["stages"]]
-        able = [w for w in there if stage.stands(w["versions"].get(stage.label))]
-        if able and (still := self._stands_still(stage, able)) is not None:
-            return {"since": row["updated_at"], **still}
-        if able:
-            text = f"it waits its turn at a worker with version {stage.version} of stage {stage.name!r}"
-        else:
-            text = f"it waits for a worker with version {stage.version} of stage {stage.name!r}"
-        if outdated := outdated_workers(self._tx, stage):
-            text += f"; {spoken_of(outdated)}"
-        return {
-            "reason": "version",
-            "text": text,
-            "since": row["updated_at"],
-            "do": f"to take it back: holdfast cancel --state on_hold {self._this}; "
-            f"to have it done by any worker: holdfast retry --state on_hold {self._this}",
-        }
-
-    def _ended_badly(self, stage: StageRow, row: Facts) -> Facts:
-        error = f": {row['error']}" if row["error"] else ""
-        memos = self._tx.records("item_memos", item=self._item["id"], stages=[stage.id])
-        names = ", ".join(repr(memo["name"]) for memo in memos if memo["state"] == "done")
-        text = f"stage {stage.name!r} ended {row['state']}{error}"
-        do = f"to send it back: holdfast retry {self._this}"
-        if names:
-            text += f"; a retry uses the recorded answer of {names} again"
-            do += f"; to have it called, and paid, again: holdfast retry --forget {self._this}"
-        return {"reason": str(row["state"]), "text": text, "do": do}

@@ -34,7 +34,7 @@ class Trail:
     until: int
 
 
-class Moved(NamedTuple):
+class MovedStage(NamedTuple):
     """What an action did to a stage of an item."""
 
     id: int
@@ -46,7 +46,7 @@ class Moved(NamedTuple):
 
 def follow(
     tx: Transaction, trail: Trail, place: ActionPlace, most: int = CHUNK
-) -> tuple[list[Moved], ActionPlace | None]:
+) -> tuple[list[MovedStage], ActionPlace | None]:
     """The next events of a trail."""
     rows = tx.run(
         "action_events",
@@ -57,7 +57,7 @@ def follow(
         after=place.event,
         most=most,
     )
-    found = [Moved(id_, at, item, stage, codec.stored(data, {})) for id_, at, item, stage, data in rows]
+    found = [MovedStage(id_, at, item, stage, codec.stored(data, {})) for id_, at, item, stage, data in rows]
     return found, None if len(rows) < most else replace(place, at=found[-1].at, event=found[-1].id)
 
 
@@ -146,7 +146,7 @@ class UndoRestore(Rejecting):
         return _memos(tx, self.undoes, "done", place)
 
 
-def _unmoved(tx: Transaction, moved: Iterable[Moved], now: Callable[[Moved], str]) -> list[_Back]:
+def _unmoved(tx: Transaction, moved: Iterable[MovedStage], now: Callable[[MovedStage], str]) -> list[_Back]:
     """Those that nothing has moved since, and that are still in the state in which they were left."""
     by_place = {(one.item, one.stage): one for one in moved}
     items = sorted({item for item, _ in by_place})

@@ -4,7 +4,7 @@ It says without code what a `Pipeline` says with it. Sources and alerts are read
 """
 
 from holdfast.jobfile.environment import Secrets
-from holdfast.jobfile.job import AsWritten, Job
+from holdfast.jobfile.job import AsWritten, JobDefinition
 from holdfast.jobfile.loading import load
 from holdfast.jobfile.problems import JobFileError, Problem
 from holdfast.jobfile.schema import schema
@@ -13,7 +13,7 @@ from holdfast.jobfile.watch import Broken, JobFileWatch, Reloaded, SpecChanged
 __all__ = [
     "AsWritten",
     "Broken",
-    "Job",
+    "JobDefinition",
     "JobFileError",
     "JobFileWatch",
     "Problem",

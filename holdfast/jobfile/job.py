@@ -20,7 +20,7 @@ class AsWritten(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Job:
+class JobDefinition:
     """What a job is (its spec) and how fast it may go (its tuning: `tunings` and `resources`).
 
     Any part of it may hold what a variable brought in; its `repr` shows none of that.
@@ -44,4 +44,4 @@ class Job:
     written: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        return f"Job({str(self.path)!r}, pipelines={[one.name for one in self.pipelines]})"
+        return f"JobDefinition({str(self.path)!r}, pipelines={[one.name for one in self.pipelines]})"

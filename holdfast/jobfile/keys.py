@@ -34,7 +34,7 @@ def _dotted(value: str, where: str) -> None:
 
 
 def _store(value: str, where: str) -> None:
-    if not value.startswith("sqlite://") and kind_of_address(value) != "postgres":
+    if kind_of_address(value) is None:
         # The address is not shown: it may hold a password in an unexpected place.
         raise UsageError(f"{where}: an address of no known kind, expected sqlite:///PATH or postgresql://…")
 

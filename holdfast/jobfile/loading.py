@@ -11,7 +11,7 @@ from holdfast.jobfile.building import build_merge, build_pipeline, finder, read_
 from holdfast.jobfile.checking import check
 from holdfast.jobfile.environment import Secrets, fill
 from holdfast.jobfile.handlers import Handlers
-from holdfast.jobfile.job import AsWritten, Job
+from holdfast.jobfile.job import AsWritten, JobDefinition
 from holdfast.jobfile.problems import Problems, below
 from holdfast.jobfile.reading import Node, read, read_file
 from holdfast.model.tuning import Tuning
@@ -26,7 +26,7 @@ def load(
     read_source: ReadSource | None = None,
     read_alert: ReadAlert | None = None,
     environ: Mapping[str, str] = os.environ,
-) -> Job:
+) -> JobDefinition:
     """The job that a file describes, or `JobFileError` with everything that is wrong with it.
 
     `read_source(name, given, *, where, folder)` and `read_alert(name, given, *, where)` make of a source or an alert
@@ -54,7 +54,7 @@ def _build(
     problems: Problems,
     read_source: ReadSource | None,
     read_alert: ReadAlert | None,
-) -> Job:
+) -> JobDefinition:
     find = finder(handlers, problems)
     specs, tunings, sources, merges = [], {}, {}, {}
     written: dict[str, Any] = {"sources": {}, "alerts": _plain(document.get("alerts"))}
@@ -84,7 +84,7 @@ def _build(
     if store is not None:
         secrets.add_passwords(store)
     resources = _plain(document.get("resources"))
-    return Job(path, store, tuple(specs), resources, tunings, sources, merges, alerts, secrets, written)
+    return JobDefinition(path, store, tuple(specs), resources, tunings, sources, merges, alerts, secrets, written)
 
 
 def _find_guards(tuning: Node | None, path: str, find: Any) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import UsageError
-from holdfast.jobfile.job import Job
+from holdfast.jobfile.job import JobDefinition
 from holdfast.jobfile.problems import JobFileError, Problem, below
 from holdfast.jobfile.reading import read_file
 
@@ -26,7 +26,7 @@ PATIENCE = 6
 class Reloaded:
     """The tuning has changed, the spec has not."""
 
-    job: Job
+    job: JobDefinition
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class SpecChanged:
 class JobFileWatch:
     """Checks a job file repeatedly, and reports each change once."""
 
-    def __init__(self, path: str | os.PathLike[str], job: Job, load: Callable[[Path], Job]) -> None:
+    def __init__(self, path: str | os.PathLike[str], job: JobDefinition, load: Callable[[Path], JobDefinition]) -> None:
         """`job` is the file as it was at the start; `load` reads it again, and imports nothing twice."""
         self._path = Path(path)
         self.job = job
@@ -113,7 +113,7 @@ class JobFileWatch:
         return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
 
 
-def differences(old: Job, new: Job) -> tuple[str, ...]:
+def differences(old: JobDefinition, new: JobDefinition) -> tuple[str, ...]:
     """The parts in which the specs of two jobs differ; tunings are not compared."""
     found = [] if old.store == new.store else ["store"]
     before, after = ({spec.name: spec for spec in job.pipelines} for job in (old, new))

@@ -18,7 +18,7 @@ from holdfast.answers.units import instant
 from holdfast.answers.words import iso, to_the_second
 from holdfast.cli.logs import set_up
 from holdfast.cli.output import as_json, printable
-from holdfast.cli.progress import Pace, Stage
+from holdfast.cli.progress import Pace, StageProgress
 from holdfast.program_file import load
 from holdfast.worker import Settings
 
@@ -252,8 +252,8 @@ def counted(states: dict[str, int]) -> StageStatus:
 
 
 def test_progress_foretells_how_long_a_stage_takes_at_the_pace_of_this_run() -> None:
-    def stage(done: int, total: int = 1000) -> Stage:
-        return Stage("books", counted({"done": done, "pending": total - done}), total)
+    def stage(done: int, total: int = 1000) -> StageProgress:
+        return StageProgress("books", counted({"done": done, "pending": total - done}), total)
 
     pace = Pace()
     seen = []
@@ -267,7 +267,7 @@ def test_progress_foretells_how_long_a_stage_takes_at_the_pace_of_this_run() -> 
 def test_progress_tells_what_this_run_has_spent_and_what_is_on_hold() -> None:
     pace = Pace()
     pace.note_money({"books/extract": Decimal("0.4")})
-    stage = Stage("books", counted({"done": 2, "on_hold": 3}), 5)
+    stage = StageProgress("books", counted({"done": 2, "on_hold": 3}), 5)
     pace.foretell([stage], 1.0)
     assert str(stage) == "books/extract: 2 done, 3 on hold"
     pace.note_money({"books/extract": Decimal("1.2"), "books/chunk": Decimal("0.000005")})

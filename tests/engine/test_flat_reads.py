@@ -14,6 +14,7 @@ from holdfast.engine import actions, costs, error_groups, events, limits, pages,
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import ActionPlace, Which, Who
 from holdfast.engine.undo import Trail, follow
+from holdfast.engine.why import Why
 from holdfast.model.states import State
 from holdfast.store import Store, Transaction
 from tests.support.crowd import TWENTY, Crowd
@@ -145,7 +146,7 @@ def questions(crowd: Crowd) -> dict[str, Question]:
     for place, states in enumerate(TWENTY):
         key = crowd.key(half + place)
         asked[f"show {states}"] = lambda tx, key=key: reads.show(tx, key, None)  # type: ignore[misc]
-        asked[f"why {states}"] = lambda tx, key=key: reads.Why(tx, key, None).answer()  # type: ignore[misc]
+        asked[f"why {states}"] = lambda tx, key=key: Why(tx, key, None).answer()  # type: ignore[misc]
         asked[f"memos {states}"] = lambda tx, key=key: resolve.memos(tx, key, None)  # type: ignore[misc]
     return asked
 
@@ -286,7 +287,7 @@ def test_who_asks_for_the_first_in_a_queue_does_not_look_at_those_behind_it(crow
     first = crowd.key(TWENTY.index(("pending", None)))
 
     def ask(tx: Transaction) -> object:
-        return reads.Why(tx, first, None).answer()
+        return Why(tx, first, None).answer()
 
     is_sqlite = app.store.connect().dialect.name == "sqlite"
     costs_of = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engine import reads
+from holdfast.engine.why import Why
 from holdfast.errors import LeaseLost
 from tests.support.harness import App
 
@@ -17,7 +18,7 @@ def app(store, clock):
 
 
 def why(app: App, key: str) -> dict[str, object]:
-    return app.store.read(lambda tx: reads.Why(tx, key, None).answer())
+    return app.store.read(lambda tx: Why(tx, key, None).answer())
 
 
 def test_work_on_hold_is_claimed_by_nobody_until_a_person_lets_it_run(app):

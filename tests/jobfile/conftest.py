@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.jobfile import Job, JobFileError, load
+from holdfast.jobfile import JobDefinition, JobFileError, load
 
 MODULE = """
 from pathlib import Path
@@ -69,7 +69,7 @@ class Folder:
         self.file.write_bytes(text.encode() if isinstance(text, str) else text)
         return self.file
 
-    def load(self, text: str | bytes, environ: Mapping[str, str] | None = None, **more: Any) -> Job:
+    def load(self, text: str | bytes, environ: Mapping[str, str] | None = None, **more: Any) -> JobDefinition:
         return load(self.write(text), environ=environ or {}, **more)
 
     def wrong(self, text: str | bytes, environ: Mapping[str, str] | None = None, **more: Any) -> list[str]:

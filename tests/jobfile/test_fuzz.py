@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.jobfile import Job, JobFileError, Problem, load
+from holdfast.jobfile import JobDefinition, JobFileError, Problem, load
 from holdfast.jobfile.problems import SHOWN
 from tests.jobfile.conftest import MODULE
 from tests.jobfile.test_building import FULL
@@ -38,7 +38,7 @@ def check(file: Path, content: bytes) -> None:
     problems: tuple[Problem, ...] = ()
     said = ""
     try:
-        assert isinstance(load(file, environ={"HOME": "/home"}), Job)
+        assert isinstance(load(file, environ={"HOME": "/home"}), JobDefinition)
     except JobFileError as error:
         problems, said = error.problems, str(error)
     # YAML knows other ends of a line than this one; each is two bytes at least, or follows one.

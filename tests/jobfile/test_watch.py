@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.jobfile import Broken, Job, JobFileWatch, Reloaded, SpecChanged, load
+from holdfast.jobfile import Broken, JobDefinition, JobFileWatch, Reloaded, SpecChanged, load
 from tests.jobfile.conftest import Folder
 
 pytestmark = pytest.mark.req("J17")
@@ -36,7 +36,7 @@ class Saved:
         self.loads = 0
         self.watch = JobFileWatch(folder.file, load(folder.write(FILE)), self._load)
 
-    def _load(self, path: Path) -> Job:
+    def _load(self, path: Path) -> JobDefinition:
         self.loads += 1
         return load(path)
 
@@ -238,7 +238,7 @@ def test_what_cannot_be_read_at_the_moment_of_loading_is_looked_at_again(
     saved.watch.one_pass()
     text = FILE.replace("60/min", "90/min")
 
-    def gone(path: Path) -> Job:
+    def gone(path: Path) -> JobDefinition:
         saved.folder.file.unlink()
         return load(path)
 

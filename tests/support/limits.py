@@ -32,6 +32,7 @@ from holdfast.engine.finish import Cost, FinishedAttempt
 from holdfast.engine.memos import MemoWrite, remember
 from holdfast.engine.selection import Who
 from holdfast.engine.tune import Declared
+from holdfast.engine.why import Why
 from holdfast.model import codec
 from holdfast.model.layout import PipelineRow
 from holdfast.model.states import State
@@ -220,7 +221,7 @@ class Limited(App):
         return self.layout().pipelines[pipeline]
 
     def why(self, key: str) -> dict[str, Any]:
-        return self.store.read(lambda tx: reads.Why(tx, key, self.name).answer())
+        return self.store.read(lambda tx: Why(tx, key, self.name).answer())
 
     def told(self, event: str) -> list[dict[str, Any]]:
         """Events of one kind, with their columns."""

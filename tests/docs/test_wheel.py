@@ -46,7 +46,7 @@ async def ask(path: str) -> str:
 added: Added = books.add([{"key": "v.epub", "path": "v.epub"}])
 summary: Summary = books.run()
 assert added.new == 1
-assert not summary.bad
+assert summary.failed == 0
 print("done")
 """
 

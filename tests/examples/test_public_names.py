@@ -12,7 +12,7 @@ import sqlalchemy as sa
 import holdfast
 from tests.support.mother import ROOT
 
-PUBLIC = ("holdfast", "holdfast.adopt", "holdfast.adopt.compat", "holdfast.testing")
+PUBLIC = ("holdfast", "holdfast.answers", "holdfast.adopt", "holdfast.adopt.compat", "holdfast.testing")
 MODULES = sorted((ROOT / "examples").rglob("*.py"))
 
 

@@ -1,4 +1,4 @@
-"""Holdfast: opens a store, holds the pipelines, and wires everything below. It only delegates.
+"""Holdfast: one store with the pipelines that use it, and a method for every act and every question.
 
 Everything the command line does is a call of this class, so a test or a notebook can make it too.
 """
@@ -479,8 +479,8 @@ class Holdfast:
             return check(store, progress)
 
     def repair(self, *, by: str = "", reason: str = "") -> list[str]:
-        """Set aside rows that belong to nothing, count anew what `plan` is answered from, and rebuild the sums of money that
-        are not what the ledger adds up to, while work goes on; return what was wrong. A damaged database is left alone."""
+        """Set aside rows that belong to nothing, correct counts by state and by version, and rebuild sums of money that differ
+        from the ledger, while work goes on; return what was wrong. A damaged database is left alone."""
         with self._scan() as reader:
             if reader.integrity() != "ok":
                 return []

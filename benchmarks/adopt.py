@@ -111,9 +111,9 @@ def by_hand(ground: Ground, rows: int, claim: Statement, complete: Statement) ->
 
 
 def _with_key(values: Any, row: Any) -> Any:
-    """The completion's values, for another row. PostgreSQL's row begins with its place in the batch."""
+    """The completion's values, for another row."""
     if isinstance(values, dict):
-        return {name: (row[1] if value == "KEY" else value) for name, value in values.items()}
+        return {name: (row[0] if value == "KEY" else value) for name, value in values.items()}
     return tuple(row[0] if value == "KEY" else value for value in values)
 
 

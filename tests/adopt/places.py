@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy import Engine
+
+from holdfast.adopt.rows import claim, dialects, guarded_change, heartbeat
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def engine_on(url: str, **settings: Any) -> Engine:
@@ -23,3 +28,10 @@ def _use_write_ahead_log(connection: Any, _: object) -> None:
 
 def async_url(url: str) -> str:
     return url.replace("sqlite:", "sqlite+aiosqlite:", 1)
+
+
+def pretend_support(monkeypatch: pytest.MonkeyPatch, *, skip_locked: bool) -> None:
+    """Let the statements be those for a database without RETURNING, with or without SKIP LOCKED."""
+    pretended = dialects.Support(skip_locked, returning=False)
+    for module in (claim, dialects, guarded_change, heartbeat):
+        monkeypatch.setattr(module, "support_of", lambda dialect: pretended)

@@ -12,10 +12,11 @@ from sqlalchemy import Column, Engine, Integer
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from holdfast.adopt import TableMapping, claim, fail
-from holdfast.adopt.rows import dialects as move
-from holdfast.adopt.rows.unguarded_claim import look, take_anyway
+from holdfast.adopt.rows.claim import queued_keys
+from holdfast.adopt.rows.unguarded_claim import claim_unguarded
 from holdfast.adopt.table.tokens import LoopIdentity, instance_of
 from holdfast.errors import UsageError
+from tests.adopt.places import pretend_support
 from tests.adopt.tables import Jobs
 from tests.support.together import at_once
 
@@ -187,7 +188,7 @@ def test_a_database_without_skip_locked_and_returning_is_claimed_from_row_by_row
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ):
     """What other databases get: a look, then a change under the condition that nothing changed meanwhile."""
-    monkeypatch.setattr(move, "way_of", lambda dialect: "guarded")
+    pretend_support(monkeypatch, skip_locked=False)
     jobs.add(60)
 
     def claim_all() -> list[Any]:
@@ -209,13 +210,13 @@ def test_two_that_saw_the_same_rows_process_them_once_with_the_guard_and_twice_w
 
     def scheduler() -> tuple[list[Any], int]:
         with jobs.engine.connect() as connection:
-            seen = look(connection, jobs.mapping, 10, None, None)
+            seen = queued_keys(connection, jobs.mapping, 10, None, None)
         barrier.wait(10)
         with jobs.engine.begin() as connection:
             if guarded:
                 own = jobs.table.c.id.in_([key for (key,) in seen])
                 return claim(connection, jobs.mapping, 10, where=own), 0
-            return take_anyway(connection, jobs.mapping, seen, LoopIdentity(), None)
+            return claim_unguarded(connection, jobs.mapping, seen, LoopIdentity(), None)
 
     taken = at_once(scheduler, scheduler)
     keys = sorted(row.key for rows, _ in taken for row in rows)

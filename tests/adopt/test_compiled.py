@@ -12,9 +12,8 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from holdfast.adopt import TableMapping
 from holdfast.adopt.rows.claim import claimable
-from holdfast.adopt.rows.dialects import Choice, changing, key_in, way_of
-from holdfast.adopt.rows.guarded_change import changes, stands
-from holdfast.adopt.rows.prepared_finish import finishing
+from holdfast.adopt.rows.dialects import Choice, Support, changing, key_in, support_of
+from holdfast.adopt.rows.guarded_change import changes, fence_values, fenced, finishing
 from holdfast.adopt.rows.stale import is_stale
 from holdfast.adopt.table.held_row import Held
 
@@ -46,23 +45,23 @@ MYSQL = dialect("mysql", (8, 0, 36))
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "way"),
+    ("name", "version", "skip_locked"),
     [
-        ("mysql", (8, 0, 36), "locked"),
-        ("mysql", (5, 7, 44), "guarded"),
-        ("mariadb", (10, 6, 1), "locked"),
-        ("mariadb", (10, 5, 9), "guarded"),
+        ("mysql", (8, 0, 36), True),
+        ("mysql", (5, 7, 44), False),
+        ("mariadb", (10, 6, 1), True),
+        ("mariadb", (10, 5, 9), False),
     ],
 )
 @pytest.mark.req("S2")
-def test_row_locks_are_used_where_the_version_has_skip_locked(name: str, version: tuple[int, ...], way: str):
-    assert way_of(dialect(name, version)) == way
+def test_row_locks_are_used_where_the_version_has_skip_locked(name: str, version: tuple[int, ...], skip_locked: bool):
+    assert support_of(dialect(name, version)) == Support(skip_locked, returning=False)
 
 
 def test_postgresql_and_sqlite_return_what_they_changed():
-    assert way_of(postgresql.dialect()) == "locked and returned"  # type: ignore[no-untyped-call]
-    assert way_of(sqlite.dialect()) == "returned"  # type: ignore[no-untyped-call]
-    assert way_of(sa.engine.default.DefaultDialect()) == "guarded"
+    assert support_of(postgresql.dialect()) == Support(True, True)  # type: ignore[no-untyped-call]
+    assert support_of(sqlite.dialect()) == Support(False, True)  # type: ignore[no-untyped-call]
+    assert support_of(sa.engine.default.DefaultDialect()) == Support(False, False)
 
 
 @pytest.mark.req("S2")
@@ -75,7 +74,7 @@ def test_a_claim_looks_with_skip_locked_and_then_changes_under_the_guard(name: s
         "(`my jobs`.due IS NULL OR `my jobs`.due <= utc_timestamp(6)) AND coalesce(`my jobs`.n, %s) < %s "
         "ORDER BY `my jobs`.id LIMIT %s FOR UPDATE SKIP LOCKED"
     )
-    taken = changing(MAPPING, "queued", {"status": "processing"}).where(key_in(MAPPING, [(1,), (2,)]))
+    taken = changing(MAPPING, "queued", {"status": "processing"}).where(key_in(MAPPING.bare_key, [(1,), (2,)]))
     assert sent(taken, to) == (
         "UPDATE `my jobs` SET status=%s WHERE `my jobs`.status = 'queued' AND `my jobs`.id IN (__[POSTCOMPILE_id_1])"
     )
@@ -83,8 +82,9 @@ def test_a_claim_looks_with_skip_locked_and_then_changes_under_the_guard(name: s
 
 def test_a_row_is_finished_under_its_token():
     held = Held(MAPPING, 1, 1, token="t")
-    setting = changes(MAPPING, MYSQL, "queued", {"error": "x", "holder": None, "next_attempt": 30.0}, None)
-    done = changing(MAPPING, "processing", setting).where(key_in(MAPPING, [(1,)]), *stands(MAPPING, MYSQL, held))
+    setting = changes(MAPPING, MYSQL, "queued", {"error": "x", "holder": None, "next_attempt": 30.0})
+    guard = [key_in(MAPPING.bare_key, [(1,)]), *fenced(MAPPING, MYSQL, fence_values(held, MYSQL))]
+    done = changing(MAPPING, "processing", setting).where(*guard)
     assert sent(done, MYSQL) == (
         "UPDATE `my jobs` SET status=%s, who=%s, due=timestampadd(MICROSECOND, %s, utc_timestamp(6)), error=%s "
         "WHERE `my jobs`.status = 'processing' AND `my jobs`.id = %s AND `my jobs`.who = %s"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -12,8 +11,8 @@ from sqlalchemy import Engine, Integer, String
 from sqlalchemy.types import TypeDecorator
 
 from holdfast.adopt import Finished, Held, claim, complete, fail, heartbeat, release, requeue_stale, where_is
-from holdfast.adopt.rows import dialects as move
 from holdfast.errors import LeaseLost, UsageError
+from tests.adopt.places import pretend_support
 from tests.adopt.tables import EVERY, Jobs
 
 NOON = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
@@ -259,13 +258,11 @@ def test_what_is_not_a_held_row_is_refused(jobs: Jobs):
         complete(jobs.engine, [1])  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize("way", ["locked", "guarded"])
+@pytest.mark.parametrize("skip_locked", [True, False])
 def test_databases_without_returning_finish_and_beat_the_same_way(
-    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, way: str
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, skip_locked: bool
 ):
-    for module in ("claim", "guarded_change", "heartbeat", "dialects"):
-        monkeypatch.setattr(import_module(f"holdfast.adopt.rows.{module}"), "way_of", lambda dialect: way)
-    assert move.way_of(jobs.engine.dialect) == way
+    pretend_support(monkeypatch, skip_locked=skip_locked)
     jobs.add(4)
     rows = claim(jobs.engine, jobs.mapping, 4)
     jobs.set(jobs.table.c.id == 3, holder="somebody else")

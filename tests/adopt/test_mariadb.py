@@ -29,7 +29,7 @@ from holdfast.adopt import (
     with_session,
 )
 from holdfast.adopt.database_errors import kind_of
-from holdfast.adopt.rows.dialects import way_of
+from holdfast.adopt.rows.dialects import Support, support_of
 from holdfast.errors import LeaseLost
 from tests.adopt.places import engine_on
 from tests.adopt.racers import Race
@@ -86,7 +86,8 @@ class Running:
 
 def test_the_server_is_one_with_row_locks_that_can_be_skipped(engine: Engine, jobs: Jobs):
     with engine.connect() as connection:
-        assert connection.dialect.is_mariadb and way_of(connection.dialect) == "locked"
+        assert connection.dialect.is_mariadb
+        assert support_of(connection.dialect) == Support(skip_locked=True, returning=False)
         assert connection.exec_driver_sql("SELECT @@tx_isolation").scalar() == "REPEATABLE-READ"
         stored = "SELECT engine FROM information_schema.tables WHERE table_name = 'jobs' AND table_schema = database()"
         assert connection.exec_driver_sql(stored).scalar() == "InnoDB"

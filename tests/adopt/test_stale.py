@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy import Column, DateTime, Engine, Integer, Text
 
 from holdfast.adopt import TableMapping, claim, complete, fail_spent, heartbeat, release, requeue_stale, waiting
-from holdfast.adopt.rows import dialects as move
 from holdfast.errors import LeaseLost, UsageError
+from tests.adopt.places import pretend_support
 from tests.adopt.tables import Jobs
 from tests.support.together import at_once
 
@@ -133,7 +133,7 @@ def test_a_step_takes_no_more_rows_than_it_was_told(jobs: Jobs):
 def test_databases_without_skip_locked_bring_back_rows_that_did_not_change_meanwhile(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(move, "way_of", lambda dialect: "guarded")
+    pretend_support(monkeypatch, skip_locked=False)
     jobs.add(3)
     claim(jobs.engine, jobs.mapping, 3, now=NOON)
     assert requeue_stale(jobs.engine, jobs.mapping, "30m").queued == (1, 2, 3)

@@ -135,4 +135,4 @@ def meet_between_looking_and_taking(folder: str, parties: int) -> None:
         return call
 
     taking.claim = meeting(taking.claim)  # type: ignore[assignment]
-    taking.take_anyway = meeting(taking.take_anyway)
+    taking.claim_unguarded = meeting(taking.claim_unguarded)

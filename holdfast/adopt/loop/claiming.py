@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from holdfast.adopt.connections import Open, connection_of
+from holdfast.adopt.connections import Open
 from holdfast.adopt.database_errors import kind_of
 from holdfast.adopt.loop.max_instances import Crowded, take_a_place
 from holdfast.adopt.loop.steps import Steps, Transact, patiently
 from holdfast.adopt.loop.what_to_claim import ALONE
-from holdfast.adopt.rows.claim import claim, claimable, order_of, take_directly
-from holdfast.adopt.rows.dialects import Choice, way_of
+from holdfast.adopt.rows.claim import claim, claim_directly, queued_keys
+from holdfast.adopt.rows.dialects import Key, key_in, support_of
 from holdfast.adopt.rows.finish import error_text
 from holdfast.adopt.rows.sqlite_direct import Direct
 from holdfast.adopt.rows.stale import fail_queued
-from holdfast.adopt.rows.unguarded_claim import look, take_anyway
+from holdfast.adopt.rows.unguarded_claim import claim_unguarded
 from holdfast.adopt.table.held_row import Held
 from holdfast.model.logs import logger
 from holdfast.store.database_errors import ErrorKind
@@ -54,17 +54,21 @@ def claiming(loop: Loop, kind: str, most: int) -> Steps[list[Held]]:
     return rows
 
 
+def _keys(loop: Loop, n: int, conditions: Conditions) -> Steps[list[Key]]:
+    step = Transact(lambda place: queued_keys(place, loop.mapping, n, conditions, loop.order_by))
+    keys: list[Key] = yield from patiently(step, loop.may_wait_to_begin)
+    return keys
+
+
 def _claim(loop: Loop, n: int, chosen: Conditions) -> Steps[list[Held]]:
     aside = loop.not_aside()
     conditions = [*chosen, *aside]
     if not loop.guarded:
-        keys = yield from patiently(
-            Transact(lambda place: look(place, loop.mapping, n, conditions, loop.order_by)), loop.may_wait_to_begin
-        )
+        keys = yield from _keys(loop, n, conditions)
         if not keys:
             return []
         rows, twice = yield from patiently(
-            Transact(lambda place: take_anyway(place, loop.mapping, keys, loop.identity, loop.columns)),
+            Transact(lambda place: claim_unguarded(place, loop.mapping, keys, loop.identity, loop.columns)),
             loop.may_wait_to_begin,
         )
         if twice:
@@ -85,10 +89,9 @@ def _claim(loop: Loop, n: int, chosen: Conditions) -> Steps[list[Held]]:
             )
 
     def directly() -> Direct | None:
-        columns = None if loop.columns is None else tuple(loop.columns)
-        return take_directly(loop.engine.dialect, loop.mapping, n, tuple(chosen), loop.identity, columns)
+        return claim_directly(loop.engine.dialect, loop.mapping, n, tuple(chosen), loop.identity, loop.columns)
 
-    one_statement = loop.max_instances is None and way_of(loop.engine.dialect).endswith("returned")
+    one_statement = loop.max_instances is None and support_of(loop.engine.dialect).returning
     # Only the usual claims are worth caching. A custom order needs a second query, so it cannot run directly.
     is_usual = not aside and any(chosen is one for one in loop.choices.values())
     is_direct = one_statement and is_usual and loop.order_by is None
@@ -99,18 +102,10 @@ def _claim(loop: Loop, n: int, chosen: Conditions) -> Steps[list[Held]]:
 
 def _claim_one_by_one(loop: Loop, n: int, chosen: Conditions) -> Steps[list[Held]]:
     mapping = loop.mapping
-
-    def candidates(place: Open) -> list[Any]:
-        connection = connection_of(place, mapping)
-        conditions = claimable(connection.dialect, mapping, [*chosen, *loop.not_aside()])
-        choice = Choice("queued", conditions, n, order_of(mapping, loop.order_by))
-        return [tuple(row) for row in connection.execute(choice.select(mapping))]
-
     rows: list[Held] = []
-    for key in (yield from patiently(Transact(candidates), loop.may_wait_to_begin)):
-        own = sa.and_(*(column == value for column, value in zip(mapping.key, key, strict=True)))
+    for key in (yield from _keys(loop, n, [*chosen, *loop.not_aside()])):
         try:
-            rows += yield from _claim(loop, 1, [*chosen, own])
+            rows += yield from _claim(loop, 1, [*chosen, key_in(mapping.key, [key])])
         except sa.exc.DBAPIError as error:
             if kind_of(error) is not ErrorKind.REFUSED:
                 raise

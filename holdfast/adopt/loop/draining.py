@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -94,9 +93,9 @@ def _look_aside(connection: Connection, loop: Loop) -> Rest:
     if not aside:
         return Rest()
     mapping = loop.mapping
-    is_queued = mapping.columns["status"] == mapping.word("queued")
-    is_processing = mapping.columns["status"] == mapping.word("processing")
-    asked = sa.select(*mapping.key, sa.case((is_queued, 1), else_=0)).where(sa.or_(is_queued, is_processing))
+    is_queued = mapping.in_status("queued")
+    asked = sa.select(*mapping.key, sa.case((is_queued, 1), else_=0))
+    asked = asked.where(sa.or_(is_queued, mapping.in_status("processing")))
     held = refused = 0
     waits: list[float] = []
     for *key, queued in connection.execute(asked.where(loop.is_among(aside), *loop.where)):
@@ -117,12 +116,16 @@ def _open_rows(connection: Connection, loop: Loop) -> sa.Select[Any]:
     """Counts of all other rows: in one statement, so that a row that changes its status meanwhile is not missed, and with
     one subquery per status, since each may have its own partial index."""
     mapping, dialect = loop.mapping, connection.dialect
-    more = [*loop.where, *loop.not_aside(), *([] if mapping.own_rows is None else [mapping.own_rows])]
+    more = [*loop.where, *loop.not_aside(), *mapping.own_rows]
 
     def of(status: str, *columns: ColumnElement[Any]) -> Any:
-        in_status = mapping.columns["status"] == mapping.word(status)
         named = [column.label(f"{status}{at}") for at, column in enumerate([sa.func.count(), *columns])]
-        return sa.select(*named).select_from(mapping.table).where(in_status, *more).subquery(f"hf_{status}")
+        return (
+            sa.select(*named)
+            .select_from(mapping.table)
+            .where(mapping.in_status(status), *more)
+            .subquery(f"hf_{status}")
+        )
 
     def counted(*conditions: ColumnElement[bool]) -> ColumnElement[Any]:
         return sa.func.count(sa.case((sa.and_(*conditions), 1)))
@@ -131,8 +134,8 @@ def _open_rows(connection: Connection, loop: Loop) -> sa.Select[Any]:
     waiting: list[ColumnElement[Any]] = [sa.literal(0), sa.literal(0), sa.null()]
     if column is not None:
         attempts = has_attempts(mapping)
-        late = [sa.not_(one) for one in is_due(mapping, partial(the_time, dialect))]
-        [by_then] = is_due(mapping, partial(the_time, dialect, ahead=SOON_SECONDS))
+        late = [sa.not_(one) for one in is_due(mapping, dialect)]
+        [by_then] = is_due(mapping, dialect, ahead=SOON_SECONDS)
         first = sa.func.min(sa.case((sa.and_(*attempts, *late, by_then), comparable(dialect, column))))
         waiting = [
             counted(*attempts, *late, by_then),

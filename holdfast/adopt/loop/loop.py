@@ -24,6 +24,7 @@ from holdfast.adopt.loop.job import Job
 from holdfast.adopt.loop.own_threads import OwnThreads
 from holdfast.adopt.loop.what_to_claim import ALONE, BATCH
 from holdfast.adopt.rows.claim import OrderBy, Where, conditions_of, has_last_attempts, is_last_attempt
+from holdfast.adopt.rows.dialects import key_in
 from holdfast.adopt.rows.outcome import Retry, read_retry
 from holdfast.adopt.table.mapping import Name, TableMapping
 from holdfast.adopt.table.tokens import LoopIdentity
@@ -113,7 +114,7 @@ class Loop:
             BATCH: [*self.where, *([] if last is None else [sa.not_(last)])],
             ALONE: [*self.where, *([] if last is None else [last])],
         }
-        self.columns = columns
+        self.columns = None if columns is None else tuple(columns)
         counted = "attempts" in mapping.columns
         self.retry = (Backoff() if counted else None) if isinstance(retry, _AsUsual) else read_retry(retry, self.name)
         self.stale_seconds = self._read_stale(stale_after)
@@ -249,10 +250,7 @@ class Loop:
         return [sa.not_(self.is_among(aside))] if aside else []
 
     def is_among(self, keys: Iterable[RowKey]) -> ColumnElement[bool]:
-        own = self.mapping.key
-        if len(own) == 1:
-            return own[0].in_([key[0] for key in keys])
-        return sa.tuple_(*own).in_(list(keys))
+        return key_in(self.mapping.key, list(keys))
 
     # Settings ---------------------------------------------------------------------------------------------------------
 

@@ -52,9 +52,7 @@ def _room(at: Open, loop: Loop, most: int) -> int:
     """How many rows may be claimed; negative if too many were."""
     mapping = loop.mapping
     connection = connection_of(at, mapping)
-    conditions = [mapping.columns["status"] == mapping.word("processing"), *loop.where]
-    if mapping.own_rows is not None:
-        conditions.append(mapping.own_rows)
+    conditions = [mapping.in_status("processing"), *loop.where, *mapping.own_rows]
     if loop.stale_seconds is not None:
         conditions.append(
             sa.not_(sa.func.coalesce(is_stale(mapping, connection.dialect, loop.stale_seconds), sa.false()))

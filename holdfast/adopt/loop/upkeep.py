@@ -21,7 +21,7 @@ from holdfast.adopt.loop.steps import Steps, Transact, patiently
 from holdfast.adopt.loop.what_to_claim import ALONE
 from holdfast.adopt.rows.backlog import waiting
 from holdfast.adopt.rows.claim import claimable, has_attempts, has_last_attempts
-from holdfast.adopt.rows.dialects import Choice
+from holdfast.adopt.rows.dialects import Choice, key_in
 from holdfast.adopt.rows.finish import error_text
 from holdfast.adopt.rows.stale import CHUNK, Requeued, fail_spent, is_stale, requeue_stale
 from holdfast.model.logs import logger
@@ -84,7 +84,7 @@ def _bring_back_one_by_one(loop: Loop, back: Back) -> Steps[int]:
 
     count = 0
     for key in (yield from patiently(Transact(candidates), loop.may_wait_to_begin)):
-        own = [column == value for column, value in zip(mapping.key, key, strict=True)]
+        own = [key_in(mapping.key, [key])]
         try:
             found: Requeued = yield from patiently(Transact(partial(_at, back, own)), loop.may_wait_to_begin)
         except sa.exc.DBAPIError as error:

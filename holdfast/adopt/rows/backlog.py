@@ -29,14 +29,11 @@ def waiting(at: Open, mapping: TableMapping, *, where: Where = None, now: dateti
     times = [comparable(dialect, mapping.columns[role]) for role in roles]
     since = sa.func.coalesce(*times) if len(times) > 1 else times[0] if times else sa.null()
     oldest = sa.type_coerce(sa.func.min(since), aware(dialect)) if times else sa.null()
-    own = mapping.own_rows
     asked = sa.select(
         sa.func.count(), oldest, sa.type_coerce(the_time(dialect, aware(dialect), at=now), aware(dialect))
     )
     asked = asked.select_from(mapping.table).where(
-        mapping.columns["status"] == mapping.word("queued"),
-        *claimable(dialect, mapping, conditions_of(where), now),
-        *([] if own is None else [own]),
+        mapping.in_status("queued"), *claimable(dialect, mapping, conditions_of(where), now), *mapping.own_rows
     )
     count, first, moment = connection.execute(asked).one()
     return Waiting(count, None if first is None else max(0.0, (utc(moment) - utc(first)).total_seconds()))

@@ -6,30 +6,29 @@ A claim returns one `Held` per row. Concurrent claims get other rows, or none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import Any, TypeAlias, cast
 
 import sqlalchemy as sa
-from sqlalchemy import Column, ColumnElement, Connection, DateTime, Dialect
+from sqlalchemy import ColumnElement, Connection, Dialect
 from sqlalchemy.engine.interfaces import DBAPICursor
-from sqlalchemy.orm import Session
-from sqlalchemy.types import TypeEngine
 
 from holdfast.adopt.connections import Open, connection_of, primitive
-from holdfast.adopt.rows.dialects import Choice, bare, locked_and_returned, move, returned, sorted_rows, way_of
-from holdfast.adopt.rows.prepared_finish import Ready
+from holdfast.adopt.rows.dialects import Choice, Key, move, moving, one_more, sorted_rows, support_of
+from holdfast.adopt.rows.prepared import Prepared
 from holdfast.adopt.rows.sessions import forget, show_pending
 from holdfast.adopt.rows.sqlite_direct import Direct
 from holdfast.adopt.table.held_row import Held
 from holdfast.adopt.table.mapping import Name, TableMapping
-from holdfast.adopt.table.times import asks_database, now, plain, stored, time_type, utc
+from holdfast.adopt.table.times import now as the_time
+from holdfast.adopt.table.times import plain, time_type, utc
 from holdfast.adopt.table.tokens import LoopIdentity, identity
 from holdfast.errors import UsageError
 
+Conditions = tuple[ColumnElement[bool], ...]
 #: Conditions on the user's rows: one, or several that must all hold.
 Where: TypeAlias = "ColumnElement[bool] | Sequence[ColumnElement[bool]] | None"
 #: A column's name (`-name`: largest first), an expression, or several.
@@ -54,101 +53,99 @@ def claim(
     replaces the database's clock. In a Session, the columns that the statement wrote are expired on objects loaded
     earlier, so that none shows or writes back old values.
     """
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise UsageError(f"claim of {n!r} rows: give a number from 1")
     show_pending(at)
-    connection = connection_of(at, mapping)
-    conditions = tuple(conditions_of(where))
-    order = order_of(mapping, order_by)
     chosen = None if columns is None else tuple(columns)
-    found = take(connection, mapping, _positive(n), conditions, order, identity(holder), chosen, now)
-    if isinstance(at, Session):
-        changed = written(mapping, "status", "holder", "version", "attempts", "times")
-        forget(at, mapping, [one.key for one in found], changed)
+    found = _claim(
+        connection_of(at, mapping),
+        mapping,
+        n,
+        tuple(conditions_of(where)),
+        order_of(mapping, order_by),
+        identity(holder).token(mapping.column("holder")),
+        chosen,
+        now,
+    )
+    written = ("status", "holder", "version", "attempts", "started", "heartbeat", "updated")
+    forget(at, mapping, [one.key_values for one in found], written)
     return found
 
 
-def take(
+def _claim(
     connection: Connection,
     mapping: TableMapping,
     n: int,
-    where: tuple[ColumnElement[bool], ...],
+    where: Conditions,
     order_by: tuple[ColumnElement[Any], ...] | None,
-    who: LoopIdentity,
+    token: Any,
     columns: tuple[Name, ...] | None,
     at_time: datetime | None,
 ) -> list[Held]:
-    """Claim rows for `who`."""
-    dialect = connection.dialect
-    token = who.token(mapping.columns["holder"]) if "holder" in mapping.columns else None
-    way = way_of(dialect)
-    if way.endswith("returned"):
-        ready = claiming(mapping, dialect, way, where, order_by, columns, at_time is not None)
-        values = ready.values(n, token, at_time)
-        rows = sorted_rows(connection, mapping, ready.choice, connection.execute(ready.statement, values).all())
-        shape = ready.shape
+    dialect, reader = connection.dialect, row_reader(mapping, columns)
+    if support_of(dialect).returning:
+        make = prepared_claim if at_time is None else ClaimStatement
+        claim = make(mapping, dialect, where, order_by, columns, at_time)
+        found = connection.execute(claim.statement, claim.values(n, token)).all()
+        rows = sorted_rows(connection, mapping, claim.choice, found)
     else:
-        due = claimable(dialect, mapping, where, at_time)
-        choice = Choice("queued", due, n, order_by)
-        clock: ColumnClock = partial(now, dialect, at=at_time)
-        rows = move(connection, mapping, choice, marks(mapping, clock, token), returned_columns(mapping, columns))
-        shape = RowShape.of(mapping, columns)
-    return [shape.held(mapping, row, token) for row in rows]
+        choice = Choice("queued", claimable(dialect, mapping, where, at_time), n, order_by)
+        rows = move(connection, mapping, choice, marks(mapping, dialect, token, at_time), reader.columns)
+    return [reader.held(row, token) for row in rows]
 
 
-def take_directly(
+def claim_directly(
     dialect: Dialect,
     mapping: TableMapping,
     n: int,
-    where: tuple[ColumnElement[bool], ...],
+    where: Conditions,
     who: LoopIdentity,
     columns: tuple[Name, ...] | None,
 ) -> Direct | None:
     """A claim for SQLite's driver, ordered by key; None if the statement needs SQLAlchemy to run."""
-    claim = claiming(mapping, dialect, way_of(dialect), where, None, columns, False)
-    token = who.token(mapping.columns["holder"]) if "holder" in mapping.columns else None
-    values = claim.values(n, token, None)
-    if not (claim.ready.is_whole and claim.ready.places <= values.keys()):
+    claim = prepared_claim(mapping, dialect, where, None, columns, None)
+    if not claim.prepared.is_whole:
         return None
+    token = who.token(mapping.column("holder"))
 
     def read(cursor: DBAPICursor) -> list[Held]:
-        found = [claim.shape.held(mapping, claim.seen(row), token) for row in cursor.fetchall()]
+        found = [claim.reader.held(claim.converted(row), token) for row in cursor.fetchall()]
         try:
             return sorted(found, key=attrgetter("key"))
         except TypeError:
             return found
 
-    return Direct(claim.ready.text, claim.ready.given(values), read)
+    return Direct(claim.prepared.text, claim.prepared.given(claim.values(n, token)), read)
 
 
-#: The current time, as a column of the given type stores it.
-ColumnClock = Callable[[DateTime], ColumnElement[Any]]
+class ClaimStatement:
+    """The statement of a claim where the database returns rows. The limit and the token are parameters."""
 
+    def __init__(
+        self,
+        mapping: TableMapping,
+        dialect: Dialect,
+        where: Conditions,
+        order_by: tuple[ColumnElement[Any], ...] | None,
+        columns: tuple[Name, ...] | None,
+        at_time: datetime | None,
+    ) -> None:
+        self._dialect = dialect
+        self._has_token = "holder" in mapping.columns
+        limit = sa.bindparam("hf_limit", type_=sa.Integer())
+        self.choice = Choice("queued", claimable(dialect, mapping, where, at_time), limit, order_by)
+        self.reader = row_reader(mapping, columns)
+        setting = marks(mapping, dialect, sa.bindparam("hf_token"), at_time)
+        self.statement = moving(mapping, self.choice, setting, self.reader.columns, support_of(dialect))
 
-@dataclass(frozen=True)
-class Claiming:
-    """A claim statement, built once, and the times that must be passed to it."""
-
-    statement: Any
-    dialect: Dialect
-    choice: Choice
-    told: Mapping[str, DateTime]
-    shape: RowShape
-    #: The types of the returned columns.
-    kinds: Sequence[TypeEngine[Any]]
-
-    def values(self, n: int, token: Any, at_time: datetime | None) -> dict[str, Any]:
-        found: dict[str, Any] = {"hf_limit": n}
-        if token is not None:
-            found["hf_token"] = token
-        if self.told:
-            moment = at_time or datetime.now(UTC)
-            found |= {name: stored(moment, self.dialect, kind) for name, kind in self.told.items()}
-        return found
+    def values(self, n: int, token: Any) -> dict[str, Any]:
+        return {"hf_limit": n, "hf_token": token} if self._has_token else {"hf_limit": n}
 
     @cached_property
-    def ready(self) -> Ready:
-        return Ready(self.statement, self.dialect)
+    def prepared(self) -> Prepared:
+        return Prepared(self.statement, self._dialect)
 
-    def seen(self, row: Sequence[Any]) -> list[Any]:
+    def converted(self, row: Sequence[Any]) -> list[Any]:
         """A row from the driver, with its values converted by the columns' types."""
         found = list(row)
         for at, process in self._processors:
@@ -157,75 +154,51 @@ class Claiming:
 
     @cached_property
     def _processors(self) -> list[tuple[int, Callable[[Any], Any]]]:
-        found = (kind.dialect_impl(self.dialect).result_processor(self.dialect, None) for kind in self.kinds)
+        kinds = [column.type for column in cast(Any, self.statement).exported_columns]
+        found = (kind.dialect_impl(self._dialect).result_processor(self._dialect, None) for kind in kinds)
         return [(at, process) for at, process in enumerate(found) if process is not None]
 
 
-@lru_cache(maxsize=500)
-def claiming(
-    mapping: TableMapping,
-    dialect: Dialect,
-    way: str,
-    where: tuple[ColumnElement[bool], ...],
-    order_by: tuple[ColumnElement[Any], ...] | None,
-    columns: tuple[Name, ...] | None,
-    told_time: bool,
-) -> Claiming:
-    """The claim statement. The limit, the token and, unless the database's clock is used, the time remain parameters."""
-    told: dict[str, DateTime] = {}
-
-    def clock(kind: DateTime) -> ColumnElement[Any]:
-        if asks_database(dialect) and not told_time:
-            return now(dialect, kind)
-        plainly = DateTime(timezone=kind.timezone and dialect.name == "postgresql")
-        name = "hf_now_with_zone" if plainly.timezone else "hf_now"
-        told[name] = plainly
-        return sa.bindparam(name, type_=plainly)
-
-    token = sa.bindparam("hf_token", type_=mapping.columns["holder"].type) if "holder" in mapping.columns else None
-    due = [*is_due(mapping, clock), *has_attempts(mapping), *where]
-    choice = Choice("queued", due, sa.bindparam("hf_limit", type_=sa.Integer()), order_by)
-    own = [bare(mapping).c[column.name].label(f"hf_key{at}") for at, column in enumerate(mapping.key)]
-    build = locked_and_returned if way.startswith("locked") else returned
-    shown = [*own, *returned_columns(mapping, columns)]
-    statement = build(mapping, choice, marks(mapping, clock, token), shown)
-    shape = RowShape.of(mapping, columns, place=way.startswith("locked"))
-    return Claiming(statement, dialect, choice, told, shape, [one.type for one in shown])
+#: The claim statements of loops are the same each time.
+prepared_claim = lru_cache(maxsize=500)(ClaimStatement)
 
 
-def marks(mapping: TableMapping, clock: ColumnClock, token: Any) -> dict[str, Any]:
+def marks(mapping: TableMapping, dialect: Dialect, token: Any, at_time: datetime | None = None) -> dict[str, Any]:
     """The values that a claim writes."""
     found: dict[str, Any] = {mapping.columns["status"].name: mapping.words["processing"]}
     for role, column in mapping.columns.items():
+        kind = time_type(column)
         if role == "holder":
             found[column.name] = token
         elif role in ("version", "attempts"):
             found[column.name] = one_more(mapping, role)
-        elif role in ("started", "heartbeat", "updated"):
-            kind = time_type(column)
-            assert kind is not None
-            found[column.name] = clock(kind)
+        elif role in ("started", "heartbeat", "updated") and kind is not None:
+            found[column.name] = the_time(dialect, kind, at=at_time)
     return found
 
 
-def one_more(mapping: TableMapping, role: str) -> ColumnElement[Any]:
-    """The incremented value of a counting column; NULL counts as zero."""
-    return sa.func.coalesce(bare(mapping).c[mapping.columns[role].name], 0) + 1
+def queued_keys(at: Open, mapping: TableMapping, n: int, where: Where, order_by: OrderBy) -> list[Key]:
+    """The keys of rows that could be claimed, read without locks."""
+    connection = connection_of(at, mapping)
+    conditions = claimable(connection.dialect, mapping, conditions_of(where))
+    choice = Choice("queued", conditions, n, order_of(mapping, order_by))
+    return [tuple(row) for row in connection.execute(choice.select(mapping))]
 
 
 def claimable(
     dialect: Dialect, mapping: TableMapping, where: Sequence[ColumnElement[bool]], at_time: datetime | None = None
 ) -> list[ColumnElement[bool]]:
     """The conditions under which a queued row may be claimed now."""
-    return [*is_due(mapping, partial(now, dialect, at=at_time)), *has_attempts(mapping), *where]
+    return [*is_due(mapping, dialect, at_time), *has_attempts(mapping), *where]
 
 
-def is_due(mapping: TableMapping, clock: ColumnClock) -> list[ColumnElement[bool]]:
+def is_due(
+    mapping: TableMapping, dialect: Dialect, at_time: datetime | None = None, ahead: float = 0.0
+) -> list[ColumnElement[bool]]:
     column = mapping.column("next_attempt")
-    kind = None if column is None else time_type(column)
-    if column is None or kind is None:
+    if column is None or (kind := time_type(column)) is None:
         return []
-    return [sa.or_(column.is_(None), sa.type_coerce(column, kind) <= clock(kind))]
+    return [sa.or_(column.is_(None), sa.type_coerce(column, kind) <= the_time(dialect, kind, at=at_time, ahead=ahead))]
 
 
 def has_attempts(mapping: TableMapping) -> list[ColumnElement[bool]]:
@@ -265,67 +238,41 @@ def order_of(mapping: TableMapping, order_by: OrderBy) -> tuple[ColumnElement[An
     return tuple(found)
 
 
-def returned_columns(mapping: TableMapping, columns: Sequence[Name] | None) -> list[ColumnElement[Any]]:
-    target = bare(mapping)
-    shown = [target.c[column.name].label(f"hf_row{at}") for at, column in enumerate(row_columns(mapping, columns))]
-    # Selected a second time in their plain types: a TypeDecorator may convert them to something that is no number or time.
-    facts = [
-        sa.type_coerce(target.c[mapping.columns[role].name], plain(mapping.columns[role].type)).label(f"hf_{role}")
-        for role in _facts(mapping)
-    ]
-    return [*shown, *facts]
+class RowReader:
+    """The columns that a claim returns after the key, and how a returned row is read."""
 
+    def __init__(self, mapping: TableMapping, columns: Sequence[Name] | None) -> None:
+        self._mapping = mapping
+        shown = list(mapping.table.columns) if columns is None else [mapping.find(one) for one in columns]
+        self._names = [mapping.attribute(column) for column in shown]
+        start, end = len(mapping.key), len(mapping.key) + len(shown)
+        self._key, self._values = slice(0, start), slice(start, end)
+        facts = [role for role in ("version", "attempts", "started", "heartbeat") if role in mapping.columns]
+        self._facts = {role: end + at for at, role in enumerate(facts)}
+        self.columns: list[ColumnElement[Any]] = [
+            *(mapping.bare.c[column.name].label(f"hf_row{at}") for at, column in enumerate(shown)),
+            # Selected a second time in their plain types: a TypeDecorator may convert them to something that is no
+            # number or time.
+            *(
+                sa.type_coerce(mapping.target(role), plain(mapping.columns[role].type)).label(f"hf_{role}")
+                for role in facts
+            ),
+        ]
 
-def row_columns(mapping: TableMapping, columns: Sequence[Name] | None) -> list[Any]:
-    return list(mapping.table.columns) if columns is None else [mapping.find(one) for one in columns]
-
-
-@dataclass(frozen=True)
-class RowShape:
-    """The positions of the key, the values and the facts in a returned row."""
-
-    key: slice
-    names: tuple[str, ...]
-    values: slice
-    facts: Mapping[str, int]
-
-    @classmethod
-    def of(cls, mapping: TableMapping, columns: Sequence[Name] | None, place: bool = False) -> RowShape:
-        start = int(place)
-        end = start + len(mapping.key)
-        names = tuple(mapping.attribute(column) for column in row_columns(mapping, columns))
-        after = end + len(names)
-        facts = {role: after + at for at, role in enumerate(_facts(mapping))}
-        return cls(slice(start, end), names, slice(end, after), facts)
-
-    def held(self, mapping: TableMapping, row: Sequence[Any], token: Any) -> Held:
-        whole, at = tuple(row), self.facts
-        key = whole[self.key]
-        started = whole[at["started"]] if "started" in at else None
-        beat = whole[at["heartbeat"]] if "heartbeat" in at else None
+    def held(self, row: Sequence[Any], token: Any) -> Held:
+        at, key = self._facts, tuple(row[self._key])
+        started = row[at["started"]] if "started" in at else None
+        beat = row[at["heartbeat"]] if "heartbeat" in at else None
         return Held(
-            mapping,
+            self._mapping,
             key if len(key) > 1 else key[0],
-            whole[at["attempts"]] if "attempts" in at else 1,
+            row[at["attempts"]] if "attempts" in at else 1,
             token,
-            whole[at["version"]] if "version" in at else None,
+            row[at["version"]] if "version" in at else None,
             None if started is None else utc(started),
             None if beat is None else utc(beat),
-            dict(zip(self.names, whole[self.values], strict=False)),
+            dict(zip(self._names, row[self._values], strict=True)),
         )
 
 
-def _facts(mapping: TableMapping) -> list[str]:
-    return [role for role in ("version", "attempts", "started", "heartbeat") if role in mapping.columns]
-
-
-def written(mapping: TableMapping, *what: str) -> list[Column[Any]]:
-    """The columns that a primitive writes."""
-    roles = [role for one in what for role in (("started", "heartbeat", "updated") if one == "times" else (one,))]
-    return [mapping.columns[role] for role in roles if role in mapping.columns]
-
-
-def _positive(n: int) -> int:
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise UsageError(f"claim of {n!r} rows: give a number from 1")
-    return n
+row_reader = lru_cache(maxsize=1000)(RowReader)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from functools import partial
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,19 +21,17 @@ from sqlalchemy import Dialect
 from sqlalchemy.engine.interfaces import DBAPICursor
 
 from holdfast.adopt.connections import Open, connection_of, primitive
-from holdfast.adopt.rows.claim import is_due, written
-from holdfast.adopt.rows.dialects import Choice, move
+from holdfast.adopt.rows.claim import is_due
+from holdfast.adopt.rows.dialects import Choice, key_in, move
 from holdfast.adopt.rows.guarded_change import (
+    Finishing,
     Roles,
-    by_fence,
-    by_mapping,
+    by_claim,
     change,
-    change_one,
     changes,
-    completing,
+    finishing,
+    fitting_roles,
     is_there,
-    stands,
-    stood,
     was_done,
 )
 from holdfast.adopt.rows.sessions import forget, show_pending
@@ -63,7 +61,7 @@ def complete(
     If a column distinguishes claims, completing a row again under the same claim succeeds. So a caller can repeat it when
     the reply to a COMMIT was lost. With `report=True`, lost rows are returned instead of raised.
     """
-    return _finish(at, rows_of(rows), "completed", {"error": None}, values, report, now)
+    return finish(at, rows_of(rows), "completed", {"error": None}, values, report, now)
 
 
 @primitive
@@ -87,7 +85,7 @@ def fail(
     roles: dict[str, Any] = {"error": error_text(error)}
     if again:
         roles |= {"holder": None, "next_attempt": seconds(retry_after or 0, what="retry_after")}
-    return _finish(at, held, "queued" if again else "failed", roles, values, report, now)
+    return finish(at, held, "queued" if again else "failed", roles, values, report, now)
 
 
 @primitive
@@ -106,7 +104,7 @@ def release(
         roles["attempts"] = -1
     if after is not None:
         roles["next_attempt"] = seconds(after, what="after")
-    return _finish(at, rows_of(rows), "queued", roles, None, report, now)
+    return finish(at, rows_of(rows), "queued", roles, None, report, now)
 
 
 @primitive
@@ -115,23 +113,20 @@ def where_is(at: Open, row: Held) -> str | None:
 
     If no column distinguishes claims, it is the row's status in any case."""
     connection = connection_of(at, row.mapping)
-    mapping, dialect = row.mapping, connection.dialect
     # If the handler has set the status itself, a model with a version counter has incremented it.
-    kinds = [stands(mapping, dialect, row), *([stood(mapping, dialect, row)] if mapping.fence == ("version",) else [])]
-    return next((word for word in WORDS if any(is_there(connection, row, word, facts) for facts in kinds)), None)
+    kinds = [False, True] if row.mapping.fence == ("version",) else [False]
+    return next((word for word in WORDS if any(is_there(connection, row, word, changed=one) for one in kinds)), None)
 
 
 def postpone(at: Open, row: Held, after_seconds: float) -> None:
     """Delay a row that is queued and due. Does nothing without a next_attempt column."""
     mapping, connection = row.mapping, connection_of(at, row.mapping)
     column = mapping.column("next_attempt")
-    kind = None if column is None else time_type(column)
-    if column is None or kind is None:
+    if column is None or (kind := time_type(column)) is None:
         return
     later = {column.name: the_time(connection.dialect, kind, ahead=after_seconds)}
-    own = [mine == value for mine, value in zip(mapping.key, row.key_values, strict=True)]
-    due = is_due(mapping, partial(the_time, connection.dialect))
-    move(connection, mapping, Choice("queued", [*own, *due], 1), later, [])
+    due = [key_in(mapping.key, [row.key_values]), *is_due(mapping, connection.dialect)]
+    move(connection, mapping, Choice("queued", due, 1), later)
 
 
 def is_spent(held: Held) -> bool:
@@ -158,17 +153,25 @@ def error_text(error: BaseException | str) -> str:
 def finish_one(at: Open, held: Held, status: str, roles: Roles) -> str:
     """Finish one row, outside any Session: `won`, `again` (already done under the same claim) or `lost`."""
     connection = connection_of(at, held.mapping)
-    if change_one(connection, held, status, roles):
+    fit = fitting_roles(held.mapping, roles)
+    prepared = finishing(held.mapping, connection.dialect, status, frozenset(fit))
+    if prepared.run(connection, prepared.values(held, fit)) == 1:
         return "won"
     return "again" if was_done(connection, held, status) else "lost"
 
 
 def complete_directly(dialect: Dialect, held: Held) -> Direct | None:
     """A completion for SQLite's driver. It answers True if it changed the row, and UNUSUAL otherwise."""
-    ready, roles = completing(held.mapping, dialect)
-    if not ready.is_whole:
+    prepared, roles = _completing(held.mapping, dialect)
+    if not prepared.is_whole:
         return None
-    return Direct(ready.text, ready.given(ready.values(held, roles)), _has_won)
+    return Direct(prepared.text, prepared.given(prepared.values(held, roles)), _has_won)
+
+
+@lru_cache(maxsize=500)
+def _completing(mapping: TableMapping, dialect: Dialect) -> tuple[Finishing, Roles]:
+    fit = fitting_roles(mapping, {"error": None})
+    return finishing(mapping, dialect, "completed", frozenset(fit)), fit
 
 
 def _has_won(cursor: DBAPICursor) -> Any:
@@ -183,31 +186,31 @@ def rows_of(rows: HeldRows) -> list[Held]:
     return found
 
 
-def _finish(
+def finish(
     at: Open,
-    rows: list[Held],
+    rows: Iterable[Held],
     status: str,
     roles: Roles,
-    values: Mapping[str, Any] | None,
-    report: bool,
-    at_time: datetime | None,
+    values: Mapping[str, Any] | None = None,
+    report: bool = False,
+    at_time: datetime | None = None,
 ) -> Finished:
+    """Move those rows that are still held to a status."""
     show_pending(at)
     won: list[Held] = []
     again: list[Held] = []
     gone: list[Held] = []
-    for mapping, group in by_mapping(rows).items():
+    for mapping, same in by_claim(rows):
         connection = connection_of(at, mapping)
         own = _own_values(mapping, values)
-        setting = changes(mapping, connection.dialect, status, roles, at_time) | own
-        for same in by_fence(group):
-            changed = change(connection, mapping, same, setting)
-            before = {id(one) for one in same if id(one) not in changed and was_done(connection, one, status)}
-            won += [one for one in same if id(one) in changed | before]
-            again += [one for one in same if id(one) in before]
-            gone += [one for one in same if id(one) not in changed | before]
-        columns = written(mapping, "status", "error", "holder", "version", "attempts", "next_attempt", "updated")
-        forget(at, mapping, [one.key for one in group], [*columns, *map(mapping.find, own)])
+        setting = changes(mapping, connection.dialect, status, fitting_roles(mapping, roles), at_time) | own
+        changed = change(connection, mapping, same, setting)
+        before = {id(one) for one in same if id(one) not in changed and was_done(connection, one, status)}
+        won += [one for one in same if id(one) in changed | before]
+        again += [one for one in same if id(one) in before]
+        gone += [one for one in same if id(one) not in changed | before]
+        written = ("status", "error", "holder", "version", "attempts", "next_attempt", "updated")
+        forget(at, mapping, [one.key_values for one in same], written, own)
     if gone and not report:
         raise lost(gone, "nothing was saved")
     return Finished(tuple(won), tuple(gone), tuple(again))

@@ -5,20 +5,20 @@ Shared by `finish` and `heartbeat`: the condition, the values, and which rows we
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Connection, Dialect
+from sqlalchemy import ColumnElement, Connection, DateTime, Dialect
+from sqlalchemy.types import TypeEngine
 
-from holdfast.adopt.rows.claim import one_more
-from holdfast.adopt.rows.dialects import bare, changing, key_in, way_of
-from holdfast.adopt.rows.prepared_finish import Finishing, finishing
+from holdfast.adopt.rows.dialects import changing, key_in, one_more, support_of
+from holdfast.adopt.rows.prepared import Prepared
 from holdfast.adopt.table.held_row import Held
 from holdfast.adopt.table.mapping import TableMapping
-from holdfast.adopt.table.times import given, now, plain, time_type
+from holdfast.adopt.table.times import delay_value, later, now, plain, plain_time, stored, time_type
 
 #: Rows per statement.
 CHUNK = 500
@@ -27,72 +27,82 @@ CHUNK = 500
 Roles = Mapping[str, Any]
 
 
-def by_mapping(rows: Iterable[Held]) -> dict[TableMapping, list[Held]]:
-    found: dict[TableMapping, list[Held]] = {}
-    for one in rows:
-        found.setdefault(one.mapping, []).append(one)
-    return found
-
-
-def by_fence(rows: list[Held]) -> Iterable[list[Held]]:
+def by_claim(rows: Iterable[Held]) -> Iterator[tuple[TableMapping, list[Held]]]:
     """Groups of rows that one statement can change: mostly the rows of one claim."""
     found: dict[tuple[Any, ...], list[Held]] = {}
     for one in rows:
-        found.setdefault(one.fence, []).append(one)
+        found.setdefault((one.mapping, *one.fence), []).append(one)
     for same in found.values():
         for start in range(0, len(same), CHUNK):
-            yield same[start : start + CHUNK]
+            yield same[0].mapping, same[start : start + CHUNK]
 
 
-def stands(mapping: TableMapping, dialect: Dialect, held: Held) -> list[ColumnElement[bool]]:
+# The condition --------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1000)
+def _fence_types(mapping: TableMapping, dialect: Dialect) -> tuple[TypeEngine[Any], ...]:
+    """A holder is compared in its own type, which may be a UUID; numbers and times in their plain types."""
+    columns = [(role, mapping.columns[role]) for role in mapping.fence]
+    kinds = [column.type if role == "holder" else plain(column.type) for role, column in columns]
+    return tuple(plain_time(dialect, kind) if isinstance(kind, DateTime) else kind for kind in kinds)
+
+
+def fence_values(held: Held, dialect: Dialect, *, changed: bool = False) -> list[Any]:
+    """What the row has while the claim is valid; or after the same claim has changed it: its version is one higher then."""
+    if changed and held.mapping.fence == ("version",) and held.version is not None:
+        return [held.version + 1]
+    return [
+        stored(value, dialect, kind) if isinstance(kind, DateTime) and value is not None else value
+        for value, kind in zip(held.fence, _fence_types(held.mapping, dialect), strict=True)
+    ]
+
+
+def fenced(mapping: TableMapping, dialect: Dialect, values: Sequence[Any]) -> list[ColumnElement[bool]]:
     """The condition for a valid claim, besides key and status."""
-    return [_equals(mapping, dialect, role, value) for role, value in zip(mapping.fence, held.fence, strict=True)]
+    kinds = zip(mapping.fence, _fence_types(mapping, dialect), values, strict=True)
+    return [sa.type_coerce(mapping.target(role), kind) == value for role, kind, value in kinds]
 
 
-def change_one(connection: Connection, held: Held, status: str, roles: Roles) -> bool:
-    """Change one row if its claim is still valid, with a statement that is built once."""
-    fit = fitting_roles(held.mapping, roles)
-    ready = finishing(held.mapping, connection.dialect, status, frozenset(fit))
-    return ready.run(connection, ready.values(held, fit)) == 1
-
-
-@lru_cache(maxsize=500)
-def completing(mapping: TableMapping, dialect: Dialect) -> tuple[Finishing, Roles]:
-    """The statement that completes one row if its claim is still valid, and the roles it writes."""
-    fit = fitting_roles(mapping, {"error": None})
-    return finishing(mapping, dialect, "completed", frozenset(fit)), fit
-
-
-def fitting_roles(mapping: TableMapping, roles: Roles) -> Roles:
-    """The roles that the table has columns for, with values that fit."""
-    return {
-        role: fitting(mapping.columns[role], value) if role == "error" else value
-        for role, value in roles.items()
-        if role in mapping.columns
-    }
-
-
-def change(connection: Connection, mapping: TableMapping, same: list[Held], setting: dict[str, Any]) -> set[int]:
-    """Change those of one claim's rows that it still holds; return the ids of their `Held` objects."""
-    if len(same) > 1 and not way_of(connection.dialect).endswith("returned"):
-        # Without RETURNING, a row count does not say which rows were changed.
-        return {found for one in same for found in change(connection, mapping, [one], setting)}
-    by_key = {one.key_values: id(one) for one in same}
-    statement = changing(mapping, "processing", setting).where(
-        key_in(mapping, list(by_key)), *stands(mapping, connection.dialect, same[0])
+def is_there(connection: Connection, held: Held, status: str, *, changed: bool) -> bool:
+    """Whether the row is in this status, and still under the same claim."""
+    mapping, dialect = held.mapping, connection.dialect
+    asked = sa.select(sa.literal(1)).where(
+        key_in(mapping.bare_key, [held.key_values]),
+        mapping.target("status") == mapping.word(status),
+        *fenced(mapping, dialect, fence_values(held, dialect, changed=changed)),
     )
-    if len(same) == 1:
-        return set(by_key.values()) if connection.execute(statement).rowcount == 1 else set()
-    own = [bare(mapping).c[column.name] for column in mapping.key]
-    return {by_key[tuple(row)] for row in connection.execute(statement.returning(*own))}
+    return connection.execute(asked).first() is not None
+
+
+def was_done(connection: Connection, held: Held, status: str) -> bool:
+    """Whether this same claim has already moved the row to this status: the first reply was lost."""
+    if held.mapping.fence in ((), ("heartbeat",)) or status == "queued":
+        return False
+    return is_there(connection, held, status, changed=True)
+
+
+# The values -----------------------------------------------------------------------------------------------------------
+
+
+def fitting_roles(mapping: TableMapping, roles: Roles) -> dict[str, Any]:
+    """The roles that the table has columns for, with values that fit."""
+    found = {role: value for role, value in roles.items() if role in mapping.columns}
+    if "error" in found:
+        column = mapping.columns["error"]
+        length = getattr(plain(column.type), "length", None)
+        text = "" if found["error"] is None and not column.nullable else found["error"]
+        found["error"] = text if text is None else text[:length]
+    return found
 
 
 def changes(
-    mapping: TableMapping, dialect: Dialect, status: str, roles: Roles, at_time: datetime | None
+    mapping: TableMapping, dialect: Dialect, status: str, roles: Roles, at_time: datetime | None = None
 ) -> dict[str, Any]:
-    """The values to write when a row leaves processing."""
+    """The values to write when a row changes its status. A role's value may be an expression."""
     found: dict[str, Any] = {mapping.columns["status"].name: mapping.words[status]}
     for role, column in mapping.columns.items():
+        value = roles.get(role)
         kind = time_type(column)
         if role == "version":
             found[column.name] = one_more(mapping, role)
@@ -100,56 +110,63 @@ def changes(
             found[column.name] = now(dialect, kind, at=at_time)
         elif role not in roles:
             continue
-        elif role == "next_attempt" and kind is not None:
-            found[column.name] = now(dialect, kind, at=at_time, ahead=roles[role])
-        elif role == "attempts":
-            found[column.name] = bare(mapping).c[column.name] + roles[role]
-        elif role == "error":
-            found[column.name] = fitting(column, roles[role])
+        elif role == "next_attempt" and kind is not None and isinstance(value, (int, float)):
+            found[column.name] = now(dialect, kind, at=at_time, ahead=value)
         else:
-            found[column.name] = roles[role]
+            found[column.name] = mapping.target(role) + value if role == "attempts" else value
     return found
 
 
-def was_done(connection: Connection, held: Held, status: str) -> bool:
-    """Whether this same claim has already moved the row to this status: the first reply was lost."""
-    mapping = held.mapping
-    if not mapping.fence or mapping.fence == ("heartbeat",) or status == "queued":
-        return False
-    return is_there(connection, held, status, stood(mapping, connection.dialect, held))
+# The statement --------------------------------------------------------------------------------------------------------
 
 
-def stood(mapping: TableMapping, dialect: Dialect, held: Held) -> list[ColumnElement[bool]]:
-    """Like `stands`, for a row that this claim has already changed: its version is one higher."""
-    after = [held.version + 1] if mapping.fence == ("version",) and held.version is not None else held.fence
-    return [_equals(mapping, dialect, role, value) for role, value in zip(mapping.fence, after, strict=True)]
+def change(connection: Connection, mapping: TableMapping, same: list[Held], setting: dict[str, Any]) -> set[int]:
+    """Change those of one claim's rows that it still holds; return the ids of their `Held` objects."""
+    if len(same) > 1 and not support_of(connection.dialect).returning:
+        # Without RETURNING, a row count does not say which rows were changed.
+        return {found for one in same for found in change(connection, mapping, [one], setting)}
+    by_key = {one.key_values: id(one) for one in same}
+    statement = changing(mapping, "processing", setting).where(
+        key_in(mapping.bare_key, list(by_key)),
+        *fenced(mapping, connection.dialect, fence_values(same[0], connection.dialect)),
+    )
+    if len(same) == 1:
+        return set(by_key.values()) if connection.execute(statement).rowcount == 1 else set()
+    return {by_key[tuple(row)] for row in connection.execute(statement.returning(*mapping.bare_key))}
 
 
-def is_there(connection: Connection, held: Held, status: str, facts: Iterable[ColumnElement[bool]]) -> bool:
-    mapping, target = held.mapping, bare(held.mapping)
-    in_status = target.c[mapping.columns["status"].name] == mapping.word(status)
-    own = key_in(mapping, [held.key_values])
-    asked = sa.select(sa.literal(1)).select_from(target).where(own, in_status, *facts)
-    return connection.execute(asked).first() is not None
+class Finishing(Prepared):
+    """An UPDATE that moves one held row to a status and writes the columns of these roles.
+
+    A loop sends it more often than any other statement.
+    """
+
+    def __init__(self, mapping: TableMapping, dialect: Dialect, status: str, roles: Iterable[str]) -> None:
+        self._dialect = dialect
+        self._names = [
+            *(f"hf_key{at}" for at in range(len(mapping.key))),
+            *(f"hf_fence_{role}" for role in mapping.fence),
+        ]
+        self._roles = [(role, f"hf_{role}", time_type(mapping.columns[role])) for role in roles]
+        setting: dict[str, Any] = {role: sa.bindparam(name) for role, name, _ in self._roles}
+        for role, _, kind in self._roles:
+            if kind is not None:
+                setting[role] = later(dialect, kind, setting[role])
+        places: list[Any] = [sa.bindparam(name) for name in self._names]
+        key, fence = places[: len(mapping.key)], places[len(mapping.key) :]
+        statement = changing(mapping, "processing", changes(mapping, dialect, status, setting))
+        guarded = statement.where(key_in(mapping.bare_key, [key]), *fenced(mapping, dialect, fence))
+        super().__init__(guarded, dialect)
+
+    def values(self, held: Held, roles: Roles) -> dict[str, Any]:
+        """The values for one row."""
+        places = (*held.key_values, *fence_values(held, self._dialect))
+        found = dict(zip(self._names, places, strict=True))
+        for role, name, kind in self._roles:
+            found[name] = roles[role] if kind is None else delay_value(self._dialect, kind, roles[role])
+        return found
 
 
-def fitting(column: sa.Column[Any], text: str | None) -> str | None:
-    """The text, cut to the column's length. None becomes an empty text if the column is NOT NULL."""
-    if text is None:
-        return None if column.nullable else ""
-    kind = plain(column.type)
-    length = kind.length if isinstance(kind, sa.String) else None
-    return text if length is None else text[:length]
-
-
-def _equals(mapping: TableMapping, dialect: Dialect, role: str, value: Any) -> ColumnElement[bool]:
-    column = mapping.columns[role]
-    target: ColumnElement[Any] = bare(mapping).c[column.name]
-    kind = time_type(column)
-    if kind is not None:
-        target = sa.type_coerce(target, kind)
-        value = sa.null() if value is None else given(value, dialect, kind)
-    elif role != "holder":
-        target = sa.type_coerce(target, plain(column.type))
-    same: ColumnElement[bool] = target == value
-    return same
+@lru_cache(maxsize=2000)
+def finishing(mapping: TableMapping, dialect: Dialect, status: str, roles: frozenset[str]) -> Finishing:
+    return Finishing(mapping, dialect, status, roles)

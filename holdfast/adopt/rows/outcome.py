@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.adopt.connections import Open
-from holdfast.adopt.rows.finish import complete, error_text, fail, finish_one, is_spent, release
+from holdfast.adopt.rows.finish import error_text, finish, finish_one, is_spent
+from holdfast.adopt.rows.guarded_change import Roles
 from holdfast.adopt.table.held_row import Finished, Held
 from holdfast.errors import LeaseLost, Permanent, UsageError
 from holdfast.model.backoff import Backoff
@@ -35,31 +36,24 @@ class Outcome:
     after_seconds: float | None = None
     refund: bool = True
 
+    def save(self, at: Open, rows: Iterable[Held], values: dict[str, Any] | None = None) -> Finished:
+        """Save it to those rows that are still held."""
+        return finish(at, rows, *self._changes(), values, report=True)
+
     def save_one(self, at: Open, held: Held) -> str:
         """Save it to one row: `won`, `again` or `lost`."""
-        if self.kind == "completed":
-            return finish_one(at, held, "completed", {"error": None})
-        if self.kind == "failed":
-            return finish_one(at, held, "failed", {"error": error_text(self.error or "failed")})
-        roles: dict[str, Any] = {"holder": None}
-        if self.after_seconds is not None:
-            roles["next_attempt"] = self.after_seconds
-        if self.kind == "retried":
-            roles["error"] = error_text(self.error or "failed")
-        elif self.refund:
-            roles["attempts"] = -1
-        return finish_one(at, held, "queued", roles)
+        return finish_one(at, held, *self._changes())
 
-    def save(
-        self, at: Open, rows: Iterable[Held], values: dict[str, Any] | None = None, *, report: bool = True
-    ) -> Finished:
-        """Save it to those rows that are still held."""
+    def _changes(self) -> tuple[str, Roles]:
+        """The new status, and what to write besides it."""
         if self.kind == "completed":
-            return complete(at, rows, values=values, report=report)
-        if self.kind == "released":
-            return release(at, rows, after=self.after_seconds, refund=self.refund, report=report)
-        after = self.after_seconds if self.kind == "retried" else None
-        return fail(at, rows, self.error or "failed", retry_after=after, report=report)
+            return "completed", {"error": None}
+        error = {} if self.kind == "released" else {"error": error_text(self.error or "failed")}
+        if self.kind == "failed":
+            return "failed", error
+        due = {} if self.after_seconds is None else {"next_attempt": self.after_seconds}
+        refund = {"attempts": -1} if self.kind == "released" and self.refund else {}
+        return "queued", {"holder": None, **due, **error, **refund}
 
 
 COMPLETED = Outcome("completed")

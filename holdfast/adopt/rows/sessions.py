@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Column, inspect
+from sqlalchemy import inspect
 from sqlalchemy.orm import Session
 
 from holdfast.adopt.connections import Open
+from holdfast.adopt.rows.dialects import Key
 from holdfast.adopt.table.mapping import TableMapping
 
 
@@ -22,12 +23,15 @@ def show_pending(at: Open) -> None:
         at.flush()
 
 
-def forget(at: Open, mapping: TableMapping, keys: Iterable[Any], columns: Sequence[Column[Any]]) -> None:
+def forget(
+    at: Open, mapping: TableMapping, keys: Iterable[Key], roles: Iterable[str], others: Iterable[str] = ()
+) -> None:
     """Expire the attributes for these columns on the Session's objects for these rows."""
     if not isinstance(at, Session):
         return
-    values = [key if isinstance(key, tuple) else (key,) for key in keys]
-    for one in _loaded(at, mapping, values):
+    columns = [mapping.columns[role] for role in roles if role in mapping.columns]
+    columns += [mapping.find(name) for name in others]
+    for one in _loaded(at, mapping, list(keys)):
         attributes = inspect(one).mapper.column_attrs
         known = [
             found.key for found in attributes if any(column is other for column in found.columns for other in columns)
@@ -36,7 +40,7 @@ def forget(at: Open, mapping: TableMapping, keys: Iterable[Any], columns: Sequen
             at.expire(one, known)
 
 
-def _loaded(session: Session, mapping: TableMapping, keys: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
+def _loaded(session: Session, mapping: TableMapping, keys: Sequence[Key]) -> Iterable[Any]:
     if mapping.mapper is not None:
         names = [column.name for column in mapping.key]
         order = [names.index(column.name) for column in mapping.mapper.primary_key if column.name in names]

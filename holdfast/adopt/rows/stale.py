@@ -9,7 +9,6 @@ call, nor the heartbeat, finish or release of a live worker at the same moment: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,13 +17,13 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Dialect
 
 from holdfast.adopt.connections import Open, connection_of, primitive
-from holdfast.adopt.rows.claim import Where, conditions_of, one_more, written
-from holdfast.adopt.rows.dialects import Choice, bare, changing, key_in, key_of, move
+from holdfast.adopt.rows.claim import Where, conditions_of, has_attempts
+from holdfast.adopt.rows.dialects import Choice, changing, key_in, key_of, move
 from holdfast.adopt.rows.finish import error_text
-from holdfast.adopt.rows.guarded_change import changes
+from holdfast.adopt.rows.guarded_change import changes, fitting_roles
 from holdfast.adopt.rows.sessions import forget, show_pending
 from holdfast.adopt.table.mapping import TableMapping
-from holdfast.adopt.table.times import aware, comparable, plain, time_type
+from holdfast.adopt.table.times import aware, comparable, plain
 from holdfast.adopt.table.times import now as the_time
 from holdfast.errors import UsageError
 from holdfast.model.durations import Duration, seconds, spoken
@@ -73,18 +72,17 @@ def fail_spent(
     """Fail queued rows whose attempts are used up; no claim would ever take them."""
     if mapping.limit is None:
         return Requeued()
-    spent = sa.func.coalesce(mapping.columns["attempts"], 0) >= mapping.limit
-    choice = Choice("queued", [spent, *conditions_of(where)], most)
+    choice = Choice("queued", [sa.not_(*has_attempts(mapping)), *conditions_of(where)], most)
     return _back(at, connection_of(at, mapping), mapping, choice, "all {} attempts are used up", now)
 
 
 def fail_queued(at: Open, mapping: TableMapping, key: tuple[Any, ...], error: BaseException) -> bool:
     """Fail a queued row that cannot be claimed, with the reason; False if it is no longer queued."""
     connection = connection_of(at, mapping)
-    setting = changes(mapping, connection.dialect, "failed", {"error": error_text(error)}, None)
-    done = connection.execute(changing(mapping, "queued", setting).where(key_in(mapping, [key]))).rowcount == 1
-    forget(at, mapping, [key], written(mapping, "status", "error", "version", "updated"))
-    return done
+    setting = changes(mapping, connection.dialect, "failed", fitting_roles(mapping, {"error": error_text(error)}))
+    failing = changing(mapping, "queued", setting).where(key_in(mapping.bare_key, [key]))
+    forget(at, mapping, [key], ["status", "error", "version", "updated"])
+    return connection.execute(failing).rowcount == 1
 
 
 def is_stale(
@@ -96,11 +94,8 @@ def is_stale(
 
 
 def last_sign(mapping: TableMapping, dialect: Dialect) -> ColumnElement[Any]:
-    times: Sequence[ColumnElement[Any]] = [
-        comparable(dialect, mapping.columns[role])
-        for role in ("heartbeat", "started", "updated")
-        if role in mapping.columns
-    ]
+    roles = [role for role in ("heartbeat", "started", "updated") if role in mapping.columns]
+    times = [comparable(dialect, mapping.columns[role]) for role in roles]
     if not times:
         raise UsageError(
             f"{mapping}: nothing tells how long a row has been processing; name a heartbeat, started or updated column"
@@ -112,52 +107,32 @@ def _back(
     at: Open, connection: Connection, mapping: TableMapping, choice: Choice, said: str, at_time: datetime | None
 ) -> Requeued:
     show_pending(at)
-    status = bare(mapping).c[mapping.columns["status"].name].label("hf_status")
+    status = mapping.target("status").label("hf_status")
     rows = move(connection, mapping, choice, _changes(mapping, connection.dialect, said, at_time), [status])
-    changed = written(mapping, "status", "error", "holder", "version", "updated")
-    keys = {key_of(mapping, row): row._mapping["hf_status"] for row in rows}
-    forget(at, mapping, keys, changed)
-    shown = {True: [], False: []}  # type: dict[bool, list[Any]]
-    for key, found in keys.items():
-        shown[_same(found, mapping.words["failed"])].append(key if len(key) > 1 else key[0])
-    return Requeued(tuple(shown[False]), tuple(shown[True]))
+    found = {key_of(mapping, row): _same(row._mapping["hf_status"], mapping.words["failed"]) for row in rows}
+    forget(at, mapping, found, ["status", "error", "holder", "version", "updated"])
+    queued, failed = ([key if len(key) > 1 else key[0] for key in found if found[key] is end] for end in (False, True))
+    return Requeued(tuple(queued), tuple(failed))
 
 
 def _changes(mapping: TableMapping, dialect: Dialect, said: str, at_time: datetime | None) -> dict[str, Any]:
-    target = bare(mapping)
-    found: dict[str, Any] = {}
-    for role, column in mapping.columns.items():
-        if role == "version":
-            found[column.name] = one_more(mapping, role)
-        elif role == "holder":
-            found[column.name] = None
-        elif role == "updated":
-            kind = time_type(column)
-            assert kind is not None
-            found[column.name] = the_time(dialect, kind, at=at_time)
-    status = mapping.columns["status"]
     if mapping.limit is None:
-        return {**found, status.name: mapping.words["queued"]}
-    count = target.c[mapping.columns["attempts"].name]
-    limit: Any = target.c[mapping.limit.name] if isinstance(mapping.limit, sa.Column) else mapping.limit
-    spent = sa.func.coalesce(count, 0) >= limit
+        return changes(mapping, dialect, "queued", {"holder": None}, at_time)
+    status, error = mapping.columns["status"], mapping.column("error")
+    count = sa.func.coalesce(mapping.target("attempts"), 0)
+    spent = count >= (mapping.bare.c[mapping.limit.name] if isinstance(mapping.limit, sa.Column) else mapping.limit)
     new: ColumnElement[Any] = sa.case((spent, mapping.word("failed")), else_=mapping.word("queued"))
     if dialect.name == "postgresql" and isinstance(plain(status.type), sa.Enum):
         # A CASE of two literals is a text, which PostgreSQL does not convert to an enum by itself.
         new = sa.cast(new, status.type)
-    found[status.name] = new
-    error = mapping.column("error")
+    roles: dict[str, Any] = {"holder": None}
     if error is not None:
         before, _, after = said.partition("{}")
-        text = sa.literal(before) + sa.cast(sa.func.coalesce(count, 0), sa.String(20)) + sa.literal(after)
-        found[error.name] = sa.case((spent, fitting_length(error, text)), else_=target.c[error.name])
-    return found
-
-
-def fitting_length(column: sa.Column[Any], text: ColumnElement[Any]) -> ColumnElement[Any]:
-    kind = plain(column.type)
-    length = kind.length if isinstance(kind, sa.String) else None
-    return text if length is None else sa.func.substr(text, 1, length)
+        text = sa.literal(before) + sa.cast(count, sa.String(20)) + sa.literal(after)
+        length = getattr(plain(error.type), "length", None)
+        fitting = text if length is None else sa.func.substr(text, 1, length)
+        roles["error"] = sa.case((spent, fitting), else_=mapping.target("error"))
+    return changes(mapping, dialect, "queued", roles, at_time) | {status.name: new}
 
 
 def _same(found: Any, word: Any) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.adopt.loop.loop import is_counted_by_the_model
-from holdfast.adopt.rows.dialects import way_of
+from holdfast.adopt.rows.dialects import Support, support_of
 from holdfast.adopt.table.mapping import WORDS
 from holdfast.model.durations import spoken
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 #: Without heartbeats, how long each row of a batch should have before it counts as stale.
 ENOUGH_SECONDS = 60.0
 _LOCKS = {
-    "locked and returned": "rows are claimed with FOR UPDATE SKIP LOCKED",
-    "locked": "rows are claimed with FOR UPDATE SKIP LOCKED",
-    "returned": "rows are claimed in one statement, one writer at a time",
-    "guarded": "rows are claimed one by one, each under a condition",
+    Support(skip_locked=True, returning=True): "rows are claimed with FOR UPDATE SKIP LOCKED",
+    Support(skip_locked=True, returning=False): "rows are claimed with FOR UPDATE SKIP LOCKED",
+    Support(skip_locked=False, returning=True): "rows are claimed in one statement, one writer at a time",
+    Support(skip_locked=False, returning=False): "rows are claimed one by one, each under a condition",
 }
 
 
@@ -48,7 +48,7 @@ class Point:
 def checklist(loop: Loop) -> list[Point]:
     """All seven points: locking, transitions, failure status, transactions, batch size, instances, logging."""
     points = {
-        "locking": (_LOCKS[way_of(loop.engine.dialect)], _locking(loop)),
+        "locking": (_LOCKS[support_of(loop.engine.dialect)], _locking(loop)),
         "transitions": (_moves(loop), _transitions(loop)),
         "failure status": (_ends(loop), _failure(loop)),
         "transactions": (_boundaries(loop), _transactions(loop)),

@@ -12,6 +12,7 @@ import enum
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
@@ -120,14 +121,30 @@ class TableMapping:
 
         check(at, self)
 
+    def in_status(self, word: str) -> sa.ColumnElement[bool]:
+        return self.columns["status"] == self.word(word)
+
     @property
-    def own_rows(self) -> sa.ColumnElement[bool] | None:
-        """The condition that selects this model's rows in a table shared by several (single-table inheritance)."""
+    def own_rows(self) -> list[sa.ColumnElement[bool]]:
+        """The conditions that select this model's rows in a table shared by several (single-table inheritance)."""
         mapper = self.mapper
         if mapper is None or not mapper.single or mapper.inherits is None or mapper.polymorphic_on is None:
-            return None
-        names = [one.polymorphic_identity for one in mapper.self_and_descendants]
-        return mapper.polymorphic_on.in_(names)
+            return []
+        return [mapper.polymorphic_on.in_([one.polymorphic_identity for one in mapper.self_and_descendants])]
+
+    @cached_property
+    def bare(self) -> sa.TableClause:
+        """The table without the model's defaults and `onupdate` functions, for UPDATE statements."""
+        columns = [sa.column(column.name, column.type) for column in self.table.columns]
+        return sa.table(self.table.name, *columns, schema=self.table.schema)
+
+    @cached_property
+    def bare_key(self) -> list[sa.ColumnElement[Any]]:
+        return [self.bare.c[column.name] for column in self.key]
+
+    def target(self, role: str) -> sa.ColumnElement[Any]:
+        """The column of the bare table that has this role."""
+        return self.bare.c[self.columns[role].name]
 
     def attribute(self, column: Column[Any]) -> str:
         """The column's name in the model, or in the table if there is no model."""

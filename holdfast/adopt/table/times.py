@@ -15,9 +15,11 @@ from sqlalchemy import (
     Dialect,
     Interval,
     TypeDecorator,
+    bindparam,
     func,
     literal,
     literal_column,
+    type_coerce,
 )
 from sqlalchemy.types import TypeEngine
 
@@ -41,19 +43,39 @@ def asks_database(dialect: Dialect) -> bool:
 
 
 def now(dialect: Dialect, kind: DateTime, *, at: datetime | None = None, ahead: float = 0.0) -> ColumnElement[Any]:
-    """The current time, plus `ahead` seconds (minus, if negative), as a column of this type stores it."""
-    if at is not None or not asks_database(dialect):
-        return given((at or datetime.now(UTC)) + timedelta(seconds=ahead), dialect, kind)
+    """The current time, plus `ahead` seconds (minus, if negative), as a column of this type stores it.
+
+    The host's clock is read when the statement runs, so that a statement can be built once.
+    """
+    if at is not None:
+        return given(at + timedelta(seconds=ahead), dialect, kind)
+    if not asks_database(dialect):
+        return bindparam(None, callable_=lambda: delay_value(dialect, kind, ahead), type_=plain_time(dialect, kind))
+    return later(dialect, kind, literal(delay_value(dialect, kind, ahead)) if ahead else None)
+
+
+def later(dialect: Dialect, kind: DateTime, delay: BindParameter[Any] | None) -> ColumnElement[Any]:
+    """The current time after a delay, whose value `delay_value` computes."""
+    if delay is not None and not asks_database(dialect):
+        return type_coerce(delay, plain_time(dialect, kind))
     if dialect.name == "postgresql":
         # The statement's time, not the transaction's: the user's transaction may have begun long ago.
         moment: ColumnElement[Any] = func.statement_timestamp(type_=DateTime(timezone=True))
-        if ahead:
-            moment = moment + literal(timedelta(seconds=ahead), Interval())
+        moment = moment if delay is None else moment + type_coerce(delay, Interval())
         return moment if kind.timezone else func.timezone("UTC", moment, type_=DateTime())
     moment = func.utc_timestamp(literal_column("6"), type_=DateTime())
-    if ahead:
-        moment = func.timestampadd(literal_column("MICROSECOND"), round(ahead * 1e6), moment, type_=DateTime())
+    if delay is not None:
+        moment = func.timestampadd(literal_column("MICROSECOND"), delay, moment, type_=DateTime())
     return moment
+
+
+def delay_value(dialect: Dialect, kind: DateTime, seconds: float) -> Any:
+    """A delay in the form that the database adds to its clock; the time itself where the host's clock is used."""
+    if dialect.name == "postgresql":
+        return timedelta(seconds=seconds)
+    if asks_database(dialect):
+        return round(seconds * 1e6)
+    return stored(datetime.now(UTC) + timedelta(seconds=seconds), dialect, kind)
 
 
 def comparable(dialect: Dialect, column: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -76,10 +98,15 @@ def utc(moment: datetime) -> datetime:
 
 def given(moment: datetime, dialect: Dialect, kind: DateTime) -> BindParameter[Any]:
     """An instant as a bind parameter for a column of this type."""
-    return literal(stored(moment, dialect, kind), DateTime(timezone=kind.timezone and dialect.name == "postgresql"))
+    return literal(stored(moment, dialect, kind), plain_time(dialect, kind))
 
 
 def stored(moment: datetime, dialect: Dialect, kind: DateTime) -> datetime:
     """An instant as the driver expects it for a column of this type."""
     moment = utc(moment)
     return moment if kind.timezone and dialect.name == "postgresql" else moment.replace(tzinfo=None)
+
+
+def plain_time(dialect: Dialect, kind: DateTime) -> DateTime:
+    """The type in which times are passed: only PostgreSQL keeps time zones."""
+    return DateTime(timezone=kind.timezone and dialect.name == "postgresql")

@@ -36,8 +36,10 @@ class LoopIdentity:
             self._process, self._instance = os.getpid(), secrets.token_hex(_INSTANCE // 2)
         return self._instance
 
-    def token(self, column: Column[Any]) -> Any:
-        """A token for one claim, in this column's type and length."""
+    def token(self, column: Column[Any] | None) -> Any:
+        """A token for one claim, in this column's type and length; None without a column."""
+        if column is None:
+            return None
         kind = plain(column.type)
         if isinstance(kind, Uuid):
             found = uuid.UUID(hex=self.instance + secrets.token_hex(10), version=4)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 from sqlalchemy import exc
 
+from holdfast.model.logs import logger
 from holdfast.store import database_errors
 from holdfast.store.database_errors import ErrorKind
+
+log = logger("holdfast.adopt")
 
 #: How often one attempt reruns a transaction that lost a race inside the database.
 MOST_AGAIN = 3
@@ -25,3 +31,15 @@ def kind_of(error: BaseException) -> ErrorKind | None:
 def passes(error: BaseException) -> bool:
     """Whether a retry may succeed."""
     return kind_of(error) in (ErrorKind.PASSING, ErrorKind.CONFLICT, ErrorKind.MOVED)
+
+
+class Complaints:
+    """Logs at most one warning per minute."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def warn(self, text: str, *values: Any) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + 60.0
+            log.warning(text, *values)

@@ -87,7 +87,7 @@ def _load(file: str, store: str | None) -> tuple[Loaded | None, list[Loop]]:
 def _check_loops(loops: list[Loop]) -> list[Facts]:
     if not loops:
         return []
-    from holdfast.adopt.table.checklist import checklist
+    from holdfast.adopt.loop.checklist import checklist
 
     found = []
     for loop in loops:

@@ -95,7 +95,7 @@ class AsyncPool(Generic[C]):
                 call.label,
                 call.timeout_seconds,
             )
-            self._report(call, self._runner.timed_out(call))
+            self._report(call, self._runner.raised(call, call.timeout_error()))
         if loop.blocked(now) and given_up:
             self._lost += 1
             self._loop = None

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from holdfast.errors import StageTimeout
+from holdfast.model.durations import spoken
+
 
 class Call:
     """The methods that all calls share. Subclasses declare the fields, in the form that is cheapest for thousands of
@@ -54,6 +57,10 @@ class Call:
     def timeout_seconds(self) -> float | None:
         raise NotImplementedError
 
+    def timeout_error(self) -> StageTimeout:
+        assert self.timeout_seconds is not None
+        return StageTimeout(f"ran longer than {spoken(self.timeout_seconds)}")
+
     @property
     def goes_first(self) -> bool:
         """Whether it starts before other calls because it holds a shared resource."""
@@ -91,9 +98,9 @@ class Runner(Protocol[C_contra, A_co]):
 
     async def run_async(self, call: C_contra, clock: Callable[[], float]) -> A_co: ...
 
-    def raised(self, call: C_contra, error: BaseException) -> A_co: ...
-
-    def timed_out(self, call: C_contra) -> A_co: ...
+    def raised(self, call: C_contra, error: BaseException) -> A_co:
+        """The answer for a call whose handler raised, or that timed out."""
+        ...
 
 
 class Paces(Protocol):

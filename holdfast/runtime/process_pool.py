@@ -32,11 +32,11 @@ class Conversation(Protocol[C_contra, A_co]):
 
     def is_suspect(self, call: C_contra) -> bool:
         """Whether it needs a fresh child that serves no other call."""
+        return False
+
+    def raised(self, call: C_contra, error: BaseException) -> A_co:
+        """The result if the call failed, timed out, or lost its child."""
         ...
-
-    def timed_out(self, call: C_contra) -> A_co: ...
-
-    def raised(self, call: C_contra, error: BaseException) -> A_co: ...
 
     def not_run(self, call: C_contra) -> A_co:
         """The result if no child process was available."""
@@ -122,7 +122,7 @@ class ProcessPool(Generic[C]):
         except TimeoutError:
             line.close()
             self._end(call, pid)
-            return self._conversation.timed_out(call)
+            return self._conversation.raised(call, call.timeout_error())
         except (EOFError, OSError):
             line.close()
             how = self._end(call, pid)

@@ -172,7 +172,7 @@ class ThreadPool(Generic[C]):
             call.label,
             call.timeout_seconds,
         )
-        self._report(call, self._runner.timed_out(call))
+        self._report(call, self._runner.raised(call, call.timeout_error()))
 
     def _serve(self) -> None:
         try:

@@ -88,9 +88,6 @@ class StageConversation:
     def is_suspect(self, call: StageCall) -> bool:
         return call.leases[0].alone >= Alone.ISOLATED
 
-    def timed_out(self, call: StageCall) -> list[FinishedAttempt]:
-        return self._runner.timed_out(call)
-
     def raised(self, call: StageCall, error: BaseException) -> list[FinishedAttempt]:
         return self._runner.raised(call, error)
 

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from holdfast.adopt import Loop, TableMapping, with_session
-from holdfast.adopt.table.checklist import Point, checklist
+from holdfast.adopt.loop.checklist import Point, checklist
 from holdfast.cli.check import check
 from tests.adopt.tables import EVERY, Jobs
 from tests.adopt.test_sessions import Base, Task

@@ -263,7 +263,7 @@ def test_rows_behind_a_batch_that_the_database_refuses_are_done(jobs: Jobs, how:
 
 
 def test_a_drain_ends_among_more_refused_rows_than_it_can_remember(jobs: Jobs, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("holdfast.adopt.loop.loop.MOST_ASIDE", 10)
+    monkeypatch.setattr("holdfast.adopt.loop.state.MOST_ASIDE", 10)
     many = 15
     with jobs.engine.begin() as connection:
         connection.execute(jobs.table.insert(), [{"id": 20 * n + 7, "status": "queued"} for n in range(many)])

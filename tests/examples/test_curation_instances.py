@@ -142,7 +142,7 @@ def test_rows_of_a_process_that_was_killed_come_back_and_the_lost_attempt_counts
     assert scene.asked(kind, 12) == [2] * 4 + [1] * 8
     counters = heir.counters[kind]
     assert (counters["recovered"], counters["completed"]) == (10, 12)
-    assert "brought back 10 stale rows" in heir.said
+    assert "queued 10 stale rows again" in heir.said
 
 
 @pytest.mark.req("S5", "F2")

@@ -41,9 +41,6 @@ class Blocked:
         self.go_on.wait(60)
         return []
 
-    def timed_out(self, call: StageCall) -> list[FinishedAttempt]:
-        return []
-
     def raised(self, call: StageCall, error: BaseException) -> list[FinishedAttempt]:
         self.errors.append(error)
         return []

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.adopt.loop.job import Job
+from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.rows.outcome import BROKEN_OFF
-from holdfast.errors import StageTimeout
-from holdfast.model.durations import spoken
 from holdfast.runtime.call import Call
-
-if TYPE_CHECKING:
-    from holdfast.adopt.loop.loop import Loop
 
 #: A thread keeps its connection for the next row if the handler took less than this.
 QUICK_SECONDS = 0.001
@@ -24,29 +20,24 @@ WEIGHT = 0.2
 class RowCall(Call):
     """One call of the handler, for one row."""
 
-    __slots__ = ("_end", "_name", "_timeout", "abandoned", "job", "kind", "saving", "started")
+    __slots__ = ("_end", "_name", "abandoned", "is_being_saved", "job", "kind", "started", "timeout_seconds")
+
+    is_being_saved: bool
+    timeout_seconds: float | None
 
     def __init__(self, job: Job, name: str, timeout_seconds: float | None) -> None:
         self.job = job
         self.kind = 0
         self.started = 0.0
         self.abandoned = False
-        self.saving = False
+        self.is_being_saved = False
+        self.timeout_seconds = timeout_seconds
         self._name = name
-        self._timeout = timeout_seconds
         self._end = bytearray(1)
 
     @property
     def label(self) -> str:
         return f"{self._name}: row {self.job.key!r}"
-
-    @property
-    def is_being_saved(self) -> bool:
-        return self.saving
-
-    @property
-    def timeout_seconds(self) -> float | None:
-        return self._timeout
 
 
 class HandlerPace:
@@ -79,7 +70,7 @@ SaveAsync = Callable[[RowCall, Any, BaseException | None], Awaitable[None]]
 class RowRunner:
     """Calls the handler, and saves the row's outcome before the next call begins in the same place."""
 
-    def __init__(self, loop: Loop, paces: HandlerPace, save: Save, save_async: SaveAsync | None = None) -> None:
+    def __init__(self, loop: LoopState, paces: HandlerPace, save: Save, save_async: SaveAsync | None = None) -> None:
         self._loop = loop
         self._paces = paces
         self._save = save
@@ -105,7 +96,7 @@ class RowRunner:
             async with asyncio.timeout(call.timeout_seconds) as scope:
                 returned = await self._loop.handler(call.job)
         except TimeoutError as raised:
-            error = self.timed_out(call) if scope.expired() else raised
+            error = call.timeout_error() if scope.expired() else raised
         except asyncio.CancelledError as raised:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -120,11 +111,3 @@ class RowRunner:
 
     def raised(self, call: RowCall, error: BaseException) -> BaseException:
         return error
-
-    def timed_out(self, call: RowCall) -> BaseException:
-        return timeout_of(call)
-
-
-def timeout_of(call: RowCall) -> StageTimeout:
-    assert call.timeout_seconds is not None
-    return StageTimeout(f"ran longer than {spoken(call.timeout_seconds)}")

@@ -7,13 +7,13 @@ database's message. Transient database errors are retried.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from holdfast.adopt.connections import Open
 from holdfast.adopt.database_errors import kind_of
 from holdfast.adopt.loop.max_instances import Crowded, take_a_place
+from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.loop.steps import Steps, Transact, patiently
 from holdfast.adopt.loop.what_to_claim import ALONE
 from holdfast.adopt.rows.claim import claim, claim_directly, queued_keys
@@ -26,15 +26,12 @@ from holdfast.adopt.table.held_row import Held
 from holdfast.model.logs import logger
 from holdfast.store.database_errors import ErrorKind
 
-if TYPE_CHECKING:
-    from holdfast.adopt.loop.loop import Loop
-
 log = logger("holdfast.adopt")
 
 Conditions = Sequence[sa.ColumnElement[bool]]
 
 
-def claiming(loop: Loop, kind: str, most: int) -> Steps[list[Held]]:
+def claiming(loop: LoopState, kind: str, most: int) -> Steps[list[Held]]:
     """Claim a batch of up to `most` rows, or one row alone, even if some rows cannot be claimed."""
     n = 1 if kind == ALONE else most
     try:
@@ -54,27 +51,24 @@ def claiming(loop: Loop, kind: str, most: int) -> Steps[list[Held]]:
     return rows
 
 
-def _keys(loop: Loop, n: int, conditions: Conditions) -> Steps[list[Key]]:
-    step = Transact(lambda place: queued_keys(place, loop.mapping, n, conditions, loop.order_by))
-    keys: list[Key] = yield from patiently(step, loop.may_wait_to_begin)
-    return keys
+def _keys(loop: LoopState, n: int, conditions: Conditions) -> Steps[list[Key]]:
+    return loop.transaction(lambda place: queued_keys(place, loop.mapping, n, conditions, loop.order_by))
 
 
-def _claim(loop: Loop, n: int, chosen: Conditions) -> Steps[list[Held]]:
+def _claim(loop: LoopState, n: int, chosen: Conditions) -> Steps[list[Held]]:
     aside = loop.not_aside()
     conditions = [*chosen, *aside]
     if not loop.guarded:
         keys = yield from _keys(loop, n, conditions)
         if not keys:
             return []
-        rows, twice = yield from patiently(
-            Transact(lambda place: claim_unguarded(place, loop.mapping, keys, loop.identity, loop.columns)),
-            loop.may_wait_to_begin,
+        rows, twice = yield from loop.transaction(
+            lambda place: claim_unguarded(place, loop.mapping, keys, loop.identity, loop.columns)
         )
         if twice:
             loop.counters.add(would_have_been_taken_twice=twice)
             log.warning("%s: took %d rows that others had taken; the guarded claim is off", loop.name, twice)
-        return list(rows)
+        return rows
 
     def work(place: Open) -> list[Held]:
         with take_a_place(place, loop, n) as room:
@@ -96,11 +90,11 @@ def _claim(loop: Loop, n: int, chosen: Conditions) -> Steps[list[Held]]:
     is_usual = not aside and any(chosen is one for one in loop.choices.values())
     is_direct = one_statement and is_usual and loop.order_by is None
     step = Transact(work, is_single=one_statement, direct=directly if is_direct else None)
-    rows = yield from patiently(step, loop.may_wait_to_begin)
-    return list(rows)
+    found: list[Held] = yield from patiently(step, loop.may_wait_to_begin)
+    return found
 
 
-def _claim_one_by_one(loop: Loop, n: int, chosen: Conditions) -> Steps[list[Held]]:
+def _claim_one_by_one(loop: LoopState, n: int, chosen: Conditions) -> Steps[list[Held]]:
     mapping = loop.mapping
     rows: list[Held] = []
     for key in (yield from _keys(loop, n, [*chosen, *loop.not_aside()])):
@@ -109,24 +103,18 @@ def _claim_one_by_one(loop: Loop, n: int, chosen: Conditions) -> Steps[list[Held
         except sa.exc.DBAPIError as error:
             if kind_of(error) is not ErrorKind.REFUSED:
                 raise
-            yield from _refused(
-                loop, key, error, lambda place, key=key, error=error: fail_queued(place, mapping, key, error)
-            )
+            yield from _fail_refused(loop, key, error)
     return rows
 
 
-def _refused(loop: Loop, key: tuple[Any, ...], error: sa.exc.DBAPIError, saying: Any) -> Steps[None]:
-    """The database refused to change this row: fail it with the reason or, if that is refused too, set it aside."""
-    shown = key if len(key) > 1 else key[0]
+def _fail_refused(loop: LoopState, key: Key, error: sa.exc.DBAPIError) -> Steps[None]:
+    """The database refused to change this row: fail it with the reason or, if that is refused too, skip it for now."""
     try:
-        if (yield from patiently(Transact(saying), loop.may_wait_to_begin)):
+        if (yield from loop.transaction(lambda place: fail_queued(place, loop.mapping, key, error))):
             loop.counters.add(failed=1)
             loop.counters.add_error(error_text(error))
-            log.warning("%s: row %r failed, the database refused it: %s", loop.name, shown, error_text(error))
+            log.warning("%s: row %r failed, the database refused it: %s", loop.name, key, error_text(error))
     except sa.exc.DBAPIError as worse:
         if kind_of(worse) not in (ErrorKind.REFUSED, ErrorKind.CONFLICT):
             raise
-        loop.set_aside(key)
-        loop.counters.add(refused=1)
-        loop.counters.add_error(error_text(worse))
-        log.warning("%s: row %r cannot be changed at all, and is set aside: %s", loop.name, shown, error_text(worse))
+        loop.refused(key, worse, "cannot be changed at all, and is skipped for now")

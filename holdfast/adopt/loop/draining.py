@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection
 
 from holdfast.adopt.connections import Open, connection_of
 from holdfast.adopt.loop.counters import Left
-from holdfast.adopt.loop.steps import Steps, Transact, patiently
+from holdfast.adopt.loop.state import LoopState
+from holdfast.adopt.loop.steps import Steps
 from holdfast.adopt.rows.claim import has_attempts, is_due
+from holdfast.adopt.rows.dialects import key_in
 from holdfast.adopt.rows.stale import last_sign
 from holdfast.adopt.table.times import aware, comparable, utc
 from holdfast.adopt.table.times import now as the_time
 from holdfast.model.logs import logger
-
-if TYPE_CHECKING:
-    from holdfast.adopt.loop.loop import Loop
 
 log = logger("holdfast.adopt")
 
@@ -60,17 +59,17 @@ class Rest:
         return ", ".join(f"{count} {what}" for what, count in shown.items() if count)
 
 
-def resting(loop: Loop, before: Rest | None) -> Steps[Rest]:
+def resting(loop: LoopState, before: Rest | None) -> Steps[Rest]:
     """Count what is left. Logs rows to wait for if the counts have changed since `before`."""
-    found: Rest = yield from patiently(Transact(lambda place: _look(place, loop)), loop.may_wait_to_begin)
+    found = yield from loop.transaction(lambda place: _count(place, loop))
     if not found.is_drained and (before is None or str(before) != str(found)):
         log.info("%s: draining, waiting for rows: %s", loop.name, found)
     return found
 
 
-def _look(place: Open, loop: Loop) -> Rest:
+def _count(place: Open, loop: LoopState) -> Rest:
     connection = connection_of(place, loop.mapping)
-    aside = _look_aside(connection, loop)
+    aside = _count_aside(connection, loop)
     total, soon, later, first, now, processing, untold = connection.execute(_open_rows(connection, loop)).one()
     untold = processing if loop.stale_seconds is None else untold
     ready, stuck = total - soon - later, 0
@@ -86,7 +85,7 @@ def _look(place: Open, loop: Loop) -> Rest:
     return Rest(ready, aside.held + processing - untold, aside.soon + soon, min(due, default=None), left)
 
 
-def _look_aside(connection: Connection, loop: Loop) -> Rest:
+def _count_aside(connection: Connection, loop: LoopState) -> Rest:
     """The rows that this process has set aside: retries in a table without a next_attempt column, and rows that the
     database refuses to change."""
     aside = loop.aside()
@@ -98,7 +97,7 @@ def _look_aside(connection: Connection, loop: Loop) -> Rest:
     asked = asked.where(sa.or_(is_queued, mapping.in_status("processing")))
     held = refused = 0
     waits: list[float] = []
-    for *key, queued in connection.execute(asked.where(loop.is_among(aside), *loop.where)):
+    for *key, queued in connection.execute(asked.where(key_in(mapping.key, list(aside)), *loop.where)):
         until, is_refused = aside.get(tuple(key), (0.0, False))
         if is_refused:
             refused += 1
@@ -112,7 +111,7 @@ def _look_aside(connection: Connection, loop: Loop) -> Rest:
     return Rest(held=held if known else 0, soon=len(soon), due_seconds=min(soon, default=None), left=left)
 
 
-def _open_rows(connection: Connection, loop: Loop) -> sa.Select[Any]:
+def _open_rows(connection: Connection, loop: LoopState) -> sa.Select[Any]:
     """Counts of all other rows: in one statement, so that a row that changes its status meanwhile is not missed, and with
     one subquery per status, since each may have its own partial index."""
     mapping, dialect = loop.mapping, connection.dialect

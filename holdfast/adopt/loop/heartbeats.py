@@ -9,109 +9,95 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from holdfast.adopt.database_errors import Complaints
 from holdfast.adopt.rows.heartbeat import heartbeat
-from holdfast.adopt.table.held_row import Finished, Held
-from holdfast.model.logs import logger
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-
-log = logger("holdfast.adopt")
+from holdfast.adopt.table.held_row import Held
 
 OnLost = Callable[[Held], None]
 
 
-class _Rows:
+class _Heartbeat:
     """The rows to renew: each as it was claimed, and as the last heartbeat left it. Thread-safe."""
 
-    def __init__(self, on_lost: OnLost) -> None:
+    #: Held during a heartbeat.
+    _beating: Any
+
+    def __init__(self, engine: Any, every_seconds: float, on_lost: OnLost) -> None:
+        self._engine = engine
+        self._every = every_seconds
+        self._on_lost = on_lost
         self._rows: dict[int, tuple[Held, Held]] = {}
         self._lock = threading.Lock()
-        self._on_lost = on_lost
+        self._connection: Any = None
+        self._complaints = Complaints()
 
-    def add(self, held: Held) -> bool:
-        if "heartbeat" not in held.mapping.columns:
-            return False
+    def add(self, held: Held) -> None:
+        if "heartbeat" in held.mapping.columns:
+            with self._lock:
+                self._rows[id(held)] = (held, held)
+            self._start()
+
+    def _start(self) -> None:
+        raise NotImplementedError
+
+    def _while_taking(self, held: Held) -> Any:
+        """If only the heartbeat column fences the row, it must not be finished while a heartbeat is under way."""
+        return self._beating if held.mapping.fence == ("heartbeat",) else contextlib.nullcontext()
+
+    def _take(self, held: Held) -> Held:
         with self._lock:
-            self._rows[id(held)] = (held, held)
-        return True
+            return self._rows.pop(id(held), (held, held))[1]
 
-    def take(self, held: Held) -> Held:
+    def _renew(self, connection: Connection) -> None:
+        """Send one heartbeat. Rows that were taken out meanwhile are ignored."""
         with self._lock:
-            _, now = self._rows.pop(id(held), (held, held))
-        return now
-
-    def current(self) -> list[Held]:
-        with self._lock:
-            return [now for _, now in self._rows.values()]
-
-    def absorb(self, before: list[Held], beaten: Finished) -> None:
-        """Apply the result of a heartbeat of these rows. Rows that were taken out meanwhile are ignored."""
-        asked = {id(one) for one in before}
-        stands = {(one.mapping, one.key_values): one for one in beaten.won}
+            before = [now for _, now in self._rows.values()]
+        with connection.begin():
+            beaten = heartbeat(connection, before)
+        sent = {id(one) for one in before}
+        renewed = {(one.mapping, one.key_values): one for one in beaten.won}
         gone = []
         with self._lock:
             for first, now in list(self._rows.values()):
-                if id(now) not in asked:
+                if id(now) not in sent:
                     continue
-                renewed = stands.get((now.mapping, now.key_values))
-                if renewed is not None:
-                    self._rows[id(first)] = (first, renewed)
+                if (found := renewed.get((now.mapping, now.key_values))) is not None:
+                    self._rows[id(first)] = (first, found)
                 else:
                     del self._rows[id(first)]
                     gone.append(first)
         for one in gone:
             self._on_lost(one)
 
-
-def _is_told_by_beats(held: Held) -> bool:
-    """Whether only the heartbeat column fences the row: then it must not be finished while a heartbeat is under way."""
-    return held.mapping.fence == ("heartbeat",)
-
-
-class _Complaints:
-    """Logs at most one warning per minute."""
-
-    def __init__(self) -> None:
-        self._next = 0.0
-
-    def say(self, text: str, *values: Any) -> None:
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + 60.0
-            log.warning(text, *values)
+    def _failed(self, error: Exception) -> float:
+        """Log the error; return the seconds until the next try."""
+        self._complaints.warn("the heartbeat could not be sent and will be retried: %s", error)
+        return min(self._every / 4, 1.0)
 
 
-class ThreadHeartbeat:
-    """Sends heartbeats from a thread."""
+class ThreadHeartbeat(_Heartbeat):
+    """Sends heartbeats from a thread, for a sync engine."""
 
-    def __init__(self, engine: Engine, every_seconds: float, on_lost: OnLost) -> None:
-        self._rows = _Rows(on_lost)
-        self._engine = engine
-        self._every = every_seconds
+    def __init__(self, engine: Any, every_seconds: float, on_lost: OnLost) -> None:
+        super().__init__(engine, every_seconds, on_lost)
         self._beating = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._connection: Connection | None = None
-        self._complaints = _Complaints()
 
-    def add(self, held: Held) -> None:
-        if self._rows.add(held):
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="holdfast-beat", daemon=True)
-                self._thread.start()
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="holdfast-beat", daemon=True)
+            self._thread.start()
 
     def take(self, held: Held) -> Held:
         """Stop sending heartbeats for this row; return it as the last one left it."""
-        if _is_told_by_beats(held):
-            with self._beating:
-                return self._rows.take(held)
-        return self._rows.take(held)
+        with self._while_taking(held):
+            return self._take(held)
 
     def stop(self) -> None:
         self._ended.set()
@@ -121,14 +107,9 @@ class ThreadHeartbeat:
     def beat(self) -> None:
         """Send one heartbeat now."""
         with self._beating:
-            rows = self._rows.current()
-            if not rows:
-                return
-            if self._connection is None:
-                self._connection = self._engine.connect()
-            with self._connection.begin():
-                beaten = heartbeat(self._connection, rows)
-            self._rows.absorb(rows, beaten)
+            if self._rows:
+                self._connection = self._connection or self._engine.connect()
+                self._renew(self._connection)
 
     def _run(self) -> None:
         wait = self._every
@@ -137,9 +118,8 @@ class ThreadHeartbeat:
                 self.beat()
                 wait = self._every
             except Exception as error:
-                self._complaints.say("the heartbeat could not be sent, and is tried again: %s", error)
+                wait = self._failed(error)
                 self._drop_connection()
-                wait = min(self._every / 4, 1.0)
         self._drop_connection()
 
     def _drop_connection(self) -> None:
@@ -149,27 +129,21 @@ class ThreadHeartbeat:
                 connection.close()
 
 
-class TaskHeartbeat:
+class TaskHeartbeat(_Heartbeat):
     """Sends heartbeats from a task on the running event loop; a handler that blocks the loop blocks them, too."""
 
-    def __init__(self, engine: AsyncEngine, every_seconds: float, on_lost: OnLost) -> None:
-        self._rows = _Rows(on_lost)
-        self._engine = engine
-        self._every = every_seconds
+    def __init__(self, engine: Any, every_seconds: float, on_lost: OnLost) -> None:
+        super().__init__(engine, every_seconds, on_lost)
         self._beating = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-        self._connection: AsyncConnection | None = None
-        self._complaints = _Complaints()
 
-    def add(self, held: Held) -> None:
-        if self._rows.add(held) and self._task is None:
+    def _start(self) -> None:
+        if self._task is None:
             self._task = asyncio.create_task(self._run(), name="holdfast-beat")
 
     async def take(self, held: Held) -> Held:
-        if _is_told_by_beats(held):
-            async with self._beating:
-                return self._rows.take(held)
-        return self._rows.take(held)
+        async with self._while_taking(held):
+            return self._take(held)
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -180,14 +154,9 @@ class TaskHeartbeat:
 
     async def beat(self) -> None:
         async with self._beating:
-            rows = self._rows.current()
-            if not rows:
-                return
-            if self._connection is None:
-                self._connection = await self._engine.connect()
-            async with self._connection.begin():
-                beaten = await heartbeat(self._connection, rows)
-            self._rows.absorb(rows, beaten)
+            if self._rows:
+                self._connection = self._connection or await self._engine.connect()
+                await self._connection.run_sync(self._renew)
 
     async def _run(self) -> None:
         wait = self._every
@@ -197,9 +166,8 @@ class TaskHeartbeat:
                 await self.beat()
                 wait = self._every
             except Exception as error:
-                self._complaints.say("the heartbeat could not be sent, and is tried again: %s", error)
+                wait = self._failed(error)
                 await self._drop_connection()
-                wait = min(self._every / 4, 1.0)
 
     async def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None

@@ -1,13 +1,12 @@
 """Runs a loop's handlers in child processes, so that a handler that crashes or is killed affects only its own row.
 
 The child saves the outcome and runs the effects itself, because functions cannot be sent to another process. It first asks
-its parent, which sends the row's heartbeats and may have given the row up.
+its parent, which sends the row's heartbeats and may have handed the row back.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import datetime as dt
 import enum
 import os
@@ -19,45 +18,35 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 from sqlalchemy import Engine
 
-from holdfast.adopt.loop.calls import RowCall, timeout_of
+from holdfast.adopt.loop.calls import RowCall
 from holdfast.adopt.loop.counters import Counters
 from holdfast.adopt.loop.saving import saving
+from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.loop.steps import drive
 from holdfast.adopt.table.held_row import Held
 from holdfast.errors import ProcessDied, UsageError
 from holdfast.runtime import child_messages
+from holdfast.runtime.process_pool import Conversation
 
 if TYPE_CHECKING:
     from holdfast.adopt.connections import SyncPlace
-    from holdfast.adopt.loop.loop import Loop
 
 #: The fields of Held to send; both processes have the mapping.
 _FIELDS = ("key", "attempt", "token", "version", "started_at", "beat_at", "row")
 
-#: Types of column values that JSON lacks, with functions that write and read them.
-_TYPES: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
-    "datetime": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
-    "date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
-    "time": (dt.time, dt.time.isoformat, dt.time.fromisoformat),
-    "decimal": (Decimal, str, Decimal),
-    "uuid": (uuid.UUID, str, uuid.UUID),
-    "bytes": (bytes, lambda value: base64.b64encode(value).decode(), base64.b64decode),
-    "timedelta": (
-        dt.timedelta,
-        lambda value: str(value // dt.timedelta(microseconds=1)),
-        lambda text: dt.timedelta(microseconds=int(text)),
-    ),
-}
+#: Types of column values that JSON lacks. A datetime is a date, too: the first type that fits is used.
+_TYPES = {kind.__name__: kind for kind in (dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, uuid.UUID, bytes)}
 
 
-class RowConversation:
+class RowConversation(Conversation[RowCall, BaseException | None]):
     """The parent's side of the conversation."""
 
     def __init__(
         self,
-        loop: Loop,
+        loop: LoopState,
         taken: Callable[[Held], Held],
         save: Callable[[RowCall, BaseException], None],
         saved: Callable[[RowCall], None],
@@ -68,13 +57,12 @@ class RowConversation:
         self._saved = saved
 
     def talk(self, call: RowCall, line: socket.socket) -> None:
-        limit = call.timeout_seconds
-        line.settimeout(limit)
+        line.settimeout(call.timeout_seconds)
         child_messages.send(line, _packed_row(call.job.held))
         child_messages.receive(line)
         if not call.end():
             raise EOFError  # timed out or handed back meanwhile: the child must not write
-        call.saving = True
+        call.is_being_saved = True
         line.settimeout(None)
         try:
             child_messages.send(line, _packed_row(self._taken(call.job.held)))
@@ -94,23 +82,17 @@ class RowConversation:
             seconds, is_refused = told["aside"]
             self._loop.set_aside(call.job.held.key_values, None if is_refused else seconds)
 
-    def is_suspect(self, call: RowCall) -> bool:
-        return False
-
-    def timed_out(self, call: RowCall) -> BaseException:
-        return timeout_of(call)
-
     def raised(self, call: RowCall, error: BaseException) -> BaseException:
         return error
 
     def not_run(self, call: RowCall) -> BaseException:
-        return KeyboardInterrupt("no child process could be had")  # hands the row back
+        return KeyboardInterrupt("no child process could be started")  # hands the row back
 
 
 class RowChild:
     """The child's side: runs the rows it receives, one after another."""
 
-    def __init__(self, line: socket.socket, loop: Loop) -> None:
+    def __init__(self, line: socket.socket, loop: LoopState) -> None:
         self._line = line
         self._loop = loop
 
@@ -190,9 +172,9 @@ def _packed(value: Any, held: Held) -> Any:
         return [_packed(one, held) for one in value]
     if isinstance(value, Mapping):
         return {"mapping": [[_packed(key, held), _packed(one, held)] for key, one in value.items()]}
-    for kind, (known, write, _) in _TYPES.items():
-        if isinstance(value, known):
-            return {kind: write(value)}
+    for name, kind in _TYPES.items():
+        if isinstance(value, kind):
+            return {name: msgspec.to_builtins(value)}
     raise UsageError(
         f'{held}: isolate="process": a {type(value).__name__} cannot be sent to another process; '
         "name the columns that the handler needs with columns="
@@ -213,4 +195,4 @@ def _unpacked(value: Any) -> Any:
         for part in path.split("."):
             found = getattr(found, part)
         return found[name]
-    return _TYPES[kind][2](what)
+    return msgspec.convert(what, _TYPES[kind])

@@ -9,151 +9,25 @@ SIGTERM, running handlers may finish within the grace period; other rows are han
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
-from sqlalchemy import ColumnElement
-
-from holdfast.adopt.connections import is_async, makes_transactions, sync_engine_of
+from holdfast.adopt.connections import is_async
 from holdfast.adopt.loop.counters import Counters
-from holdfast.adopt.loop.job import Job
-from holdfast.adopt.loop.own_threads import OwnThreads
-from holdfast.adopt.loop.what_to_claim import ALONE, BATCH
-from holdfast.adopt.rows.claim import OrderBy, Where, conditions_of, has_last_attempts, is_last_attempt
-from holdfast.adopt.rows.dialects import key_in
-from holdfast.adopt.rows.outcome import Retry, read_retry
-from holdfast.adopt.table.mapping import Name, TableMapping
-from holdfast.adopt.table.tokens import LoopIdentity
-from holdfast.errors import UsageError
-from holdfast.model import functions
-from holdfast.model.backoff import Backoff
-from holdfast.model.durations import Duration, seconds
-from holdfast.model.logs import logger
+from holdfast.adopt.loop.run import AsyncRun, ThreadedRun
+from holdfast.adopt.loop.state import LoopState, RowHandler
+from holdfast.adopt.loop.steps import OwnThreads
+from holdfast.adopt.table.mapping import TableMapping
+from holdfast.signals import caught
 
 if TYPE_CHECKING:
     from holdfast.adopt.connections import Place
 
-log = logger("holdfast.adopt")
 
-#: Default for stale_after: with a heartbeat column, and without one.
-STALE_SECONDS, STALE_WITHOUT_BEAT_SECONDS = 120.0, 1800.0
-#: How long to set aside a row that cannot be changed.
-ASIDE_SECONDS = 60.0
-#: Limit of rows set aside: their keys are part of every claim.
-MOST_ASIDE = 500
-
-RowHandler = Callable[[Job], Any]
-RowKey = tuple[Any, ...]
-
-
-class Aside(NamedTuple):
-    """Until when a row is set aside, by the monotonic clock, and whether the database refused it."""
-
-    until: float
-    is_refused: bool
-
-
-class _AsUsual:
-    """The default, which depends on the columns: for `retry`, a Backoff if attempts are counted, and none otherwise."""
-
-
-AS_USUAL = _AsUsual()
-
-
-class Loop:
+class Loop(LoopState):
     """Claims rows, runs the handler for each, and saves the outcomes."""
-
-    def __init__(
-        self,
-        at: Place,
-        mapping: TableMapping,
-        handler: RowHandler,
-        *,
-        name: str | None = None,
-        batch: int = 10,
-        poll: Duration = "1s",
-        concurrency: int = 1,
-        max_instances: int | None = None,
-        where: Where = None,
-        order_by: OrderBy = None,
-        columns: Sequence[Name] | None = None,
-        retry: Retry | _AsUsual = AS_USUAL,
-        stale_after: Duration | _AsUsual | None = AS_USUAL,
-        beat: Duration | None = None,
-        timeout: Duration | None = None,
-        isolate: Literal["process"] | None = None,
-        grace: Duration = "10s",
-        report: Duration = "60s",
-        guarded: bool = True,
-    ) -> None:
-        self.name = name or f"loop {mapping.name}"
-        self._check(at, mapping, handler, isolate)
-        self.at = at
-        self.mapping = mapping
-        self.handler = handler
-        self.is_async_handler = functions.is_async(handler)
-        self.engine = sync_engine_of(at, mapping)
-        _refuse_memory(self.engine, self.name)
-        self.batch = self._number("batch", batch)
-        self.concurrency = self._number("concurrency", concurrency)
-        self.max_instances = None if max_instances is None else self._number("max_instances", max_instances)
-        self.poll_seconds = self._length("poll", poll)
-        self.isolate = isolate
-        self.timeout_seconds = None if timeout is None else self._length("timeout", timeout)
-        self.grace_seconds = seconds(grace, what=f"{self.name}: grace")
-        self.report_seconds = self._length("report", report)
-        self.where: list[ColumnElement[bool]] = conditions_of(where)
-        self.order_by = order_by
-        #: The conditions for a batch, and for a row that runs alone. Built once, so that claim statements are cached.
-        last = is_last_attempt(mapping) if has_last_attempts(mapping) else None
-        self.choices = {
-            BATCH: [*self.where, *([] if last is None else [sa.not_(last)])],
-            ALONE: [*self.where, *([] if last is None else [last])],
-        }
-        self.columns = None if columns is None else tuple(columns)
-        counted = "attempts" in mapping.columns
-        self.retry = (Backoff() if counted else None) if isinstance(retry, _AsUsual) else read_retry(retry, self.name)
-        self.stale_seconds = self._read_stale(stale_after)
-        self.beat_seconds = self._read_beat(beat)
-        self.guarded = guarded
-        self.identity = LoopIdentity(name or "")
-        self.counters = Counters()
-        # Plain booleans, not events: a signal handler may set them at any point, and must not take a lock.
-        self.stopping = False
-        self.hurrying = False
-        self._aside: dict[RowKey, Aside] = {}
-        self._complained = 0.0
-
-    def _check(self, at: object, mapping: TableMapping, handler: object, isolate: object) -> None:
-        """Refuse settings that cannot work before anything runs."""
-        if not makes_transactions(at):
-            raise UsageError(
-                f"{self.name}: give an Engine or a sessionmaker (or an async one), not a {type(at).__name__}"
-            )
-        if not callable(handler):
-            raise UsageError(f"{self.name}: the handler {handler!r} cannot be called")
-        if is_async(at) and getattr(handler, "wants_sync_session", False):
-            raise UsageError(
-                f"{self.name}: the handler is sync and gets a session, the engine is async; make it an `async def`, "
-                "or give the loop a sync engine"
-            )
-        if getattr(handler, "gets_session", False) and is_counted_by_the_model(mapping):
-            log.warning(
-                "%s: the model counts up %r when a handler writes its own row, and the row is lost to it then; name a "
-                "holder column as well",
-                self.name,
-                mapping.columns["version"].name,
-            )
-        if isolate not in (None, "process"):
-            raise UsageError(f'{self.name}: isolate={isolate!r}: it is "process" or None')
-        if isolate and is_async(at):
-            raise UsageError(f'{self.name}: isolate="process" needs a sync engine; handlers may be async all the same')
-
-    # Running ----------------------------------------------------------------------------------------------------------
 
     def run(self, *, drain: bool = False, once: bool = False, signals: bool = True) -> Counters:
         """Run until stopped; with `drain`, until nothing is left to do; with `once`, for one batch. Returns the counters.
@@ -162,131 +36,42 @@ class Loop:
         `Counters.left` has the rows it did not wait for. The mapping is first checked against the table. SIGTERM and
         SIGINT stop the loop if this is the main thread.
         """
-        if self.needs_event_loop:
-            import asyncio
-
+        if self._needs_event_loop:
             return asyncio.run(self.run_async(drain=drain, once=once, signals=signals))
-        from holdfast.adopt.loop.run import run
-
-        return run(self, drain=drain, once=once, signals=signals)
+        self.mapping.check(self.engine)
+        with caught(lambda _: self.stop(), signals), self.summed_up():
+            ThreadedRun(self, once).work(drain)
+        return self.counters
 
     async def run_async(self, *, drain: bool = False, once: bool = False, signals: bool = False) -> Counters:
         """Like `run`, on the running event loop."""
-        import asyncio
+        if not self._needs_event_loop:
+            return await self._run_in_thread(drain, once)
+        if is_async(self.at):
+            from sqlalchemy.ext.asyncio import AsyncEngine
 
-        if not self.needs_event_loop:
-            from holdfast.adopt.loop.run import run
+            async with AsyncEngine(self.engine).connect() as connection:
+                await connection.run_sync(self.mapping.check)
+        else:
+            await asyncio.to_thread(self.mapping.check, self.engine)
+        with caught(lambda _: self.stop(), signals), self.summed_up():
+            await AsyncRun(self, once).work(drain)
+        return self.counters
 
-            thread = OwnThreads(1, self.name)
-            try:
-                counters: Counters = await thread.call(run, self, drain=drain, once=once, signals=False)
-                return counters
-            except asyncio.CancelledError:
-                self.stop()
-                raise
-            finally:
-                thread.close()
-        from holdfast.adopt.loop.run import run_async
-
-        return await run_async(self, drain=drain, once=once, signals=signals)
-
-    def stop(self) -> None:
-        """Stop claiming, let running handlers finish within the grace period, hand the rest back. A second call hands back
-        at once."""
-        self.hurrying = self.stopping
-        self.stopping = True
+    async def _run_in_thread(self, drain: bool, once: bool) -> Counters:
+        thread = OwnThreads(1, self.name)
+        try:
+            counters: Counters = await thread.call(self.run, drain=drain, once=once, signals=False)
+            return counters
+        except asyncio.CancelledError:
+            self.stop()
+            raise
+        finally:
+            thread.close()
 
     @property
-    def needs_event_loop(self) -> bool:
+    def _needs_event_loop(self) -> bool:
         return is_async(self.at) or (self.is_async_handler and not self.isolate)
-
-    # What its pieces ask ----------------------------------------------------------------------------------------------
-
-    def job(self, held: Any) -> Job:
-        return Job(held, self.at, lambda: self.stopping)
-
-    def may_wait(self, error: BaseException) -> bool:
-        """Whether to keep retrying a transient database error: yes, until the second `stop`. Logs it once a minute."""
-        if time.monotonic() >= self._complained:
-            self._complained = time.monotonic() + 60.0
-            log.warning("%s: waiting for the database: %s", self.name, error)
-        return not self.hurrying
-
-    def may_wait_to_begin(self, error: BaseException) -> bool:
-        """Like `may_wait`, for work that has not begun: until the first `stop`."""
-        return self.may_wait(error) and not self.stopping
-
-    @contextmanager
-    def summed_up(self) -> Iterator[None]:
-        """Log the counters at the end of a run, as a warning if rows failed, were lost or were left."""
-        counters = self.counters
-        counters.left = None
-        before = counters.troubles
-        yield
-        level = logging.WARNING if counters.left or counters.troubles > before else logging.INFO
-        log.log(level, "%s: %s", self.name, counters)
-
-    def set_aside(self, key: RowKey, for_seconds: float | None = None) -> None:
-        """Skip a row for a while, in this process only: one to be retried later, or one that cannot be changed."""
-        while len(self._aside) >= MOST_ASIDE:
-            self._aside.pop(next(iter(self._aside)), None)
-        length = ASIDE_SECONDS if for_seconds is None else for_seconds
-        self._aside[key] = Aside(time.monotonic() + length, is_refused=for_seconds is None)
-
-    def aside(self) -> dict[RowKey, Aside]:
-        """The rows that are set aside now."""
-        now = time.monotonic()
-        for key in [key for key, one in list(self._aside.items()) if one.until <= now]:
-            self._aside.pop(key, None)
-        return dict(self._aside)
-
-    def is_aside_full(self) -> bool:
-        """Whether the limit is full of rows that cannot be changed: setting aside another one drops the oldest."""
-        return sum(one.is_refused for one in self.aside().values()) >= MOST_ASIDE
-
-    def not_aside(self) -> list[ColumnElement[bool]]:
-        """The condition that excludes rows set aside."""
-        aside = self.aside()
-        return [sa.not_(self.is_among(aside))] if aside else []
-
-    def is_among(self, keys: Iterable[RowKey]) -> ColumnElement[bool]:
-        return key_in(self.mapping.key, list(keys))
-
-    # Settings ---------------------------------------------------------------------------------------------------------
-
-    def _number(self, what: str, given: int) -> int:
-        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-            raise UsageError(f"{self.name}: {what}={given!r} must be a number from 1")
-        return given
-
-    def _length(self, what: str, given: Duration) -> float:
-        found = seconds(given, what=f"{self.name}: {what}")
-        if found <= 0:
-            raise UsageError(f"{self.name}: {what} must be longer than zero")
-        return found
-
-    def _read_stale(self, given: Duration | _AsUsual | None) -> float | None:
-        columns = self.mapping.columns
-        has_times = bool({"heartbeat", "started", "updated"} & columns.keys())
-        if isinstance(given, _AsUsual):
-            usual = STALE_SECONDS if "heartbeat" in columns else STALE_WITHOUT_BEAT_SECONDS
-            return usual if has_times else None
-        if given is None:
-            return None
-        if not has_times:
-            raise UsageError(
-                f"{self.name}: stale_after needs a heartbeat, started or updated column in {self.mapping.name!r}"
-            )
-        return self._length("stale_after", given)
-
-    def _read_beat(self, given: Duration | None) -> float:
-        longest = (self.stale_seconds or STALE_SECONDS) / 3
-        if given is None:
-            return min(longest, 10.0)
-        found = self._length("beat", given)
-        if found > longest:
-            raise UsageError(f"{self.name}: beat={given!r} is too seldom: a third of stale_after is {longest:g} s")
-        return found
 
 
 def run_job_loop(
@@ -297,9 +82,6 @@ def run_job_loop(
     `model` is a TableMapping; or a model or Table, with the mapping's settings (`status=`, `queued=`, …) among the others.
     Inside a running event loop it returns a coroutine.
     """
-    import asyncio
-    from dataclasses import fields
-
     running = {name: settings.pop(name) for name in ("drain", "once", "signals") if name in settings}
     if not isinstance(model, TableMapping):
         known = {one.name for one in fields(TableMapping) if one.init and one.name != "model"}
@@ -310,20 +92,3 @@ def run_job_loop(
     except RuntimeError:
         return loop.run(**running)
     return loop.run_async(**running)
-
-
-def _refuse_memory(engine: sa.Engine, name: str) -> None:
-    if (
-        engine.dialect.name == "sqlite"
-        and engine.url.database in (None, "", ":memory:")
-        and "creator" not in repr(engine.pool)
-    ):
-        file = cast(Any, engine.url.query).get("uri")
-        if not file:
-            raise UsageError(f"{name}: a SQLite database in memory belongs to one connection; give it a file")
-
-
-def is_counted_by_the_model(mapping: TableMapping) -> bool:
-    """Whether only a version fences claims, and SQLAlchemy increments it with every change of the row."""
-    counted = None if mapping.mapper is None else mapping.mapper.version_id_col
-    return counted is not None and mapping.fence == ("version",) and mapping.columns["version"] is counted

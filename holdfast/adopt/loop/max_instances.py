@@ -14,16 +14,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from holdfast.adopt.connections import Open, connection_of
+from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.rows.stale import is_stale
 from holdfast.adopt.table.tokens import instance_of
-
-if TYPE_CHECKING:
-    from holdfast.adopt.loop.loop import Loop
 
 
 class Crowded(Exception):
@@ -31,7 +28,7 @@ class Crowded(Exception):
 
 
 @contextmanager
-def take_a_place(at: Open, loop: Loop, n: int) -> Iterator[int]:
+def take_a_place(at: Open, loop: LoopState, n: int) -> Iterator[int]:
     """Yields how many rows may be claimed inside the block; raises Crowded if there is no room."""
     if loop.max_instances is None:
         yield n
@@ -48,7 +45,7 @@ def take_a_place(at: Open, loop: Loop, n: int) -> Iterator[int]:
         raise Crowded
 
 
-def _room(at: Open, loop: Loop, most: int) -> int:
+def _room(at: Open, loop: LoopState, most: int) -> int:
     """How many rows may be claimed; negative if too many were."""
     mapping = loop.mapping
     connection = connection_of(at, mapping)

@@ -1,7 +1,7 @@
 """One run of a loop: claims rows, has the runtime call their handlers, and does the upkeep.
 
-The sequence is written once, as steps. `run` executes the steps in the caller's thread, `run_async` on the running event
-loop. No user code runs there, so a stop signal, a timeout, the grace period and the recovery of stale rows never wait for
+The sequence is written once, as steps. `ThreadedRun` executes the steps in the caller's thread, `AsyncRun` on the running
+event loop. No user code runs there, so a stop signal, a timeout, the grace period and the recovery of stale rows never wait for
 a handler. With a sync engine, an idle thread of the pool claims the next rows itself: waking another thread takes longer
 than most claims.
 """
@@ -11,67 +11,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.adopt.connections import is_async
 from holdfast.adopt.loop.calls import HandlerPace, RowCall, RowRunner
 from holdfast.adopt.loop.claiming import claiming
-from holdfast.adopt.loop.counters import Counters
 from holdfast.adopt.loop.draining import Rest, resting
 from holdfast.adopt.loop.heartbeats import TaskHeartbeat, ThreadHeartbeat
 from holdfast.adopt.loop.isolated import RowChild, RowConversation, prepare_fork
-from holdfast.adopt.loop.own_threads import OwnThreads
 from holdfast.adopt.loop.saving import completed_at_once, handing_back, is_usual, saving
-from holdfast.adopt.loop.steps import Pause, Steps, Unbroken, drive, drive_async
-from holdfast.adopt.loop.upkeep import PIECES, unless_stopping
-from holdfast.adopt.loop.upkeep_times import UpkeepTimes
+from holdfast.adopt.loop.state import LoopState
+from holdfast.adopt.loop.steps import OwnThreads, Pause, Steps, Unbroken, drive, drive_async
+from holdfast.adopt.loop.upkeep import PIECES, UpkeepTimes, unless_stopping
 from holdfast.adopt.loop.what_to_claim import ClaimChoice
+from holdfast.adopt.rows.claim import has_last_attempts
 from holdfast.adopt.rows.sqlite_direct import DirectLine, is_plain
 from holdfast.adopt.table.held_row import Held
 from holdfast.errors import HoldfastError
-from holdfast.model.logs import logger
 from holdfast.runtime.async_pool import AsyncPool
 from holdfast.runtime.fork_server import ForkServer
 from holdfast.runtime.process_pool import ProcessPool
 from holdfast.runtime.thread_pool import ThreadPool
-from holdfast.signals import caught
 
 if TYPE_CHECKING:
     from holdfast.adopt.connections import SyncPlace
-    from holdfast.adopt.loop.loop import Loop
-
-log = logger("holdfast.adopt")
 
 #: How often to check for timeouts and for a stop: a signal does not wake a waiting thread.
-LOOK_SECONDS = 0.1
+CHECK_SECONDS = 0.1
 #: A row that has waited this long behind slow ones is handed back, so that another process can run it.
 HELD_UP_SECONDS = 1.0
-
-
-def run(loop: Loop, *, drain: bool, once: bool, signals: bool) -> Counters:
-    """Run until stopped, until nothing is left, or until one batch is done."""
-    loop.mapping.check(loop.engine)
-    with caught(lambda _: loop.stop(), signals), loop.summed_up():
-        _ThreadedRun(loop, once).work(drain)
-    return loop.counters
-
-
-async def run_async(loop: Loop, *, drain: bool, once: bool, signals: bool) -> Counters:
-    """Like `run`, on the running event loop: for async engines and async handlers."""
-    if is_async(loop.at):
-        from sqlalchemy.ext.asyncio import AsyncEngine
-
-        async with AsyncEngine(loop.engine).connect() as connection:
-            await connection.run_sync(loop.mapping.check)
-    else:
-        await asyncio.to_thread(loop.mapping.check, loop.engine)
-    with _stopping_on_signals(loop, signals), loop.summed_up():
-        await _AsyncRun(loop, once).work(drain)
-    return loop.counters
 
 
 class _Run:
@@ -81,10 +52,10 @@ class _Run:
     pool: ThreadPool[RowCall] | AsyncPool[RowCall] | ProcessPool[RowCall]
     beater: Any
 
-    def __init__(self, loop: Loop, once: bool) -> None:
+    def __init__(self, loop: LoopState, once: bool) -> None:
         self.loop = loop
         self._once = once
-        self._picking = ClaimChoice(loop, once=once)
+        self._choice = ClaimChoice(loop.concurrency, has_last_attempts=has_last_attempts(loop.mapping), once=once)
         self.paces = HandlerPace()
         self._lock = threading.RLock()
         #: Calls that have not ended, by the id of the row's `Held` as it was claimed.
@@ -103,15 +74,15 @@ class _Run:
 
     def steps(self, drain: bool) -> Steps[None]:
         """The main cycle, until the run ends: upkeep, claims, timeouts."""
-        loop, tending = self.loop, UpkeepTimes(self.loop)
+        loop, upkeep = self.loop, UpkeepTimes(self.loop)
         while not loop.stopping and self.broken is None:
-            for piece in tending.due():
-                if (yield from unless_stopping(loop, PIECES[piece](loop))) and piece == "suspect":
-                    self._picking.want_alone()
+            for piece in upkeep.due():
+                if (yield from unless_stopping(loop, PIECES[piece](loop))) and piece == "find_alone":
+                    self._choice.want_alone()
             yield Unbroken(self.claim())
             if (drain or self._once) and self._is_done() and (self._once or (yield from self._drained())):
                 break
-            yield Pause(min(LOOK_SECONDS, tending.seconds_left()))
+            yield Pause(min(CHECK_SECONDS, upkeep.seconds_left()))
             self.pool.look(time.monotonic())
             if self.pool.unfit:
                 self.broken = HoldfastError(f"{loop.name}: so many handlers hang that a new process must take over")
@@ -133,7 +104,7 @@ class _Run:
                 self.beater.add(call.job.held)
             with self._lock:
                 self._calls.update((id(call.job.held), call) for call in calls)
-                self._picking.took(kind, len(rows))
+                self._choice.took(kind, len(rows))
                 self._has_looked = False
                 self._claim_at = time.monotonic() + self.loop.poll_seconds
                 self._started_at = time.monotonic()
@@ -152,9 +123,9 @@ class _Run:
         if self._is_claiming or self._is_ending or self.loop.stopping or self.broken is not None:
             return None
         running = sum(1 for call in self._calls.values() if call.started)
-        if self._picking.is_exhausted(running) and time.monotonic() < self._claim_at:
+        if self._choice.is_exhausted(running) and time.monotonic() < self._claim_at:
             return None
-        return self._picking.next(len(self._calls) - running, running)
+        return self._choice.next(len(self._calls) - running, running)
 
     def _most(self) -> int:
         """How many rows to claim. If the handler is slow, only as many as can start at once: the rest would wait here."""
@@ -167,7 +138,7 @@ class _Run:
     def _is_done(self) -> bool:
         """Whether the loop holds no rows and the last claims returned none. True once per claim."""
         with self._lock:
-            return not (self._calls or self._is_claiming or self._has_looked) and self._picking.is_exhausted(0)
+            return not (self._calls or self._is_claiming or self._has_looked) and self._choice.is_exhausted(0)
 
     def _drained(self) -> Steps[bool]:
         """Whether nothing is left to wait for; if something is, schedules the next claim."""
@@ -206,7 +177,7 @@ class _Run:
         self.pool.withdraw()
         yield from self._release(waiting)
         while (self._calls or self._is_claiming) and not is_over():
-            yield Pause(LOOK_SECONDS)
+            yield Pause(CHECK_SECONDS)
             self.pool.look(time.monotonic())
         yield from self._release(list(self._calls.values()))
 
@@ -229,9 +200,12 @@ class _Run:
         """True if the call had not ended yet: then the caller saves its outcome."""
         if not call.end():
             return False
+        self.forget(call)
+        return True
+
+    def forget(self, call: RowCall) -> None:
         with self._lock:
             self._calls.pop(id(call.job.held), None)
-        return True
 
     def lost(self, held: Held) -> None:
         call = self._calls.get(id(held))
@@ -257,10 +231,10 @@ class _Run:
         raise NotImplementedError
 
 
-class _ThreadedRun(_Run):
+class ThreadedRun(_Run):
     """For a sync engine and a sync handler: the pool's threads also save outcomes and claim rows."""
 
-    def __init__(self, loop: Loop, once: bool) -> None:
+    def __init__(self, loop: LoopState, once: bool) -> None:
         super().__init__(loop, once)
         self._bell = threading.Event()
         self._lines = threading.local()
@@ -293,7 +267,7 @@ class _ThreadedRun(_Run):
     def _nap(self, length: float) -> None:
         until = time.monotonic() + length
         while not self.loop.hurrying and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, LOOK_SECONDS))
+            time.sleep(min(left, CHECK_SECONDS))
 
     def _wait(self, length: float) -> None:
         self._bell.wait(length)
@@ -330,14 +304,19 @@ class _ThreadedRun(_Run):
 
     def save(self, call: RowCall, returned: Any, error: BaseException | None, took_seconds: float) -> None:
         """Save a call's outcome, in the thread of its handler."""
-        if not call.end():
-            return  # already handed back or timed out
+        if call.end():  # neither handed back nor timed out
+            self._line.stays_open = self.paces.is_brief(took_seconds)
+            self._write(call, returned, error)
+
+    def _report(self, call: RowCall, error: BaseException | None) -> None:
+        """Save the outcome of a call that timed out or was ended from outside. The caller has already ended the call."""
+        self._write(call, None, error)
+
+    def _write(self, call: RowCall, returned: Any, error: BaseException | None) -> None:
         loop, job = self.loop, call.job
         try:
             held = self.beater.take(job.held)
-            line = self._line
-            line.stays_open = self.paces.is_brief(took_seconds)
-            if error is not None or not is_usual(job, returned) or not completed_at_once(loop, held, line):
+            if error is not None or not is_usual(job, returned) or not completed_at_once(loop, held, self._line):
                 place = cast("SyncPlace", loop.at if job.effects else loop.engine)
                 drive(saving(loop, job, held, returned, error), place, self._nap)
         except BaseException as worse:
@@ -345,33 +324,22 @@ class _ThreadedRun(_Run):
         finally:
             self._ended(call)
 
-    def _report(self, call: RowCall, error: BaseException | None) -> None:
-        """Save the outcome of a call that timed out or was ended from outside. The caller has already ended the call."""
-        try:
-            held = self.beater.take(call.job.held)
-            drive(saving(self.loop, call.job, held, None, error), cast("SyncPlace", self.loop.engine), self._nap)
-        except BaseException as worse:
-            self.broke(worse)
-        finally:
-            self._ended(call)
-
     def _ended(self, call: RowCall) -> None:
-        with self._lock:
-            self._calls.pop(id(call.job.held), None)
+        self.forget(call)
         if self.loop.isolate:
             self.ring()  # no other thread claims
         else:
             self.ring_if_settled()
 
 
-class _AsyncRun(_Run):
+class AsyncRun(_Run):
     """For an async engine or an async handler: everything but sync handlers runs on the event loop.
 
     With a sync engine, threads run the statements, and another thread sends the heartbeats even if a handler blocks the
     event loop.
     """
 
-    def __init__(self, loop: Loop, once: bool) -> None:
+    def __init__(self, loop: LoopState, once: bool) -> None:
         super().__init__(loop, once)
         self._events = asyncio.get_running_loop()
         self._bell = asyncio.Event()
@@ -427,9 +395,13 @@ class _AsyncRun(_Run):
     def taken(self, rows: list[Held]) -> Steps[list[Held]]:
         found = []
         for one in rows:
-            now: Any = self.beater.take(one)
-            found.append((yield now) if inspect.isawaitable(now) else now)
+            found.append((yield self._take(one)))
         return found
+
+    async def _take(self, held: Held) -> Held:
+        now: Any = self.beater.take(held)
+        taken: Held = await now if inspect.isawaitable(now) else now
+        return taken
 
     def _save_from_thread(self, call: RowCall, returned: Any, error: BaseException | None, took: float) -> None:
         """Save the outcome of a sync handler, from its thread."""
@@ -455,8 +427,7 @@ class _AsyncRun(_Run):
     async def _write(self, call: RowCall, returned: Any, error: BaseException | None) -> None:
         loop, job = self.loop, call.job
         try:
-            now: Any = self.beater.take(job.held)
-            held: Held = await now if inspect.isawaitable(now) else now
+            held = await self._take(job.held)
             if error is None and is_usual(job, returned) and is_plain(loop.engine):
                 if await self._beside.call(completed_at_once, loop, held, DirectLine()):
                     return
@@ -465,22 +436,5 @@ class _AsyncRun(_Run):
         except BaseException as worse:
             self.broke(worse)
         finally:
-            with self._lock:
-                self._calls.pop(id(job.held), None)
+            self.forget(call)
             self.ring()
-
-
-@contextlib.contextmanager
-def _stopping_on_signals(loop: Loop, signals: bool) -> Iterator[None]:
-    if not signals or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    events = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    for number in numbers:
-        events.add_signal_handler(number, loop.stop)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            events.remove_signal_handler(number)

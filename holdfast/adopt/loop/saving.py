@@ -7,10 +7,11 @@ refuses fails with the database's message. A row that cannot be changed at all i
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.adopt.connections import Open
 from holdfast.adopt.loop.job import Job
+from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.loop.steps import Steps, Transact, patiently
 from holdfast.adopt.rows.finish import complete_directly, error_text, postpone, where_is
 from holdfast.adopt.rows.outcome import COMPLETED, Outcome, outcome_of, pause_seconds
@@ -19,13 +20,10 @@ from holdfast.adopt.table.held_row import Held
 from holdfast.model.backoff import Backoff
 from holdfast.model.logs import logger
 
-if TYPE_CHECKING:
-    from holdfast.adopt.loop.loop import Loop
-
 log = logger("holdfast.adopt")
 
 
-def saving(loop: Loop, job: Job, held: Held, returned: Any, error: BaseException | None) -> Steps[Outcome | None]:
+def saving(loop: LoopState, job: Job, held: Held, returned: Any, error: BaseException | None) -> Steps[Outcome | None]:
     """Save the outcome of an attempt. Returns None if the row was lost or could not be changed."""
     outcome = outcome_of(returned, error, [held], loop.retry)
     if outcome.kind == "completed":
@@ -38,16 +36,7 @@ def saving(loop: Loop, job: Job, held: Held, returned: Any, error: BaseException
     try:
         return (yield from _save(loop, job, held, outcome, together=False))
     except Exception as worse:
-        loop.set_aside(held.key_values)
-        loop.counters.add(refused=1)
-        loop.counters.add_error(error_text(worse))
-        log.error(
-            "%s: row %r: its outcome (%s) cannot be saved, it is left to recovery: %s",
-            loop.name,
-            held.key,
-            outcome.kind,
-            error_text(worse),
-        )
+        loop.refused(held.key_values, worse, f"cannot be saved as {outcome.kind}, and is left to recovery")
         return None
 
 
@@ -56,7 +45,7 @@ def is_usual(job: Job, returned: Any) -> bool:
     return returned is None and not (job.effects or job.values)
 
 
-def completed_at_once(loop: Loop, held: Held, line: DirectLine) -> bool:
+def completed_at_once(loop: LoopState, held: Held, line: DirectLine) -> bool:
     """The fast path for the usual outcome. False means that nothing was saved: call `saving`, which also handles the error
     if it occurs again."""
     try:
@@ -69,7 +58,7 @@ def completed_at_once(loop: Loop, held: Held, line: DirectLine) -> bool:
     return True
 
 
-def handing_back(loop: Loop, rows: list[Held]) -> Steps[None]:
+def handing_back(loop: LoopState, rows: list[Held]) -> Steps[None]:
     """Queue the unfinished rows of a stopping loop again, within its grace period. Rows that cannot be queued are left to
     the recovery of stale rows."""
     if not rows:
@@ -85,7 +74,7 @@ def handing_back(loop: Loop, rows: list[Held]) -> Steps[None]:
     log.info("%s: stopping, handed back %d rows", loop.name, len(finished.won))
 
 
-def _save(loop: Loop, job: Job, held: Held, outcome: Outcome, *, together: bool) -> Steps[Outcome | None]:
+def _save(loop: LoopState, job: Job, held: Held, outcome: Outcome, *, together: bool) -> Steps[Outcome | None]:
     values, effects = (job.values, job.effects) if together else (None, [])
 
     def work(place: Open) -> bool:
@@ -122,7 +111,7 @@ def _save(loop: Loop, job: Job, held: Held, outcome: Outcome, *, together: bool)
     return outcome
 
 
-def _queued_again(loop: Loop, held: Held, outcome: Outcome) -> Steps[Outcome]:
+def _queued_again(loop: LoopState, held: Held, outcome: Outcome) -> Steps[Outcome]:
     """The handler, or somebody else, has set the row back to queued: it waits like a retry, and at least until the next
     poll. Otherwise it would be claimed again at once, without end."""
     retry = Backoff() if loop.retry is None else loop.retry
@@ -140,7 +129,7 @@ class _NoEffects(Exception):
         self.how = how
 
 
-def _tell(loop: Loop, held: Held, outcome: Outcome) -> None:
+def _tell(loop: LoopState, held: Held, outcome: Outcome) -> None:
     loop.counters.add(**{outcome.kind: 1})
     waits = outcome.after_seconds or 0.0
     if outcome.kind in ("retried", "released") and "next_attempt" not in held.mapping.columns and waits:

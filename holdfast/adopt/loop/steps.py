@@ -7,12 +7,14 @@ and error handling are written once; `drive` executes the steps in a thread, `dr
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sqlalchemy import Engine
@@ -101,12 +103,6 @@ def patiently(step: Transact, may_wait: Callable[[BaseException], bool]) -> Step
                 raise
 
 
-@lru_cache(maxsize=100)
-def alone(engine: Engine) -> Engine:
-    """The same engine, in autocommit mode: no BEGIN and COMMIT around each statement."""
-    return engine.execution_options(isolation_level="AUTOCOMMIT")
-
-
 def drive(
     steps: Steps[T],
     at: SyncPlace,
@@ -116,7 +112,7 @@ def drive(
 ) -> T:
     """Run the steps in this thread."""
 
-    def carry_out(step: Step) -> Any:
+    def execute(step: Step) -> Any:
         match step:
             case Wait(length):
                 return sleep(length)
@@ -128,18 +124,17 @@ def drive(
                 return _transact(step, at, line)
         raise AssertionError(f"{step!r} needs an event loop")
 
+    resume: Callable[[Any], Step] = steps.send
     answer: Any = None
-    error: BaseException | None = None
     while True:
         try:
-            step = steps.send(answer) if error is None else steps.throw(error)
+            step = resume(answer)
         except StopIteration as end:
             return cast(T, end.value)
-        answer = error = None
         try:
-            answer = carry_out(step)
-        except Exception as raised:
-            error = raised
+            resume, answer = steps.send, execute(step)
+        except Exception as error:
+            resume, answer = steps.throw, error
 
 
 async def drive_async(
@@ -150,7 +145,7 @@ async def drive_async(
 ) -> T:
     """Run the steps on the event loop; transactions on a sync engine run in a thread."""
 
-    async def carry_out(step: Step) -> Any:
+    async def execute(step: Step) -> Any:
         match step:
             case Wait(length):
                 return await asyncio.sleep(length)
@@ -164,18 +159,17 @@ async def drive_async(
                 return await in_thread(_transact, step, cast(SyncPlace, at))
         return await step
 
+    resume: Callable[[Any], Step] = steps.send
     answer: Any = None
-    error: BaseException | None = None
     while True:
         try:
-            step = steps.send(answer) if error is None else steps.throw(error)
+            step = resume(answer)
         except StopIteration as end:
             return cast(T, end.value)
-        answer = error = None
         try:
-            answer = await carry_out(step)
-        except Exception as raised:
-            error = raised
+            resume, answer = steps.send, await execute(step)
+        except Exception as error:
+            resume, answer = steps.throw, error
 
 
 async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
@@ -187,21 +181,20 @@ async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+@lru_cache(maxsize=100)
+def _autocommit(engine: Engine) -> Engine:
+    """The same engine without BEGIN and COMMIT around each statement."""
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
 def _transact(step: Transact, at: SyncPlace, line: DirectLine | None = None) -> Any:
     if step.direct is not None and isinstance(at, Engine):
         answer = (line or DirectLine()).transact(at, step.direct)
         if answer is not UNUSUAL:
             return answer
-    if step.is_single and isinstance(at, Engine):
-        by_itself = at.dialect.name == "postgresql"
-        connection = (alone(at) if by_itself else at).connect()
-        try:
-            answer = step.work(connection)
-            if not by_itself:
-                connection.commit()
-            return answer
-        finally:
-            connection.close()
+    if step.is_single and isinstance(at, Engine) and at.dialect.name == "postgresql":
+        with _autocommit(at).connect() as connection:
+            return step.work(connection)
     with opened(at) as place:
         answer = step.work(place)
         for effect in step.effects:
@@ -228,3 +221,18 @@ async def _transact_async(step: Transact, at: AsyncPlace) -> Any:
         if step.effects:
             await place.run_sync(check_user_code)
         return answer
+
+
+class OwnThreads:
+    """Up to `width` threads for a loop that runs on an event loop, whose default executor is small and shared."""
+
+    def __init__(self, width: int, name: str) -> None:
+        self._threads = ThreadPoolExecutor(width, thread_name_prefix=name)
+
+    async def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        work = partial(contextvars.copy_context().run, function, *arguments, **named)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        """Accept no more calls; running ones finish on their own."""
+        self._threads.shutdown(wait=False)

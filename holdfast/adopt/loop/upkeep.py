@@ -1,80 +1,82 @@
 """The upkeep of a loop between claims. Each piece is independent of the others.
 
-    recover   queue stale rows again, one by one if the database refuses a batch of them
-    suspect   check for rows on their last attempt, which must run alone
-    look      count the waiting rows, and how long the oldest has waited
+    recover      queue stale rows again, one by one if the database refuses a batch of them
+    find_alone   check for rows on their last attempt, which must run alone
+    report       count the waiting rows, and how long the oldest has waited
 
 Transient database errors are retried until the loop is stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from holdfast.adopt.connections import Open, connection_of
 from holdfast.adopt.database_errors import kind_of, passes
-from holdfast.adopt.loop.steps import Steps, Transact, patiently
+from holdfast.adopt.loop.state import LoopState
+from holdfast.adopt.loop.steps import Steps
 from holdfast.adopt.loop.what_to_claim import ALONE
 from holdfast.adopt.rows.backlog import waiting
-from holdfast.adopt.rows.claim import claimable, has_attempts, has_last_attempts
-from holdfast.adopt.rows.dialects import Choice, key_in
-from holdfast.adopt.rows.finish import error_text
+from holdfast.adopt.rows.claim import has_attempts, has_last_attempts, queued_keys
+from holdfast.adopt.rows.dialects import Choice, Key, key_in
 from holdfast.adopt.rows.stale import CHUNK, Requeued, fail_spent, is_stale, requeue_stale
 from holdfast.model.logs import logger
 from holdfast.store.database_errors import ErrorKind
-
-if TYPE_CHECKING:
-    from holdfast.adopt.loop.loop import Loop
 
 log = logger("holdfast.adopt")
 
 T = TypeVar("T")
 
+#: The longest interval between recoveries of stale rows.
+LONGEST_SECONDS = 30.0
+#: How often to check for rows on their last attempt, which wait until a busy loop holds no other rows.
+ALONE_SECONDS = 5.0
 
-def recovering(loop: Loop) -> Steps[int]:
+
+def recovering(loop: LoopState) -> Steps[int]:
     """Queue stale rows again, and fail rows that have no attempts left. Returns how many stale rows were recovered."""
     mapping, limit, exhausted = loop.mapping, loop.stale_seconds, loop.counters.exhausted
     count = 0
     if limit is not None:
-        count = yield from _bring_back(loop, lambda place, where: requeue_stale(place, mapping, limit, where=where))
-    spent = yield from _bring_back(loop, lambda place, where: fail_spent(place, mapping, where=where))
+        count = yield from _queue_again(loop, lambda at, where: requeue_stale(at, mapping, limit, where=where))
+    spent = yield from _queue_again(loop, lambda at, where: fail_spent(at, mapping, where=where))
     if count or spent:
         loop.counters.add(recovered=count)
         spent = loop.counters.exhausted - exhausted
-        log.warning("%s: brought back %d stale rows; %d have no attempt left", loop.name, count, spent)
+        log.warning("%s: queued %d stale rows again; %d have no attempts left", loop.name, count, spent)
     return count
 
 
-Back = Callable[[Open, Any], Requeued]
+Requeue = Callable[[Open, Any], Requeued]
 
 
-def _bring_back(loop: Loop, back: Back) -> Steps[int]:
+def _queue_again(loop: LoopState, requeue: Requeue) -> Steps[int]:
     total = 0
     while True:
         try:
-            step = Transact(lambda place: back(place, [*loop.where, *loop.not_aside()]))
-            found: Requeued = yield from patiently(step, loop.may_wait_to_begin)
+            found = yield from loop.transaction(lambda place: requeue(place, [*loop.where, *loop.not_aside()]))
         except sa.exc.DBAPIError as error:
             if kind_of(error) is ErrorKind.CONFLICT:
                 return total
             if kind_of(error) is not ErrorKind.REFUSED:
                 raise
-            return total + (yield from _bring_back_one_by_one(loop, back))
+            return total + (yield from _queue_again_one_by_one(loop, requeue))
         loop.counters.add(exhausted=len(found.failed))
         total += len(found)
         if len(found) < CHUNK:
             return total
 
 
-def _bring_back_one_by_one(loop: Loop, back: Back) -> Steps[int]:
+def _queue_again_one_by_one(loop: LoopState, requeue: Requeue) -> Steps[int]:
     """Recover rows one by one: the database refused a row of a batch, and does not say which."""
     mapping = loop.mapping
 
-    def candidates(place: Open) -> list[Any]:
+    def candidates(place: Open) -> list[Key]:
         connection = connection_of(place, mapping)
         choices = [Choice("queued", [sa.not_(one) for one in has_attempts(mapping)], CHUNK)] if mapping.limit else []
         if loop.stale_seconds is not None:
@@ -83,53 +85,39 @@ def _bring_back_one_by_one(loop: Loop, back: Back) -> Steps[int]:
         return [tuple(row) for one in choices for row in connection.execute(one.select(mapping).where(*more))]
 
     count = 0
-    for key in (yield from patiently(Transact(candidates), loop.may_wait_to_begin)):
-        own = [key_in(mapping.key, [key])]
+    for key in (yield from loop.transaction(candidates)):
         try:
-            found: Requeued = yield from patiently(Transact(partial(_at, back, own)), loop.may_wait_to_begin)
+            found = yield from _requeue_one(loop, requeue, key)
         except sa.exc.DBAPIError as error:
             if kind_of(error) not in (ErrorKind.REFUSED, ErrorKind.CONFLICT):
                 raise
-            loop.set_aside(key)
-            loop.counters.add(refused=1)
-            loop.counters.add_error(error_text(error))
-            log.warning("%s: stale row %r cannot be brought back: %s", loop.name, key, error_text(error))
+            loop.refused(key, error, "is stale and cannot be queued again")
             continue
         loop.counters.add(exhausted=len(found.failed))
         count += len(found)
     return count
 
 
-def _at(back: Back, where: Any, place: Open) -> Requeued:
-    return back(place, where)
+def _requeue_one(loop: LoopState, requeue: Requeue, key: Key) -> Steps[Requeued]:
+    return loop.transaction(lambda place: requeue(place, key_in(loop.mapping.key, [key])))
 
 
-def suspecting(loop: Loop) -> Steps[bool]:
+def finding_alone(loop: LoopState) -> Steps[bool]:
     """Whether rows are waiting for their last attempt."""
-    mapping = loop.mapping
-
-    def work(place: Open) -> bool:
-        connection = connection_of(place, mapping)
-        conditions = claimable(connection.dialect, mapping, [*loop.choices[ALONE], *loop.not_aside()])
-        found = connection.execute(Choice("queued", conditions, 1).select(mapping))
-        return found.first() is not None
-
-    if not has_last_attempts(mapping):
+    if not has_last_attempts(loop.mapping):
         return False
-    waits: bool = yield from patiently(Transact(work), loop.may_wait_to_begin)
-    return waits
+    conditions = [*loop.choices[ALONE], *loop.not_aside()]
+    return bool((yield from loop.transaction(lambda place: queued_keys(place, loop.mapping, 1, conditions))))
 
 
-def looking(loop: Loop) -> Steps[None]:
+def reporting(loop: LoopState) -> Steps[None]:
     """Measure how far the loop lags behind, and log it with the other counters."""
-    found = yield from patiently(
-        Transact(lambda place: waiting(place, loop.mapping, where=loop.where)), loop.may_wait_to_begin
-    )
+    found = yield from loop.transaction(lambda place: waiting(place, loop.mapping, where=loop.where))
     loop.counters.waiting, loop.counters.lag_seconds = found
     log.info("%s: %s", loop.name, loop.counters)
 
 
-def unless_stopping(loop: Loop, steps: Steps[T]) -> Steps[T | None]:
+def unless_stopping(loop: LoopState, steps: Steps[T]) -> Steps[T | None]:
     """Run the steps; if the loop is stopping, a transient database error ends them and is only logged."""
     try:
         return (yield from steps)
@@ -141,4 +129,29 @@ def unless_stopping(loop: Loop, steps: Steps[T]) -> Steps[T | None]:
 
 
 #: The pieces of upkeep, by name.
-PIECES: dict[str, Callable[[Loop], Steps[Any]]] = {"recover": recovering, "suspect": suspecting, "look": looking}
+PIECES: dict[str, Callable[[LoopState], Steps[Any]]] = {
+    "recover": recovering,
+    "find_alone": finding_alone,
+    "report": reporting,
+}
+
+
+class UpkeepTimes:
+    """Schedules recovery, the check for rows that must run alone, and the report; jittered, so that loops spread out."""
+
+    def __init__(self, loop: LoopState) -> None:
+        every = min(LONGEST_SECONDS, (loop.stale_seconds or 2 * LONGEST_SECONDS) / 2)
+        self._every = {"recover": every, "report": loop.report_seconds, "find_alone": ALONE_SECONDS}
+        # Recover at once: the process before this one may have left stale rows.
+        self._next = {name: time.monotonic() + length for name, length in self._every.items()} | {"recover": 0.0}
+
+    def due(self) -> Iterator[str]:
+        """The pieces that are due now."""
+        for piece, at in list(self._next.items()):
+            if time.monotonic() >= at:
+                self._next[piece] = time.monotonic() + self._every[piece] * random.uniform(0.8, 1.2)
+                yield piece
+
+    def seconds_left(self) -> float:
+        """Seconds until the next piece is due."""
+        return max(0.001, min(self._next.values()) - time.monotonic())

@@ -7,24 +7,17 @@ a single attempt have no earlier one to learn from, and run in batches.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from holdfast.adopt.rows.claim import has_last_attempts
-
-if TYPE_CHECKING:
-    from holdfast.adopt.loop.loop import Loop
-
 BATCH, ALONE = "batch", "alone"
 
 
 class ClaimChoice:
     """Decides what to claim, from the rows that the loop holds and the results of earlier claims."""
 
-    def __init__(self, loop: Loop, *, once: bool = False) -> None:
+    def __init__(self, concurrency: int, *, has_last_attempts: bool, once: bool = False) -> None:
         self._once = once
         self._is_over = False
-        self._concurrency = loop.concurrency
-        self._bounded = has_last_attempts(loop.mapping)
+        self._concurrency = concurrency
+        self._bounded = has_last_attempts
         #: Whether the loop holds a row that must run alone, and whether such rows are waiting.
         self._is_alone = False
         self._wants_alone = False

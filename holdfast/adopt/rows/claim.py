@@ -177,7 +177,7 @@ def marks(mapping: TableMapping, dialect: Dialect, token: Any, at_time: datetime
     return found
 
 
-def queued_keys(at: Open, mapping: TableMapping, n: int, where: Where, order_by: OrderBy) -> list[Key]:
+def queued_keys(at: Open, mapping: TableMapping, n: int, where: Where, order_by: OrderBy = None) -> list[Key]:
     """The keys of rows that could be claimed, read without locks."""
     connection = connection_of(at, mapping)
     conditions = claimable(connection.dialect, mapping, conditions_of(where))

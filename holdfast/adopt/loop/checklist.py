@@ -12,15 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from holdfast.adopt.loop.loop import is_counted_by_the_model
+from holdfast.adopt.loop.state import LoopState, is_counted_by_the_model
 from holdfast.adopt.rows.dialects import Support, support_of
 from holdfast.adopt.table.mapping import WORDS
 from holdfast.model.durations import spoken
-
-if TYPE_CHECKING:
-    from holdfast.adopt.loop.loop import Loop
 
 #: Without heartbeats, how long each row of a batch should have before it counts as stale.
 ENOUGH_SECONDS = 60.0
@@ -45,7 +41,7 @@ class Point:
         return not self.missing
 
 
-def checklist(loop: Loop) -> list[Point]:
+def checklist(loop: LoopState) -> list[Point]:
     """All seven points: locking, transitions, failure status, transactions, batch size, instances, logging."""
     points = {
         "locking": (_LOCKS[support_of(loop.engine.dialect)], _locking(loop)),
@@ -59,25 +55,25 @@ def checklist(loop: Loop) -> list[Point]:
     return [Point(name, how, tuple(missing)) for name, (how, missing) in points.items()]
 
 
-def _locking(loop: Loop) -> Iterator[str]:
+def _locking(loop: LoopState) -> Iterator[str]:
     if not loop.guarded:
         yield "guarded=False lets two processes take the same row: leave it out"
     if not loop.mapping.fence:
         yield "a late process can finish a row that another one holds by now: map a holder column"
 
 
-def _word(loop: Loop, word: str) -> str:
+def _word(loop: LoopState, word: str) -> str:
     stored = loop.mapping.words[word]
     return str(getattr(stored, "value", stored))
 
 
-def _moves(loop: Loop) -> str:
+def _moves(loop: LoopState) -> str:
     queued, *others = (_word(loop, word) for word in WORDS)
     back = "" if loop.stale_seconds is None else f"; back to {queued} after {spoken(loop.stale_seconds)} of silence"
     return "{} → {} → {} or {}".format(queued, *others) + back
 
 
-def _transitions(loop: Loop) -> Iterator[str]:
+def _transitions(loop: LoopState) -> Iterator[str]:
     columns = loop.mapping.columns
     if loop.stale_seconds is None:
         has_times = {"heartbeat", "started", "updated"} & columns.keys()
@@ -87,7 +83,7 @@ def _transitions(loop: Loop) -> Iterator[str]:
         yield f"a handler that takes longer than {spoken(loop.stale_seconds)} is run twice: map a heartbeat column"
 
 
-def _ends(loop: Loop) -> str:
+def _ends(loop: LoopState) -> str:
     column, limit = loop.mapping.column("error"), loop.mapping.limit
     when = "at the first error"
     if loop.retry is not None:
@@ -95,25 +91,25 @@ def _ends(loop: Loop) -> str:
     return f"{_word(loop, 'failed')} {when}{'' if column is None else f', with the error in {column.name}'}"
 
 
-def _failure(loop: Loop) -> Iterator[str]:
+def _failure(loop: LoopState) -> Iterator[str]:
     if "error" not in loop.mapping.columns:
         yield "why a row failed is only in the log: map an error column"
     if "attempts" not in loop.mapping.columns and (loop.retry is not None or loop.stale_seconds is not None):
         yield "a row that never works, or kills its process, is tried for ever: map an attempts column"
 
 
-def _boundaries(loop: Loop) -> str:
+def _boundaries(loop: LoopState) -> str:
     if getattr(loop.handler, "gets_session", False):
         return "claim, session and outcome each have one; the session commits first, and after a crash its handler runs again"
     return "the claim has one, and each row's outcome with its effects"
 
 
-def _transactions(loop: Loop) -> Iterator[str]:
+def _transactions(loop: LoopState) -> Iterator[str]:
     if getattr(loop.handler, "gets_session", False) and is_counted_by_the_model(loop.mapping):
         yield "a handler that writes its own row counts up the version and loses the row: map a holder column"
 
 
-def _batch(loop: Loop) -> Iterator[str]:
+def _batch(loop: LoopState) -> Iterator[str]:
     if loop.stale_seconds is None or "heartbeat" in loop.mapping.columns:
         return
     each = loop.stale_seconds / math.ceil(loop.batch / loop.concurrency)
@@ -124,7 +120,7 @@ def _batch(loop: Loop) -> Iterator[str]:
         )
 
 
-def _instances(loop: Loop) -> Iterator[str]:
+def _instances(loop: LoopState) -> Iterator[str]:
     if loop.max_instances is None:
         return
     if "holder" not in loop.mapping.columns:
@@ -133,6 +129,6 @@ def _instances(loop: Loop) -> Iterator[str]:
         yield "the place of an instance that died is never free again: map a heartbeat column"
 
 
-def _logging(loop: Loop) -> Iterator[str]:
+def _logging(loop: LoopState) -> Iterator[str]:
     if not {"created", "updated"} & loop.mapping.columns.keys():
         yield "how long rows wait is not known: map a created column"

@@ -13,11 +13,10 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import Mapper, Session, scoped_session, sessionmaker
 
-from holdfast.adopt.pooler import unprepared
 from holdfast.errors import UsageError
 from holdfast.store.database_errors import sqlstate_of
 
@@ -98,51 +97,59 @@ def opened(at: SyncPlace) -> Iterator[Open]:
 
 
 @asynccontextmanager
-async def opened_async(at: AsyncPlace) -> AsyncIterator[AsyncConnection | AsyncSession]:
+async def opened_async(at: Any) -> AsyncIterator[AsyncConnection | AsyncSession]:
     """Like `opened`, for async places."""
-    from sqlalchemy.ext.asyncio import (
-        AsyncConnection,
-        AsyncEngine,
-        AsyncSession,
-        async_scoped_session,
-        async_sessionmaker,
-    )
-
-    if isinstance(at, (AsyncConnection, AsyncSession)):
-        yield at
-    elif isinstance(at, async_scoped_session):
-        yield at()
-    elif isinstance(at, (AsyncEngine, async_sessionmaker)):
+    if makes_transactions(at):
         async with at.begin() as own:
             yield own
     else:
-        raise _no_place(at)
+        yield at() if hasattr(at, "registry") else at
 
 
 def is_async(at: object) -> bool:
     # Looked up, not imported: the import needs greenlet, and a program with an async engine has already imported it.
     module = sys.modules.get("sqlalchemy.ext.asyncio")
-    if module is None:
-        return False
     names = ("AsyncEngine", "AsyncConnection", "AsyncSession", "async_sessionmaker", "async_scoped_session")
-    return isinstance(at, tuple(getattr(module, name) for name in names))
+    return module is not None and isinstance(at, tuple(getattr(module, name) for name in names))
 
 
 def makes_transactions(at: object) -> bool:
     """Whether this place can open several concurrent transactions."""
     if isinstance(at, (Engine, sessionmaker)):
         return True
-    return is_async(at) and hasattr(at, "begin") and not hasattr(at, "in_transaction") and not hasattr(at, "registry")
+    # Connections and sessions have `in_transaction`, scoped sessions a `registry`.
+    return is_async(at) and not hasattr(at, "in_transaction") and not hasattr(at, "registry")
 
 
-def connection_of(place: Open, mapping: TableMapping | None = None) -> Connection:
+def bound_by(mapper: Mapper[Any] | None, table: Table) -> Any:
+    """What a Session needs to know to choose the engine for a table."""
+    return {"clause": table} if mapper is None else {"mapper": mapper}
+
+
+def connection_of(place: Open, mapping: TableMapping) -> Connection:
     """The connection on which statements about this table run."""
     if isinstance(place, Connection):
         return unprepared(place)
-    if mapping is None:
-        return unprepared(place.connection())
-    bound = {"mapper": mapping.mapper} if mapping.mapper is not None else {"clause": mapping.table}
-    return unprepared(place.connection(bind_arguments=cast(Any, bound)))
+    return unprepared(place.connection(bind_arguments=bound_by(mapping.mapper, mapping.table)))
+
+
+_ASKED = "holdfast.pooler"
+
+
+def unprepared(connection: Connection) -> Connection:
+    """Return the connection; behind a transaction pooler, turn off psycopg's prepared statements. Asks once per connection.
+
+    psycopg numbers them: `_pg3_0`, `_pg3_1`. In a server session that clients share, such a name may be missing, may already
+    exist, or may be another client's statement, which then runs instead of ours.
+    """
+    if connection.dialect.driver == "psycopg" and _ASKED not in connection.info:
+        raw: Any = connection.connection.driver_connection
+        threshold, raw.prepare_threshold = raw.prepare_threshold, None
+        backend = None if threshold is None else connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
+        if backend == raw.info.backend_pid:  # a pooler reports a made-up one
+            raw.prepare_threshold = threshold
+        connection.info[_ASKED] = True
+    return connection
 
 
 def check_user_code(place: Open) -> None:
@@ -171,24 +178,20 @@ def check_user_code(place: Open) -> None:
 
 def sync_engine_of(at: Place, mapping: TableMapping) -> Engine:
     """The sync engine that reaches this table; used to know the dialect before connecting."""
+    place: Any = at
     if isinstance(at, Engine):
         return at
     if isinstance(at, sessionmaker):
         with at() as session:
             return engine_of(session, mapping)
-    sync = getattr(at, "sync_engine", None)
-    if isinstance(sync, Engine):
-        return sync
-    if makes_transactions(at):  # an async sessionmaker
-        return engine_of(cast(Any, at)().sync_session, mapping)
-    raise _no_place(at)
+    if not makes_transactions(at):
+        raise _no_place(at)
+    return place.sync_engine if hasattr(at, "sync_engine") else engine_of(place().sync_session, mapping)
 
 
 def engine_of(session: Session, mapping: TableMapping) -> Engine:
     """The engine that a session uses for this table."""
-    bound = session.get_bind(
-        **({"mapper": mapping.mapper} if mapping.mapper is not None else {"clause": mapping.table})
-    )
+    bound = session.get_bind(**bound_by(mapping.mapper, mapping.table))
     if not isinstance(bound, Engine):
         raise UsageError("the sessions are bound to one Connection, which cannot serve several at once; bind an Engine")
     return bound
@@ -196,6 +199,6 @@ def engine_of(session: Session, mapping: TableMapping) -> Engine:
 
 def _no_place(at: object) -> UsageError:
     return UsageError(
-        f"{type(at).__name__} is nothing to run statements on; "
+        f"a {type(at).__name__} cannot run statements; "
         "give an Engine, a Connection, a Session, a sessionmaker, or an async one of these"
     )

@@ -69,7 +69,8 @@ def adopt_sql(
     Only what is missing is added, nothing is changed, and --down takes back only what was added. On PostgreSQL the script
     looks for itself, and may be run twice. On SQLite it is written from what is there: give --url.
     """
-    from holdfast.adopt.ddl.migration import Wish, migration
+    from holdfast.adopt.ddl.migration import inspect, migration
+    from holdfast.adopt.ddl.wanted import WantedColumns
 
     names = {
         "heartbeat": heartbeat,
@@ -79,16 +80,14 @@ def adopt_sql(
         "version": row_version,
         "holder": holder,
     }
-    wish = Wish(table, status, schema, key, queued, processing, names, older_than)
+    wanted = WantedColumns(table, status, schema, key, queued, processing, names, older_than)
     found = None
     if url is not None:
-        from holdfast.adopt.ddl.look import look
-
-        dialect_there, found, wish = look(url, wish)
+        dialect_there, found, wanted = inspect(url, wanted)
         if dialect not in (None, dialect_there):
             raise UsageError(f"--url is a {dialect_there} database, --dialect says {dialect}")
         dialect = dialect_there
-    written = migration(wish, dialect or "postgresql", found)
+    written = migration(wanted, dialect or "postgresql", found)
     click.echo(
         f"-- holdfast adopt-sql{' --down' if down else ''}: table {json.dumps(table)}, {dialect or 'postgresql'}"
     )

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from sqlalchemy import Column, DateTime, Engine, Integer, MetaData, Table, Text
 
 from holdfast.adopt import TableMapping, claim, complete, heartbeat, requeue_stale
-from holdfast.adopt.ddl.migration import DIALECTS, NAMES, Quote, TableMigration, Wish, migration
+from holdfast.adopt.ddl.migration import DIALECTS, migration
+from holdfast.adopt.ddl.wanted import NAMES, Quote, TableMigration, WantedColumns
 from holdfast.cli.adopt_sql import adopt_sql
 from holdfast.errors import DefinitionError, UsageError
 
@@ -264,7 +265,7 @@ def test_a_status_of_an_enumeration_and_another_schema_work(engine: Engine, ask:
 )
 def test_a_wish_that_makes_no_sense_is_refused(settings: dict[str, Any], said: str):
     with pytest.raises(UsageError, match=said):
-        migration(Wish(**{"table": "jobs", "status": "status", **settings}), "postgresql")
+        migration(WantedColumns(**{"table": "jobs", "status": "status", **settings}), "postgresql")
 
 
 @pytest.mark.parametrize(
@@ -291,12 +292,12 @@ def test_a_database_that_cannot_be_looked_at_is_told():
         done = CliRunner().invoke(adopt_sql, ["--table", "jobs", "--url", url])
         assert done.exit_code != 0 and said in str(done.exception)
     with pytest.raises(UsageError, match="no migration can be written"):
-        migration(Wish("jobs", "status"), "oracle")
+        migration(WantedColumns("jobs", "status"), "oracle")
 
 
 def test_names_are_quoted_as_each_database_reads_them():
     for dialect in DIALECTS:
         assert Quote(dialect).name("s", 'a"b%') == '"s"."a""b%"'
     assert Quote.text("it's") == "'it''s'"
-    assert len(Wish("ü" * 60, "status").index("processing").encode()) <= 63
+    assert len(WantedColumns("ü" * 60, "status").index("processing").encode()) <= 63
     assert TableMigration(("a;",), ()).script(("a;", "b;")) == "a;\nb;\n"

@@ -10,119 +10,60 @@ PostgreSQL, in the text of the view in SQLite. Both are idempotent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from pathlib import Path
 
-from sqlalchemy import quoted_name
-from sqlalchemy.dialects import postgresql, sqlite
+import sqlalchemy as sa
 
-from holdfast.errors import UsageError
-from holdfast.model.durations import Duration, seconds
+from holdfast.adopt.database_errors import passes
+from holdfast.adopt.ddl.postgresql import write_postgresql
+from holdfast.adopt.ddl.sqlite import Present, read_present, write_sqlite
+from holdfast.adopt.ddl.wanted import TableMigration, WantedColumns
+from holdfast.errors import DefinitionError, StoreBroken, StoreUnavailable, UsageError
+from holdfast.model.redact import ESCAPE, is_ambiguous
 
-#: Marks what a migration added, so that down removes nothing else.
-MARK = "added by holdfast adopt-sql"
 DIALECTS = ("postgresql", "sqlite")
 
-#: Default column names, in the order in which the columns are added.
-NAMES: Mapping[str, str] = {
-    "heartbeat": "last_heartbeat",
-    "started": "started_at",
-    "attempts": "attempts",
-    "next_attempt": "next_attempt_at",
-    "version": "version",
-    "holder": "holder",
-}
-_LONGEST_NAME = 63
+
+def migration(wanted: WantedColumns, dialect: str, present: Present | None = None) -> TableMigration:
+    """The statements for a dialect. `present` is what `inspect` found; without it, SQLite's migration has to guess."""
+    if dialect not in DIALECTS:
+        raise UsageError(f"adopt-sql: no migration can be written for {dialect!r}; there are: {', '.join(DIALECTS)}")
+    return write_postgresql(wanted) if dialect == "postgresql" else write_sqlite(wanted, present)
 
 
-@dataclass(frozen=True)
-class Wish:
-    """A table, and the columns it should have. A column with an empty name is left out."""
-
-    table: str
-    status: str
-    schema: str | None = None
-    key: Sequence[str] = ("id",)
-    queued: str = "queued"
-    processing: str = "processing"
-    names: Mapping[str, str] = field(default_factory=lambda: dict(NAMES))
-    older_than: Duration = "30m"
-
-    def __post_init__(self) -> None:
-        unknown = sorted(self.names.keys() - NAMES.keys())
-        if unknown:
-            raise UsageError(f"adopt-sql: {unknown[0]!r} is no column that can be added; there are: {', '.join(NAMES)}")
-        needed = [self.table, self.status, *self.key, *([] if self.schema is None else [self.schema])]
-        for name in [*needed, *self.names.values()]:
-            if "\0" in name:
-                raise UsageError(f"adopt-sql: {name!r} is no name: it has a zero byte")
-        if not all(needed) or not self.key:
-            raise UsageError("adopt-sql: table, status and key need a name")
-        if not self.names.get("heartbeat"):
-            raise UsageError("adopt-sql: without a heartbeat column there is nothing to add")
-        used = [self.status, *self.key, *self.columns.values()]
-        twice = sorted({name for name in used if used.count(name) > 1})
-        if twice:
-            raise UsageError(f"adopt-sql: the column {twice[0]!r} cannot be two things at once")
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """The names of the wanted columns, by role."""
-        return {role: self.names[role] for role in NAMES if self.names.get(role)}
-
-    @property
-    def stale_seconds(self) -> float:
-        return seconds(self.older_than, what="adopt-sql: older_than")
-
-    def index(self, of: str) -> str:
-        """The name of an index; never longer than PostgreSQL allows."""
-        end = f"_{of}"
-        start = f"ix_{self.table}".encode()[: _LONGEST_NAME - len(end)].decode(errors="ignore")
-        return start + end
+def inspect(url: str, wanted: WantedColumns) -> tuple[str, Present | None, WantedColumns]:
+    """The dialect, what the database already has (SQLite only), and the wanted columns with the table's real primary key."""
+    if is_ambiguous(url):
+        raise UsageError(f"--url: the address cannot be read: {ESCAPE}")
+    try:
+        # `postgresql://` alone selects psycopg2, which is not a dependency.
+        engine = sa.create_engine(sa.make_url(url.replace("postgresql://", "postgresql+psycopg://", 1)))
+    except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as error:
+        raise UsageError(f"--url: {error}") from None
+    name = engine.dialect.name
+    if name not in DIALECTS:
+        raise UsageError(f"--url: no migration can be written for {name}; there are: {', '.join(DIALECTS)}")
+    file = engine.url.database
+    if name == "sqlite" and not (file and (file.startswith("file:") or Path(file).is_file())):
+        raise StoreBroken(f"--url: there is no file {file!r}")
+    try:
+        with engine.connect() as connection:
+            return name, *_inspect(connection, wanted)
+    except sa.exc.OperationalError as error:
+        unusable = StoreUnavailable if passes(error) else StoreBroken
+        raise unusable(f"{engine.url.render_as_string()}: {error.orig}") from error
+    finally:
+        engine.dispose()
 
 
-@dataclass(frozen=True)
-class TableMigration:
-    """The statements of both directions, each complete in itself."""
-
-    up: tuple[str, ...]
-    down: tuple[str, ...]
-
-    @staticmethod
-    def script(statements: Sequence[str]) -> str:
-        return "".join(f"{one}\n" for one in statements)
-
-
-class Quote:
-    """Quotes identifiers and string literals for a dialect."""
-
-    def __init__(self, dialect: str) -> None:
-        chosen = {"postgresql": postgresql.dialect, "sqlite": sqlite.dialect}[dialect]()
-        self._preparer = chosen.identifier_preparer
-
-    def name(self, *parts: str | None) -> str:
-        """`"schema"."table"`; parts that are None are left out."""
-        # The preparer doubles percent signs for drivers that interpret them; a client that runs a script does not.
-        return ".".join(
-            self._preparer.quote(quoted_name(part, quote=True)).replace("%%", "%") for part in parts if part is not None
-        )
-
-    def names(self, parts: Sequence[str]) -> str:
-        return ", ".join(self.name(part) for part in parts)
-
-    @staticmethod
-    def text(value: str) -> str:
-        return "'" + value.replace("'", "''") + "'"
-
-
-def migration(wish: Wish, dialect: str, there: object = None) -> TableMigration:
-    """The statements for a dialect. `there` is what `sqlite.look` found; without it, SQLite's migration has to guess."""
-    if dialect == "postgresql":
-        from holdfast.adopt.ddl.postgresql import write
-
-        return write(wish)
-    if dialect == "sqlite":
-        from holdfast.adopt.ddl.sqlite import Present, write_sqlite
-
-        return write_sqlite(wish, there if isinstance(there, Present) else None)
-    raise UsageError(f"adopt-sql: no migration can be written for {dialect!r}; there are: {', '.join(DIALECTS)}")
+def _inspect(connection: sa.Connection, wanted: WantedColumns) -> tuple[Present | None, WantedColumns]:
+    inspector, table = sa.inspect(connection), wanted.table
+    if not inspector.has_table(table, schema=wanted.schema):
+        raise DefinitionError(f"there is no table {table!r} in this database")
+    columns = {one["name"] for one in inspector.get_columns(table, schema=wanted.schema)}
+    if wanted.status not in columns:
+        raise DefinitionError(f"table {table!r} has no column {wanted.status!r}; it has: {', '.join(sorted(columns))}")
+    key = inspector.get_pk_constraint(table, schema=wanted.schema)["constrained_columns"]
+    wanted = replace(wanted, key=tuple(key) or wanted.key)
+    return (read_present(connection, wanted, columns) if connection.dialect.name == "sqlite" else None), wanted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.adopt.ddl.migration import MARK, Quote, TableMigration, Wish
+from holdfast.adopt.ddl.wanted import MARK, Quote, TableMigration, WantedColumns
 
 _TYPES = {
     "heartbeat": "timestamp with time zone",
@@ -14,29 +14,31 @@ _TYPES = {
 }
 
 
-def write(wish: Wish) -> TableMigration:
-    text = _Text(wish)
-    up = ["BEGIN;", *(text.add_column(role, name) for role, name in wish.columns.items())]
+def write_postgresql(wanted: WantedColumns) -> TableMigration:
+    text = _Text(wanted)
+    up = ["BEGIN;", *(text.add_column(role, name) for role, name in wanted.columns.items())]
     up += [text.add_index(of, columns) for of, columns in text.indexes.items()]
     up += [text.add_function(), "COMMIT;"]
     down = ["BEGIN;", text.drop_function(), *(text.drop_index(of) for of in reversed(text.indexes))]
-    down += [text.drop_column(name) for name in reversed(wish.columns.values())]
+    down += [text.drop_column(name) for name in reversed(wanted.columns.values())]
     return TableMigration(tuple(up), (*down, "COMMIT;"))
 
 
 class _Text:
-    def __init__(self, wish: Wish) -> None:
-        self._wish = wish
+    def __init__(self, wanted: WantedColumns) -> None:
+        self._wanted = wanted
         self._quote = Quote("postgresql")
-        self._table = self._quote.name(wish.schema, wish.table)
+        self._table = self._quote.name(wanted.schema, wanted.table)
         #: For lookups in the catalogue: the quoted name as a string literal.
         self._regclass = f"{self._quote.text(self._table)}::regclass"
         self._mark = self._quote.text(MARK)
         # Dollar-quote tags must not occur in any name: a tag ends the body of a block.
-        everything = "".join([wish.table, wish.schema or "", wish.status, wish.queued, wish.processing, *wish.key])
-        everything += "".join(wish.columns.values())
+        everything = "".join(
+            [wanted.table, wanted.schema or "", wanted.status, wanted.queued, wanted.processing, *wanted.key]
+        )
+        everything += "".join(wanted.columns.values())
         self._tags = [tag for number in range(100) if (tag := f"$hf{number}$") not in everything][:2]
-        self.indexes = {"processing": (wish.columns["heartbeat"],), "queued": tuple(wish.key)}
+        self.indexes = {"processing": (wanted.columns["heartbeat"],), "queued": tuple(wanted.key)}
 
     def _block(self, *lines: str) -> str:
         tag = self._tags[0]
@@ -62,15 +64,15 @@ class _Text:
         )
 
     def _index(self, of: str) -> str:
-        return self._quote.name(self._wish.schema, self._wish.index(of))
+        return self._quote.name(self._wanted.schema, self._wanted.index(of))
 
     def add_index(self, of: str, columns: tuple[str, ...]) -> str:
-        wish, quote = self._wish, self._quote
-        word = {"processing": wish.processing, "queued": wish.queued}[of]
+        wanted, quote = self._wanted, self._quote
+        word = {"processing": wanted.processing, "queued": wanted.queued}[of]
         return self._block(
             f"IF to_regclass({quote.text(self._index(of))}) IS NULL THEN",
-            f"  CREATE INDEX {quote.name(wish.index(of))} ON {self._table} ({quote.names(columns)})",
-            f"    WHERE {quote.name(wish.status)} = {quote.text(word)};",
+            f"  CREATE INDEX {quote.name(wanted.index(of))} ON {self._table} ({quote.names(columns)})",
+            f"    WHERE {quote.name(wanted.status)} = {quote.text(word)};",
             f"  COMMENT ON INDEX {self._index(of)} IS {self._mark};",
             "END IF;",
         )
@@ -85,7 +87,7 @@ class _Text:
 
     @property
     def _function(self) -> str:
-        return f"{self._quote.name(self._wish.schema, 'is_job_stale')}({self._table}, interval)"
+        return f"{self._quote.name(self._wanted.schema, 'is_job_stale')}({self._table}, interval)"
 
     def add_function(self) -> str:
         """`is_job_stale(row, older_than)`. A start without a time zone is read as UTC.
@@ -93,17 +95,17 @@ class _Text:
         A row without any time is stale: every claim writes a heartbeat, so no loop holds it, and a row that never becomes
         stale is never found.
         """
-        wish, quote = self._wish, self._quote
-        beat, status = (quote.name(name) for name in (wish.columns["heartbeat"], wish.status))
-        limit = f"interval {quote.text(f'{wish.stale_seconds:g} seconds')}"
-        name = quote.name(wish.schema, "is_job_stale")
+        wanted, quote = self._wanted, self._quote
+        beat, status = (quote.name(name) for name in (wanted.columns["heartbeat"], wanted.status))
+        limit = f"interval {quote.text(f'{wanted.stale_seconds:g} seconds')}"
+        name = quote.name(wanted.schema, "is_job_stale")
         head = (
             f"CREATE OR REPLACE FUNCTION {name}(job {self._table}, older_than interval DEFAULT {limit})\n"
             f"RETURNS boolean LANGUAGE sql STABLE AS {self._tags[1]}\n"
-            f"  SELECT (job).{status} = {quote.text(wish.processing)} AND coalesce(coalesce((job).{beat}"
+            f"  SELECT (job).{status} = {quote.text(wanted.processing)} AND coalesce(coalesce((job).{beat}"
         )
         tail = f") < now() - older_than, true)\n{self._tags[1]}"
-        started = wish.columns.get("started")
+        started = wanted.columns.get("started")
         tag = self._tags[0]
         lines = [f"DO {tag} DECLARE", "  began text := '';", "BEGIN"]
         if started is not None:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session, sessionmaker
 
-from holdfast.adopt.connections import check_user_code
+from holdfast.adopt.connections import check_user_code, unprepared
 from holdfast.adopt.database_errors import MOST_AGAIN, kind_of
 from holdfast.adopt.loop.steps import Effect
-from holdfast.adopt.pooler import unprepared
 from holdfast.adopt.table.held_row import Held, lost
 from holdfast.model import functions
 from holdfast.store.database_errors import ErrorKind

@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
 
 import sqlalchemy as sa
-from sqlalchemy import Column, Connection, Index, Table, UniqueConstraint
+from sqlalchemy import Column, Connection, Table, UniqueConstraint
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Mapper, Session
 
-from holdfast.adopt.connections import Open, primitive
+from holdfast.adopt.connections import Open, bound_by, primitive
 from holdfast.adopt.rows.sessions import show_pending
 from holdfast.adopt.table.mapping import Name, column_of, mapper_and_table
 from holdfast.errors import DefinitionError, UsageError
@@ -52,7 +52,7 @@ def insert_once(at: Open, model: Any, values: Mapping[str, Any], *, unique_on: N
         if there is not None:
             return Inserted(there, False)
     raise UsageError(
-        f"table {target.table.fullname!r}: the row that stands in the way comes and goes; nothing was inserted"
+        f"table {target.table.fullname!r}: the conflicting row is inserted and deleted again and again; nothing was inserted"
     )
 
 
@@ -68,8 +68,8 @@ class _Target:
         self.mapper, self.table = mapper_and_table(model)
         self._model = model
         self._session = at if isinstance(at, Session) and self.mapper is not None else None
-        bound: dict[str, Any] = {"mapper": self.mapper} if self.mapper is not None else {"clause": self.table}
-        self._connection = at if isinstance(at, Connection) else at.connection(bind_arguments=cast(Any, bound))
+        bound = bound_by(self.mapper, self.table)
+        self._connection = at if isinstance(at, Connection) else at.connection(bind_arguments=bound)
 
     def insert(self, values: Mapping[Column[Any], Any], columns: Sequence[Column[Any]], same: Any) -> Any:
         """The new row, or None on a conflict."""
@@ -103,11 +103,10 @@ class _Target:
 
     def _insert_plainly(self, values: Mapping[Column[Any], Any], same: Any) -> Any:
         """For databases without ON CONFLICT: after an IntegrityError, check whether it came from these columns."""
+        adding = sa.insert(self.table).values({one.key: value for one, value in values.items()})
         try:
             with _savepoint(self._connection):
-                self._connection.execute(
-                    sa.insert(self.table).values({one.key: value for one, value in values.items()})
-                )
+                self._connection.execute(adding)
         except sa.exc.IntegrityError:
             if self.read(same) is None:
                 raise
@@ -128,16 +127,12 @@ def _savepoint(connection: Connection) -> AbstractContextManager[Any]:
 
 
 def _unique_columns(mapper: Mapper[Any] | None, table: Table, given: Name | Sequence[Name]) -> list[Column[Any]]:
-    named = [
-        one for one in (*table.constraints, *table.indexes) if isinstance(given, str) and cast(Any, one).name == given
-    ]
-    if named:
-        [found] = named
-        if not isinstance(found, (UniqueConstraint, sa.PrimaryKeyConstraint, Index)) or (
-            isinstance(found, Index) and not found.unique
-        ):
+    named: dict[Any, Any] = {cast(Any, one).name: one for one in (*table.constraints, *table.indexes)}
+    if isinstance(given, str) and given in named:
+        found = named[given]
+        if not (isinstance(found, (UniqueConstraint, sa.PrimaryKeyConstraint)) or getattr(found, "unique", False)):
             raise UsageError(f"table {table.fullname!r}: {given!r} is not unique")
-        return list(cast(Any, found.columns))
+        return list(found.columns)
     several = list(given) if isinstance(given, (list, tuple)) else [given]
     if not several:
         raise UsageError("insert_once: unique_on names no column")
@@ -151,6 +146,6 @@ def _value(table: Table, column: Column[Any], given: Mapping[Column[Any], Any]) 
     if value is None:
         raise UsageError(
             f"insert_once into {table.fullname!r}: give a value for {column.name!r}; "
-            "one that is not known beforehand, or NULL, never meets another"
+            "one that is not known beforehand, or NULL, never conflicts"
         )
     return value

@@ -33,28 +33,22 @@ def forget(
     columns += [mapping.find(name) for name in others]
     for one in _loaded(at, mapping, list(keys)):
         attributes = inspect(one).mapper.column_attrs
-        known = [
-            found.key for found in attributes if any(column is other for column in found.columns for other in columns)
-        ]
+        known = [found.key for found in attributes if any(mine is one for mine in found.columns for one in columns)]
         if known:
             at.expire(one, known)
 
 
 def _loaded(session: Session, mapping: TableMapping, keys: Sequence[Key]) -> Iterable[Any]:
-    if mapping.mapper is not None:
-        names = [column.name for column in mapping.key]
-        order = [names.index(column.name) for column in mapping.mapper.primary_key if column.name in names]
-        for key in keys:
-            found = session.identity_map.get(
-                mapping.mapper.identity_key_from_primary_key(
-                    tuple(key[at] for at in order) if len(order) == len(key) else key
-                )
-            )
-            if found is not None:
-                yield found
+    if mapping.mapper is None:
+        for one in list(session.identity_map.values()):
+            state = inspect(one)
+            if mapping.table in state.mapper.tables and tuple(state.identity or ()) in keys:
+                yield one
         return
-    wanted = set(keys)
-    for one in list(session.identity_map.values()):
-        mapper = inspect(one).mapper
-        if mapping.table in mapper.tables and tuple(inspect(one).identity or ()) in wanted:
-            yield one
+    names = [column.name for column in mapping.key]
+    order = [names.index(column.name) for column in mapping.mapper.primary_key if column.name in names]
+    for key in keys:
+        identity = tuple(key[at] for at in order) if len(order) == len(key) else key
+        found = session.identity_map.get(mapping.mapper.identity_key_from_primary_key(identity))
+        if found is not None:
+            yield found

@@ -7,6 +7,7 @@ column and the remedy.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,11 +71,7 @@ def _check_type(at: Connection, mapping: TableMapping, role: str, column: Column
 
 
 def _kind(found: TypeEngine[Any]) -> str | None:
-    found = plain(found)
-    for name, types in _KINDS:
-        if isinstance(found, types):
-            return name
-    return None
+    return next((name for name, types in _KINDS if isinstance(plain(found), types)), None)
 
 
 def _check_key(inspector: sa.Inspector, mapping: TableMapping) -> None:
@@ -113,9 +110,8 @@ def _check_words(at: Connection, inspector: sa.Inspector, mapping: TableMapping,
 def _conditions(at: Connection, inspector: sa.Inspector, mapping: TableMapping) -> list[str]:
     table = mapping.table
     if at.dialect.name == "sqlite":
-        master = f"{table.schema}.sqlite_master" if table.schema else "sqlite_master"
-        names = [sa.quoted_name(name, quote=True) for name in master.rsplit(".", 1)]
-        source = sa.table(names[-1], sa.column("name"), sa.column("sql"), schema=names[0] if len(names) > 1 else None)
+        schema = None if table.schema is None else sa.quoted_name(table.schema, quote=True)
+        source = sa.table("sqlite_master", sa.column("name"), sa.column("sql"), schema=schema)
         text = at.execute(sa.select(source.c.sql).where(source.c.name == str(table.name))).scalar()
         return list(written_checks(text or ""))
     return [str(one["sqltext"]) for one in inspector.get_check_constraints(table.name, schema=table.schema)]
@@ -125,9 +121,10 @@ def _forbids(at: Connection, mapping: TableMapping, condition: str, word: str) -
     """Let the database evaluate the CHECK for a row that has only a status. A CHECK that reads other columns cannot be
     evaluated, and counts as allowing the word."""
     column = mapping.columns["status"]
-    row = sa.select(mapping.word(word).label(sa.quoted_name(column.name, quote=True)))
+    value = mapping.word(word)
     if at.dialect.name == "postgresql":
-        row = sa.select(sa.cast(mapping.word(word), column.type).label(sa.quoted_name(column.name, quote=True)))
+        value = sa.cast(value, column.type)
+    row = sa.select(value.label(sa.quoted_name(column.name, quote=True)))
     asked: sa.Select[Any] = sa.select(sa.literal_column(f"({condition})")).select_from(
         row.subquery(sa.quoted_name(mapping.table.name, True))
     )
@@ -139,45 +136,23 @@ def _forbids(at: Connection, mapping: TableMapping, condition: str, word: str) -
     return answer is not None and not answer
 
 
+#: Quoted text and comments, the beginning of a CHECK, and parentheses.
+_TOKENS = re.compile(
+    r"""'[^']*' | "[^"]*" | `[^`]*` | \[[^]]*\] | --[^\n]* | /\*.*?\*/ | \bCHECK\s*(?=\() | [()]""", re.X | re.S | re.I
+)
+
+
 def written_checks(sql: str) -> Iterator[str]:
     """The condition of every CHECK in a CREATE TABLE as SQLite stores it; skips quoted text and comments."""
-    place = 0
-    while place < len(sql):
-        after = _past_quoted(sql, place)
-        if after != place:
-            place = after
-            continue
-        word = sql[place : place + 5]
-        before = sql[place - 1] if place else " "
-        if word.upper() == "CHECK" and not (before.isalnum() or before == "_"):
-            start = place + 5
-            while start < len(sql) and sql[start].isspace():
-                start += 1
-            if sql[start : start + 1] == "(":
-                end = _closing(sql, start)
-                yield sql[start + 1 : end].strip()
-                place = end
-        place += 1
-
-
-def _past_quoted(sql: str, place: int) -> int:
-    """The position after the quoted name, string or comment that begins here; the same position if none does."""
-    for begin, end in (("'", "'"), ('"', '"'), ("`", "`"), ("[", "]"), ("--", "\n"), ("/*", "*/")):
-        if sql.startswith(begin, place):
-            found = sql.find(end, place + len(begin))
-            return len(sql) if found < 0 else found + len(end)
-    return place
-
-
-def _closing(sql: str, place: int) -> int:
+    start: int | None = None
     depth = 0
-    while place < len(sql):
-        after = _past_quoted(sql, place)
-        if after != place:
-            place = after
-            continue
-        depth += {"(": 1, ")": -1}.get(sql[place], 0)
-        if depth == 0:
-            return place
-        place += 1
-    return len(sql)
+    for token in _TOKENS.finditer(sql):
+        if start is None and token[0][:5].upper() == "CHECK":
+            start, depth = token.end() + 1, 0
+        elif token[0] in "()":
+            depth += 1 if token[0] == "(" else -1
+            if start is not None and depth == 0:
+                yield sql[start : token.start()].strip()
+                start = None
+    if start is not None:
+        yield sql[start:].strip()

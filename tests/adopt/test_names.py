@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +27,10 @@ from holdfast.adopt import (
 from tests.adopt.places import engine_on
 
 NOON = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
+
+#: Its compiler for positional parameters replaced whatever looked like one, in quoted names as well.
+_RELEASE = tuple(int(number) for number in re.findall(r"\d+", sa.__version__)[:3])
+SQLALCHEMY_READS_NAMES = _RELEASE < (2, 0, 55) or (2, 1) <= _RELEASE < (2, 1, 2)
 
 NAMES = [
     "Order",
@@ -114,6 +119,10 @@ def work(engine: Engine, name: str, schema: str | None) -> None:
 @pytest.mark.usefixtures("sentinel")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_with_any_names_is_worked_off(engine: Engine, name: str):
+    if "%(" in name and engine.dialect.name == "sqlite" and SQLALCHEMY_READS_NAMES:
+        pytest.skip(
+            f"SQLAlchemy {sa.__version__} takes %(id)s in a quoted name for a parameter; 2.0.55 and 2.1.2 do not"
+        )
     work(engine, name, None)
 
 

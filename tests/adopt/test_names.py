@@ -127,6 +127,17 @@ def test_a_table_with_any_names_is_worked_off(engine: Engine, name: str):
 
 
 @pytest.mark.fault(79)
+@pytest.mark.parametrize("name", ["my status", "100 %", "a.b(c)"])
+def test_a_loop_completes_rows_whose_status_column_has_any_name(engine: Engine, name: str):
+    """Its statement is compiled once, and names a parameter after the column."""
+    table = Table("jobs", MetaData(), Column("id", Integer, primary_key=True), Column(name, Text))
+    table.create(engine)
+    with engine.begin() as connection:
+        connection.execute(table.insert(), [{name: "queued"}] * 2)
+    assert Loop(engine, TableMapping(table, status=name), lambda job: None).run(drain=True).completed == 2
+
+
+@pytest.mark.fault(79)
 @pytest.mark.parametrize("name", ["Order", 'x"; DROP TABLE sentinel;--', "заказ %s"])
 def test_so_is_one_in_a_schema_of_any_name(engine: Engine, url: str, tmp_path: Path, name: str):
     schema = f"{name} schema"

@@ -15,6 +15,8 @@ class Prepared:
         compiled: Any = statement.compile(dialect=dialect)
         self.text = str(compiled)
         self._order = getattr(compiled, "positiontup", None)
+        #: Parameters that are named after the user's columns, with the characters that a driver cannot read replaced.
+        self._escaped: dict[str, str] = dict(compiled.escaped_bind_names or {})
         binds: list[tuple[str, Any]] = [(name, bind) for bind, name in compiled.bind_names.items()]
         self._fixed = {name: bind.value for name, bind in binds if not (bind.required or bind.callable)}
         self._computed = [(name, bind.callable) for name, bind in binds if bind.callable]
@@ -33,7 +35,11 @@ class Prepared:
             whole[name] = compute()
         for name, process in self._processors.items():
             whole[name] = process(whole[name])
-        return whole if self._order is None else tuple(map(whole.__getitem__, self._order))
+        if self._order is not None:
+            return tuple(map(whole.__getitem__, self._order))
+        for name, escaped in self._escaped.items():
+            whole[escaped] = whole.pop(name)
+        return whole
 
     def run(self, connection: Connection, values: dict[str, Any]) -> int:
         """Run the statement; return how many rows it changed."""

@@ -12,8 +12,7 @@ wraps work that holds rows of several tables. `insert_once` inserts a row unless
 from holdfast.adopt.loop.counters import Counters, Left
 from holdfast.adopt.loop.job import Job, with_session
 from holdfast.adopt.loop.loop import Loop, run_job_loop
-from holdfast.adopt.rows.backlog import Waiting, waiting
-from holdfast.adopt.rows.claim import claim
+from holdfast.adopt.rows.claim import Waiting, claim, waiting
 from holdfast.adopt.rows.finish import complete, fail, release, where_is
 from holdfast.adopt.rows.heartbeat import heartbeat
 from holdfast.adopt.rows.insert_once import insert_once

@@ -55,13 +55,10 @@ def run_job_loop(
     if not makes_transactions(place):
         opened = session_factory()
         if not hasattr(opened, "__enter__"):
-            raise UsageError(
-                f"{mapping}: the sessions are async, the processing function is not; make it an `async def`"
-            )
+            raise UsageError(f"{mapping}: the sessions are async, so the processing function must be an `async def`")
         with opened as session:
             place = engine_of(session, mapping)
-    loop = _loop(place, mapping, processing_function, session_factory, batch_size)
-    return loop.run(once=True, signals=False)
+    return _loop(place, mapping, processing_function, session_factory, batch_size).run(once=True, signals=False)
 
 
 async def _run_async(mapping: TableMapping, function: Callable[..., Any], sessions: Any, batch: int) -> Counters:
@@ -97,6 +94,6 @@ def _mapping(
 @lru_cache(maxsize=1)
 def _advise_once() -> None:
     log.warning(
-        "run_job_loop of holdfast.adopt.compat is deprecated: it is there to come over with; go on to a TableMapping and a "
-        "Loop, which also bring back rows of dead processes. The guide to your own tables has a table of old and new names"
+        "run_job_loop of holdfast.adopt.compat is deprecated, and only helps to migrate: use a TableMapping and a Loop, which "
+        "also recover the rows of dead processes. The guide to your own tables has a table of old and new names"
     )

@@ -72,12 +72,12 @@ def run(at: Place, work: Callable[[Open], T]) -> T | Awaitable[T]:
     if isinstance(at, (Connection, Session)):
         return work(at)
     if is_async(at):
-        return run_async(cast("AsyncPlace", at), work)
+        return _run_async(at, work)
     with opened(cast(SyncPlace, at)) as place:
         return work(place)
 
 
-async def run_async(at: AsyncPlace, work: Callable[[Open], T]) -> T:
+async def _run_async(at: Any, work: Callable[[Open], T]) -> T:
     async with opened_async(at) as place:
         return await place.run_sync(work)
 

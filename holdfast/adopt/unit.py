@@ -14,15 +14,15 @@ the block runs, the unit sends the rows' heartbeats. If the process is killed, `
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.adopt.connections import is_async, makes_transactions, sync_engine_of
 from holdfast.adopt.loop.heartbeats import TaskHeartbeat, ThreadHeartbeat
 from holdfast.adopt.loop.steps import Effect, Steps, Transact, drive, drive_async, patiently
-from holdfast.adopt.rows.finish import complete
-from holdfast.adopt.rows.outcome import Outcome, Retry, outcome_of, read_retry
+from holdfast.adopt.rows.finish import HeldRows, complete, rows_of
+from holdfast.adopt.rows.outcome import Retry, outcome_of, read_retry
 from holdfast.adopt.table.held_row import Held
 from holdfast.adopt.table.held_row import lost as lost_error
 from holdfast.errors import LeaseLost, UsageError
@@ -44,19 +44,17 @@ class _DoneBefore(Exception):
 class Unit:
     """The held rows, and what to write when they are completed."""
 
-    def __init__(self, at: Place, rows: Iterable[Held], retry: Retry, beat: Duration, patience: Duration) -> None:
-        self.rows = tuple(rows)
-        wrong = [one for one in self.rows if not isinstance(one, Held)]
-        if wrong or not self.rows:
-            raise UsageError(
-                f"held: {wrong[0]!r} is not a held row; give what claim returned" if wrong else "held: no rows"
-            )
+    def __init__(self, at: Place, rows: HeldRows, retry: Retry, beat: Duration, patience: Duration) -> None:
+        self.rows = tuple(rows_of(rows))
+        if not self.rows:
+            raise UsageError("held: no rows")
         if not makes_transactions(at):
             raise UsageError(
                 f"held: give an Engine or a sessionmaker, not a {type(at).__name__}: "
                 "the heartbeat and the outcome need transactions of their own"
             )
         self._at = at
+        self._engine = sync_engine_of(at, self.rows[0].mapping)
         self._retry = read_retry(retry, "held")
         self._every = seconds(beat, what="held: beat")
         self._patience = seconds(patience, what="held: patience")
@@ -90,10 +88,7 @@ class Unit:
     def __enter__(self) -> Unit:
         if is_async(self._at):
             raise UsageError("held: the engine is async; write `async with`")
-        self._beater = ThreadHeartbeat(sync_engine_of(self._at, self.rows[0].mapping), self._every, self._lost.append)
-        for one in self.rows:
-            self._beater.add(one)
-        return self
+        return self._begin(ThreadHeartbeat(self._engine, self._every, self._lost.append))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -108,11 +103,7 @@ class Unit:
             raise UsageError("held: the engine is not async; write `with`")
         from sqlalchemy.ext.asyncio import AsyncEngine
 
-        engine = AsyncEngine(sync_engine_of(self._at, self.rows[0].mapping))
-        self._beater = TaskHeartbeat(engine, self._every, self._lost.append)
-        for one in self.rows:
-            self._beater.add(one)
-        return self
+        return self._begin(TaskHeartbeat(AsyncEngine(self._engine), self._every, self._lost.append))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -122,48 +113,56 @@ class Unit:
         finally:
             await self._beater.stop()
 
+    def _begin(self, beater: ThreadHeartbeat | TaskHeartbeat) -> Unit:
+        self._beater = beater
+        for one in self.rows:
+            beater.add(one)
+        return self
+
     # How it ends ------------------------------------------------------------------------------------------------------
 
     def _end(self, rows: list[Held], error: BaseException | None) -> Steps[None]:
         give_up_at = time.monotonic() + self._patience
-        if error is None:
-            try:
-                yield from patiently(
-                    Transact(self._complete(rows), self._effects), lambda _: time.monotonic() < give_up_at
-                )
-                return
-            except _DoneBefore:
-                return
-            except Exception as raised:
-                yield from self._let_go(rows, raised, give_up_at)
-                raise
-        yield from self._let_go(rows, error, give_up_at)
+
+        def may_wait(_: BaseException) -> bool:
+            return time.monotonic() < give_up_at
+
+        if error is not None:
+            yield from self._fail(rows, error, may_wait)
+            return
+        try:
+            yield from patiently(Transact(self._complete(rows), self._effects), may_wait)
+        except _DoneBefore:
+            return
+        except Exception as raised:
+            yield from self._fail(rows, raised, may_wait)
+            raise
 
     def _complete(self, rows: list[Held]) -> Callable[[Any], None]:
         plain = [now for first, now in zip(self.rows, rows, strict=True) if id(first) not in self._values]
 
         def work(place: Any) -> None:
-            told = [complete(place, plain, report=True)] if plain else []
+            finished = [complete(place, plain, report=True)] if plain else []
             for first, now in zip(self.rows, rows, strict=True):
                 if id(first) in self._values:
-                    told.append(complete(place, now, values=self._values[id(first)], report=True))
-            gone = [row for one in told for row in one.lost]
+                    finished.append(complete(place, now, values=self._values[id(first)], report=True))
+            gone = [row for one in finished for row in one.lost]
             if gone:
                 raise lost_error(gone, "nothing was saved")
-            if any(one.again for one in told):
+            if any(one.again for one in finished):
                 raise _DoneBefore
 
         return work
 
-    def _let_go(self, rows: list[Held], error: BaseException, give_up_at: float) -> Steps[None]:
+    def _fail(self, rows: list[Held], error: BaseException, may_wait: Callable[[BaseException], bool]) -> Steps[None]:
         """Save the failure. Raises nothing, so that the original error propagates."""
-        outcome: Outcome = outcome_of(None, error, rows, self._retry)
+        outcome = outcome_of(None, error, rows, self._retry)
         try:
-            finished = yield from patiently(
-                Transact(lambda place: outcome.save(place, rows)), lambda _: time.monotonic() < give_up_at
-            )
+            finished = yield from patiently(Transact(lambda place: outcome.save(place, rows)), may_wait)
         except Exception as worse:
-            log.error("%d rows could not be let go and stay as they are until they are stale: %s", len(rows), worse)
+            log.error(
+                "the failure of %d rows could not be saved; they stay processing until stale: %s", len(rows), worse
+            )
             return
         for one in finished.lost:
             if not isinstance(error, LeaseLost):
@@ -172,7 +171,7 @@ class Unit:
 
 def held(
     at: Place,
-    rows: Held | Iterable[Held],
+    rows: HeldRows,
     *,
     retry: Retry = None,
     beat: Duration = BEAT_SECONDS,
@@ -185,4 +184,4 @@ def held(
     task hands them back without counting the attempt. `beat` is the heartbeat interval. `patience` is how long to retry
     transient database errors at the end.
     """
-    return Unit(at, [rows] if isinstance(rows, Held) else rows, retry, beat, patience)
+    return Unit(at, rows, retry, beat, patience)

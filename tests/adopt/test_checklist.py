@@ -52,7 +52,7 @@ def test_a_loop_whose_table_has_every_column_is_in_order(jobs: Jobs):
             {},
             {
                 "locking": "map a holder",
-                "transitions": "stay processing for ever: map a heartbeat",
+                "transitions": "stay processing forever: map a heartbeat",
                 "failure status": "map an error",
                 "logging": "map a created",
             },
@@ -61,7 +61,7 @@ def test_a_loop_whose_table_has_every_column_is_in_order(jobs: Jobs):
         (EVERY, {"stale_after": None}, {"transitions": "leave out stale_after=None"}),
         (("holder", "error", "attempts", "started", "created"), {}, {"transitions": "longer than 30 m is run twice"}),
         (("holder", "error", "heartbeat", "created"), {}, {"failure status": "map an attempts"}),
-        (("holder", "error", "created", "heartbeat"), {"retry": "1m"}, {"failure status": "is tried for ever"}),
+        (("holder", "error", "created", "heartbeat"), {"retry": "1m"}, {"failure status": "is retried forever"}),
         (
             ("holder", "error", "attempts", "started", "created"),
             {"batch": 100, "concurrency": 2},
@@ -70,7 +70,7 @@ def test_a_loop_whose_table_has_every_column_is_in_order(jobs: Jobs):
         (
             ("version", "error", "created"),
             {"max_instances": 2},
-            {"transitions": "for ever", "instances": "counts rows.*never free again"},
+            {"transitions": "forever", "instances": "counts rows.*never free again"},
         ),
         (("holder", "error", "attempts", "heartbeat"), {}, {"logging": "how long rows wait is not known"}),
     ],

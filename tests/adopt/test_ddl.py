@@ -258,8 +258,8 @@ def test_a_status_of_an_enumeration_and_another_schema_work(engine: Engine, ask:
         ({"key": ()}, "need a name"),
         ({"table": "a\0b"}, "zero byte"),
         ({"names": {"heartbeat": ""}}, "nothing to add"),
-        ({"names": {**NAMES, "attempts": "id"}}, "two things at once"),
-        ({"names": {**NAMES, "mood": "m"}}, "no column that can be added"),
+        ({"names": {**NAMES, "attempts": "id"}}, "two roles"),
+        ({"names": {**NAMES, "mood": "m"}}, "not a column that can be added"),
         ({"older_than": "soon"}, "older_than"),
     ],
 )

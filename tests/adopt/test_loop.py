@@ -716,7 +716,7 @@ def test_a_deadlock_between_handlers_with_sessions_is_run_again_within_the_attem
         ({"max_instances": 0}, "max_instances=0"),
         ({"poll": 0}, "poll must be longer than zero"),
         ({"poll": "soon"}, "poll"),
-        ({"stale_after": "30s", "beat": "11s"}, "too seldom: a third of stale_after is 10 s"),
+        ({"stale_after": "30s", "beat": "11s"}, "too long: at most a third of stale_after, 10 s"),
         ({"retry": True}, "retry=True"),
     ],
 )

@@ -59,13 +59,13 @@ def made(engine: Engine, ddl: str) -> None:
         ([Column("oops", Integer)], {"error": "oops"}, "must be a text"),
         ([], {"version": "id"}, "part of the primary key"),
         ([Column("n", Integer)], {"version": "n", "attempts": "n"}, "at the same time"),
-        ([], {"max_attempts": 3}, "name it with attempts="),
+        ([], {"max_attempts": 3}, "counts attempts: attempts="),
         ([Column("n", Integer)], {"attempts": "n", "max_attempts": 0}, "from 1"),
         ([], {"queued": "new", "failed": "new"}, "four different words"),
         ([], {"queued": 1}, "does not fit"),
         ([], {"queued": None}, "must not be None"),
-        ([Column("status", sa.Enum("a", "b", name="ab"))], {"queued": "a"}, "none of the column's words: a, b"),
-        ([Column("status", sa.Enum(State))], {"queued": "old"}, "none of the column's words: NEW, BUSY, DONE, BAD"),
+        ([Column("status", sa.Enum("a", "b", name="ab"))], {"queued": "a"}, "not one of the column's values: a, b"),
+        ([Column("status", sa.Enum(State))], {"queued": "old"}, "not one of the column's values: NEW, BUSY, DONE, BAD"),
     ],
 )
 def test_a_mapping_that_cannot_work_is_refused_when_it_is_made(columns: list[Any], settings: dict[str, Any], said: str):
@@ -142,8 +142,8 @@ def test_a_table_that_is_not_as_the_model_says_is_refused_before_anything_is_wri
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("varchar(8)", "has room for 8 characters; processing='processing' does not fit"),
-        ("mood", "processing='processing' is none of its words: queued, completed, failed"),
+        ("varchar(8)", "has 8 characters; processing='processing' does not fit"),
+        ("mood", "processing='processing' is not one of its values: queued, completed, failed"),
     ],
 )
 def test_a_word_that_the_type_has_no_room_for_is_refused(engine: Engine, kind: str, said: str):

@@ -110,6 +110,7 @@ def test_two_loops_share_the_rows_and_none_is_done_twice(url: str, isolation: st
     def loop(place: int) -> Loop:
         def handler(job: Job) -> None:
             by_keys[place].add(job.key)
+            wait_for(lambda: all(by_keys))
             job.effect(jobs.save_mark, job.key)
 
         return Loop(engine, jobs.mapping, handler, batch=10, concurrency=2)
@@ -260,7 +261,7 @@ def test_a_stale_row_without_attempts_left_fails_and_says_why(engine: Engine):
     assert requeue_stale(engine, jobs.mapping, "1h") == requeue_stale(engine, jobs.mapping, 60)
     found = requeue_stale(engine, jobs.mapping, 0.0)
     assert (found.failed, found.queued) == ((1,), ())
-    assert jobs.row(1).error.startswith("nothing was heard of attempt 1 for")
+    assert jobs.row(1).error.startswith("attempt 1 sent no heartbeat for")
     assert jobs.row(1).holder is None
 
 

@@ -62,7 +62,7 @@ def test_a_row_without_attempts_left_fails_and_says_why(engine: Engine):
     found = requeue_stale(engine, jobs.mapping, "30m")
     assert (found.failed, found.queued, len(found)) == ((1,), (2,), 2)
     [spent, other] = jobs.rows()
-    assert spent.status == "failed" and spent.error.startswith("nothing was heard of attempt 2 for 30 m")
+    assert spent.status == "failed" and spent.error.startswith("attempt 2 sent no heartbeat for 30 m")
     assert (other.status, other.error) == ("queued", "of the first attempt")
 
 

@@ -158,7 +158,7 @@ def test_a_process_that_was_frozen_finds_its_row_taken_and_writes_nothing(scene:
     wait_for(lambda: scene.asked("deep scan", 1) == [2] and scene.held_by("deep scan", heir.pid) == [1])
     frozen.send(signal.SIGCONT)
     scene.site.go_on(1)  # its own request, which came first: it has the answer, and the other one has the row
-    wait_for(lambda: "was taken over, changed or removed meanwhile" in frozen.said)
+    wait_for(lambda: "is no longer held; " in frozen.said)
     assert scene.held_by("deep scan", heir.pid) == [1] and scene.counts("domain extraction") == {}
     scene.site.go_on()
     assert heir.wait() == 0, heir.said

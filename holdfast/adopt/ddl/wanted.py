@@ -42,11 +42,13 @@ class WantedColumns:
     def __post_init__(self) -> None:
         unknown = sorted(self.names.keys() - NAMES.keys())
         if unknown:
-            raise UsageError(f"adopt-sql: {unknown[0]!r} is no column that can be added; there are: {', '.join(NAMES)}")
+            raise UsageError(
+                f"adopt-sql: {unknown[0]!r} is not a column that can be added; there are: {', '.join(NAMES)}"
+            )
         needed = [self.table, self.status, *self.key, *([] if self.schema is None else [self.schema])]
         for name in [*needed, *self.names.values()]:
             if "\0" in name:
-                raise UsageError(f"adopt-sql: {name!r} is no name: it has a zero byte")
+                raise UsageError(f"adopt-sql: {name!r} is not a name: it has a zero byte")
         if not all(needed) or not self.key:
             raise UsageError("adopt-sql: table, status and key need a name")
         if not self.names.get("heartbeat"):
@@ -54,7 +56,7 @@ class WantedColumns:
         used = [self.status, *self.key, *self.columns.values()]
         twice = sorted({name for name in used if used.count(name) > 1})
         if twice:
-            raise UsageError(f"adopt-sql: the column {twice[0]!r} cannot be two things at once")
+            raise UsageError(f"adopt-sql: the column {twice[0]!r} cannot have two roles")
 
     @property
     def columns(self) -> dict[str, str]:

@@ -78,7 +78,7 @@ def _transitions(loop: LoopState) -> Iterator[str]:
     if loop.stale_seconds is None:
         has_times = {"heartbeat", "started", "updated"} & columns.keys()
         remedy = "leave out stale_after=None" if has_times else "map a heartbeat, started or updated column"
-        yield f"rows of a process that died stay {_word(loop, 'processing')} for ever: {remedy}"
+        yield f"rows of a process that died stay {_word(loop, 'processing')} forever: {remedy}"
     elif "heartbeat" not in columns:
         yield f"a handler that takes longer than {spoken(loop.stale_seconds)} is run twice: map a heartbeat column"
 
@@ -95,7 +95,7 @@ def _failure(loop: LoopState) -> Iterator[str]:
     if "error" not in loop.mapping.columns:
         yield "why a row failed is only in the log: map an error column"
     if "attempts" not in loop.mapping.columns and (loop.retry is not None or loop.stale_seconds is not None):
-        yield "a row that never works, or kills its process, is tried for ever: map an attempts column"
+        yield "a row that never works, or kills its process, is retried forever: map an attempts column"
 
 
 def _boundaries(loop: LoopState) -> str:
@@ -106,7 +106,7 @@ def _boundaries(loop: LoopState) -> str:
 
 def _transactions(loop: LoopState) -> Iterator[str]:
     if getattr(loop.handler, "gets_session", False) and is_counted_by_the_model(loop.mapping):
-        yield "a handler that writes its own row counts up the version and loses the row: map a holder column"
+        yield "a handler that writes its own row increments the version and loses the row: map a holder column"
 
 
 def _batch(loop: LoopState) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _instances(loop: LoopState) -> Iterator[str]:
     if loop.max_instances is None:
         return
     if "holder" not in loop.mapping.columns:
-        yield "max_instances counts rows, for nothing tells instances apart: map a holder column"
+        yield "max_instances counts rows, because no column tells instances apart: map a holder column"
     if loop.stale_seconds is None:
         yield "the place of an instance that died is never free again: map a heartbeat column"
 

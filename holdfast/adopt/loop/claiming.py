@@ -67,7 +67,7 @@ def _claim(loop: LoopState, n: int, chosen: Conditions) -> Steps[list[Held]]:
         )
         if twice:
             loop.counters.add(would_have_been_taken_twice=twice)
-            log.warning("%s: took %d rows that others had taken; the guarded claim is off", loop.name, twice)
+            log.warning("%s: claimed %d rows that others had already claimed; guarded=False", loop.name, twice)
         return rows
 
     def work(place: Open) -> list[Held]:
@@ -88,7 +88,7 @@ def _claim(loop: LoopState, n: int, chosen: Conditions) -> Steps[list[Held]]:
     one_statement = loop.max_instances is None and support_of(loop.engine.dialect).returning
     # Only the usual claims are worth caching. A custom order needs a second query, so it cannot run directly.
     is_usual = not aside and any(chosen is one for one in loop.choices.values())
-    is_direct = one_statement and is_usual and loop.order_by is None
+    is_direct = one_statement and is_usual and loop.order_by is None and loop.engine.dialect.name == "sqlite"
     step = Transact(work, is_single=one_statement, direct=directly if is_direct else None)
     found: list[Held] = yield from patiently(step, loop.may_wait_to_begin)
     return found

@@ -70,19 +70,19 @@ def resting(loop: LoopState, before: Rest | None) -> Steps[Rest]:
 def _count(place: Open, loop: LoopState) -> Rest:
     connection = connection_of(place, loop.mapping)
     aside = _count_aside(connection, loop)
-    total, soon, later, first, now, processing, untold = connection.execute(_open_rows(connection, loop)).one()
-    untold = processing if loop.stale_seconds is None else untold
+    total, soon, later, first, now, processing, undated = connection.execute(_open_rows(connection, loop)).one()
+    undated = processing if loop.stale_seconds is None else undated
     ready, stuck = total - soon - later, 0
-    if loop.max_instances is not None and untold:
+    if loop.max_instances is not None and undated:
         # Processing rows that never become stale may keep the instance limit reached for good.
         ready, stuck = 0, ready
     due = [] if first is None else [(utc(first) - utc(now)).total_seconds()]
     due += [] if aside.due_seconds is None else [aside.due_seconds]
-    left = Left(aside.left.held + untold + stuck, aside.left.later + later, aside.left.refused)
+    left = Left(aside.left.held + undated + stuck, aside.left.later + later, aside.left.refused)
     if loop.is_aside_full():
         # Claims keep trying rows that cannot be changed, and make no progress.
         ready, left = 0, Left(left.held, left.later, left.refused + ready)
-    return Rest(ready, aside.held + processing - untold, aside.soon + soon, min(due, default=None), left)
+    return Rest(ready, aside.held + processing - undated, aside.soon + soon, min(due, default=None), left)
 
 
 def _count_aside(connection: Connection, loop: LoopState) -> Rest:
@@ -141,7 +141,7 @@ def _open_rows(connection: Connection, loop: LoopState) -> sa.Select[Any]:
             counted(*attempts, *late, sa.not_(by_then)),
             sa.type_coerce(first, aware(dialect)),
         ]
-    untold = [] if loop.stale_seconds is None else [counted(last_sign(mapping, dialect).is_(None))]
-    queued, processing = of("queued", *waiting), of("processing", *(untold or [sa.literal(0)]))
+    undated = [] if loop.stale_seconds is None else [counted(last_sign(mapping, dialect).is_(None))]
+    queued, processing = of("queued", *waiting), of("processing", *(undated or [sa.literal(0)]))
     moment = sa.type_coerce(the_time(dialect, aware(dialect)), aware(dialect))
     return sa.select(*queued.c, moment, *processing.c).select_from(queued.join(processing, sa.true()))

@@ -68,18 +68,18 @@ class RowConversation(Conversation[RowCall, BaseException | None]):
             child_messages.send(line, _packed_row(self._taken(call.job.held)))
             self._count(call, child_messages.receive(line))
         except (EOFError, OSError):
-            self._save(call, ProcessDied("the process that ran it ended while it wrote how it ended"))
+            self._save(call, ProcessDied("its process died while it saved the outcome"))
             raise
         self._saved(call)
 
-    def _count(self, call: RowCall, told: dict[str, Any]) -> None:
+    def _count(self, call: RowCall, answer: dict[str, Any]) -> None:
         """Add the child's counters, and set the row aside if the child did."""
         counters = self._loop.counters
-        counters.add(**told["counted"])
-        for error in told["errors"]:
+        counters.add(**answer["counted"])
+        for error in answer["errors"]:
             counters.add_error(error)
-        if told["aside"] is not None:
-            seconds, is_refused = told["aside"]
+        if answer["aside"] is not None:
+            seconds, is_refused = answer["aside"]
             self._loop.set_aside(call.job.held.key_values, None if is_refused else seconds)
 
     def raised(self, call: RowCall, error: BaseException) -> BaseException:

@@ -35,7 +35,9 @@ def take_a_place(at: Open, loop: LoopState, n: int) -> Iterator[int]:
         return
     connection = connection_of(at, loop.mapping)
     if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_number(loop.mapping.name))))
+        # The key of the lock is the same in every process.
+        name = hashlib.blake2b(f"holdfast.adopt {loop.mapping.name}".encode(), digest_size=8).digest()
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(int.from_bytes(name, "big", signed=True))))
     room = _room(at, loop, loop.max_instances)
     if room <= 0:
         raise Crowded
@@ -51,22 +53,12 @@ def _room(at: Open, loop: LoopState, most: int) -> int:
     connection = connection_of(at, mapping)
     conditions = [mapping.in_status("processing"), *loop.where, *mapping.own_rows]
     if loop.stale_seconds is not None:
-        conditions.append(
-            sa.not_(sa.func.coalesce(is_stale(mapping, connection.dialect, loop.stale_seconds), sa.false()))
-        )
+        stale = is_stale(mapping, connection.dialect, loop.stale_seconds)
+        conditions.append(sa.not_(sa.func.coalesce(stale, sa.false())))
     holder = mapping.column("holder")
     if holder is None:
-        count = connection.execute(
-            sa.select(sa.func.count()).select_from(mapping.table).where(*conditions)
-        ).scalar_one()
-        return most * loop.batch - int(count)
+        asked = sa.select(sa.func.count()).select_from(mapping.table).where(*conditions)
+        return most * loop.batch - int(connection.execute(asked).scalar_one())
     tokens = connection.execute(sa.select(holder).where(*conditions, holder.is_not(None)).distinct()).scalars()
     others = {instance_of(token) for token in tokens} - {loop.identity.instance}
     return loop.batch if len(others) < most else -1
-
-
-def _number(name: str) -> int:
-    """The key of the advisory lock, the same in every process."""
-    return int.from_bytes(
-        hashlib.blake2b(f"holdfast.adopt {name}".encode(), digest_size=8).digest(), "big", signed=True
-    )

@@ -66,7 +66,7 @@ class _Run:
         self._started_at = 0.0
         #: What a drain last found to be left, and whether that was after the last claim.
         self._rest: Rest | None = None
-        self._has_looked = False
+        self._has_counted = False
         self._is_ending = False
         self.broken: BaseException | None = None
 
@@ -105,7 +105,7 @@ class _Run:
             with self._lock:
                 self._calls.update((id(call.job.held), call) for call in calls)
                 self._choice.took(kind, len(rows))
-                self._has_looked = False
+                self._has_counted = False
                 self._claim_at = time.monotonic() + self.loop.poll_seconds
                 self._started_at = time.monotonic()
                 if self._is_ending:
@@ -138,7 +138,7 @@ class _Run:
     def _is_done(self) -> bool:
         """Whether the loop holds no rows and the last claims returned none. True once per claim."""
         with self._lock:
-            return not (self._calls or self._is_claiming or self._has_looked) and self._choice.is_exhausted(0)
+            return not (self._calls or self._is_claiming or self._has_counted) and self._choice.is_exhausted(0)
 
     def _drained(self) -> Steps[bool]:
         """Whether nothing is left to wait for; if something is, schedules the next claim."""
@@ -151,7 +151,7 @@ class _Run:
             if rest.is_drained:
                 loop.counters.left = rest.left
                 return True
-            self._has_looked = True
+            self._has_counted = True
             self._claim_at = time.monotonic() + rest.pause_seconds(loop.poll_seconds)
             return False
 
@@ -238,14 +238,15 @@ class ThreadedRun(_Run):
         super().__init__(loop, once)
         self._bell = threading.Event()
         self._lines = threading.local()
+        self._is_sqlite = loop.engine.dialect.name == "sqlite"
         self.beater = ThreadHeartbeat(loop.engine, loop.beat_seconds, self.lost)
         self.pool: ThreadPool[RowCall] | ProcessPool[RowCall]
         if loop.isolate:
             # Fork before there are any threads or heartbeats.
             prepare_fork(loop.engine, loop.name)
             server = ForkServer(lambda line: RowChild(line, loop).run())
-            told = RowConversation(loop, self.beater.take, self._report, self._ended)
-            self.pool = ProcessPool(told, server, loop.concurrency, self._report, self.may_start)
+            conversation = RowConversation(loop, self.beater.take, self._report, self._ended)
+            self.pool = ProcessPool(conversation, server, loop.concurrency, self._report, self.may_start)
         else:
             runner = RowRunner(loop, self.paces, self.save)
             self.pool = ThreadPool(runner, loop.concurrency, self._report, self.may_start, self._claim_here, self.paces)
@@ -305,18 +306,23 @@ class ThreadedRun(_Run):
     def save(self, call: RowCall, returned: Any, error: BaseException | None, took_seconds: float) -> None:
         """Save a call's outcome, in the thread of its handler."""
         if call.end():  # neither handed back nor timed out
-            self._line.stays_open = self.paces.is_brief(took_seconds)
-            self._write(call, returned, error)
+            self._write(call, returned, error, is_brief=self.paces.is_brief(took_seconds))
 
     def _report(self, call: RowCall, error: BaseException | None) -> None:
         """Save the outcome of a call that timed out or was ended from outside. The caller has already ended the call."""
         self._write(call, None, error)
 
-    def _write(self, call: RowCall, returned: Any, error: BaseException | None) -> None:
+    def _write(self, call: RowCall, returned: Any, error: BaseException | None, is_brief: bool = False) -> None:
         loop, job = self.loop, call.job
         try:
             held = self.beater.take(job.held)
-            if error is not None or not is_usual(job, returned) or not completed_at_once(loop, held, self._line):
+            if error is None and self._is_sqlite and is_usual(job, returned):
+                line = self._line
+                line.stays_open = is_brief
+                is_done = completed_at_once(loop, held, line)
+            else:
+                is_done = False
+            if not is_done:
                 place = cast("SyncPlace", loop.at if job.effects else loop.engine)
                 drive(saving(loop, job, held, returned, error), place, self._nap)
         except BaseException as worse:

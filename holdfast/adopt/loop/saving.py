@@ -54,7 +54,7 @@ def completed_at_once(loop: LoopState, held: Held, line: DirectLine) -> bool:
         return False
     if answer is UNUSUAL:
         return False
-    _tell(loop, held, COMPLETED)
+    _report(loop, held, COMPLETED)
     return True
 
 
@@ -78,19 +78,15 @@ def _save(loop: LoopState, job: Job, held: Held, outcome: Outcome, *, together: 
     values, effects = (job.values, job.effects) if together else (None, [])
 
     def work(place: Open) -> bool:
-        if values:
-            finished = outcome.save(place, [held], values)
-            how = "lost" if finished.lost else "again" if finished.again else "won"
-        else:
-            how = outcome.save_one(place, held)
-        if effects and how != "won":
-            raise _NoEffects(how)
-        return how != "lost"
+        finished = outcome.save(place, [held], values)
+        if effects and (finished.lost or finished.again):
+            raise _NoEffects(bool(finished.again))
+        return bool(finished.won)
 
     try:
         won = yield from patiently(Transact(work, effects, is_single=not effects), loop.may_wait)
     except _NoEffects as instead:
-        won = instead.how == "again"
+        won = instead.was_done
     if not won:
         # Handlers with a session may have set the status themselves.
         found = yield from patiently(Transact(lambda place: where_is(place, held)), loop.may_wait)
@@ -100,14 +96,9 @@ def _save(loop: LoopState, job: Job, held: Held, outcome: Outcome, *, together: 
             outcome = Outcome(found)
         else:
             loop.counters.add(lost=1)
-            log.warning(
-                "%s: row %r was taken over, changed or removed meanwhile; %s was not saved",
-                loop.name,
-                held.key,
-                outcome.kind,
-            )
+            log.warning("%s: row %r is no longer held; %s was not saved", loop.name, held.key, outcome.kind)
             return None
-    _tell(loop, held, outcome)
+    _report(loop, held, outcome)
     return outcome
 
 
@@ -125,26 +116,19 @@ def _queued_again(loop: LoopState, held: Held, outcome: Outcome) -> Steps[Outcom
 class _NoEffects(Exception):
     """Rolls back before any effect has run: the row is lost, or an earlier try was already committed."""
 
-    def __init__(self, how: str) -> None:
-        self.how = how
+    def __init__(self, was_done: bool) -> None:
+        self.was_done = was_done
 
 
-def _tell(loop: LoopState, held: Held, outcome: Outcome) -> None:
+def _report(loop: LoopState, held: Held, outcome: Outcome) -> None:
     loop.counters.add(**{outcome.kind: 1})
     waits = outcome.after_seconds or 0.0
     if outcome.kind in ("retried", "released") and "next_attempt" not in held.mapping.columns and waits:
         loop.set_aside(held.key_values, waits)
     if outcome.error is not None and outcome.kind in ("failed", "retried"):
-        said = error_text(outcome.error)
-        loop.counters.add_error(said)
-        log.warning(
-            "%s: row %r, attempt %d %s%s: %s",
-            loop.name,
-            held.key,
-            held.attempt,
-            outcome.kind,
-            f", again in {waits:.1f} s" if outcome.kind == "retried" else "",
-            said,
-        )
+        text = error_text(outcome.error)
+        loop.counters.add_error(text)
+        later = f", again in {waits:.1f} s" if outcome.kind == "retried" else ""
+        log.warning("%s: row %r, attempt %d %s%s: %s", loop.name, held.key, held.attempt, outcome.kind, later, text)
     else:
         log.debug("%s: row %r, attempt %d %s", loop.name, held.key, held.attempt, outcome.kind)

@@ -9,14 +9,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from holdfast.adopt.loop.loop import Loop
 from holdfast.signals import caught
 
-if TYPE_CHECKING:
-    from holdfast.adopt.loop.loop import Loop
-
-LOOK_SECONDS = 0.1
+CHECK_SECONDS = 0.1
 
 
 def run_together(loops: Sequence[Loop], *, drain: bool = False) -> int | None:
@@ -64,6 +61,6 @@ def _run_several(loops: Sequence[Loop], drain: bool) -> None:
     thread.start()
     # Join with a short timeout, so that the main thread handles signals.
     while thread.is_alive():
-        thread.join(LOOK_SECONDS)
+        thread.join(CHECK_SECONDS)
     if broken:
         raise broken[0]

@@ -87,9 +87,8 @@ class LoopState:
     ) -> None:
         self.name = name or f"loop {mapping.name}"
         if not makes_transactions(at):
-            raise UsageError(
-                f"{self.name}: give an Engine or a sessionmaker (or an async one), not a {type(at).__name__}"
-            )
+            given = type(at).__name__
+            raise UsageError(f"{self.name}: give an Engine or a sessionmaker (or an async one), not a {given}")
         self.at = at
         self.mapping = mapping
         self.engine = sync_engine_of(at, mapping)
@@ -129,16 +128,11 @@ class LoopState:
         if not callable(handler):
             raise UsageError(f"{self.name}: the handler {handler!r} cannot be called")
         if is_async(self.at) and getattr(handler, "wants_sync_session", False):
-            raise UsageError(
-                f"{self.name}: the handler is sync and gets a session, the engine is async; make it an `async def`, "
-                "or give the loop a sync engine"
-            )
+            raise UsageError(f"{self.name}: with an async engine, a handler that gets a session must be an `async def`")
         if getattr(handler, "gets_session", False) and is_counted_by_the_model(mapping):
             log.warning(
-                "%s: the model counts up %r when a handler writes its own row, and the row is lost to it then; name a "
-                "holder column as well",
+                "%s: a handler that writes its own row increments the version and loses the row; map a holder column",
                 self.name,
-                mapping.columns["version"].name,
             )
         in_memory = url.database in (None, "", ":memory:") and not url.query.get("uri")
         if in_memory and self.engine.dialect.name == "sqlite":
@@ -232,9 +226,7 @@ class LoopState:
         if given is None:
             return None
         if not has_times:
-            raise UsageError(
-                f"{self.name}: stale_after needs a heartbeat, started or updated column in {self.mapping.name!r}"
-            )
+            raise UsageError(f"{self.name}: stale_after needs a heartbeat, started or updated column")
         return self._length("stale_after", given)
 
     def _read_beat(self, given: Duration | None) -> float:
@@ -243,7 +235,7 @@ class LoopState:
             return min(longest, 10.0)
         found = self._length("beat", given)
         if found > longest:
-            raise UsageError(f"{self.name}: beat={given!r} is too seldom: a third of stale_after is {longest:g} s")
+            raise UsageError(f"{self.name}: beat={given!r} is too long: at most a third of stale_after, {longest:g} s")
         return found
 
 

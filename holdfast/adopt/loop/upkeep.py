@@ -21,8 +21,7 @@ from holdfast.adopt.database_errors import kind_of, passes
 from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.loop.steps import Steps
 from holdfast.adopt.loop.what_to_claim import ALONE
-from holdfast.adopt.rows.backlog import waiting
-from holdfast.adopt.rows.claim import has_attempts, has_last_attempts, queued_keys
+from holdfast.adopt.rows.claim import has_attempts, has_last_attempts, queued_keys, waiting
 from holdfast.adopt.rows.dialects import Choice, Key, key_in
 from holdfast.adopt.rows.stale import CHUNK, Requeued, fail_spent, is_stale, requeue_stale
 from holdfast.model.logs import logger

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Connection, Dialect
+from sqlalchemy import ColumnElement, Dialect
 from sqlalchemy.engine.interfaces import DBAPICursor
 
 from holdfast.adopt.connections import Open, connection_of, primitive
@@ -23,8 +23,8 @@ from holdfast.adopt.rows.sessions import forget, show_pending
 from holdfast.adopt.rows.sqlite_direct import Direct
 from holdfast.adopt.table.held_row import Held
 from holdfast.adopt.table.mapping import Name, TableMapping
+from holdfast.adopt.table.times import aware, comparable, plain, time_type, utc
 from holdfast.adopt.table.times import now as the_time
-from holdfast.adopt.table.times import plain, time_type, utc
 from holdfast.adopt.table.tokens import LoopIdentity, identity
 from holdfast.errors import UsageError
 
@@ -56,42 +56,23 @@ def claim(
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise UsageError(f"claim of {n!r} rows: give a number from 1")
     show_pending(at)
+    connection = connection_of(at, mapping)
+    dialect, conditions, order = connection.dialect, tuple(conditions_of(where)), order_of(mapping, order_by)
     chosen = None if columns is None else tuple(columns)
-    found = _claim(
-        connection_of(at, mapping),
-        mapping,
-        n,
-        tuple(conditions_of(where)),
-        order_of(mapping, order_by),
-        identity(holder).token(mapping.column("holder")),
-        chosen,
-        now,
-    )
-    written = ("status", "holder", "version", "attempts", "started", "heartbeat", "updated")
-    forget(at, mapping, [one.key_values for one in found], written)
-    return found
-
-
-def _claim(
-    connection: Connection,
-    mapping: TableMapping,
-    n: int,
-    where: Conditions,
-    order_by: tuple[ColumnElement[Any], ...] | None,
-    token: Any,
-    columns: tuple[Name, ...] | None,
-    at_time: datetime | None,
-) -> list[Held]:
-    dialect, reader = connection.dialect, row_reader(mapping, columns)
+    reader = row_reader(mapping, chosen)
+    token = identity(holder).token(mapping.column("holder"))
     if support_of(dialect).returning:
-        make = prepared_claim if at_time is None else ClaimStatement
-        claim = make(mapping, dialect, where, order_by, columns, at_time)
-        found = connection.execute(claim.statement, claim.values(n, token)).all()
-        rows = sorted_rows(connection, mapping, claim.choice, found)
+        make = prepared_claim if now is None else ClaimStatement
+        statement = make(mapping, dialect, conditions, order, chosen, now)
+        changed = connection.execute(statement.update, statement.values(n, token)).all()
+        rows = sorted_rows(connection, mapping, statement.choice, changed)
     else:
-        choice = Choice("queued", claimable(dialect, mapping, where, at_time), n, order_by)
-        rows = move(connection, mapping, choice, marks(mapping, dialect, token, at_time), reader.columns)
-    return [reader.held(row, token) for row in rows]
+        choice = Choice("queued", claimable(dialect, mapping, conditions, now), n, order)
+        rows = move(connection, mapping, choice, marks(mapping, dialect, token, now), reader.columns)
+    found = [reader.held(row, token) for row in rows]
+    written = ("status", "holder", "version", "attempts", "started", "heartbeat", "updated")
+    forget(at, mapping, (one.key_values for one in found), written)
+    return found
 
 
 def claim_directly(
@@ -136,14 +117,14 @@ class ClaimStatement:
         self.choice = Choice("queued", claimable(dialect, mapping, where, at_time), limit, order_by)
         self.reader = row_reader(mapping, columns)
         setting = marks(mapping, dialect, sa.bindparam("hf_token"), at_time)
-        self.statement = moving(mapping, self.choice, setting, self.reader.columns, support_of(dialect))
+        self.update = moving(mapping, self.choice, setting, self.reader.columns, support_of(dialect))
 
     def values(self, n: int, token: Any) -> dict[str, Any]:
         return {"hf_limit": n, "hf_token": token} if self._has_token else {"hf_limit": n}
 
     @cached_property
     def prepared(self) -> Prepared:
-        return Prepared(self.statement, self._dialect)
+        return Prepared(self.update, self._dialect)
 
     def converted(self, row: Sequence[Any]) -> list[Any]:
         """A row from the driver, with its values converted by the columns' types."""
@@ -154,7 +135,7 @@ class ClaimStatement:
 
     @cached_property
     def _processors(self) -> list[tuple[int, Callable[[Any], Any]]]:
-        kinds = [column.type for column in cast(Any, self.statement).exported_columns]
+        kinds = [column.type for column in cast(Any, self.update).exported_columns]
         found = (kind.dialect_impl(self._dialect).result_processor(self._dialect, None) for kind in kinds)
         return [(at, process) for at, process in enumerate(found) if process is not None]
 
@@ -236,6 +217,37 @@ def order_of(mapping: TableMapping, order_by: OrderBy) -> tuple[ColumnElement[An
         else:
             found.append(cast("ColumnElement[Any]", one))
     return tuple(found)
+
+
+class Waiting(NamedTuple):
+    """The backlog: how many rows could be claimed now, and how long the oldest has been waiting."""
+
+    rows: int
+    #: Seconds since the oldest became due, was created, or was last updated; None without such a column.
+    oldest_seconds: float | None
+
+
+def first_time(mapping: TableMapping, dialect: Dialect, *roles: str) -> ColumnElement[Any] | None:
+    """The first of these times that a row has; None if the table has none of the columns."""
+    times = [comparable(dialect, mapping.columns[role]) for role in roles if role in mapping.columns]
+    return sa.func.coalesce(*times) if len(times) > 1 else times[0] if times else None
+
+
+@primitive
+def waiting(at: Open, mapping: TableMapping, *, where: Where = None, now: datetime | None = None) -> Waiting:
+    """Count the rows that could be claimed now. Scans all of them: do not call it often."""
+    connection = connection_of(at, mapping)
+    dialect = connection.dialect
+    since = first_time(mapping, dialect, "next_attempt", "created", "updated")
+    oldest = sa.null() if since is None else sa.type_coerce(sa.func.min(since), aware(dialect))
+    asked = sa.select(
+        sa.func.count(), oldest, sa.type_coerce(the_time(dialect, aware(dialect), at=now), aware(dialect))
+    )
+    asked = asked.select_from(mapping.table).where(
+        mapping.in_status("queued"), *claimable(dialect, mapping, conditions_of(where), now), *mapping.own_rows
+    )
+    count, first, moment = connection.execute(asked).one()
+    return Waiting(count, None if first is None else max(0.0, (utc(moment) - utc(first)).total_seconds()))
 
 
 class RowReader:

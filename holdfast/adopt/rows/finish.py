@@ -11,7 +11,7 @@ written through `heartbeat`. With a status column alone, a late worker can finis
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -28,7 +28,6 @@ from holdfast.adopt.rows.guarded_change import (
     Roles,
     by_claim,
     change,
-    changes,
     finishing,
     fitting_roles,
     is_there,
@@ -150,16 +149,6 @@ def error_text(error: BaseException | str) -> str:
 # The parts ------------------------------------------------------------------------------------------------------------
 
 
-def finish_one(at: Open, held: Held, status: str, roles: Roles) -> str:
-    """Finish one row, outside any Session: `won`, `again` (already done under the same claim) or `lost`."""
-    connection = connection_of(at, held.mapping)
-    fit = fitting_roles(held.mapping, roles)
-    prepared = finishing(held.mapping, connection.dialect, status, frozenset(fit))
-    if prepared.run(connection, prepared.values(held, fit)) == 1:
-        return "won"
-    return "again" if was_done(connection, held, status) else "lost"
-
-
 def complete_directly(dialect: Dialect, held: Held) -> Direct | None:
     """A completion for SQLite's driver. It answers True if it changed the row, and UNUSUAL otherwise."""
     prepared, roles = _completing(held.mapping, dialect)
@@ -188,7 +177,7 @@ def rows_of(rows: HeldRows) -> list[Held]:
 
 def finish(
     at: Open,
-    rows: Iterable[Held],
+    rows: Sequence[Held],
     status: str,
     roles: Roles,
     values: Mapping[str, Any] | None = None,
@@ -202,23 +191,25 @@ def finish(
     gone: list[Held] = []
     for mapping, same in by_claim(rows):
         connection = connection_of(at, mapping)
-        own = _own_values(mapping, values)
-        setting = changes(mapping, connection.dialect, status, fitting_roles(mapping, roles), at_time) | own
-        changed = change(connection, mapping, same, setting)
-        before = {id(one) for one in same if id(one) not in changed and was_done(connection, one, status)}
-        won += [one for one in same if id(one) in changed | before]
-        again += [one for one in same if id(one) in before]
-        gone += [one for one in same if id(one) not in changed | before]
+        own = _own_values(mapping, values) if values else {}
+        changed = change(connection, mapping, same, status, roles, own, at_time)
+        for one in same:
+            if id(one) not in changed:
+                if not was_done(connection, one, status):
+                    gone.append(one)
+                    continue
+                again.append(one)
+            won.append(one)
         written = ("status", "error", "holder", "version", "attempts", "next_attempt", "updated")
-        forget(at, mapping, [one.key_values for one in same], written, own)
+        forget(at, mapping, (one.key_values for one in same), written, own)
     if gone and not report:
         raise lost(gone, "nothing was saved")
     return Finished(tuple(won), tuple(gone), tuple(again))
 
 
-def _own_values(mapping: TableMapping, values: Mapping[str, Any] | None) -> dict[str, Any]:
+def _own_values(mapping: TableMapping, values: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
-    for name, value in (values or {}).items():
+    for name, value in values.items():
         column = mapping.find(name)
         role = next((role for role, one in mapping.columns.items() if one is column), None)
         if role is not None or any(column is one for one in mapping.key):

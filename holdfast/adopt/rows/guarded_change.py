@@ -27,8 +27,12 @@ CHUNK = 500
 Roles = Mapping[str, Any]
 
 
-def by_claim(rows: Iterable[Held]) -> Iterator[tuple[TableMapping, list[Held]]]:
+def by_claim(rows: Sequence[Held]) -> Iterable[tuple[TableMapping, Sequence[Held]]]:
     """Groups of rows that one statement can change: mostly the rows of one claim."""
+    return [(rows[0].mapping, rows)] if len(rows) == 1 else _grouped(rows)
+
+
+def _grouped(rows: Sequence[Held]) -> Iterator[tuple[TableMapping, Sequence[Held]]]:
     found: dict[tuple[Any, ...], list[Held]] = {}
     for one in rows:
         found.setdefault((one.mapping, *one.fence), []).append(one)
@@ -120,21 +124,6 @@ def changes(
 # The statement --------------------------------------------------------------------------------------------------------
 
 
-def change(connection: Connection, mapping: TableMapping, same: list[Held], setting: dict[str, Any]) -> set[int]:
-    """Change those of one claim's rows that it still holds; return the ids of their `Held` objects."""
-    if len(same) > 1 and not support_of(connection.dialect).returning:
-        # Without RETURNING, a row count does not say which rows were changed.
-        return {found for one in same for found in change(connection, mapping, [one], setting)}
-    by_key = {one.key_values: id(one) for one in same}
-    statement = changing(mapping, "processing", setting).where(
-        key_in(mapping.bare_key, list(by_key)),
-        *fenced(mapping, connection.dialect, fence_values(same[0], connection.dialect)),
-    )
-    if len(same) == 1:
-        return set(by_key.values()) if connection.execute(statement).rowcount == 1 else set()
-    return {by_key[tuple(row)] for row in connection.execute(statement.returning(*mapping.bare_key))}
-
-
 class Finishing(Prepared):
     """An UPDATE that moves one held row to a status and writes the columns of these roles.
 
@@ -170,3 +159,32 @@ class Finishing(Prepared):
 @lru_cache(maxsize=2000)
 def finishing(mapping: TableMapping, dialect: Dialect, status: str, roles: frozenset[str]) -> Finishing:
     return Finishing(mapping, dialect, status, roles)
+
+
+def change(
+    connection: Connection,
+    mapping: TableMapping,
+    same: Sequence[Held],
+    status: str,
+    roles: Roles,
+    own: Mapping[str, Any],
+    at_time: datetime | None,
+) -> set[int]:
+    """Change those of one claim's rows that it still holds; return the ids of their `Held` objects."""
+    dialect, fit = connection.dialect, fitting_roles(mapping, roles)
+    if len(same) > 1 and not support_of(dialect).returning:
+        # Without RETURNING, a row count does not say which rows were changed.
+        each = (change(connection, mapping, [one], status, roles, own, at_time) for one in same)
+        return set().union(*each)
+    if len(same) == 1 and not own and at_time is None:
+        prepared = finishing(mapping, dialect, status, frozenset(fit))
+        count = prepared.run(connection, prepared.values(same[0], fit))
+    else:
+        by_key = {one.key_values: id(one) for one in same}
+        guard = fenced(mapping, dialect, fence_values(same[0], dialect))
+        setting = changes(mapping, dialect, status, fit, at_time) | dict(own)
+        statement = changing(mapping, "processing", setting).where(key_in(mapping.bare_key, list(by_key)), *guard)
+        if len(same) > 1:
+            return {by_key[tuple(row)] for row in connection.execute(statement.returning(*mapping.bare_key))}
+        count = connection.execute(statement).rowcount
+    return {id(one) for one in same} if count == 1 else set()

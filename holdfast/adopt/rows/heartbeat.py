@@ -7,6 +7,7 @@ renews all rows of one claim.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -42,14 +43,14 @@ def heartbeat(at: Open, rows: HeldRows, *, now: datetime | None = None) -> Finis
     return Finished(tuple(won), tuple(gone))
 
 
-def _beat(at: Open, mapping: TableMapping, same: list[Held], at_time: datetime | None) -> dict[Key, datetime]:
+def _beat(at: Open, mapping: TableMapping, same: Sequence[Held], at_time: datetime | None) -> dict[Key, datetime]:
     """The keys of the rows that are still held, each with the time of its last heartbeat."""
     connection = connection_of(at, mapping)
     column, own, support = mapping.columns["heartbeat"], mapping.bare_key, support_of(connection.dialect)
     kind = time_type(column)
     assert kind is not None
     fence = fenced(mapping, connection.dialect, fence_values(same[0], connection.dialect))
-    told = [*own, sa.type_coerce(mapping.target("heartbeat"), kind)]
+    columns = [*own, sa.type_coerce(mapping.target("heartbeat"), kind)]
     keys = [one.key_values for one in same]
     moment = the_time(connection.dialect, kind, at=at_time)
     beating = changing(mapping, "processing", {column.name: moment}).where(*fence)
@@ -61,16 +62,16 @@ def _beat(at: Open, mapping: TableMapping, same: list[Held], at_time: datetime |
             chosen = sa.and_(*(mine == theirs for mine, theirs in zip(own, unlocked.c, strict=True)))
         else:
             chosen = key_in(own, keys)
-        rows = connection.execute(beating.where(chosen).returning(*told)).all()
+        rows = connection.execute(beating.where(chosen).returning(*columns)).all()
     else:
         candidates = [tuple(row) for row in connection.execute(free)] if support.skip_locked else keys
         won = [key for key in candidates if connection.execute(beating.where(key_in(own, [key]))).rowcount == 1]
-        rows = connection.execute(sa.select(*told).where(key_in(own, won))).all() if won else []
+        rows = connection.execute(sa.select(*columns).where(key_in(own, won))).all() if won else []
     found = {tuple(row[:-1]): utc(row[-1]) for row in rows}
     missing = [key for key in keys if key not in found]
     if missing and support.skip_locked:
         # A row that a handler's own transaction has locked is skipped: waiting for it would delay all the others.
         # It cannot become stale meanwhile: requeue_stale skips locked rows, too.
-        rows = connection.execute(sa.select(*told).where(key_in(own, missing), in_hand)).all()
+        rows = connection.execute(sa.select(*columns).where(key_in(own, missing), in_hand)).all()
         found |= {tuple(row[:-1]): utc(row[-1]) for row in rows}
     return found

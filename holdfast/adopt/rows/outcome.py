@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.adopt.connections import Open
-from holdfast.adopt.rows.finish import error_text, finish, finish_one, is_spent
+from holdfast.adopt.rows.finish import error_text, finish, is_spent
 from holdfast.adopt.rows.guarded_change import Roles
 from holdfast.adopt.table.held_row import Finished, Held
 from holdfast.errors import LeaseLost, Permanent, UsageError
@@ -36,13 +36,10 @@ class Outcome:
     after_seconds: float | None = None
     refund: bool = True
 
-    def save(self, at: Open, rows: Iterable[Held], values: dict[str, Any] | None = None) -> Finished:
+    def save(self, at: Open, rows: Sequence[Held], values: dict[str, Any] | None = None) -> Finished:
         """Save it to those rows that are still held."""
-        return finish(at, rows, *self._changes(), values, report=True)
-
-    def save_one(self, at: Open, held: Held) -> str:
-        """Save it to one row: `won`, `again` or `lost`."""
-        return finish_one(at, held, *self._changes())
+        status, roles = self._changes()
+        return finish(at, rows, status, roles, values, report=True)
 
     def _changes(self) -> tuple[str, Roles]:
         """The new status, and what to write besides it."""
@@ -61,13 +58,13 @@ COMPLETED = Outcome("completed")
 
 def outcome_of(returned: Any, error: BaseException | None, rows: Iterable[Held], retry: Retry) -> Outcome:
     """What a handler's return value, or its error, means for its rows."""
-    said = error if error is not None else returned
-    if isinstance(said, RetryLater):
-        return Outcome("released", after_seconds=said.after_seconds)
-    if isinstance(said, (RateLimited, OutOfCredit, CredentialRefused)):
-        after = getattr(said, "after_seconds", None)
+    answer = error if error is not None else returned
+    if isinstance(answer, RetryLater):
+        return Outcome("released", after_seconds=answer.after_seconds)
+    if isinstance(answer, (RateLimited, OutOfCredit, CredentialRefused)):
+        after = getattr(answer, "after_seconds", None)
         return Outcome("released", after_seconds=COOL_SECONDS if after is None else after)
-    if error is None or isinstance(said, Skip):
+    if error is None or isinstance(answer, Skip):
         return COMPLETED
     if isinstance(error, BROKEN_OFF):
         return Outcome("released", error)

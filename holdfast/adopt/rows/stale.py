@@ -17,13 +17,13 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Dialect
 
 from holdfast.adopt.connections import Open, connection_of, primitive
-from holdfast.adopt.rows.claim import Where, conditions_of, has_attempts
+from holdfast.adopt.rows.claim import Where, conditions_of, first_time, has_attempts
 from holdfast.adopt.rows.dialects import Choice, changing, key_in, key_of, move
 from holdfast.adopt.rows.finish import error_text
 from holdfast.adopt.rows.guarded_change import changes, fitting_roles
 from holdfast.adopt.rows.sessions import forget, show_pending
 from holdfast.adopt.table.mapping import TableMapping
-from holdfast.adopt.table.times import aware, comparable, plain
+from holdfast.adopt.table.times import aware, plain
 from holdfast.adopt.table.times import now as the_time
 from holdfast.errors import UsageError
 from holdfast.model.durations import Duration, seconds, spoken
@@ -61,8 +61,8 @@ def requeue_stale(
     limit = seconds(older_than, what="older_than")
     connection = connection_of(at, mapping)
     stale = is_stale(mapping, connection.dialect, limit, now)
-    said = f"nothing was heard of attempt {{}} for {spoken(limit)}: its process died, or was cut off"
-    return _back(at, connection, mapping, Choice("processing", [stale, *conditions_of(where)], most), said, now)
+    reason = f"attempt {{}} sent no heartbeat for {spoken(limit)}: its process died or lost its connection"
+    return _back(at, connection, mapping, Choice("processing", [stale, *conditions_of(where)], most), reason, now)
 
 
 @primitive
@@ -89,33 +89,29 @@ def is_stale(
     mapping: TableMapping, dialect: Dialect, limit_seconds: float, at_time: datetime | None = None
 ) -> ColumnElement[bool]:
     """The condition for rows whose last sign of life is older than this."""
-    last = last_sign(mapping, dialect)
-    return last < the_time(dialect, aware(dialect), at=at_time, ahead=-limit_seconds)
+    return last_sign(mapping, dialect) < the_time(dialect, aware(dialect), at=at_time, ahead=-limit_seconds)
 
 
 def last_sign(mapping: TableMapping, dialect: Dialect) -> ColumnElement[Any]:
-    roles = [role for role in ("heartbeat", "started", "updated") if role in mapping.columns]
-    times = [comparable(dialect, mapping.columns[role]) for role in roles]
-    if not times:
-        raise UsageError(
-            f"{mapping}: nothing tells how long a row has been processing; name a heartbeat, started or updated column"
-        )
-    return sa.type_coerce(sa.func.coalesce(*times) if len(times) > 1 else times[0], aware(dialect))
+    since = first_time(mapping, dialect, "heartbeat", "started", "updated")
+    if since is None:
+        raise UsageError(f"{mapping}: to know how old a row is, map a heartbeat, started or updated column")
+    return sa.type_coerce(since, aware(dialect))
 
 
 def _back(
-    at: Open, connection: Connection, mapping: TableMapping, choice: Choice, said: str, at_time: datetime | None
+    at: Open, connection: Connection, mapping: TableMapping, choice: Choice, reason: str, at_time: datetime | None
 ) -> Requeued:
     show_pending(at)
     status = mapping.target("status").label("hf_status")
-    rows = move(connection, mapping, choice, _changes(mapping, connection.dialect, said, at_time), [status])
+    rows = move(connection, mapping, choice, _changes(mapping, connection.dialect, reason, at_time), [status])
     found = {key_of(mapping, row): _same(row._mapping["hf_status"], mapping.words["failed"]) for row in rows}
     forget(at, mapping, found, ["status", "error", "holder", "version", "updated"])
     queued, failed = ([key if len(key) > 1 else key[0] for key in found if found[key] is end] for end in (False, True))
     return Requeued(tuple(queued), tuple(failed))
 
 
-def _changes(mapping: TableMapping, dialect: Dialect, said: str, at_time: datetime | None) -> dict[str, Any]:
+def _changes(mapping: TableMapping, dialect: Dialect, reason: str, at_time: datetime | None) -> dict[str, Any]:
     if mapping.limit is None:
         return changes(mapping, dialect, "queued", {"holder": None}, at_time)
     status, error = mapping.columns["status"], mapping.column("error")
@@ -127,7 +123,7 @@ def _changes(mapping: TableMapping, dialect: Dialect, said: str, at_time: dateti
         new = sa.cast(new, status.type)
     roles: dict[str, Any] = {"holder": None}
     if error is not None:
-        before, _, after = said.partition("{}")
+        before, _, after = reason.partition("{}")
         text = sa.literal(before) + sa.cast(count, sa.String(20)) + sa.literal(after)
         length = getattr(plain(error.type), "length", None)
         fitting = text if length is None else sa.func.substr(text, 1, length)

@@ -65,9 +65,9 @@ def _check_type(at: Connection, mapping: TableMapping, role: str, column: Column
     if role == "holder":
         length = getattr(there["type"], "length", None)
         if found == "a text" and length is not None and length < TOKEN_LENGTH and at.dialect.name != "sqlite":
-            raise DefinitionError(f"{where} has room for {length} characters; a token needs {TOKEN_LENGTH}")
+            raise DefinitionError(f"{where} has {length} characters; a token needs {TOKEN_LENGTH}")
         if not there["nullable"]:
-            raise DefinitionError(f"{where} is NOT NULL in this database; nobody holds a row that is queued")
+            raise DefinitionError(f"{where} is NOT NULL in this database, but a queued row has no holder")
 
 
 def _kind(found: TypeEngine[Any]) -> str | None:
@@ -98,10 +98,10 @@ def _check_words(at: Connection, inspector: sa.Inspector, mapping: TableMapping,
     for word, value in mapping.words.items():
         text = stored(value) if stored else label(column.type, value) if isinstance(column.type, sa.Enum) else value
         if isinstance(kind, sa.Enum) and kind.enums and text not in kind.enums:
-            raise DefinitionError(f"{where}: {word}={text!r} is none of its words: {', '.join(kind.enums)}")
+            raise DefinitionError(f"{where}: {word}={text!r} is not one of its values: {', '.join(kind.enums)}")
         length = getattr(kind, "length", None)
         if isinstance(text, str) and length is not None and len(text) > length and at.dialect.name != "sqlite":
-            raise DefinitionError(f"{where} has room for {length} characters; {word}={text!r} does not fit")
+            raise DefinitionError(f"{where} has {length} characters; {word}={text!r} does not fit")
         for condition in _conditions(at, inspector, mapping):
             if _forbids(at, mapping, condition, word):
                 raise DefinitionError(f"{where}: CHECK ({condition}) forbids {word}={text!r}; allow it first")

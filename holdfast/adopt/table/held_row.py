@@ -61,7 +61,7 @@ class Finished:
 
 def lost(rows: Iterable[Held], what: str) -> LeaseLost:
     """The error for rows that are no longer held."""
-    told = "; ".join(str(one) for one in list(rows)[:5])
+    shown = "; ".join(str(one) for one in list(rows)[:5])
     return LeaseLost(
-        f"{told}: no longer held by this claim (taken over, changed, removed, or finished by somebody else); {what}"
+        f"{shown}: no longer held by this claim (taken over, changed, removed, or finished by somebody else); {what}"
     )

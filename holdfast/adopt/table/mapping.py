@@ -164,9 +164,7 @@ class TableMapping:
         given = self.max_attempts
         if "attempts" not in self.columns:
             if given is not None:
-                raise DefinitionError(
-                    f"{self}: max_attempts needs a column that counts attempts; name it with attempts="
-                )
+                raise DefinitionError(f"{self}: max_attempts needs a column that counts attempts: attempts=")
             return None
         if given is None:
             return MOST_ATTEMPTS
@@ -181,7 +179,7 @@ class TableMapping:
         if not key and mapper is not None:
             key = tuple(one for one in self.table.columns if any(one is other for other in mapper.primary_key))
         if not key:
-            raise DefinitionError(f"{self} has no primary key: a row that was claimed could not be found again")
+            raise DefinitionError(f"{self} has no primary key, which claimed rows need")
         return key
 
     def _read_fence(self) -> tuple[str, ...]:
@@ -195,7 +193,7 @@ class TableMapping:
     def _check_column(self, role: str, column: Column[Any]) -> None:
         where = f"{self}, column {column.name!r} ({role})"
         if column.table is not self.table:
-            raise DefinitionError(f"{where} is of another table than the status column; name one of {self.name!r}")
+            raise DefinitionError(f"{where} belongs to another table than the status column; name one of {self.name!r}")
         if any(column is one for one in self.key):
             raise DefinitionError(f"{where} is part of the primary key, which is never changed")
         twice = [other for other, one in self.columns.items() if one is column and other != role]
@@ -215,7 +213,7 @@ class TableMapping:
             if text and kind.length is not None and kind.length < TOKEN_LENGTH:  # type: ignore[attr-defined]
                 raise DefinitionError(f"{where} is too short for a token, which has {TOKEN_LENGTH} characters")
             if not column.nullable:
-                raise DefinitionError(f"{where} must be nullable: nobody holds a row that is queued")
+                raise DefinitionError(f"{where} must be nullable: a queued row has no holder")
 
     def _counted(self, role: str, column: Column[Any]) -> Column[Any]:
         if not isinstance(plain(column.type), sa.Integer):
@@ -265,7 +263,7 @@ def _enum_word(kind: sa.Enum, given: Any, where: str) -> Any:
         for value in (given, getattr(given, "value", None), getattr(given, "name", None)):
             if value in kind.enums:
                 return value
-    raise DefinitionError(f"{where} is none of the column's words: {', '.join(kind.enums)}")
+    raise DefinitionError(f"{where} is not one of the column's values: {', '.join(kind.enums)}")
 
 
 def mapper_and_table(model: Any) -> tuple[Mapper[Any] | None, Table]:

@@ -24,9 +24,9 @@ _LABEL = 40
 class LoopIdentity:
     """Identifies the claimer: a random instance id for this start, and a human-readable label."""
 
-    def __init__(self, label: str = "") -> None:
+    def __init__(self, label: str = "", instance: str | None = None) -> None:
         self.label = "".join(char if char.isprintable() else "?" for char in label)[:_LABEL]
-        self._instance = secrets.token_hex(_INSTANCE // 2)
+        self._instance = instance or secrets.token_hex(_INSTANCE // 2)
         self._process = os.getpid()
 
     @property
@@ -67,8 +67,4 @@ def identity(given: str | LoopIdentity | None) -> LoopIdentity:
     """The given identity; or the process's own, with the given label if there is one."""
     if isinstance(given, LoopIdentity):
         return given
-    if not given:
-        return _mine
-    labelled = LoopIdentity(given)
-    labelled._instance = _mine.instance
-    return labelled
+    return LoopIdentity(given, _mine.instance) if given else _mine

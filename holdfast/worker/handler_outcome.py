@@ -14,14 +14,12 @@ from holdfast.errors import (
     CallInDoubt,
     Permanent,
     RejectedTooOften,
-    StageTimeout,
     StoreConflict,
     StoreUnavailable,
     UsageError,
     ValueRefused,
 )
 from holdfast.model import codec
-from holdfast.model.durations import spoken
 from holdfast.model.faults import describe
 from holdfast.model.outcome import NOTHING, CredentialRefused, OutOfCredit, RateLimited, RetryLater, Skip, reason_of
 from holdfast.model.replies import heard, is_wrong_request
@@ -42,10 +40,6 @@ class HandlerOutcome:
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._rng = rng or random.Random()
-
-    def timed_out(self, call: StageCall) -> list[FinishedAttempt]:
-        assert call.spec.timeout_seconds is not None
-        return self.raised(call, StageTimeout(f"ran longer than {spoken(call.spec.timeout_seconds)}"))
 
     def raised(self, call: StageCall, error: BaseException) -> list[FinishedAttempt]:
         """How a call that raised ended: the same for each of its items."""

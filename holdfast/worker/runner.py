@@ -61,7 +61,7 @@ class StageRunner(HandlerOutcome):
             return self.answered(call, answer)
         except TimeoutError as error:
             expired = limit is not None and scope.expired()
-            return self.timed_out(call) if expired else self.raised(call, error)
+            return self.raised(call, call.timeout_error() if expired else error)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Item, Pipeline, points
+from holdfast import Context, Item, Pipeline, RetryLater, points
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.errors import StoreConflict
@@ -339,13 +339,23 @@ def test_while_a_group_is_saved_one_by_one_trouble_with_one_loses_none_of_the_ot
 def test_quick_results_are_saved_while_a_handler_after_them_is_slow(run: Bench, kind: str):
     """Nobody was woken for them, and whoever would commit them is busy for as long as it likes."""
     go_on = threading.Event()
+    ran_before: set[str] = set()
+
+    def is_last(item: Item) -> bool:
+        """Calls that wait behind one that is held up by a busy machine are run after those that came later."""
+        if item.key != "slow":
+            ran_before.add(item.key)
+            return False
+        if len(ran_before) < 500:
+            raise RetryLater(0.01, "others wait behind it")
+        return True
 
     def sync(item: Item, ctx: Context) -> None:
-        if item.key == "slow":
+        if is_last(item):
             go_on.wait(90)
 
     async def waits(item: Item, ctx: Context) -> None:
-        if item.key == "slow":
+        if is_last(item):
             await asyncio.to_thread(go_on.wait, 90)
 
     async def blocks(item: Item, ctx: Context) -> None:

@@ -24,7 +24,7 @@ test: $(READY) ## check everything: lint, types, layers, every test on both data
 
 tests: $(READY)
 	@# More processes than cores: much of the time is spent waiting for facts.
-	$(PY) -m tools.run_tests -n 8 --dist loadgroup
+	$(PY) -m tools.run_tests -n 6 --dist loadgroup
 
 lint: $(READY) ## check style, types, and the direction of imports
 	$(VENV)/bin/ruff check .

@@ -19,7 +19,7 @@ class ResourceLimit(Answer, frozen=True):
     _brief: ClassVar = ("name", "in_use", "paused", "breaker", "spent")
 
     name: str
-    #: What is in force, as its author, or whoever tuned it, wrote it.
+    #: The limits in effect, as the pipeline or `holdfast tune` gives them.
     allowed: Mapping[str, Any]
     #: What of it was tuned.
     tuned: tuple[str, ...]

@@ -182,7 +182,7 @@ class Why:
             return self._waits_for_version(stage, row)
         facts = {"text": f"stage {stage.name!r} is on hold: {row['error']}", "since": row["updated_at"]}
         if kind == "doubt":
-            # How to settle the calls is told with each of them.
+            # Each call is listed with the ways to resolve it.
             return {"reason": "in_doubt", **facts}
         return {"reason": "on_hold", **facts, "do": f"to let it run: holdfast retry --state on_hold {self._this}"}
 

@@ -94,9 +94,6 @@ class PipelineRow:
     #: Fields of its items' data that are input only of stages that name them.
     provenance: tuple[str, ...] = ()
 
-    def stands_still(self, now: int) -> bool:
-        return self.paused and (self.retry_after is None or now < self.retry_after)
-
 
 @dataclass(frozen=True, slots=True)
 class Successors:

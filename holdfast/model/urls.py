@@ -109,11 +109,6 @@ def joined(base: str, address: str) -> str | None:
         return None
 
 
-def url_hash(url: str) -> str:
-    """Thirty-two characters that stand for a URL, however it is written."""
-    return short_hash(normalise(url))
-
-
 def url_key(url: str, *, fragment: bool = True) -> str:
     """An http or https address as the key of an item, however it is written. ValueError if it is not one.
 

@@ -1,7 +1,7 @@
 """Background services: what runs beside the work, one short pass at a time.
 
-Any number of processes may run the same service at once; none needs a leader. A service shares the thread of whoever runs its
-scheduler, or has a thread of its own, in which it delays nothing else.
+Any number of processes may run the same service at once; none needs a leader. A service runs in the thread that calls its
+scheduler, or in a thread of its own, where it delays nothing else.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def test_a_pause_without_a_time_ends_by_a_person_only(app):
     app.pause("p")
     app.clock.advance(10 * 365 * 86400)
     assert app.end_pauses() == 0
-    assert app.state_of().stands_still(app.clock.now())
+    assert app.state_of().paused and app.state_of().retry_after is None
     assert app.resume("p")
 
 

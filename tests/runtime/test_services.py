@@ -106,21 +106,24 @@ def test_none_runs_before_its_time_unless_it_is_told_to_begin():
 def test_a_service_that_fails_keeps_no_other_from_its_pass(caplog: pytest.LogCaptureFixture):
     passes: list[str] = []
     wrong = Noted("wrong", 1, passes, Failing(ValueError("no"), ValueError("no")))
-    services = Scheduler([wrong, Noted("right", 2, passes)])
+    right = Noted("right", 2, passes)
+    services = Scheduler([wrong, right])
     assert not services.run(never)
     assert passes == ["wrong", "right"]
     assert "wrong: a pass failed and will be made again" in caplog.text
-    assert time.monotonic() < services.due + wrong.retry_seconds
+    assert wrong.due < right.due, "sooner than after a pass that was made"
     wait_for(lambda: services.run(never) or passes == ["wrong", "right", "wrong", "wrong"])
 
 
 def test_trouble_with_the_database_is_raised_and_the_pass_is_due_again_soon():
     passes: list[str] = []
-    services = Scheduler([Noted("a", 1, passes, Failing(StoreUnavailable("gone")))])
+    service = Noted("a", 1, passes, Failing(StoreUnavailable("gone")))
+    services = Scheduler([service])
     with pytest.raises(StoreUnavailable):
         services.run(never)
-    assert services.due < time.monotonic() + 1
+    due_after_failure = service.due
     wait_for(lambda: services.run(never) or passes == ["a", "a"])
+    assert due_after_failure < service.due, "sooner than after a pass that was made"
 
 
 # In a thread of their own -----------------------------------------------------------------------------------------------

@@ -84,7 +84,6 @@ from holdfast.runtime.services import MakeService
 from holdfast.store import Store, Transaction, open_store
 from holdfast.version import VERSION
 from holdfast.worker import Settings, Worker
-from holdfast.worker.background.alerts import alerting
 
 log = logger("holdfast.app")
 #: A logger of its own: the command line shows this whatever else it shows.
@@ -318,6 +317,9 @@ class Holdfast:
             if self.store.read(lambda tx: alert_rules.unknown(tx, rules)):
                 # Before the first item: the rules also count what happens in the first moment of a run.
                 self.store.write(lambda tx: alert_rules.learn(tx, rules))
+            # Loaded here, with its HTTP client: most commands run no worker, and most workers send no alerts.
+            from holdfast.worker.background.alerts import alerting
+
             services.append(alerting(rules))
         return Worker(self.store, self.pipelines, settings, services)
 

@@ -13,9 +13,14 @@ if TYPE_CHECKING:
     from holdfast.engine.provenance import merge_provenance
     from holdfast.engine.upsert import Added
     from holdfast.errors import (
+        BadRequest,
+        ContentFiltered,
         DefinitionError,
         HoldfastError,
+        InDoubt,
+        InputTooLong,
         LeaseLost,
+        NotSent,
         Permanent,
         Rejected,
         RunFailed,
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.model.backoff import Backoff
     from holdfast.model.durations import Duration, seconds
     from holdfast.model.item import Item
-    from holdfast.model.outcome import CredentialRefused, OutOfCredit, RateLimited, RetryLater, Skip
+    from holdfast.model.outcome import CredentialRefused, OutOfCredit, Overloaded, RateLimited, RetryLater, Skip
     from holdfast.model.stage import Stage
     from holdfast.model.urls import url_key
     from holdfast.pipeline import Pipeline
@@ -39,17 +44,23 @@ __version__ = VERSION
 __all__ = [
     "Added",
     "Backoff",
+    "BadRequest",
     "BatchContext",
     "CallAgain",
+    "ContentFiltered",
     "Context",
     "CredentialRefused",
     "DefinitionError",
     "Duration",
     "Holdfast",
     "HoldfastError",
+    "InDoubt",
+    "InputTooLong",
     "Item",
     "LeaseLost",
+    "NotSent",
     "OutOfCredit",
+    "Overloaded",
     "Permanent",
     "Pipeline",
     "RateLimited",
@@ -76,9 +87,14 @@ _HOMES = {
     "worker.once": ("CallAgain",),
     "app": ("Holdfast",),
     "errors": (
+        "BadRequest",
+        "ContentFiltered",
         "DefinitionError",
         "HoldfastError",
+        "InDoubt",
+        "InputTooLong",
         "LeaseLost",
+        "NotSent",
         "Permanent",
         "Rejected",
         "RunFailed",
@@ -87,7 +103,7 @@ _HOMES = {
     ),
     "model.backoff": ("Backoff",),
     "model.item": ("Item",),
-    "model.outcome": ("CredentialRefused", "OutOfCredit", "RateLimited", "RetryLater", "Skip"),
+    "model.outcome": ("CredentialRefused", "OutOfCredit", "Overloaded", "RateLimited", "RetryLater", "Skip"),
     "model.stage": ("Stage",),
     "model.urls": ("url_key",),
     "pipeline": ("Pipeline",),

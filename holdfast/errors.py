@@ -14,11 +14,18 @@ HoldfastError
 ├── RunFailed             a run in which items failed, if asked for                      (exit code 3)
 ├── ProcessDied           the process that ran an attempt ended before the attempt did
 ├── Rejected              raised by `validate`: this answer of a paid call is not acceptable
+├── CallInDoubt           a paid call may have been made, and a person has to decide
+├── NotSent               a call failed before anything was sent to the provider
+├── InDoubt               a call failed after it was sent: the provider may have acted and charged
 └── Permanent             raised by a handler: this item can never work
+    ├── InputTooLong      the provider does not accept an input of this length
+    ├── ContentFiltered   a filter of the provider refused the input or the answer
+    ├── BadRequest        the provider says that the request is wrong
     ├── RejectedTooOften  the answers of one call were rejected as often as is allowed
     └── AnswerNotKept     the answer of a paid call has no JSON form, or cannot be assigned to items
 
-`Skip` and `RetryLater` are a handler's answers, not errors; they live in `model.outcome`.
+`Skip`, `RetryLater`, and what pauses a resource (`RateLimited`, `Overloaded`, `OutOfCredit`, `CredentialRefused`) are a
+handler's answers, not errors; they live in `model.outcome`.
 """
 
 from __future__ import annotations
@@ -104,6 +111,26 @@ class Permanent(HoldfastError):
 
 class CallInDoubt(HoldfastError):
     """A paid call may have been made, and a person has to decide (`on_doubt="hold"`). Until then the item is on hold."""
+
+
+class NotSent(HoldfastError):
+    """Nothing was sent to the provider: the call is free, and the attempt fails like any other."""
+
+
+class InDoubt(HoldfastError):
+    """The provider may have acted on the call, and charged for it: a paid call stays in doubt."""
+
+
+class InputTooLong(Permanent):
+    """The provider does not accept an input of this length: the item ends `failed`."""
+
+
+class ContentFiltered(Permanent):
+    """A filter of the provider refused the input, or withheld the answer: the item ends `failed`."""
+
+
+class BadRequest(Permanent):
+    """The provider says that the request is wrong, and would say so again: the item ends `failed`."""
 
 
 class RejectedTooOften(Permanent):

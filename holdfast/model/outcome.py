@@ -37,6 +37,10 @@ class RateLimited(Exception):
         self.reason = reason
 
 
+class Overloaded(RateLimited):
+    """The provider cannot keep up at the moment. Raise it: the same happens as after `RateLimited`."""
+
+
 class OutOfCredit(Exception):
     """The provider wants money first. Raise it: the resource is paused at once, and no attempt is spent."""
 

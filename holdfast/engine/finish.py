@@ -83,11 +83,15 @@ class FinishedAttempt(msgspec.Struct, eq=False, gc=False):
     events: Sequence[UserEvent] = ()
     #: The units it has actually used.
     used: Mapping[str, float] = NOTHING_YET
-    #: A provider asked for a pause of this length, which applies to every worker; or the account is out of credit.
+    #: A provider asked for a pause of this length, which applies to every worker; or the account is out of credit; or it
+    #: refused the API key of a paid call. None of these is the item's fault.
     cool_us: int | None = None
     out_of_credit: bool = False
-    #: A provider refused the API key of a paid call, which is not the item's fault.
     key_refused: bool = False
+    #: The resource that this is about; None for the first of the stage. Whether a stage that uses none is paused itself: not
+    #: after a reply to a plain request, which may come from any of many servers.
+    limited_resource: str | None = None
+    pauses_stage: bool = False
     #: The provider works and this request was wrong: no vote for the breaker. Conversely, answers that were rejected too often
     #: are a vote, although they end the item.
     item_at_fault: bool = False

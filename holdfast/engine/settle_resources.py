@@ -16,13 +16,13 @@ from holdfast.engine.pause import pause
 from holdfast.engine.resource_gates import BY_PERSON, Gate, lock_gates, save_gates
 from holdfast.engine.selection import Who
 from holdfast.model.breaker import Breaker
+from holdfast.model.day import next_day_at
 from holdfast.model.layout import StageRow
 from holdfast.model.rate import Bucket
+from holdfast.model.resource import COOL_SECONDS
 from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction
 
-#: How long a provider without credit is left alone.
-CREDIT_US = 3_600_000_000
 #: A key that was refused this often in a row counts as invalid.
 REFUSALS = 3
 
@@ -44,23 +44,33 @@ def _settle_odd(tx: Transaction, row: StageRow, finished: Sequence[FinishedAttem
     if stop := next((one.stop_stage for one in finished if one.stop_stage and not row.paused), None):
         pause(tx, row.label, Who("holdfast", stop))
     if not row.uses:
-        _pause_without_credit(tx, row, finished)
+        _pause_stage(tx, row, finished)
     if refused := [one for one in finished if one.key_refused]:
         _count_refusals(tx, row, refused)
     elif any(one.state in PASSED and one.lease.has_paid for one in finished):
-        tx.run("clear_refusals", ids=_external(tx, row))
+        tx.run("clear_refusals", ids=list(layout(tx).resources_of(row.id)))
         tx.run("clear_stage_refusals", stage=row.id)
 
 
-def _pause_without_credit(tx: Transaction, row: StageRow, finished: Sequence[FinishedAttempt]) -> None:
-    """Out of credit, with no resource to pause: the pipeline is paused."""
-    broke = next((one for one in finished if one.out_of_credit), None)
-    if broke is not None and not layout(tx).pipelines[row.pipeline_name].paused:
-        pause(tx, row.pipeline_name, Who("out of credit", _no_credit(broke.error)), tx.now + CREDIT_US)
+def _pause_stage(tx: Transaction, row: StageRow, finished: Sequence[FinishedAttempt]) -> None:
+    """A provider says wait, or pay, and there is no resource to pause: the stage is paused."""
+    limited = [one for one in finished if one.out_of_credit or (one.pauses_stage and one.cool_us is not None)]
+    if not limited:
+        return
+    now = layout(tx).stages[row.id]
+    if broke := next((one for one in limited if one.out_of_credit), None):
+        if not now.paused or now.retry_after is not None:
+            pause(tx, row.label, Who("out of credit", _no_credit(broke.error)))
+        return
+    longest = max(limited, key=lambda one: one.cool_us or 0)
+    until = tx.now + (longest.cool_us or round(COOL_SECONDS * 1e6))
+    if not now.paused or (now.retry_after is not None and now.retry_after < until):
+        pause(tx, row.label, Who("rate limited", longest.error or "the provider asked for a pause"), until)
 
 
 def _settle_resources(tx: Transaction, stage: int, numbers: Sequence[int], finished: Sequence[FinishedAttempt]) -> None:
-    specs = [layout(tx).resources[number].spec for number in numbers]
+    known = layout(tx)
+    specs = [known.resources[number].spec for number in numbers]
     # Even if the budget is gone: it may come back while the lease goes on to the next stage.
     tx.run("drop_reservations", leases=[one.lease.id for one in finished])
     if any(spec.concurrency is not None for spec in specs):
@@ -72,7 +82,7 @@ def _settle_resources(tx: Transaction, stage: int, numbers: Sequence[int], finis
     if limited or (votes and any(spec.breaker for spec in specs)):
         gates = lock_gates(tx, numbers)
         _move_breakers(tx, stage, gates, votes)
-        _follow_provider(tx, stage, gates, limited)
+        _follow_provider(tx, known.stages[stage], gates, limited)
         save_gates(tx, gates.values())
 
 
@@ -80,7 +90,7 @@ def _count_refusals(tx: Transaction, row: StageRow, refused: Sequence[FinishedAt
     """Pause the resource after several refused keys in a row: nobody tries the key until a person resumes it. A stage
     without a resource is paused itself."""
     error = f"the provider does not accept the key: {refused[-1].error}"
-    external = _external(tx, row)
+    external = _limited_by(tx, row, refused[-1].limited_resource)
     if not external:
         [(times,)] = tx.run("count_stage_refusals", stage=row.id, n=len(refused))
         if times >= REFUSALS and not row.paused:
@@ -95,10 +105,11 @@ def _count_refusals(tx: Transaction, row: StageRow, refused: Sequence[FinishedAt
     save_gates(tx, gates.values())
 
 
-def _external(tx: Transaction, row: StageRow) -> list[int]:
-    """The external resources of a stage. Names that begin with @ are limits of our own."""
-    known = layout(tx)
-    return [number for number in known.resources_of(row.id) if not known.resources[number].spec.name.startswith("@")]
+def _limited_by(tx: Transaction, row: StageRow, named: str | None) -> list[int]:
+    """The resource whose provider has answered: the one that the call names, else the first that the stage uses; none if
+    it uses none."""
+    names = [named] if named in row.uses else row.uses[:1]
+    return [found.id for name in names if (found := layout(tx).resource(name)) is not None]
 
 
 def _votes(finished: Sequence[FinishedAttempt]) -> list[tuple[int, bool]]:
@@ -158,20 +169,22 @@ def _record_breaker(tx: Transaction, stage: int, gate: Gate, before: Breaker) ->
         tx.tell_idle_workers()
 
 
-def _follow_provider(tx: Transaction, stage: int, gates: dict[int, Gate], limited: Sequence[FinishedAttempt]) -> None:
-    """Make every worker wait as long as a provider asked one of them to. Limits of our own are not affected."""
-    external = [gate for gate in gates.values() if not gate.spec.name.startswith("@")]
+def _follow_provider(
+    tx: Transaction, row: StageRow, gates: dict[int, Gate], limited: Sequence[FinishedAttempt]
+) -> None:
+    """Make every worker wait as long as a provider asked one of them to."""
     for one in limited:
-        for gate in external:
+        for number in _limited_by(tx, row, one.limited_resource):
             if one.out_of_credit:
-                _out_of_credit(tx, stage, gate, one)
+                _out_of_credit(tx, row.id, gates[number], one)
             else:
-                _cool_down(tx, stage, gate, one)
+                _cool_down(tx, row.id, gates[number], one)
 
 
 def _out_of_credit(tx: Transaction, stage: int, gate: Gate, one: FinishedAttempt) -> None:
-    until = tx.now + CREDIT_US
-    if gate.paused == BY_PERSON and (gate.retry_after is None or gate.retry_after >= until):
+    """Until a person has paid, or until the day ends if the budget is one per day."""
+    until = None if gate.spec.budget_per_day is None else next_day_at(tx.now, gate.spec.zone)
+    if gate.paused == BY_PERSON and (gate.retry_after is None or (until is not None and gate.retry_after >= until)):
         return  # already paused for longer
     gate.pause(BY_PERSON, _no_credit(one.error), until)
     _record_pause(tx, stage, gate, one, "out of credit")

@@ -18,9 +18,10 @@ from holdfast.model.money import micros
 from holdfast.model.names import there_are
 from holdfast.model.rate import Rate
 
-#: How long a resource cools down after a rate limit that names no time, and at most after any.
+#: How long a resource cools down after a rate limit that names no time. A provider that asks for more than a day wants
+#: money rather than time.
 COOL_SECONDS = 30.0
-COOL_MOST_SECONDS = 3600.0
+COOL_MOST_SECONDS = 86_400.0
 #: How late a call may begin after it was granted; and on a busy machine, where a quarter of the burst allows for it. A call
 #: that is later no longer fits the pace, and is claimed again.
 HAND_OVER_SECONDS = 0.05
@@ -36,7 +37,7 @@ KEYS: Mapping[str, Any] = {
     "budget": "500.00",
     "zone": "Europe/Berlin",
     "cool": "30s",
-    "cool_most": "1h",
+    "cool_most": "24h",
     "adaptive": True,
     "breaker": {"failures": 5, "share": 0.5, "minimum": 20, "probe_after": "1m"},
 }

@@ -71,6 +71,8 @@ _TOLD = (
     "cool_us",
     "out_of_credit",
     "key_refused",
+    "limited_resource",
+    "pauses_stage",
     "item_at_fault",
     "rejected",
     "stop_stage",

@@ -10,8 +10,13 @@ import pytest
 
 from holdfast import points
 from holdfast.engine.complete import complete
+from holdfast.engine.fail import fail
+from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.pause import end_pauses
 from holdfast.engine.resource_gates import lock_resources
 from holdfast.errors import LeaseLost, StoreConflict
+from holdfast.model.day import next_day_at
+from holdfast.model.states import State
 from holdfast.store.write import Write
 from tests.support.harness import connected
 from tests.support.limits import CENT, SECOND, Limited
@@ -527,12 +532,7 @@ def test_out_of_credit_pauses_the_resource_at_once_and_spends_no_attempt(app):
     first, second, third = app.begin(3)
     app.out_of_credit(first, "pay first")
     blocked = app.admit().blocked
-    assert blocked == (
-        "paused",
-        "resource 'api' is paused: out of credit: pay first",
-        app.clock.now() + 3600 * SECOND,
-        "api",
-    )
+    assert blocked == ("paused", "resource 'api' is paused: out of credit: pay first", None, "api")
     assert app.row("k0", "work")["attempts"] == 0
     assert not app.state_of().paused
     app.end(second)
@@ -542,27 +542,70 @@ def test_out_of_credit_pauses_the_resource_at_once_and_spends_no_attempt(app):
     assert len(app.begin(3)) == 3
 
 
-def test_out_of_credit_without_a_resource_pauses_the_pipeline(app):
-    app.pipeline({"work": []})
+def test_out_of_credit_with_a_budget_per_day_waits_for_the_end_of_that_day(app):
+    app.limited({"budget_per_day": "5.00", "zone": "Asia/Tokyo"})
+    app.out_of_credit(app.begin()[0], "pay first")
+    assert app.limit()["paused_until"] == next_day_at(app.clock.now(), "Asia/Tokyo")
+    app.clock.advance(seconds=86_400)
+    assert app.admit().blocked is None
+
+
+def test_out_of_credit_without_a_resource_pauses_the_stage_until_a_person_resumes_it(app):
+    app.pipeline({"work": [], "other": []})
     app.add(["x", "y"])
-    [lease] = app.claim()
+    [lease] = app.claim(stage="work")
     app.out_of_credit(lease, "pay first")
-    state = app.state_of()
-    assert (state.paused, state.reason, state.retry_after) == (
-        True,
-        "out of credit: pay first",
-        app.clock.now() + 3600 * SECOND,
-    )
+    stage = app.stage("work")
+    assert (stage.paused, stage.reason, stage.retry_after) == (True, "out of credit: pay first", None)
+    assert not app.state_of().paused and not app.stage("other").paused
+
+
+def test_a_rate_limit_without_a_resource_pauses_the_stage_for_as_long_as_was_asked(app):
+    app.pipeline({"work": []})
+    app.add(f"k{n}" for n in range(6))
+    first, second, third, fourth = app.claim(most=4)
+    app.rate_limited(first, after=60)
+    assert not app.stage("work").paused, "a reply to a plain request says nothing about the other servers"
+    begun = app.clock.now()
+    app.rate_limited(second, third, after=60, pauses_stage=True)
+    assert (app.stage("work").reason, app.stage("work").retry_after) == ("429", begun + 60 * SECOND)
+    app.rate_limited(fourth, after=10, pauses_stage=True)
+    assert app.stage("work").retry_after == begun + 60 * SECOND
+    app.clock.advance(seconds=61)
+    app.store.write(end_pauses)
+    assert not app.stage("work").paused
+
+
+@pytest.mark.parametrize(("named", "meant"), [(None, "first"), ("second", "second"), ("elsewhere", "first")])
+@pytest.mark.parametrize("said", ["wait", "pay", "key"])
+def test_a_provider_means_the_resource_that_its_call_names_or_else_the_first_of_the_stage(app, named, meant, said):
+    """Not the one with the lowest number, and not every one of them."""
+    app.limited(None, uses=("first", "second"))
+    app.declare({"second": {}, "first": {}})
+    for _ in range(3):
+        [lease] = app.begin()
+        if said == "wait":
+            app.rate_limited(lease, after=60, limited_resource=named)
+            break
+        if said == "pay":
+            app.out_of_credit(lease, limited_resource=named)
+            break
+        one = FinishedAttempt(lease, State.RETRY_LATER, snooze=True, key_refused=True, limited_resource=named)
+        app.store.write(lambda tx, one=one: fail(tx, [one]))
+    other = {"first": "second", "second": "first"}[meant]
+    assert app.limit(meant)["cool_until"] or app.limit(meant)["paused"]
+    assert not app.limit(other)["cool_until"] and not app.limit(other)["paused"]
 
 
 @pytest.mark.req("J11")
 @pytest.mark.parametrize("uses", [("api",), ()])
 def test_out_of_credit_does_not_shorten_the_pause_of_a_person(app, uses):
-    app.limited({} if uses else None, uses=uses)
+    app.limited({"budget_per_day": "5.00"} if uses else None, uses=uses)
     [lease] = app.begin()
-    app.pause("api", resource=True, reason="stop") if uses else app.pause("p", reason="stop")
+    app.pause("api", resource=True, reason="stop") if uses else app.pause("p/work", reason="stop")
     app.out_of_credit(lease)
-    told = app.limit() if uses else {"reason": app.state_of().reason, "paused_until": app.state_of().retry_after}
+    stage = app.stage("work")
+    told = app.limit() if uses else {"reason": stage.reason, "paused_until": stage.retry_after}
     assert (told["reason"], told["paused_until"]) == ("stop", None)
 
 
@@ -578,5 +621,5 @@ def test_several_who_are_out_of_credit_at_the_same_moment_do_not_stop_each_other
     finally:
         for other in others:
             other.store.close()
-    assert app.state_of().paused
+    assert app.stage("work").paused
     assert app.counts() == {"work": {"pending": 4, "retry_later": 4}} == app.recount()

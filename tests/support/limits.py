@@ -172,19 +172,14 @@ class Limited(App):
             count += len(leases)
         return count
 
-    def rate_limited(self, *leases: Lease, after: float | None = None, delay: float = 0.0) -> None:
+    def rate_limited(self, *leases: Lease, after: float | None = None, delay: float = 0.0, **more: Any) -> None:
         """The provider asked for a pause of `after` seconds, or did not say."""
-        cool = 0 if after is None else microseconds(after)
-        many = [
-            FinishedAttempt(
-                lease, State.RETRY_LATER, error="429", delay_us=microseconds(delay), snooze=True, cool_us=cool
-            )
-            for lease in leases
-        ]
+        facts = {"delay_us": microseconds(delay), "cool_us": 0 if after is None else microseconds(after), **more}
+        many = [FinishedAttempt(lease, State.RETRY_LATER, error="429", snooze=True, **facts) for lease in leases]
         self.store.write(lambda tx: fail(tx, many))
 
-    def out_of_credit(self, lease: Lease, error: str = "402") -> None:
-        one = FinishedAttempt(lease, State.RETRY_LATER, error=error, snooze=True, out_of_credit=True)
+    def out_of_credit(self, lease: Lease, error: str = "402", **more: Any) -> None:
+        one = FinishedAttempt(lease, State.RETRY_LATER, error=error, snooze=True, out_of_credit=True, **more)
         self._finish(one, lambda tx: fail(tx, [one]))
 
     def intend(self, lease: Lease, name: str = "call", estimate: int | None = None, **more: Any) -> None:

@@ -1,0 +1,117 @@
+"""Streams of answers: read to their end, closed on every way out, and put together to the answer that the same call would have
+given without streaming."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from holdfast.errors import UsageError, ValueRefused
+from holdfast.model import codec
+from holdfast.providers.stream_forms import Assembly, form_of
+
+_LIBRARIES = frozenset({"openai", "anthropic", "google", "mistralai", "cohere", "litellm"})
+#: What the stream helpers of OpenAI and Anthropic, which are used in a `with` block, give at the end.
+_FINAL = ("get_final_message", "get_final_completion", "get_final_response")
+
+
+def is_stream(value: Any) -> bool:
+    """Whether a call returned a stream of its answer, sync or async: a generator, or a stream of a provider's package."""
+    if inspect.isgenerator(value) or inspect.isasyncgen(value):
+        return True
+    kind = type(value)
+    if not any(one.__module__.partition(".")[0] in _LIBRARIES for one in kind.__mro__):
+        return False
+    return hasattr(kind, "__next__") or hasattr(kind, "__anext__") or _is_helper(value)
+
+
+def assemble(stream: Any) -> Any:
+    """Read a sync stream to its end, and return its answer in JSON form."""
+    if _is_helper(stream):
+        if not hasattr(type(stream), "__enter__"):
+            raise _is_async(stream)
+        with stream as opened:
+            return codec.plain(getattr(opened, _final(opened))())
+    if not hasattr(stream, "__next__") and not hasattr(stream, "__iter__"):
+        raise _is_async(stream)
+    assembling = _Assembling()
+    try:
+        for chunk in stream:
+            assembling.add(chunk)
+        return assembling.answer()
+    finally:
+        for closing in _closings(stream):
+            with suppress(Exception):
+                closing()
+
+
+async def assemble_async(stream: Any) -> Any:
+    """The same for an async stream, or for a sync one in a thread."""
+    if _is_helper(stream) and hasattr(type(stream), "__aenter__"):
+        async with stream as opened:
+            return codec.plain(await getattr(opened, _final(opened))())
+    if not hasattr(stream, "__aiter__"):
+        return await asyncio.to_thread(assemble, stream)
+    assembling = _Assembling()
+    try:
+        async for chunk in stream:
+            assembling.add(chunk)
+        return assembling.answer()
+    finally:
+        for closing in _closings(stream):
+            with suppress(Exception):
+                if inspect.isawaitable(waiting := closing()):
+                    await waiting
+
+
+class _Assembling:
+    """The first chunk that says something says what kind of stream it is."""
+
+    def __init__(self) -> None:
+        self._assembly: Assembly | None = None
+        self._others: list[Any] = []
+
+    def add(self, chunk: Any) -> None:
+        try:
+            form = codec.plain(chunk)
+        except ValueRefused:
+            form = chunk
+        if isinstance(form, dict) and isinstance(data := form.get("data"), dict):  # mistralai
+            form = data
+        if self._assembly is None and (kind := form_of(form)) is not None:
+            self._assembly = kind()
+        if self._assembly is not None and isinstance(form, dict):
+            self._assembly.add(form)
+        else:
+            self._others.append(form)
+
+    def answer(self) -> Any:
+        if self._assembly is not None:
+            return self._assembly.answer()
+        if self._others and all(isinstance(one, str) for one in self._others):
+            return {"text": "".join(self._others)}
+        return self._others
+
+
+def _is_helper(value: Any) -> bool:
+    return type(value).__name__.endswith("StreamManager")
+
+
+def _final(opened: Any) -> str:
+    return next((name for name in _FINAL if hasattr(opened, name)), _FINAL[0])
+
+
+def _closings(stream: Any) -> Iterator[Any]:
+    """What closes a stream, or the one that it reads from (litellm)."""
+    for one in (stream, getattr(stream, "completion_stream", None)):
+        for name in ("aclose", "close"):
+            if one is not None and hasattr(one, name) and (name == "close" or hasattr(one, "__aiter__")):
+                yield getattr(one, name)
+                break
+
+
+def _is_async(stream: Any) -> UsageError:
+    return UsageError(f"a stream of type {type(stream).__name__} is async: make the call from an async handler")

@@ -1,0 +1,121 @@
+"""What an exception says about a call: the verdict, and whether the call was charged.
+
+The rows are in `signs.py`. This file decides which exception of a chain speaks, and what counts before the rows: what was
+never sent, and what may have been charged by an earlier try.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from holdfast.errors import BadRequest, ContentFiltered, HoldfastError, InDoubt, InputTooLong, NotSent
+from holdfast.model.outcome import CredentialRefused, OutOfCredit, Overloaded, RateLimited, RetryLater, Skip
+from holdfast.providers.pauses import asked_pause
+from holdfast.providers.reply import Reply, library_of, status_of
+from holdfast.providers.sending import NEVER_SENT, causes, lost_reply, was_never_sent, was_retried
+from holdfast.providers.signs import SIGNS, Verdict
+
+__all__ = ["Verdict", "is_free", "verdict"]
+
+_VERDICTS = (
+    RateLimited,
+    OutOfCredit,
+    CredentialRefused,
+    InputTooLong,
+    ContentFiltered,
+    BadRequest,
+    NotSent,
+    InDoubt,
+)
+#: Errors of a provider's package that have no status: within a stream, or with the connection.
+_WITHOUT_STATUS = frozenset({"APIError", "APIConnectionError", "APITimeoutError", "Timeout", "NoResponseError"})
+TOO_MANY, UNAVAILABLE = 429, frozenset({503, 529})
+
+
+def verdict(
+    error: BaseException, *, paid: bool = True, before: BaseException | None = None, now: datetime | None = None
+) -> Verdict | None:
+    """What an exception of a provider's package or of an HTTP client means; None if it is not recognised. Never raises.
+
+    `paid=False` is for a handler's own requests: a plain HTTP client's 404 or timeout is then an ordinary failure, and only its
+    rate limits and overloads are recognised. `before` is the exception that the caller was handling when it made the call, and
+    `now` the time that dates are compared with.
+    """
+    if isinstance(error, _VERDICTS):
+        return error
+    if not isinstance(error, Exception) or isinstance(error, (HoldfastError, Skip, RetryLater)):
+        return None
+    try:
+        return _judged(error, paid, before, now)
+    except Exception:  # an exception may do anything when its attributes are read
+        return None
+
+
+def is_free(verdict: Verdict, error: BaseException) -> bool:
+    """Whether a call that ended with this verdict, because of this error, was certainly not charged."""
+    if isinstance(verdict, InDoubt) or verdict is error:
+        return not isinstance(verdict, InDoubt)
+    try:
+        speaker = _speaker(error)
+        if was_retried(speaker):
+            return False
+        # A filter that withholds an answer does so after it was generated, and paid for.
+        return not isinstance(verdict, ContentFiltered) or (status_of(speaker) or 0) >= 400
+    except Exception:
+        return False
+
+
+def _judged(error: Exception, paid: bool, before: BaseException | None, now: datetime | None) -> Verdict | None:
+    speaker = _speaker(error)
+    if not library_of(speaker) and not paid:
+        return _of_plain_client(error, now)
+    reply = _reply(speaker)
+    name = type(speaker).__name__
+    if (lost := lost_reply(error, before)) is not None:
+        its = reply if lost is speaker else Reply.read(lost)
+        return _rendered(InDoubt, its, type(lost).__name__, now)
+    for sign in SIGNS:
+        if sign.fits(reply) and name not in NEVER_SENT:
+            return _rendered(sign.means, reply, name, now)
+    if was_never_sent(error):
+        return _rendered(NotSent, reply, name, now)
+    if reply.library and not reply.names.isdisjoint(_WITHOUT_STATUS):
+        return _rendered(InDoubt, reply, name, now)
+    return None
+
+
+def _speaker(error: BaseException) -> BaseException:
+    """The exception that the package or the HTTP client raised: the error itself, or the first that it wraps on purpose."""
+    told = (one for one in causes(error) if library_of(one) or status_of(one) is not None)
+    return next(told, error)
+
+
+def _reply(speaker: BaseException) -> Reply:
+    reply = Reply.read(speaker)
+    if reply.library != "litellm":
+        return reply
+    # litellm drops the provider's codes; the error that it wraps has them.
+    wrapped = [Reply.read(one) for one in causes(speaker)[1:]]
+    codes = frozenset[str]().union(*(one.codes for one in wrapped if one.status == reply.status))
+    return reply._replace(codes=reply.codes | codes)
+
+
+def _of_plain_client(error: BaseException, now: datetime | None) -> Verdict | None:
+    """A page may answer 503 for ever: without a time to wait, that is an ordinary failure."""
+    status = status_of(error)
+    if status != TOO_MANY and status not in UNAVAILABLE:
+        return None
+    reply = Reply.read(error)
+    if status == TOO_MANY:
+        return _rendered(RateLimited, reply, type(error).__name__, now)
+    if asked_pause(reply, now) is None:
+        return None
+    return _rendered(Overloaded, reply, type(error).__name__, now)
+
+
+def _rendered(means: type[Verdict], reply: Reply, name: str, now: datetime | None) -> Verdict:
+    """The verdict with the provider's words, and the pause if one is asked for."""
+    words = reply.spoken(name)
+    if issubclass(means, RateLimited):
+        return means(asked_pause(reply, now), words)
+    return means(words)

@@ -22,10 +22,10 @@ from holdfast.model.item import Item, check_key
 from holdfast.model.logs import logger
 from holdfast.model.money import Amount, micros
 from holdfast.model.paid import CallFacts
-from holdfast.model.replies import used_up_for
 from holdfast.model.resource import COOL_MOST_SECONDS
 from holdfast.model.stage import Stage, StageSpec, stage_name
 from holdfast.model.user_event import MOST_PER_ATTEMPT, UserEvent
+from holdfast.providers.pauses import used_up_for
 from holdfast.runtime.process_identity import Lineage
 from holdfast.worker import undeclared_reads as undeclared
 from holdfast.worker.once import Once, forget

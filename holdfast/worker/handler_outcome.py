@@ -22,9 +22,9 @@ from holdfast.errors import (
 from holdfast.model import codec
 from holdfast.model.faults import describe
 from holdfast.model.outcome import NOTHING, CredentialRefused, OutOfCredit, RateLimited, RetryLater, Skip, reason_of
-from holdfast.model.replies import heard, is_wrong_request
 from holdfast.model.resource import COOL_MOST_SECONDS, COOL_SECONDS
 from holdfast.model.states import PASSED, State
+from holdfast.providers.questions import heard, is_wrong_request
 from holdfast.worker.call import StageCall
 from holdfast.worker.context import Said
 

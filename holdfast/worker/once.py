@@ -23,8 +23,8 @@ from holdfast.model.item import Item
 from holdfast.model.money import shares
 from holdfast.model.outcome import CredentialRefused
 from holdfast.model.paid import NO_FACTS
-from holdfast.model.replies import key_refused, not_charged
 from holdfast.model.stage import StageSpec
+from holdfast.providers.questions import key_refused, not_charged
 from holdfast.worker.sub_step import SubStep, key_of, key_of_all
 from holdfast.worker.sub_step_terms import Terms, name_of
 from holdfast.worker.sync_or_async import SubSteps, UserCall

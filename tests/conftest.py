@@ -6,6 +6,7 @@ import gc
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return groups.scheduler(config, log) if config.option.dist == "loadgroup" else None
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name a test as soon as it has failed: a run of hours may be broken off before it prints its summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nFAILED so far: {report.nodeid}", file=sys.__stderr__, flush=True)
 
 
 def _was_asked_for(config: pytest.Config) -> bool:

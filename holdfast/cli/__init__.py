@@ -20,39 +20,39 @@ from holdfast.model.logs import printable
 
 #: Every command: its home, and what it does in a few words.
 COMMANDS = {
-    "run": ("run", "Take every item through every stage, and end."),
-    "worker": ("worker", "Serve for ever: work whenever there is some."),
+    "run": ("run", "Run every item through every stage, then exit."),
+    "worker": ("worker", "Run until stopped: work whenever there is some."),
     "add": ("add", "Add items to a pipeline."),
-    "crashtest": ("crashtest", "Kill a pipeline at every durable boundary, and see whether it comes to the same."),
-    "check": ("check", "Say whether a job file, or a file with pipelines or loops, is in order."),
+    "crashtest": ("crashtest", "Kill a pipeline at every durable boundary, and compare the results."),
+    "check": ("check", "Check a job file, or a file with pipelines or loops."),
     "schema": ("schema", "The JSON Schema of the job file, for editors."),
     "discover": ("discover", "Look for items in sources, now."),
-    "status": ("ask", "How many items are in which state, how long stages take, who works."),
+    "status": ("ask", "How many items are in which state, how long stages take, which workers run."),
     "items": ("ask", "List items."),
-    "show": ("item", "All about one item: data, stages, history."),
+    "show": ("item", "One item: its data, stages and history."),
     "why": ("item", "What keeps an item from running, and when it clears."),
     "errors": ("errors", "What fails, grouped by cause."),
     "events": ("events", "What happened, oldest first."),
     "costs": ("costs", "What was spent."),
-    "retry": ("act", "Send failed, exhausted or cancelled stages back."),
-    "cancel": ("act", "Set open stages aside."),
-    "pause": ("limits", "Let nothing more of a pipeline, a stage or a resource begin."),
-    "resume": ("limits", "Let a paused pipeline, stage or resource go on."),
-    "tune": ("limits", "Change limits and guards while work goes on."),
-    "limits": ("limits", "What resources allow, what is used, and what stands in the way."),
-    "resolve": ("resolve", "Say what became of paid calls in doubt."),
+    "retry": ("act", "Run failed, exhausted or cancelled stages again."),
+    "cancel": ("act", "Cancel open stages."),
+    "pause": ("limits", "Pause a pipeline, a stage or a resource."),
+    "resume": ("limits", "Resume a paused pipeline, stage or resource."),
+    "tune": ("limits", "Change limits and guards of running work."),
+    "limits": ("limits", "The limits of resources, their use, and what blocks them."),
+    "resolve": ("resolve", "Settle paid calls in doubt."),
     "forget": ("resolve", "Reject recorded answers of paid calls: the next attempt calls again."),
-    "plan": ("plan", "What is stale, and what it would cost and take to run it again."),
+    "plan": ("plan", "What is stale, and what reprocessing it would cost."),
     "reprocess": ("reprocess", "Run again what is stale."),
-    "accept": ("reprocess", "Let stale results stand."),
-    "delete": ("delete", "Remove items for good, with all that is known of them."),
-    "actions": ("actions", "What was done to many items at once: list, continue, stop, undo."),
-    "adopt-sql": ("adopt_sql", "Print a migration that makes your own table ready."),
+    "accept": ("reprocess", "Accept stale results as they are."),
+    "delete": ("delete", "Delete items permanently, with everything that belongs to them."),
+    "actions": ("actions", "Bulk actions: list, continue, stop, undo."),
+    "adopt-sql": ("adopt_sql", "Print a migration that prepares your own table."),
     "loop": ("loop", "Run a loop over your own table."),
-    "import-legacy": ("legacy", "Import what an earlier program has left in a database."),
-    "prune": ("prune", "Forget old events, and items that ended long ago."),
-    "db": ("database", "The database itself: upgrade, check."),
-    "doctor": ("database", "Facts about the database and its workers."),
+    "import-legacy": ("legacy", "Import items from the database of an earlier program."),
+    "prune": ("prune", "Delete old events, and items that ended long ago."),
+    "db": ("database", "Manage the database: upgrade, check, grants."),
+    "doctor": ("database", "Diagnose the installation, the database and its workers."),
 }
 
 #: Exit codes of commands that end when nothing is left to do: something failed; rows of a user's own table were left.
@@ -160,7 +160,12 @@ def note_verbose(ctx: click.Context, param: click.Parameter, value: int) -> int:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, message="holdfast %(version)s")
 @click.option(
-    "-v", "--verbose", count=True, callback=note_verbose, expose_value=False, help="Log more, to stderr; twice: all."
+    "-v",
+    "--verbose",
+    count=True,
+    callback=note_verbose,
+    expose_value=False,
+    help="Log more to stderr; give it twice to log everything.",
 )
 def commands() -> None:
     """Run every item through every stage, and lose nothing: on a SQLite file or on PostgreSQL.

@@ -23,12 +23,17 @@ _FILTERS = (
         help="May be given several times.",
     ),
     options.keys,
-    click.option("--error", type=options.text, metavar="TEXT", help="A part of the error."),
+    click.option("--error", type=options.text, metavar="TEXT", help="Part of the error text."),
     options.group,
-    click.option("--older-than", type=options.text, metavar="TIME", help="In its state for longer than this: 90m, 2d."),
-    click.option("--all", "everything", is_flag=True, help="Needed where no filter is given."),
+    click.option(
+        "--older-than",
+        type=options.text,
+        metavar="TIME",
+        help="Those that have been in their state for longer than this: 90m, 2d.",
+    ),
+    click.option("--all", "everything", is_flag=True, help="Required if no filter is given."),
     click.option("--dry-run", is_flag=True, help="Only count."),
-    click.option("--reason", type=options.text, default="", help="Goes into the events."),
+    click.option("--reason", type=options.text, default="", help="A reason to record in the events."),
 )
 
 
@@ -38,9 +43,11 @@ def _filtered(function: options.Function) -> options.Function:
     return function
 
 
-@click.command(short_help="Send failed, exhausted or cancelled stages back.")
+@click.command(short_help="Run failed, exhausted or cancelled stages again.")
 @_filtered
-@click.option("--forget", is_flag=True, help="Reject their recorded answers first: calls are made, and paid, again.")
+@click.option(
+    "--forget", is_flag=True, help="Reject their recorded answers first: the calls are made, and paid for, again."
+)
 @options.common()
 def retry(store: str | None, as_json: bool, **given: Any) -> None:
     """Send stages of items back to pending with all their attempts.
@@ -51,11 +58,11 @@ def retry(store: str | None, as_json: bool, **given: Any) -> None:
     _act("retry", store, as_json, **given)
 
 
-@click.command(short_help="Set open stages aside.")
+@click.command(short_help="Cancel open stages.")
 @_filtered
 @options.common()
 def cancel(store: str | None, as_json: bool, **given: Any) -> None:
-    """Set open stages of items aside until someone retries them; whoever works on one of them loses it.
+    """Cancel open stages of items until somebody retries them. A worker that is running one loses it.
 
     Without --state: what is pending, retry_later or in_progress. Filters add up.
     """

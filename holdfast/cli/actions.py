@@ -9,18 +9,18 @@ from holdfast.cli.output import print_answer, print_counts
 from holdfast.errors import UsageError
 
 
-@click.command(short_help="What was done to many items at once: list, continue, stop, undo.")
+@click.command(short_help="Bulk actions: list, continue, stop, undo.")
 @click.argument("number", type=click.IntRange(min=1), metavar="[ID]", required=False)
-@click.option("--open", "only_open", is_flag=True, help="Only those that are not finished.")
-@click.option("--continue", "go_on", is_flag=True, help="Go on with it until it is done.")
-@click.option("--stop", is_flag=True, help="End it where it stands. What it has done stays done.")
-@click.option("--undo", is_flag=True, help="Move back what it has moved, as far as that has not moved on since.")
+@click.option("--open", "only_open", is_flag=True, help="Only actions that are not finished.")
+@click.option("--continue", "go_on", is_flag=True, help="Continue it until it is done.")
+@click.option("--stop", is_flag=True, help="End it now. What it has done stays done.")
+@click.option("--undo", is_flag=True, help="Undo what it did, except where items have moved on since.")
 @click.option("--dry-run", is_flag=True, help="With --undo: only count.")
-@click.option("--reason", type=options.text, default="", help="With --stop and --undo: goes into the events.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True)
 @click.option(
-    "--after", type=options.text, default="", metavar="PLACE", help="With an ID: go on with its items after this."
+    "--reason", type=options.text, default="", help="With --stop and --undo: a reason to record in the events."
 )
+@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True)
+@click.option("--after", type=options.text, default="", metavar="PLACE", help="With an ID: continue after this item.")
 @options.common()
 def actions(
     number: int | None,

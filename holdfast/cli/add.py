@@ -29,7 +29,7 @@ _JSON = (b"{", b"[", b'"')
 @click.command(short_help="Add items to a pipeline.")
 @click.argument("file", type=options.text)
 @click.argument("keys", nargs=-1, metavar="[KEY]...", type=options.text)
-@click.option("--pipeline", type=options.text, help="Which one, if FILE has several.")
+@click.option("--pipeline", type=options.text, help="The pipeline, if FILE has several.")
 @click.option(
     "--from",
     "source",
@@ -37,7 +37,9 @@ _JSON = (b"{", b"[", b'"')
     metavar="ITEMS",
     help='A file with a key, or a JSON object with a "key", on every line; - for stdin.',
 )
-@click.option("--priority", type=int, default=0, show_default=True, help="Smaller ones are claimed first.")
+@click.option(
+    "--priority", type=int, default=0, show_default=True, help="Items with a smaller number are claimed first."
+)
 @options.common(file=True)
 def add(
     file: str,

@@ -10,9 +10,11 @@ from holdfast.cli import options
 from holdfast.errors import UsageError
 
 
-@click.command("adopt-sql", short_help="Print a migration that makes your own table ready.")
+@click.command("adopt-sql", short_help="Print a migration that prepares your own table.")
 @click.option("--table", required=True, type=options.text, metavar="NAME")
-@click.option("--schema", type=options.text, metavar="NAME", help="The schema it is in, if not the usual one.")
+@click.option(
+    "--schema", type=options.text, metavar="NAME", help="The schema of the table, if it is not the default one."
+)
 @click.option("--status", default="status", show_default=True, type=options.text, metavar="COLUMN")
 @click.option(
     "--key",
@@ -21,7 +23,7 @@ from holdfast.errors import UsageError
     multiple=True,
     type=options.text,
     metavar="COLUMN",
-    help="Its primary key; several times if it has several columns.",
+    help="A column of its primary key. May be given several times.",
 )
 @click.option("--queued", default="queued", show_default=True, type=options.text, metavar="WORD")
 @click.option("--processing", default="processing", show_default=True, type=options.text, metavar="WORD")
@@ -32,18 +34,24 @@ from holdfast.errors import UsageError
     show_default=True,
     type=options.text,
     metavar="COLUMN",
-    help="When work began. Of each of these, an empty name leaves it out.",
+    help="When work started. For each of these columns, an empty name omits it.",
 )
 @click.option("--attempts", default="attempts", show_default=True, type=options.text, metavar="COLUMN")
 @click.option("--next-attempt", default="next_attempt_at", show_default=True, type=options.text, metavar="COLUMN")
 @click.option("--row-version", default="version", show_default=True, type=options.text, metavar="COLUMN")
 @click.option("--holder", default="holder", show_default=True, type=options.text, metavar="COLUMN")
-@click.option("--older-than", default="30m", show_default=True, type=options.text, help="How long is stale.")
+@click.option(
+    "--older-than",
+    default="30m",
+    show_default=True,
+    type=options.text,
+    help="How old a heartbeat must be for the row to be stale.",
+)
 @click.option("--dialect", type=click.Choice(["postgresql", "sqlite"]), help="[default: that of --url, or postgresql]")
 @click.option(
-    "--url", type=options.text, help="SQLAlchemy's URL of the database: look first, print only what is missing."
+    "--url", type=options.text, help="The SQLAlchemy URL of the database: inspect it, and print only what is missing."
 )
-@click.option("--down", is_flag=True, help="Take back what was added, and nothing else.")
+@click.option("--down", is_flag=True, help="Print the migration that removes what was added.")
 def adopt_sql(
     table: str,
     schema: str | None,

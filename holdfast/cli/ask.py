@@ -9,10 +9,10 @@ from holdfast.cli.output import print_answer
 from holdfast.model.states import State
 
 
-@click.command(short_help="How many items are in which state, how long stages take, who works.")
+@click.command(short_help="How many items are in which state, how long stages take, which workers run.")
 @options.common()
 def status(store: str | None, as_json: bool) -> None:
-    """Say how many items are in which state at each stage, how long attempts take, and who works."""
+    """Show how many items are in which state at each stage, how long attempts take, and which workers run."""
     with options.open_to_ask(store) as app:
         found = app.status()
     print_answer(found, as_json=as_json)
@@ -26,14 +26,18 @@ def status(store: str | None, as_json: bool) -> None:
     "states",
     type=click.Choice([state.value for state in State]),
     multiple=True,
-    help="Those of which a stage is in this state; several times for any of them.",
+    help="Items with a stage in this state. May be given several times.",
 )
 @options.keys
-@click.option("--error", type=options.text, metavar="TEXT", help="A part of the error.")
+@click.option("--error", type=options.text, metavar="TEXT", help="Part of the error text.")
 @options.group
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True)
 @click.option(
-    "--after", type=options.text, default="0", metavar="ID[/STAGE]", help="Go on after this item, or stage of an item."
+    "--after",
+    type=options.text,
+    default="0",
+    metavar="ID[/STAGE]",
+    help="Continue after this item, or after this stage of an item.",
 )
 @options.common()
 def items(

@@ -25,14 +25,17 @@ if TYPE_CHECKING:
     from holdfast.adopt.loop.loop import Loop
 
 
-@click.command(short_help="Say whether a job file, or a file with pipelines or loops, is in order.")
+@click.command(short_help="Check a job file, or a file with pipelines or loops.")
 @click.argument("file", type=options.text)
 @click.option(
-    "--store", metavar="URL", type=options.text, help="Let resources count that this store defines. It is only read."
+    "--store",
+    metavar="URL",
+    type=options.text,
+    help="Accept resources that this store defines. The store is only read.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(file: str, store: str | None, as_json: bool) -> None:
-    """Say whether FILE is in order, and if not, everything that is wrong with it, as FILE:LINE:COLUMN: what.
+    """Check FILE, and list everything that is wrong with it as FILE:LINE:COLUMN: problem.
 
     FILE is a job file (.yaml), a Python file or a dotted module name. What it names is imported, and nothing of it is
     started; no store is touched, unless --store names one to look into. Exit code 4 if something is wrong.

@@ -21,10 +21,10 @@ from holdfast.model.names import there_are
     help="Sums by any of pipeline, stage, item, resource, model, day (in the zone of the resource).",
 )
 @click.option("--pipeline", type=options.text)
-@click.option("--since", type=options.text, metavar="TIME", help="From then on: 7d (ago), or 2026-02-01T10:00Z.")
+@click.option("--since", type=options.text, metavar="TIME", help="Since then: 7d (ago), or 2026-02-01T10:00Z.")
 @options.common()
 def costs(by: str, pipeline: str | None, since: str | None, store: str | None, as_json: bool) -> None:
-    """Say what was spent, exactly, the largest sums first. Amounts are in the unit that handlers count in."""
+    """Show what was spent, the largest sums first. Amounts are exact, in the currency unit that handlers use."""
     names = tuple(dict.fromkeys(part.strip() for part in by.split(",") if part.strip()))
     begin = None if since is None else times.since(since)
     with options.open_to_ask(store) as app:

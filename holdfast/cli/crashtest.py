@@ -20,13 +20,13 @@ A_DIFFERENCE = 1
 HEAD = ("#", "starts", "paid", "in doubt", "verdict", "killed")
 
 
-@click.command(short_help="Kill a pipeline at every durable boundary, and see whether it comes to the same.")
+@click.command(short_help="Kill a pipeline at every durable boundary, and compare the results.")
 @click.argument("file", type=options.text)
-@click.option("--item", type=options.text, required=True, metavar="KEY", help="The item that is run.")
+@click.option("--item", type=options.text, required=True, metavar="KEY", help="The key of the item to run.")
 @click.option("--data", type=options.text, metavar="JSON", help="Its data, an object.")
-@click.option("--pipeline", type=options.text, help="The pipeline it is for, where FILE has several.")
+@click.option("--pipeline", type=options.text, help="Its pipeline, if FILE has several.")
 @click.option(
-    "--table", "tables", type=options.text, multiple=True, help="Compare only these of your tables. [default: all]"
+    "--table", "tables", type=options.text, multiple=True, help="Compare only these tables of yours. [default: all]"
 )
 @click.option(
     "--ignore",
@@ -39,13 +39,13 @@ HEAD = ("#", "starts", "paid", "in doubt", "verdict", "killed")
     "--setup",
     type=options.text,
     metavar="MODULE:FUNCTION",
-    help="Makes your tables, given the address of the copy; without MODULE, a function of FILE.",
+    help="A function that creates your tables, given the address of the copy; without MODULE, a function in FILE.",
 )
 @click.option(
     "--template",
     type=options.text,
     metavar="DATABASE",
-    help="A SQLite file, or a database of the PostgreSQL server, that every run begins with a copy of.",
+    help="A SQLite file, or a database on the PostgreSQL server; every run starts with a copy of it.",
 )
 @click.option(
     "--variable",
@@ -56,14 +56,24 @@ HEAD = ("#", "starts", "paid", "in doubt", "verdict", "killed")
     help=f"An environment variable that gets the address of the copy, beside {URL_VARIABLE}.",
 )
 @click.option(
-    "--at", "only", type=click.IntRange(min=1), multiple=True, metavar="N", help="Kill only at this one of --list."
+    "--at",
+    "only",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="N",
+    help="Kill only at the boundary with this number in --list.",
 )
 @click.option(
-    "--random", "at_random", type=click.IntRange(min=0), default=0, metavar="N", help="Kill N more times anywhere."
+    "--random",
+    "at_random",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Kill N more times at random moments.",
 )
-@click.option("--seed", type=int, help="Draws the same places for --random.")
+@click.option("--seed", type=int, help="Makes --random choose the same moments again.")
 @click.option("--timeout", type=options.text, default="60s", show_default=True, help="How long one run may take.")
-@click.option("--list", "only_list", is_flag=True, help="Only list where it would be killed.")
+@click.option("--list", "only_list", is_flag=True, help="Only list the boundaries at which it would be killed.")
 @options.common()
 def crashtest(
     file: str,

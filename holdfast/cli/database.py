@@ -18,9 +18,9 @@ from holdfast.store.postgres_address import is_postgres
 WRONG = 5
 
 
-@click.group(cls=Group, short_help="The database itself: upgrade, check.")
+@click.group(cls=Group, short_help="Manage the database: upgrade, check, grants.")
 def db() -> None:
-    """The database itself."""
+    """Manage the database."""
 
 
 @db.command(short_help="Make the tables, or bring them up to date.")
@@ -39,7 +39,7 @@ def upgrade(store: str | None, as_json: bool) -> None:
 
 
 @db.command(short_help="Look for what must never be.")
-@click.option("--repair", is_flag=True, help="Set aside rows that belong to nothing, and rebuild what is counted.")
+@click.option("--repair", is_flag=True, help="Set aside rows that belong to nothing, and rebuild counts.")
 @options.common()
 def check(repair: bool, store: str | None, as_json: bool) -> None:
     """Look for what must never be: a damaged file, a stage of an item in two places, rows of no item or no stage, texts that
@@ -65,9 +65,14 @@ def check(repair: bool, store: str | None, as_json: bool) -> None:
 
 @db.command(short_help="Print the SQL that gives roles of PostgreSQL the rights they need.")
 @click.option(
-    "--worker", "workers", type=options.text, multiple=True, metavar="ROLE", help="Adds items, works and acts."
+    "--worker",
+    "workers",
+    type=options.text,
+    multiple=True,
+    metavar="ROLE",
+    help="A role that adds items, works on them and changes them.",
 )
-@click.option("--reader", "readers", type=options.text, multiple=True, metavar="ROLE", help="Only asks.")
+@click.option("--reader", "readers", type=options.text, multiple=True, metavar="ROLE", help="A role that only reads.")
 @options.common(json=False)
 def grants(workers: tuple[str, ...], readers: tuple[str, ...], store: str | None) -> None:
     """Print the SQL that gives roles of PostgreSQL the rights they need, and no more.
@@ -83,10 +88,10 @@ def grants(workers: tuple[str, ...], readers: tuple[str, ...], store: str | None
         click.echo(statement)
 
 
-@click.command(short_help="Facts about the database and its workers.")
+@click.command(short_help="Diagnose the installation, the database and its workers.")
 @options.common()
 def doctor(store: str | None, as_json: bool) -> None:
-    """Tell facts about this installation, the database and its workers, for a person who looks for trouble.
+    """Show facts about this installation, the database and its workers that help to find a problem.
 
     A SQLite file over 256 MB is not looked through for damage here: `holdfast db check` does that.
     """

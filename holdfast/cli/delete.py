@@ -14,23 +14,23 @@ from holdfast.errors import UsageError
 from holdfast.model.states import State
 
 
-@click.command(short_help="Remove items for good, with all that is known of them.")
+@click.command(short_help="Delete items permanently, with everything that belongs to them.")
 @click.argument("keys", nargs=-1, type=options.text, metavar="[KEY]...")
 @click.option("--pipeline", type=options.text)
-@click.option("--stage", type=options.text, help="Those of which this stage has begun.")
+@click.option("--stage", type=options.text, help="Items whose stage of this name has started.")
 @click.option(
     "--state",
     "states",
     type=click.Choice([state.value for state in State]),
     multiple=True,
-    help="Those of which a stage is in this state. May be given several times.",
+    help="Items with a stage in this state. May be given several times.",
 )
-@click.option("--error", type=options.text, metavar="TEXT", help="A part of the error of a stage.")
+@click.option("--error", type=options.text, metavar="TEXT", help="Part of the error text of a stage.")
 @options.group
-@click.option("--all", "everything", is_flag=True, help="Needed where neither a KEY nor a filter is given.")
+@click.option("--all", "everything", is_flag=True, help="Required if neither a KEY nor a filter is given.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--yes", is_flag=True, envvar="HOLDFAST_YES", help="Do not ask. [env: HOLDFAST_YES]")
-@click.option("--reason", type=options.text, default="", help="Goes into the event.")
+@click.option("--yes", is_flag=True, envvar="HOLDFAST_YES", help="Do not ask for confirmation. [env: HOLDFAST_YES]")
+@click.option("--reason", type=options.text, default="", help="A reason to record in the event.")
 @options.common()
 def delete(
     keys: tuple[str, ...],

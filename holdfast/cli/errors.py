@@ -11,13 +11,13 @@ from holdfast.cli.output import print_answer
 @click.command(short_help="What fails, grouped by cause.")
 @click.option("--pipeline", type=options.text)
 @click.option("--stage", type=options.text)
-@click.option("--since", type=options.text, metavar="TIME", help="Seen from then on: 7d (ago), or 2026-02-01T10:00Z.")
+@click.option("--since", type=options.text, metavar="TIME", help="Seen since then: 7d (ago), or 2026-02-01T10:00Z.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @options.common()
 def errors(
     pipeline: str | None, stage: str | None, since: str | None, limit: int, store: str | None, as_json: bool
 ) -> None:
-    """Say what attempts failed of, the most frequent cause first.
+    """Show why attempts failed, the most frequent cause first.
 
     Failures are alike if they have the same class of error, raised at the same place of your code, with the same message apart
     from keys and numbers. `items`, `retry`, `cancel`, `forget` and `delete` take a group with --group.

@@ -24,12 +24,20 @@ PAGE = 1000
 
 @click.command(short_help="What happened, oldest first.")
 @click.option("--event", type=options.text, metavar="NAME", help="Only events of this kind.")
-@click.option("--key", type=options.text, help="Only those of this item.")
+@click.option("--key", type=options.text, help="Only events of this item.")
 @click.option("--pipeline", type=options.text)
-@click.option("--since", type=options.text, metavar="TIME", help="From then on: 2h (ago), or 2026-02-01T10:00Z.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="The newest so many.")
-@click.option("--follow", is_flag=True, help="Go on with what happens from now on; in JSON, one object a line.")
-@click.option("--count", is_flag=True, help="Only how many there are, by name.")
+@click.option("--since", type=options.text, metavar="TIME", help="Since then: 2h (ago), or 2026-02-01T10:00Z.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=100,
+    show_default=True,
+    help="How many of the newest events to show.",
+)
+@click.option(
+    "--follow", is_flag=True, help="Keep printing new events as they happen; with --json, one object per line."
+)
+@click.option("--count", is_flag=True, help="Only count events by name.")
 @options.common()
 def events(
     event: str | None,
@@ -42,7 +50,7 @@ def events(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Tell what happened, oldest first. Uneventful attempts are not here: see `holdfast show KEY`."""
+    """Show what happened, oldest first. Uneventful attempts are not here: see `holdfast show KEY`."""
     asked: dict[str, Any] = {"event": event, "key": key, "pipeline": pipeline}
     begin = None if since is None else times.since(since)
     if count and (follow or key is not None):

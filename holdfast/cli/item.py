@@ -8,12 +8,12 @@ from holdfast.cli import options
 from holdfast.cli.output import print_answer
 
 
-@click.command(short_help="All about one item: data, stages, history.")
+@click.command(short_help="One item: its data, stages and history.")
 @click.argument("key", type=options.text)
-@click.option("--pipeline", type=options.text, help="Which one, if several have this key.")
+@click.option("--pipeline", type=options.text, help="The pipeline, if several have this key.")
 @options.common()
 def show(key: str, pipeline: str | None, store: str | None, as_json: bool) -> None:
-    """Tell all about one item: its data, where each stage stands, and what happened to it."""
+    """Show one item: its data, the state of each stage, and what happened to it."""
     with options.open_to_ask(store) as app:
         item = app.show(key, pipeline)
     print_answer(item.without_secrets(), as_json=as_json)
@@ -21,7 +21,7 @@ def show(key: str, pipeline: str | None, store: str | None, as_json: bool) -> No
 
 @click.command(short_help="What keeps an item from running, and when it clears.")
 @click.argument("key", type=options.text)
-@click.option("--pipeline", type=options.text, help="Which one, if several have this key.")
+@click.option("--pipeline", type=options.text, help="The pipeline, if several have this key.")
 @options.common()
 def why(key: str, pipeline: str | None, store: str | None, as_json: bool) -> None:
     """Name the one thing that keeps an item from running, when it clears, and what can be done."""

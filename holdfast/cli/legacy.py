@@ -32,17 +32,21 @@ from holdfast.store.kind import kind_of_address
 from holdfast.store.sqlite_files import file_of
 
 
-@click.command("import-legacy", short_help="Import what an earlier program has left in a database.")
+@click.command("import-legacy", short_help="Import items from the database of an earlier program.")
 @click.argument("file", type=options.text)
 @click.argument("old", type=options.text)
-@click.option("--pipeline", type=options.text, help="Import only into this one of FILE.")
-@click.option("--job", type=options.text, metavar="NAME", help="What OLD calls the pipeline. [default: the same]")
-@click.option("--shape", type=click.Choice([*SHAPES]), help="How OLD is built. [default: stages-json]")
-@click.option("--mapping", type=options.text, help="A YAML file that says where things are; or module:function.")
-@click.option("--table", type=options.text, help="The table of items. [default: as the shape, or the mapping, says]")
-@click.option("--dry-run", is_flag=True, help="Only read, and tell what would be imported.")
+@click.option("--pipeline", type=options.text, help="Import only into this pipeline of FILE.")
+@click.option("--job", type=options.text, metavar="NAME", help="The name of the pipeline in OLD. [default: the same]")
+@click.option("--shape", type=click.Choice([*SHAPES]), help="The layout of OLD. [default: stages-json]")
+@click.option("--mapping", type=options.text, help="A YAML file that maps its tables and columns; or module:function.")
+@click.option("--table", type=options.text, help="The table of items. [default: the one of the shape or mapping]")
+@click.option("--dry-run", is_flag=True, help="Only read, and report what would be imported.")
 @click.option(
-    "--examples", type=click.IntRange(0, EXAMPLES), default=3, show_default=True, help="Of each kind of problem."
+    "--examples",
+    type=click.IntRange(0, EXAMPLES),
+    default=3,
+    show_default=True,
+    help="How many examples to show of each kind of problem.",
 )
 @options.common(file=True)
 def import_legacy(

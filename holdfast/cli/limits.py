@@ -13,14 +13,16 @@ from holdfast.errors import UsageError
 from holdfast.model.durations import seconds
 
 
-@click.command(short_help="Let nothing more of a pipeline, a stage or a resource begin.")
+@click.command(short_help="Pause a pipeline, a stage or a resource.")
 @click.argument("name", type=options.text, metavar="PIPELINE[/STAGE]")
-@click.option("--resource", is_flag=True, help="The name is that of a resource: everyone who uses it waits.")
-@click.option("--for", "length", type=options.text, metavar="TIME", help="Go on by itself after this time: 90m, 2d.")
-@click.option("--reason", type=options.text, default="", help="Shown to whoever asks why.")
+@click.option("--resource", is_flag=True, help="Pause a resource: everything that uses it waits.")
+@click.option(
+    "--for", "length", type=options.text, metavar="TIME", help="Resume automatically after this time: 90m, 2d."
+)
+@click.option("--reason", type=options.text, default="", help="A reason to show to people.")
 @options.common()
 def pause(name: str, resource: bool, length: str | None, reason: str, store: str | None, as_json: bool) -> None:
-    """Let nothing more of a pipeline, or of one of its stages, begin. What is in hand comes to its end."""
+    """Pause a pipeline, or one of its stages: nothing new starts, and running work is finished."""
     with options.open_to_ask(store) as app:
         app.pause(name, until=length, reason=reason, by=options.user(), resource=resource)
     if as_json:
@@ -31,15 +33,13 @@ def pause(name: str, resource: bool, length: str | None, reason: str, store: str
     click.echo(f"{printable(name)} is paused{f' for {length}' if length else ''}; to let it go on: {command}")
 
 
-@click.command(short_help="Let a paused pipeline, stage or resource go on.")
+@click.command(short_help="Resume a paused pipeline, stage or resource.")
 @click.argument("name", type=options.text, metavar="PIPELINE[/STAGE]")
-@click.option(
-    "--resource", is_flag=True, help="The name is that of a resource. Ends a cool-down and closes its breaker, too."
-)
-@click.option("--reason", type=options.text, default="", help="Goes into the events.")
+@click.option("--resource", is_flag=True, help="Resume a resource. This also ends a cool-down and closes its breaker.")
+@click.option("--reason", type=options.text, default="", help="A reason to record in the events.")
 @options.common()
 def resume(name: str, resource: bool, reason: str, store: str | None, as_json: bool) -> None:
-    """Let a pipeline, or one of its stages, go on."""
+    """Resume a pipeline, or one of its stages."""
     with options.open_to_ask(store) as app:
         resumed = app.resume(name, reason=reason, by=options.user(), resource=resource)
     if as_json:
@@ -48,13 +48,13 @@ def resume(name: str, resource: bool, reason: str, store: str | None, as_json: b
     click.echo(f"{printable(name)} {'goes on' if resumed else 'was not paused'}")
 
 
-@click.command(short_help="Change limits and guards while work goes on.")
+@click.command(short_help="Change limits and guards of running work.")
 @click.argument("pipeline", type=options.text)
 @click.argument("changes", nargs=-1, required=True, type=options.text, metavar="KEY=VALUE...")
-@click.option("--reason", type=options.text, default="", help="Goes into the event.")
+@click.option("--reason", type=options.text, default="", help="A reason to record in the event.")
 @options.common()
 def tune(pipeline: str, changes: tuple[str, ...], reason: str, store: str | None, as_json: bool) -> None:
-    """Change limits and guards of PIPELINE. Running workers follow within seconds, and lose no work.
+    """Change limits and guards of PIPELINE. Running workers apply them within seconds, without losing work.
 
     Keys are limits (rate, burst, concurrency, budget, budget_per_day, breaker.failures, …) and guards (hours, disk_free, …) of
     the pipeline; extract.rate is a limit of its stage extract, gemini.rate one of the resource gemini. KEY= takes back what
@@ -69,10 +69,10 @@ def tune(pipeline: str, changes: tuple[str, ...], reason: str, store: str | None
         click.echo(f"{printable(key)} = {'(no limit)' if value is None else printable(str(value))}")
 
 
-@click.command(short_help="What resources allow, what is used, and what stands in the way.")
+@click.command(short_help="The limits of resources, their use, and what blocks them.")
 @options.common()
 def limits(store: str | None, as_json: bool) -> None:
-    """Every resource: what is allowed, what is used now, and what stands in the way."""
+    """Show every resource: its limits, its current use, and what blocks it."""
     with options.open_to_ask(store) as app:
         found = app.limits()
     print_answer(found, as_json=as_json)

@@ -24,7 +24,7 @@ def _start_logging(ctx: click.Context, param: click.Parameter, value: int) -> in
 
 @click.command("loop", short_help="Run a loop over your own table.")
 @click.argument("loop", metavar="MODULE:OBJECT", type=options.text)
-@click.option("--drain", is_flag=True, help="End when nothing is left to do.")
+@click.option("--drain", is_flag=True, help="Exit when no work is left.")
 @click.option(
     "-v",
     "--verbose",
@@ -32,10 +32,10 @@ def _start_logging(ctx: click.Context, param: click.Parameter, value: int) -> in
     expose_value=False,
     callback=_start_logging,
     is_eager=True,
-    help="Log more, to stderr.",
+    help="Log more to stderr.",
 )
 def loop(loop: str, drain: bool) -> None:
-    """Run the Loop that MODULE:OBJECT names until told to stop.
+    """Run the Loop that MODULE:OBJECT names until stopped.
 
     MODULE is a Python file or a dotted module name; OBJECT a Loop, a list of them, or a function that returns either.
     Without :OBJECT, every Loop of the module is run. SIGTERM or Ctrl-C ends it once running handlers are done, within

@@ -58,10 +58,10 @@ def common(*, json: bool = True, level: int = 0, file: bool = False) -> Callable
             expose_value=False,
             callback=_start_logging(level),
             is_eager=True,
-            help="Log more, to stderr; twice: all.",
+            help="Log more to stderr; give it twice to log everything.",
         )(function)
         if json:
-            function = click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(function)
+            function = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
         return click.option(
             "--store", metavar="URL", type=text, help=f"sqlite:///PATH or postgresql://… [default: {otherwise}]"
         )(function)
@@ -87,18 +87,36 @@ def existing(app: Holdfast) -> Holdfast:
 
 _WORK_OPTIONS = (
     click.option(
-        "--concurrency", type=click.IntRange(min=1), default=16, show_default=True, help="Handlers at a time."
+        "--concurrency",
+        type=click.IntRange(min=1),
+        default=16,
+        show_default=True,
+        help="How many handlers run at a time.",
     ),
-    click.option("--lease", type=text, default="30s", show_default=True, help="How long it may be silent."),
+    click.option(
+        "--lease",
+        type=text,
+        default="30s",
+        show_default=True,
+        help="How long it may go without a heartbeat before others take over its work.",
+    ),
     click.option(
         "--grace", type=text, default="10s", show_default=True, help="How long a stop waits for running handlers."
     ),
     click.option(
-        "--poll", type=text, default="1s", show_default=True, help="How often to look for work without being told."
+        "--poll",
+        type=text,
+        default="1s",
+        show_default=True,
+        help="How often to check for work if no notification arrives.",
     ),
     click.option("--name", type=text, default="", help="A label for this worker. [default: host and process]"),
     click.option(
-        "--stages", type=text, default="", metavar="A,B", help="Offer only these, as STAGE or PIPELINE/STAGE."
+        "--stages",
+        type=text,
+        default="",
+        metavar="A,B",
+        help="Run only these stages, given as STAGE or PIPELINE/STAGE.",
     ),
 )
 
@@ -115,18 +133,18 @@ yes = click.option(
     "--yes",
     is_flag=True,
     envvar="HOLDFAST_YES",
-    help="Let work run that a change of the pipeline has made, whatever it costs. [env: HOLDFAST_YES]",
+    help="Run the work that a changed pipeline requires, whatever it costs. [env: HOLDFAST_YES]",
 )
 
 _STALE_OPTIONS = (
-    click.option("--pipeline", type=text, help="Only this one of FILE."),
+    click.option("--pipeline", type=text, help="Only this pipeline of FILE."),
     click.option("--stage", type=text),
     click.option("--key", type=text, metavar="PATTERN", help="* and ? are wild."),
 )
 fast = click.option(
     "--fast",
     is_flag=True,
-    help="Only what is expected to cost nothing, and to take 5 s for an item at most, with all that it may set in motion.",
+    help="Only work that is expected to be free and to take at most 5 s per item, including the work it may cause.",
 )
 
 
@@ -159,9 +177,7 @@ keys = click.option(
 
 
 #: Which failures, by what they have in common.
-group = click.option(
-    "--group", type=text, metavar="ID", help="What failed for this cause, as `holdfast errors` names it."
-)
+group = click.option("--group", type=text, metavar="ID", help="An error group, as listed by `holdfast errors`.")
 
 
 def user() -> str:

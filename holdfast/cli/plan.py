@@ -19,7 +19,7 @@ from holdfast.model.money import spoken
 from holdfast.program_file import load
 
 
-@click.command(short_help="What is stale, and what it would cost and take to run it again.")
+@click.command(short_help="What is stale, and what reprocessing it would cost.")
 @click.argument("file", type=options.text)
 @options.stale
 @options.fast

@@ -12,17 +12,19 @@ from holdfast.cli.output import print_json
 from holdfast.errors import UsageError
 
 
-@click.command(short_help="Forget old events, and items that ended long ago.")
-@click.option("--events-older-than", type=options.text, metavar="TIME", help="Events before that: 90d. Costs are kept.")
+@click.command(short_help="Delete old events, and items that ended long ago.")
+@click.option(
+    "--events-older-than", type=options.text, metavar="TIME", help="Events older than this: 90d. Costs are kept."
+)
 @click.option(
     "--items-older-than",
     type=options.text,
     metavar="TIME",
-    help="Items that ended before that, with all of theirs: 365d.",
+    help="Items that ended longer ago than this, with everything that belongs to them: 365d.",
 )
-@click.option("--dry-run", is_flag=True, help="Only count, which reads through all events and items.")
+@click.option("--dry-run", is_flag=True, help="Only count. This reads all events and items.")
 @click.option(
-    "--yes", is_flag=True, envvar="HOLDFAST_YES", help="Forget everything without a question. [env: HOLDFAST_YES]"
+    "--yes", is_flag=True, envvar="HOLDFAST_YES", help="Delete everything without asking. [env: HOLDFAST_YES]"
 )
 @options.common()
 def prune(

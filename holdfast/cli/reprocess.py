@@ -24,13 +24,18 @@ NO_ROOM = ", or the first item does not fit the budget"
 @click.command(short_help="Run again what is stale.")
 @click.argument("file", type=options.text)
 @options.stale
-@click.option("--stale", "all_stale", is_flag=True, help="Everything that is stale; needed where no filter is given.")
-@click.option("--all", "everything", is_flag=True, help="Also what is not stale.")
+@click.option("--stale", "all_stale", is_flag=True, help="Everything that is stale; required if no filter is given.")
+@click.option("--all", "everything", is_flag=True, help="Also results that are not stale.")
 @options.fast
-@click.option("--budget", type=options.text, metavar="AMOUNT", help="No more items than this pays for, by `plan`.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="No more items than this.")
+@click.option(
+    "--budget",
+    type=options.text,
+    metavar="AMOUNT",
+    help="At most as many items as this amount pays for, as estimated by `plan`.",
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most this many items.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--reason", type=options.text, default="", help="Goes into the events.")
+@click.option("--reason", type=options.text, default="", help="A reason to record in the events.")
 @options.common(file=True)
 def reprocess(
     file: str,
@@ -89,11 +94,11 @@ def reprocess(
         print_outdated(outdated)
 
 
-@click.command(short_help="Let stale results stand.")
+@click.command(short_help="Accept stale results as they are.")
 @click.argument("file", type=options.text)
 @options.stale
 @click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--reason", type=options.text, default="", help="Goes into the events.")
+@click.option("--reason", type=options.text, default="", help="A reason to record in the events.")
 @options.common(file=True)
 def accept(
     file: str,

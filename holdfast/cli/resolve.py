@@ -16,21 +16,21 @@ from holdfast.model.shell import word
 from holdfast.model.states import BAD, State
 
 
-@click.command(short_help="Say what became of paid calls in doubt.")
+@click.command(short_help="Settle paid calls in doubt.")
 @click.argument("key", type=options.text, required=False)
 @click.option("--memo", type=options.text, metavar="NAME", help="The name of the call; needed with a KEY.")
-@click.option("--value", type=options.text, metavar="JSON", help="It was made, and this is what it returned.")
+@click.option("--value", type=options.text, metavar="JSON", help="The call was made and returned this.")
 @click.option(
-    "--charged", type=options.text, metavar="AMOUNT", help="What was charged. Without --value it is made again."
+    "--charged", type=options.text, metavar="AMOUNT", help="What was charged. Without --value, the call is made again."
 )
-@click.option("--not-charged", is_flag=True, help="Nothing was charged: the next attempt makes it.")
+@click.option("--not-charged", is_flag=True, help="Nothing was charged: the next attempt makes the call.")
 @click.option("--pipeline", type=options.text)
-@click.option("--stage", type=options.text, help="Without a KEY: all that are in doubt at this stage.")
-@click.option("--key", "pattern", type=options.text, metavar="PATTERN", help="Without a KEY: those of these items.")
-@click.option("--older-than", type=options.text, metavar="TIME", help="Without a KEY: made longer ago than this.")
-@click.option("--all", "everything", is_flag=True, help="Needed where neither a KEY nor a filter is given.")
+@click.option("--stage", type=options.text, help="Without a KEY: all calls in doubt at this stage.")
+@click.option("--key", "pattern", type=options.text, metavar="PATTERN", help="Without a KEY: calls of these items.")
+@click.option("--older-than", type=options.text, metavar="TIME", help="Without a KEY: calls made longer ago than this.")
+@click.option("--all", "everything", is_flag=True, help="Required if neither a KEY nor a filter is given.")
 @click.option("--dry-run", is_flag=True, help="Without a KEY: only count.")
-@click.option("--reason", type=options.text, default="", help="Goes into the events.")
+@click.option("--reason", type=options.text, default="", help="A reason to record in the events.")
 @options.common()
 def resolve(
     key: str | None,
@@ -48,7 +48,7 @@ def resolve(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Say what became of a paid call in doubt: it was begun, and nobody knows whether it was made and charged.
+    """Settle a paid call in doubt: it was started, and it is not known whether it was made and charged.
 
     With a KEY, of one call; without, of all calls in doubt that the filters mean. Items that are on hold for it go on; others
     stay where they are, and `holdfast retry` sends them on.
@@ -91,16 +91,16 @@ def resolve(
 
 @click.command(short_help="Reject recorded answers of paid calls: the next attempt calls again.")
 @click.argument("keys", nargs=-1, type=options.text, metavar="[KEY]...")
-@click.option("--memo", type=options.text, metavar="NAME", help="Only the call of this name.")
+@click.option("--memo", type=options.text, metavar="NAME", help="Only calls with this name.")
 @click.option("--pipeline", type=options.text)
 @click.option("--stage", type=options.text)
-@click.option("--error", type=options.text, metavar="TEXT", help="A part of the error that the stage ended with.")
+@click.option("--error", type=options.text, metavar="TEXT", help="Part of the error text of the stage.")
 @options.group
 @click.option("--older-than", type=options.text, metavar="TIME", help="Recorded longer ago than this: 90m, 2d.")
-@click.option("--undo", is_flag=True, help="Take back the newest answers that were rejected.")
-@click.option("--all", "everything", is_flag=True, help="Needed where neither a KEY nor a filter is given.")
+@click.option("--undo", is_flag=True, help="Restore the newest rejected answers.")
+@click.option("--all", "everything", is_flag=True, help="Required if neither a KEY nor a filter is given.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--reason", type=options.text, default="", help="Goes into the events.")
+@click.option("--reason", type=options.text, default="", help="A reason to record in the events.")
 @options.common()
 def forget(
     keys: tuple[str, ...],

@@ -19,16 +19,16 @@ from holdfast.model.durations import seconds
 from holdfast.program_file import load
 
 
-@click.command(short_help="Take every item through every stage, and end.")
+@click.command(short_help="Run every item through every stage, then exit.")
 @click.argument("file", type=options.text)
 @options.work
 @options.yes
 @click.option("--progress-seconds", type=options.text, default="5s", hidden=True)
 @options.common(file=True)
 def run(file: str, store: str | None, as_json: bool, progress_seconds: str, yes: bool, **given: Any) -> None:
-    """Take every item through every stage of the pipelines in FILE, and end when nothing is left to do.
+    """Run every item through every stage of the pipelines in FILE, and exit when no work is left.
 
-    FILE is a job file (.yaml), a Python file or a dotted module name. Killed at any moment and started again, it goes on.
+    FILE is a job file (.yaml), a Python file or a dotted module name. You can kill it at any moment: started again, it resumes.
     Exit code 3: some items failed.
     """
     settings = options.read_settings(**given)

@@ -22,9 +22,11 @@ from holdfast.worker.supervise import Process, Supervisor
 STORE_VARIABLE = "HOLDFAST_SUPERVISED_STORE"
 
 
-@click.command(short_help="Serve for ever: work whenever there is some.")
+@click.command(short_help="Run until stopped: work whenever there is some.")
 @click.argument("file", type=options.text)
-@click.option("--processes", type=click.IntRange(1, 1000), help="Start this many, and restart those that die.")
+@click.option(
+    "--processes", type=click.IntRange(1, 1000), help="Start this many worker processes, and restart those that die."
+)
 @options.work
 @options.yes
 @click.option("--ready-fd", type=int, hidden=True, help="Write a byte here once the work has begun.")
@@ -39,7 +41,7 @@ def worker(
     supervised_by: int | None,
     **given: Any,
 ) -> None:
-    """Work on the pipelines in FILE until told to stop.
+    """Work on the pipelines in FILE until stopped.
 
     FILE is a job file (.yaml), a Python file or a dotted module name. SIGTERM or Ctrl-C ends it once running handlers are
     done, within --grace; a second one hands their items back at once.

@@ -21,6 +21,8 @@ class ErrorGroup(Answer, frozen=True):
     error: str
     place: str
     message: str
+    #: What to do about it, for errors that holdfast knows.
+    hint: str | None
     #: How many attempts failed, and what was spent in them.
     count: int
     spent: Decimal
@@ -59,6 +61,8 @@ class ErrorGroups(Answers[ErrorGroup]):
         head = ["group", "attempts", "items now", "spent", "stages", "last seen", "error"]
         right, least = ("items now", "spent"), ("last seen", "spent", "stages")
         lines = table(head, rows, width=width, right=right, least=least)
+        for error, hint in {one.error: one.hint for one in self if one.hint}.items():
+            lines.append(f"{error}: {hint}.")
         first = self[0]
         if first.key is not None:
             where = f" in {first.place}" if first.place else ""

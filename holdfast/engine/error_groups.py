@@ -14,7 +14,7 @@ from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.model.facts import Facts
-from holdfast.model.faults import Cause, cause_of
+from holdfast.model.faults import HINTS, Cause, cause_of
 from holdfast.store import Transaction
 
 #: So many groups are kept of a stage, for each writer.
@@ -100,6 +100,7 @@ def errors(
                 "error": row["kind"],
                 "place": row["place"],
                 "message": row["message"],
+                "hint": HINTS.get(row["kind"]),
                 "count": 0,
                 "spent": 0,
                 "stages": [],

@@ -28,6 +28,17 @@ _CHANGING = re.compile(
 _STAND_INS = {"quoted": "'…'", "id": "<id>", "number": "<n>"}
 #: Shorter keys are replaced only where they are quoted: they may be ordinary words.
 _SHORT_KEY = 3
+#: What to do about errors of our own, by the name of their class.
+HINTS = {
+    "BadRequest": "correct the request: its parameters, or the name of the model",
+    "ContentFiltered": "change the input or the prompt: the provider's filter refuses it",
+    "InDoubt": "the call may have been charged: holdfast resolve settles it",
+    "InputTooLong": "split the input, or use a model with a longer context window",
+    "NotSent": "nothing was sent and nothing paid: check the address, the network and the proxy",
+    "ProcessDied": 'an item may have used up the memory: isolate="process" keeps its neighbours safe',
+    "RejectedTooOften": "look at the rejected answers (holdfast show), and change the prompt or the validation",
+    "StageTimeout": "give the stage a longer timeout=, or its client a shorter one",
+}
 #: Code that is not the user's: this package, and installed ones.
 _OTHERS = tuple({f"{Path(__file__).parents[1]}/", *(f"{path}/" for path in sysconfig.get_paths().values())})
 

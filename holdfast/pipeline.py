@@ -22,6 +22,7 @@ from holdfast.model.names import there_are
 from holdfast.model.resource import ResourceSpec
 from holdfast.model.stage import PipelineSpec, Stage, StageSpec, check_name
 from holdfast.model.tuning import Tuning
+from holdfast.providers.prices import Prices
 from holdfast.sources import SourceSpec, read_source
 from holdfast.worker import Settings
 
@@ -90,15 +91,19 @@ class Pipeline:
         tuning: Mapping[str, Any] | None = None,
         resources: Mapping[str, Mapping[str, Any]] | None = None,
         alerts: Mapping[str, Mapping[str, Any]] | None = None,
+        prices: Mapping[str, Any] | None = None,
     ) -> None:
         """`tuning` has the limits of the pipeline, its `guards`, and under `stages` the limits of single stages. `resources`
         are what its stages share with others, by name: `{"gemini": {"rate": "60/min"}}`. `alerts` are rules by name, as in a
-        job file: `{"failures": {"event": "attempt_failed", "count": 10, "within": "5m", "webhook": address}}`."""
+        job file: `{"failures": {"event": "attempt_failed", "count": 10, "within": "5m", "webhook": address}}`. `prices` say
+        what models cost per million tokens, for `ctx.call`: `{"gpt-5-mini": {"in": "0.25", "out": "2.00"}}`."""
         check_name(name, "pipeline")
         self.name = name
         self.store = store
         self._stages: dict[str, StageSpec] = {}
         self._sources: dict[str, SourceSpec] = {}
+        self._prices = dict(prices or {})
+        Prices.read(self._prices, where=f"pipeline {name!r}: prices")
         self._tuning: Mapping[str, Any] = {} if tuning is None else tuning
         #: Limits by name of resource, as they were written.
         self.resources: Mapping[str, Mapping[str, Any]] = _checked(resources or {}, f"pipeline {name!r}: resources")
@@ -134,7 +139,9 @@ class Pipeline:
 
         def decorate(function: Callable[..., Any]) -> Stage[..., Any]:
             name = settings.get("name") or str(getattr(function, "__name__", ""))
-            spec = StageSpec(name=name, handler=function, after=self._names(settings.get("after", ())), **values)
+            spec = StageSpec(
+                name=name, handler=function, after=self._names(settings.get("after", ())), prices=self._prices, **values
+            )
             if spec.name in self._stages:
                 raise DefinitionError(f"pipeline {self.name!r} has two stages named {spec.name!r}: rename one of them")
             self._stages[spec.name] = spec

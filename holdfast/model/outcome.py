@@ -27,7 +27,15 @@ class RetryLater(Exception):
         self.reason = reason
 
 
-class RateLimited(Exception):
+class ProviderPause(Exception):
+    """What a provider says to everyone who uses it, not to one item."""
+
+    reason: str
+    #: The resource that is meant; None for the first that the stage uses.
+    resource: str | None = None
+
+
+class RateLimited(ProviderPause):
     """The provider asks for a pause. Raise it: every user of the resource waits that long, and no attempt is spent. Without a
     time, the `cool` setting of the resource decides."""
 
@@ -41,7 +49,7 @@ class Overloaded(RateLimited):
     """The provider cannot keep up at the moment. Raise it: the same happens as after `RateLimited`."""
 
 
-class OutOfCredit(Exception):
+class OutOfCredit(ProviderPause):
     """The provider wants money first. Raise it: the resource is paused at once, and no attempt is spent."""
 
     def __init__(self, reason: str = "") -> None:
@@ -49,7 +57,7 @@ class OutOfCredit(Exception):
         self.reason = reason
 
 
-class CredentialRefused(Exception):
+class CredentialRefused(ProviderPause):
     """The provider does not accept the key. Raise it: no attempt is spent, and after three in a row without a success the
     resource is paused (the stage, if it uses none) until a person resumes it."""
 
@@ -58,7 +66,7 @@ class CredentialRefused(Exception):
         self.reason = reason
 
 
-def reason_of(answer: Skip | RetryLater | RateLimited | OutOfCredit | CredentialRefused) -> str | None:
+def reason_of(answer: Skip | RetryLater | ProviderPause) -> str | None:
     """The reason as storable text, whatever it is."""
     try:
         return storable(str(answer.reason)) or None

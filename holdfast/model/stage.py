@@ -53,6 +53,8 @@ class StageSpec:
     units: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     #: What one item may cost at this stage, in millionths.
     max_cost: int | None = None
+    #: What models cost, as its author wrote it; see `providers.prices`.
+    prices: Mapping[str, Any] = field(default_factory=dict)
     #: Its former name. It keeps the results, records and history of that stage.
     renamed_from: str | None = None
     #: How often per hour items may rerun each other here without new data.

@@ -15,7 +15,7 @@ from holdfast.providers.reply import Reply, library_of, status_of
 from holdfast.providers.sending import NEVER_SENT, causes, lost_reply, was_never_sent, was_retried
 from holdfast.providers.signs import SIGNS, Verdict
 
-__all__ = ["Verdict", "is_free", "verdict"]
+__all__ = ["Verdict", "is_free", "is_of_provider", "verdict"]
 
 _VERDICTS = (
     RateLimited,
@@ -49,6 +49,14 @@ def verdict(
         return _judged(error, paid, before, now)
     except Exception:  # an exception may do anything when its attributes are read
         return None
+
+
+def is_of_provider(error: BaseException) -> bool:
+    """Whether an exception comes from a provider's package, and not from a plain HTTP client."""
+    try:
+        return bool(library_of(_speaker(error)))
+    except Exception:
+        return False
 
 
 def is_free(verdict: Verdict, error: BaseException) -> bool:

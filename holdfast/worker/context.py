@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import msgspec
 
@@ -29,15 +29,14 @@ from holdfast.providers.pauses import used_up_for
 from holdfast.runtime.process_identity import Lineage
 from holdfast.worker import undeclared_reads as undeclared
 from holdfast.worker.once import Once, forget
+from holdfast.worker.provider_call import CallOptions, CallWith, ProviderCall
 from holdfast.worker.sub_step import SubStep, key_of, key_of_all
 from holdfast.worker.sub_step_terms import (
-    REJECTIONS,
-    OnDoubt,
-    Price,
-    StatedFacts,
+    OnceOptions,
     Terms,
     check_memo_name,
     check_resource,
+    plain_name,
 )
 from holdfast.worker.sync_or_async import SubSteps, run, run_async
 
@@ -62,6 +61,10 @@ class Surroundings(Protocol):
 
     def count_children(self, item: int, pipeline: str) -> dict[str, int]: ...
 
+    def has_budget(self, stage: int) -> bool:
+        """Whether money that a stage spends counts against a budget."""
+        ...
+
 
 class Said(msgspec.Struct, eq=False):
     """What a handler requested or reported besides its result. The transaction that ends the attempt saves it."""
@@ -71,7 +74,10 @@ class Said(msgspec.Struct, eq=False):
     costs: list[Cost] = []
     events: list[UserEvent] = []
     units_used: dict[str, float] = {}
+    #: How long the headers of an answer ask to wait, for which resource, and whether a stage without one is paused.
     cool_us: int | None = None
+    cool_resource: str | None = None
+    cool_pauses_stage: bool = False
     sub_steps: dict[str, SubStep] = {}
     #: Names of sub-steps whose answers this attempt has rejected: they may be called again.
     forgotten: set[str] = set()
@@ -107,19 +113,7 @@ class Context(msgspec.Struct, eq=False):
             raise UsageError(f"{self._where}: effect({function!r}): give a function that takes a connection")
         said.effects.append(AttemptEffect(function, args))
 
-    def once(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        *args: Any,
-        cost: Price | None = None,
-        estimate: Amount | None = None,
-        on_doubt: OnDoubt = "retry",
-        resource: str | None = None,
-        validate: Callable[[Any], Any] | None = None,
-        facts: StatedFacts | None = None,
-        rejections: int = REJECTIONS,
-    ) -> Any:
+    def once(self, name: str, function: Callable[..., Any], *args: Any, **options: Unpack[OnceOptions]) -> Any:
         """Call `function(*args)` once for this stage of this item, even across crashes. The result is recorded before
         this returns, and later attempts get the recorded result. In an async handler: `await ctx.once(...)`.
 
@@ -135,25 +129,31 @@ class Context(msgspec.Struct, eq=False):
         function of the answer) go into the ledger; `holdfast costs` sums `tokens_in` and
         `tokens_out`, by `model` if asked.
         """
-        terms = Terms(
-            _plain_name(name),
-            function,
-            args,
-            cost,
-            estimate,
-            on_doubt,
-            _plain_name(resource),
-            validate,
-            facts,
-            rejections,
-        )
-        return self._run(Once(self._around, self._spec, terms, [self._sub_step(terms)]).steps())
+        return self._once(Terms.of(name, function, args, options))
+
+    def call(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a provider through its client library: `ctx.call("summary", client.responses.create, model=…, input=…)`.
+        Like a paid `once`, but what it costs, what its errors mean and what its headers ask for is understood without more
+        code. In an async handler: `await ctx.call(...)`.
+
+        All arguments go to the function; `ctx.options(...)` says more about the call. The answer, streamed or not, is recorded
+        in its JSON form, and that is what this returns, the first time and from the record.
+        """
+        return self.options().call(name, function, *args, **kwargs)
+
+    def options(self, **options: Unpack[CallOptions]) -> CallWith:
+        """Say more about a call than the function needs to know: `ctx.options(estimate="0.10").call(name, function, …)`.
+
+        The options of `once`, and: `model`, for the price, if it is not an argument of the function; `parse`, a type or a
+        function that is applied to the answer, new or recorded.
+        """
+        return CallWith(self._make_call, options)
 
     def forget(self, name: str, reason: str = "forgotten by the handler") -> Any:
         """Reject the recorded answer of a sub-step, so that `once` calls again. The answer stays paid for and readable.
         Returns False if there is none. In an async handler: `await ctx.forget(...)`.
         """
-        said, name = self._say(), _plain_name(name)
+        said, name = self._say(), plain_name(name)
         check_memo_name(name, f"{self._where}: forget({name!r})")
         return self._run(forget(self._around, self._lease, name, storable(str(reason)), said.forgotten))
 
@@ -190,7 +190,7 @@ class Context(msgspec.Struct, eq=False):
         """Record money that this attempt has spent, with facts about it (`model`, `tokens_in`, `tokens_out` and any
         others). It counts however the attempt ends.
         """
-        said, resource = self._say(), _plain_name(resource)
+        said, resource = self._say(), plain_name(resource)
         spent = micros(amount, what=f"{self._where}: cost")
         check_resource(resource, f"{self._where}: cost")
         said.costs.append(Cost(spent, resource, CallFacts.read(facts, where=f"{self._where}: cost")))
@@ -224,15 +224,12 @@ class Context(msgspec.Struct, eq=False):
         """Obey the headers of a response: if they say that nothing is left until a time (`X-RateLimit-Remaining: 0`),
         every user of the same resource waits until then.
         """
-        said = self._say()
-        after = used_up_for(headers)
-        if after is not None:
-            said.cool_us = max(said.cool_us or 0, microseconds(min(after, COOL_MOST_SECONDS)))
+        self._heed(headers)
 
     def idempotency_key(self, name: str) -> str:
         """An idempotency key for a provider: the same in every attempt, but a new one when the stage is rerun."""
         self._check()
-        name = _plain_name(name)
+        name = plain_name(name)
         check_memo_name(name, f"{self._where}: idempotency_key({name!r})")
         return key_of(self._lease, self._spec, name)
 
@@ -278,9 +275,26 @@ class Context(msgspec.Struct, eq=False):
     def close(self) -> None:
         self._open = False
 
+    def _make_call(self, call: ProviderCall) -> Any:
+        return self._once(call.terms(self._spec, self))
+
+    def has_budget(self) -> bool:
+        return self._around.has_budget(self._lease.stage)
+
+    def heed_call(self, headers: Mapping[str, Any], resource: str | None) -> None:
+        self._heed(headers, resource, pauses_stage=True)
+
+    def _heed(self, headers: Mapping[str, Any], resource: str | None = None, *, pauses_stage: bool = False) -> None:
+        said, after = self._say(), used_up_for(headers)
+        if after is not None and (asked := microseconds(min(after, COOL_MOST_SECONDS))) > (said.cool_us or 0):
+            said.cool_us, said.cool_resource, said.cool_pauses_stage = asked, resource, pauses_stage
+
     @property
     def _where(self) -> str:
         return f"item {self.item.key!r}, stage {self._spec.name!r}"
+
+    def _once(self, terms: Terms) -> Any:
+        return self._run(Once(self._around, self._spec, terms, [self._sub_step(terms)]).steps())
 
     def _sub_step(self, terms: Terms) -> SubStep:
         said, name = self._say(), terms.name
@@ -309,11 +323,6 @@ class Context(msgspec.Struct, eq=False):
                 f"item {self.item.key!r}, stage {self._spec.name!r}: a forked process cannot use the context; "
                 f"return what it found to the handler"
             )
-
-
-def _plain_name(name: Any) -> Any:
-    """Turn an instance of a subclass of str, such as parsers return, into a plain str: databases reject others."""
-    return str.__str__(name) if isinstance(name, str) else name
 
 
 def _number(value: object) -> int | float | None:
@@ -348,13 +357,7 @@ class BatchContext:
         function: Callable[..., Any],
         items: Sequence[Item],
         *args: Any,
-        cost: Price | None = None,
-        estimate: Amount | None = None,
-        on_doubt: OnDoubt = "retry",
-        resource: str | None = None,
-        validate: Callable[[Any], Any] | None = None,
-        facts: StatedFacts | None = None,
-        rejections: int = REJECTIONS,
+        **options: Unpack[OnceOptions],
     ) -> Any:
         """Call `function(some, *args)` once for the items that have no recorded answer under this name. Returns the
         answers to all `items`, as a list in their order. In an async handler: `await ctx.once(...)`.
@@ -369,27 +372,35 @@ class BatchContext:
         checks answers one by one, rejected it; its call is in doubt and on hold; it would cost too much; or its lease
         was lost. With a single item in `items`, the exception is raised.
         """
-        contexts = self._contexts_of(items, f"once({name!r})")
+        return self._once(Terms.of(name, function, args, options), items)
+
+    def call(self, name: str, function: Callable[..., Any], items: Sequence[Item], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a provider for the items that have no recorded answer under this name, as `once` does: the function gets a list
+        of items and then the other arguments. An answer that has one part for each item, such as embeddings, is taken apart.
+        """
+        return self.options().call(name, function, items, *args, **kwargs)
+
+    def options(self, **options: Unpack[CallOptions]) -> CallWith:
+        """Say more about a call than the function needs to know, as in the context of one item."""
+        return CallWith(self._make_call, options)
+
+    def _make_call(self, call: ProviderCall) -> Any:
+        if not call.args:
+            raise UsageError(
+                f"stage {self._first._spec.name!r}: call({call.name!r}): give a list of items of this batch"
+            )
+        return self._once(call.terms(self._first._spec, self._first, for_items=True), call.args[0])
+
+    def _once(self, terms: Terms, items: Sequence[Item]) -> Any:
+        contexts = self._contexts_of(items, f"once({terms.name!r})")
         if not contexts:
             return _nothing() if self._first._spec.is_async else []
-        terms = Terms(
-            _plain_name(name),
-            function,
-            args,
-            cost,
-            estimate,
-            on_doubt,
-            _plain_name(resource),
-            validate,
-            facts,
-            rejections,
-        )
         parts = [one._sub_step(terms) for one in contexts]
         return self._first._run(Once(self._first._around, self._first._spec, terms, parts, items).steps())
 
     def idempotency_key(self, name: str, items: Sequence[Item]) -> str:
         """An idempotency key for a provider: the same whenever a call is made for these items in this order."""
-        name = _plain_name(name)
+        name = plain_name(name)
         contexts = self._contexts_of(items, f"idempotency_key({name!r})")
         check_memo_name(name, f"stage {self._first._spec.name!r}: idempotency_key({name!r})")
         if not contexts:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections import Counter
+from typing import Any, NamedTuple
 
 from holdfast.clock import microseconds
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import FinishedAttempt
-from holdfast.engine.settle_resources import CREDIT_US
 from holdfast.errors import (
     AnswerNotKept,
     CallInDoubt,
@@ -20,11 +20,24 @@ from holdfast.errors import (
     ValueRefused,
 )
 from holdfast.model import codec
+from holdfast.model.durations import spoken
 from holdfast.model.faults import describe
-from holdfast.model.outcome import NOTHING, CredentialRefused, OutOfCredit, RateLimited, RetryLater, Skip, reason_of
+from holdfast.model.outcome import (
+    NOTHING,
+    CredentialRefused,
+    OutOfCredit,
+    Overloaded,
+    ProviderPause,
+    RateLimited,
+    RetryLater,
+    Skip,
+    reason_of,
+)
 from holdfast.model.resource import COOL_MOST_SECONDS, COOL_SECONDS
 from holdfast.model.states import PASSED, State
-from holdfast.providers.questions import heard, is_wrong_request
+from holdfast.providers import verdict
+from holdfast.providers.questions import is_wrong_request
+from holdfast.providers.verdicts import is_of_provider
 from holdfast.worker.call import StageCall
 from holdfast.worker.context import Said
 
@@ -35,31 +48,56 @@ _DONE = State.DONE
 AWAY_US = 2_000_000
 
 
+#: An overload that one item has met this often in a row, while others passed, is the item's own.
+MOST_OVERLOADS = 5
+#: How many items are watched for that.
+MOST_WATCHED = 10_000
+
+
+class _Raised(NamedTuple):
+    """What a handler raised, or returned in place of a result: what it means, and what is recorded of it."""
+
+    meant: BaseException
+    text: str | None
+    trace: str | None
+    #: A server asked for a pause in its reply to a plain request, not a provider through its client.
+    is_plain: bool
+    #: Only this request was wrong, and the server works.
+    is_wrong_request: bool
+
+    @classmethod
+    def of(cls, error: BaseException) -> _Raised:
+        found = None if isinstance(error, (Skip, RetryLater)) else verdict(error, paid=False)
+        is_plain = found is not None and found is not error and not is_of_provider(error)
+        meant: BaseException = found or error
+        if isinstance(meant, RateLimited) and not is_plain and (meant.after_seconds or 0) > COOL_MOST_SECONDS:
+            meant = _used_up(meant)
+        if isinstance(meant, (Skip, RetryLater, ProviderPause)):
+            return cls(meant, reason_of(meant), None, is_plain, False)
+        text, trace = describe(error)
+        return cls(meant, text if meant is error else describe(meant)[0], trace, is_plain, is_wrong_request(error))
+
+
+def _used_up(limit: RateLimited) -> OutOfCredit:
+    """So long a pause is asked for only where something has been used up."""
+    out = OutOfCredit(f"{limit.reason} (a pause of {spoken(limit.after_seconds or 0)} is asked for)")
+    out.resource = limit.resource
+    return out
+
+
 class HandlerOutcome:
     """Turns what handlers return and raise into finished attempts."""
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._rng = rng or random.Random()
+        #: By stage and item: how often in a row it has met an overload, and how many others had passed before.
+        self._overloads: dict[tuple[int, int], tuple[int, int]] = {}
+        self._passed: Counter[int] = Counter()
 
     def raised(self, call: StageCall, error: BaseException) -> list[FinishedAttempt]:
         """How a call that raised ended: the same for each of its items."""
-        if isinstance(error, (Skip, RetryLater, RateLimited, OutOfCredit, CredentialRefused)):
-            return [self._verdict(call, lease, error) for lease in call.leases]
-        if (told := heard(error)) is not None:
-            return [self._verdict(call, lease, told) for lease in call.leases]
-        text, trace = describe(error)
-        if isinstance(error, (StoreUnavailable, StoreConflict)):
-            # The database was unavailable when the handler used it. The item is not at fault, and the attempt does not
-            # count.
-            return [
-                self._finished(call, lease, State.RETRY_LATER, error=text, delay_us=AWAY_US, snooze=True)
-                for lease in call.leases
-            ]
-        if isinstance(error, Permanent):
-            return [self._failed(call, lease, error, text, trace) for lease in call.leases]
-        if isinstance(error, CallInDoubt):
-            return [self._held(call, lease, text) for lease in call.leases]
-        return [self._retry(call, lease, error, text, trace, len(call.leases)) for lease in call.leases]
+        raised = _Raised.of(error)
+        return [self._outcome(call, lease, raised, len(call.leases)) for lease in call.leases]
 
     def answered(self, call: StageCall, answer: Any) -> list[FinishedAttempt]:
         if call.spec.batch is None:
@@ -74,7 +112,7 @@ class HandlerOutcome:
 
     def _verdict(self, call: StageCall, lease: Lease, answer: Any) -> FinishedAttempt:
         if isinstance(answer, BaseException):
-            return self._outcome(call, lease, answer)
+            return self._outcome(call, lease, _Raised.of(answer), 1)
         try:
             result, form = codec.encoded(answer)
         except ValueRefused as error:
@@ -82,6 +120,9 @@ class HandlerOutcome:
             return self._finished(call, lease, State.FAILED, error=text, traceback=text)
         if call.spec.normalise is not None:
             form = self._normalised(call, lease, result)
+        if self._overloads:
+            self._passed[call.kind] += 1
+            self._overloads.pop((call.kind, lease.item), None)
         output_hash = NOTHING if form is None else codec.digest(form)
         finished = FinishedAttempt(lease, _DONE, call.spec.version, result, output_hash)
         finished.routine = not self._complete(finished, call) and lease.is_first
@@ -95,87 +136,96 @@ class HandlerOutcome:
             where = f"item {lease.key!r}, stage {call.spec.name!r}"
             raise UsageError(f"{where}: what normalise returned cannot be compared: {error}") from None
 
-    def _outcome(self, call: StageCall, lease: Lease, answer: BaseException) -> FinishedAttempt:
-        """An answer that is not a value: an outcome such as `Skip`, or an exception for one item of a batch."""
-        if isinstance(answer, Skip):
-            return self._finished(call, lease, State.SKIPPED, output_hash=NOTHING, error=reason_of(answer))
-        if isinstance(answer, RetryLater):
-            reason = reason_of(answer)
+    def _outcome(self, call: StageCall, lease: Lease, raised: _Raised, company: int) -> FinishedAttempt:
+        """The end of an attempt without a result. `company` is how many items may have caused it."""
+        meant, text, trace = raised.meant, raised.text, raised.trace
+        if isinstance(meant, Skip):
+            return self._finished(call, lease, State.SKIPPED, output_hash=NOTHING, error=text)
+        if isinstance(meant, RetryLater):
+            delay_us = microseconds(meant.after_seconds)
+            return self._finished(call, lease, State.RETRY_LATER, error=text, delay_us=delay_us, snooze=True)
+        if isinstance(meant, Overloaded) and not raised.is_plain and self._is_alone_with_it(call, lease):
+            return self._retry(call, lease, raised, company)
+        if isinstance(meant, ProviderPause):
+            return self._limited(call, lease, meant, text, is_plain=raised.is_plain)
+        if isinstance(meant, (StoreUnavailable, StoreConflict)):
+            # The database was unavailable when the handler used it. The item is not at fault, and the attempt does not
+            # count.
+            return self._finished(call, lease, State.RETRY_LATER, error=text, delay_us=AWAY_US, snooze=True)
+        if isinstance(meant, Permanent):
             return self._finished(
-                call, lease, State.RETRY_LATER, error=reason, delay_us=microseconds(answer.after_seconds), snooze=True
+                call,
+                lease,
+                State.FAILED,
+                error=text,
+                traceback=trace,
+                stop_stage=text if isinstance(meant, AnswerNotKept) else None,
+                rejected=isinstance(meant, RejectedTooOften),
             )
-        if isinstance(answer, (RateLimited, OutOfCredit, CredentialRefused)):
-            return self._limited(call, lease, answer)
-        if (told := heard(answer)) is not None:
-            return self._limited(call, lease, told)
-        text, trace = describe(answer)
-        if isinstance(answer, Permanent):
-            return self._failed(call, lease, answer, text, trace)
-        if isinstance(answer, CallInDoubt):
+        if isinstance(meant, CallInDoubt):
             return self._held(call, lease, text)
-        return self._retry(call, lease, answer, text, trace, 1)
+        return self._retry(call, lease, raised, company)
 
-    def _held(self, call: StageCall, lease: Lease, text: str) -> FinishedAttempt:
+    def _is_alone_with_it(self, call: StageCall, lease: Lease) -> bool:
+        """Whether only this item meets an overload, again and again, while others of its stage pass: its input may be what
+        the provider cannot cope with. If nobody passes, the provider is down, and waiting costs no attempt.
+        """
+        place, passed = (call.kind, lease.item), self._passed[call.kind]
+        times, before = self._overloads.pop(place, (0, passed))
+        if times + 1 >= MOST_OVERLOADS and passed > before:
+            return True
+        if len(self._overloads) < MOST_WATCHED:
+            self._overloads[place] = times + 1, before
+        return False
+
+    def _held(self, call: StageCall, lease: Lease, text: str | None) -> FinishedAttempt:
         """Put an item on hold until a person has decided about its call. Other items of the batch are not affected and
         run again without it.
         """
         in_doubt = any(memo.state == "intended" for memo in lease.memos.values())
         return self._finished(call, lease, State.ON_HOLD if in_doubt else State.PENDING, error=text)
 
-    def _failed(self, call: StageCall, lease: Lease, error: Permanent, text: str, trace: str) -> FinishedAttempt:
-        stop = text if isinstance(error, AnswerNotKept) else None
-        return self._finished(
-            call,
-            lease,
-            State.FAILED,
-            error=text,
-            traceback=trace,
-            stop_stage=stop,
-            rejected=isinstance(error, RejectedTooOften),
-        )
-
     def _limited(
-        self, call: StageCall, lease: Lease, answer: RateLimited | OutOfCredit | CredentialRefused
+        self, call: StageCall, lease: Lease, pause: ProviderPause, text: str | None, *, is_plain: bool
     ) -> FinishedAttempt:
         """The item is not at fault, and the attempt does not count. Jitter only lengthens the wait: never retry earlier
         than the provider said.
         """
+        is_limit = isinstance(pause, RateLimited)
         # A provider that asks for a pause of zero does not mean it.
-        asked = (answer.after_seconds or None) if isinstance(answer, RateLimited) else None
+        asked = (pause.after_seconds or None) if isinstance(pause, RateLimited) else None
         if asked is not None:
             wait = min(asked, COOL_MOST_SECONDS)
-        elif call.spec.resources:
-            wait = 0.0  # its resource delays it
+        elif call.spec.resources or isinstance(pause, OutOfCredit):
+            wait = 0.0  # its resource, or the stage, is paused
         else:
-            wait = CREDIT_US / 1e6 if isinstance(answer, OutOfCredit) else COOL_SECONDS
-            if isinstance(answer, CredentialRefused):
-                wait = AWAY_US / 1e6
+            wait = COOL_SECONDS if is_limit else AWAY_US / 1e6
         wait *= 1 + self._rng.random() / 10
         return self._finished(
             call,
             lease,
             State.RETRY_LATER,
-            error=reason_of(answer),
+            error=text,
             delay_us=microseconds(wait),
             snooze=True,
-            cool_us=(microseconds(asked) if asked is not None else 0) if isinstance(answer, RateLimited) else None,
-            out_of_credit=isinstance(answer, OutOfCredit),
-            key_refused=isinstance(answer, CredentialRefused),
+            cool_us=microseconds(asked or 0) if is_limit else None,
+            out_of_credit=isinstance(pause, OutOfCredit),
+            key_refused=isinstance(pause, CredentialRefused),
+            limited_resource=pause.resource,
+            pauses_stage=not is_plain,
         )
 
-    def _retry(
-        self, call: StageCall, lease: Lease, error: BaseException, text: str, trace: str, company: int
-    ) -> FinishedAttempt:
+    def _retry(self, call: StageCall, lease: Lease, raised: _Raised, company: int) -> FinishedAttempt:
         delay = call.spec.backoff.delay(lease.attempt, self._rng)
         return self._finished(
             call,
             lease,
             State.RETRY_LATER,
-            error=text,
-            traceback=trace,
+            error=raised.text,
+            traceback=raised.trace,
             delay_us=microseconds(delay),
             company=company,
-            item_at_fault=is_wrong_request(error),
+            item_at_fault=raised.is_wrong_request,
         )
 
     def _finished(self, call: StageCall, lease: Lease, state: State, **more: Any) -> FinishedAttempt:
@@ -199,8 +249,9 @@ class HandlerOutcome:
 
     def _add_said(self, finished: FinishedAttempt, said: Said, call: StageCall) -> None:
         finished.costs, finished.used, finished.events = said.costs, said.units_used, said.events
-        if finished.cool_us is None:
-            finished.cool_us = said.cool_us
+        if finished.cool_us is None and said.cool_us is not None:
+            finished.cool_us, finished.limited_resource = said.cool_us, said.cool_resource
+            finished.pauses_stage = said.cool_pauses_stage
         if finished.state in PASSED and (said.effects or said.follow_ons):
             finished.effects, finished.follow_ons = said.effects, said.follow_ons
             finished.backoff_us = microseconds(call.spec.backoff.delay(finished.lease.attempt, self._rng))

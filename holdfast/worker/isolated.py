@@ -126,6 +126,8 @@ class StageConversation:
                 return {"answer": self._around.read_result(call.pipeline, message["item"], message["stage"], {})}
             if message["ask"] == "children":
                 return {"answer": self._around.count_children(message["item"], message["pipeline"])}
+            if message["ask"] == "budget":
+                return {"answer": self._around.has_budget(message["stage"])}
             leases = {lease.item: lease for lease in call.leases}
             memos = [MemoWrite(leases[item], **memo) for item, memo in message["memos"]]
             self._around.remember(memos).result()
@@ -217,6 +219,9 @@ class StageChild:
     def count_children(self, item: int, pipeline: str) -> dict[str, int]:
         found: dict[str, int] = self._ask({"ask": "children", "item": item, "pipeline": pipeline})
         return found
+
+    def has_budget(self, stage: int) -> bool:
+        return bool(self._ask({"ask": "budget", "stage": stage}))
 
     def _ask(self, question: dict[str, Any]) -> Any:
         with self._lock:

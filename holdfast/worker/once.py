@@ -21,10 +21,11 @@ from holdfast.model.faults import storable
 from holdfast.model.functions import is_async
 from holdfast.model.item import Item
 from holdfast.model.money import shares
-from holdfast.model.outcome import CredentialRefused
+from holdfast.model.outcome import ProviderPause
 from holdfast.model.paid import NO_FACTS
 from holdfast.model.stage import StageSpec
-from holdfast.providers.questions import key_refused, not_charged
+from holdfast.providers import verdict
+from holdfast.providers.verdicts import is_free
 from holdfast.worker.sub_step import SubStep, key_of, key_of_all
 from holdfast.worker.sub_step_terms import Terms, name_of
 from holdfast.worker.sync_or_async import SubSteps, UserCall
@@ -164,17 +165,19 @@ class Once:
     # The call, and after it ---------------------------------------------------------------------------------------
 
     def _call(self, due: Sequence[SubStep]) -> SubSteps:
-        before = sys.exception()
-        is_paid = self._terms.is_paid
+        before, is_paid = sys.exception(), self._terms.is_paid
         try:
             value = yield UserCall(self._terms.function, (*self._given(due), *self._terms.args))
         except BaseException as error:
+            meant = verdict(error, before=before) if is_paid else None
             # A call that was refused or never sent is free at once. Any other may have been charged.
-            if is_paid and (why := not_charged(error, before)) is not None:
-                yield from self._remember([(one, one.write("free", reason=why)) for one in due])
-            if is_paid and (refused := key_refused(error)) is not None and not isinstance(error, CredentialRefused):
-                raise CredentialRefused(storable(refused)) from error
-            raise
+            if meant is not None and is_free(meant, error):
+                yield from self._remember([(one, one.write("free", reason=storable(str(meant)))) for one in due])
+            if isinstance(meant, ProviderPause):
+                meant.resource = self._terms.resource
+            if meant is None or meant is error:
+                raise
+            raise meant from error
         if inspect.isawaitable(value):
             if inspect.iscoroutine(value):
                 value.close()
@@ -234,12 +237,12 @@ class Once:
         refused = []
         for one, text in answers:
             try:
-                reason = one.objection(text)
+                reason, value = one.judge(text)
             except Exception as mistake:
                 verdicts[one] = mistake
                 continue
             if reason is None:
-                verdicts[one] = codec.decode(text)
+                verdicts[one] = value
             else:
                 verdicts[one] = one.refusal(reason)
                 refused.append((one, one.write("rejected", value=text, reason=reason)))
@@ -302,7 +305,7 @@ class Once:
 
     def _costs(self, cost: int | None, some: Sequence[SubStep], asked: bool) -> Sequence[int | None]:
         """The share of each item. All items of a call share a fixed price, including those not in this batch."""
-        if asked and self._items is not None and not callable(self._terms.price):
+        if asked and self._items is not None and not callable(self._terms.cost):
             return [None if (memo := one.memo) is None else memo.estimate for one in some]
         return _shares(cost, len(some))
 

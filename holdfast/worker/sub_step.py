@@ -92,15 +92,20 @@ class SubStep:
                 f"{spoken(expected)} more would be too much; the call was not made"
             )
 
-    def objection(self, text: str) -> str | None:
-        """Why `validate` rejects an answer; None if it does not."""
-        validate = self.terms.validate
-        if validate is None:
-            return None
+    def judge(self, text: str) -> tuple[str | None, Any]:
+        """Why an answer is rejected, None if it is not; and what the handler gets."""
+        validate, parse = self.terms.validate, self.terms.parse
+        if validate is not None:
+            try:
+                if validate(codec.decode(text)) is False:
+                    return f"{name_of(validate)} said no", None
+            except (Rejected, ValueError) as error:
+                return storable(f"{type(error).__name__}: {error}"), None
+        answer = codec.decode(text)
         try:
-            return f"{name_of(validate)} said no" if validate(codec.decode(text)) is False else None
-        except (Rejected, ValueError) as error:
-            return storable(f"{type(error).__name__}: {error}")
+            return None, answer if parse is None else parse(answer)
+        except Rejected as error:
+            return storable(f"{type(error).__name__}: {error}"), None
 
     def refusal(self, reason: str) -> Rejected | RejectedTooOften:
         """The error of an attempt whose answer is rejected now."""

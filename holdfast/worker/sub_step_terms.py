@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypedDict
 
 from holdfast.errors import Permanent, UsageError
 from holdfast.model import codec
 from holdfast.model.functions import is_async
 from holdfast.model.money import Amount, micros
+from holdfast.model.names import there_are
 from holdfast.model.paid import NO_FACTS, CallFacts
 
 Price = Amount | Callable[[Any], Amount]
@@ -21,18 +22,44 @@ MAX_NAME = 200
 REJECTIONS = 3
 
 
+class OnceOptions(TypedDict, total=False):
+    """What may be said about a sub-step."""
+
+    cost: Price | None
+    estimate: Amount | None
+    on_doubt: OnDoubt
+    resource: str | None
+    validate: Callable[[Any], Any] | None
+    facts: StatedFacts | None
+    rejections: int
+
+
 @dataclass(slots=True, frozen=True)
 class Terms:
     name: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
-    price: Price | None = None
+    cost: Price | None = None
     estimate: Amount | None = None
     on_doubt: OnDoubt = "retry"
     resource: str | None = None
     validate: Callable[[Any], Any] | None = None
     facts: StatedFacts | None = None
     rejections: int = REJECTIONS
+    #: Applied to an answer, new or recorded, before the handler gets it.
+    parse: Callable[[Any], Any] | None = None
+
+    @classmethod
+    def of(
+        cls, name: str, function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any], **more: Any
+    ) -> Terms:
+        """The terms as a handler writes them. Texts may be of a subclass of str, such as parsers return; databases reject
+        these."""
+        known = [field.name for field in fields(cls)[3:-1]]
+        if strange := [option for option in options if option not in known]:
+            raise UsageError(f"once({name!r}): there is no option {strange[0]!r}; {there_are(strange[0], known)}")
+        given = {**options, "resource": plain_name(options.get("resource"))}
+        return cls(plain_name(name), function, args, **given, **more)
 
     def check(self, where: str, *, may_wait: bool) -> None:
         """Refuse invalid terms. Only an async handler (`may_wait`) can await async functions."""
@@ -41,9 +68,9 @@ class Terms:
             raise UsageError(f"{where}: {self.function!r} is not a function")
         if self.on_doubt not in ("retry", "hold") and not callable(self.on_doubt):
             raise UsageError(f'{where}: on_doubt={self.on_doubt!r}: it is "retry", "hold" or a function')
-        if self.price is not None and not callable(self.price):
-            micros(self.price, what=f"{where}: cost")
-        for what, function in (("cost", self.price), ("validate", self.validate), ("facts", self.facts)):
+        if self.cost is not None and not callable(self.cost):
+            micros(self.cost, what=f"{where}: cost")
+        for what, function in (("cost", self.cost), ("validate", self.validate), ("facts", self.facts)):
             if callable(function) and is_async(function):
                 raise UsageError(f"{where}: {what}: {name_of(function)} is async; give a plain function")
         if self.validate is not None and not callable(self.validate):
@@ -61,11 +88,11 @@ class Terms:
 
     @property
     def is_paid(self) -> bool:
-        return self.price is not None or self.estimate is not None
+        return self.cost is not None or self.estimate is not None
 
     @property
     def expected(self) -> int | None:
-        amount = self.estimate if self.estimate is not None else self.price
+        amount = self.estimate if self.estimate is not None else self.cost
         return None if amount is None or callable(amount) else micros(amount)
 
     def facts_before(self, where: str) -> CallFacts:
@@ -74,10 +101,10 @@ class Terms:
 
     def cost_of(self, value: Any, where: str) -> tuple[int | None, Permanent | None]:
         """What the call cost, and an error if that cannot be determined."""
-        if not callable(self.price):
-            return (None if self.price is None else micros(self.price)), None
+        if not callable(self.cost):
+            return (None if self.cost is None else micros(self.cost)), None
         try:
-            return micros(self.price(value), what=f"{where}: cost"), None
+            return micros(self.cost(value), what=f"{where}: cost"), None
         except Exception as error:
             return self.expected, Permanent(
                 f"{where}: the result is recorded, but its cost cannot be told: {type(error).__name__}: {error}"
@@ -90,6 +117,11 @@ class Terms:
             return NO_FACTS, Permanent(
                 f"{where}: the result is recorded, but not its facts: {type(error).__name__}: {error}"
             )
+
+
+def plain_name(name: Any) -> Any:
+    """Turn an instance of a subclass of str into a plain str."""
+    return str.__str__(name) if isinstance(name, str) else name
 
 
 def check_memo_name(name: object, where: str) -> None:

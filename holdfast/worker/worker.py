@@ -148,6 +148,11 @@ class Worker:
             rows = self._reader.read(lambda tx: tx.run("count_children", item=item, pipeline=pipeline))
         return dict(rows)
 
+    def has_budget(self, stage: int) -> bool:
+        with self._reading:
+            known = self._reader.read(layout)
+        return any(known.resources[number].spec.has_budget for number in known.resources_of(stage))
+
     # Start and stop -----------------------------------------------------------------------------------------------
 
     def run(

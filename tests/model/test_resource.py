@@ -23,7 +23,7 @@ def test_every_key_is_read_as_its_example_is_written():
     assert (spec.burst, spec.concurrency, spec.adaptive, spec.zone) == (5, 8, True, "Europe/Berlin")
     assert spec.units["tokens"].per_second == pytest.approx(100_000 / 60)
     assert (spec.budget_per_day, spec.budget) == (20_000_000, 500_000_000)
-    assert (spec.cool_seconds, spec.cool_most_seconds) == (30, 3600)
+    assert (spec.cool_seconds, spec.cool_most_seconds) == (30, 86_400)
     assert spec.breaker == BreakerSpec(5, 0.5, 20, 60)
 
 

@@ -1,0 +1,225 @@
+"""`ctx.call`: a paid call through a client library. What it costs is computed from the usage in its answer, what its errors
+mean is read from the client's exceptions, and what its headers ask for is passed on.
+
+The call itself is a sub-step like any other (`once`); this file only says on which terms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache, partial, wraps
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.errors import UsageError, ValueRefused
+from holdfast.model import codec
+from holdfast.model.functions import is_async
+from holdfast.model.logs import logger
+from holdfast.model.money import Amount
+from holdfast.model.stage import StageSpec
+from holdfast.providers.headers import Heard, listening
+from holdfast.providers.parts import parts_of
+from holdfast.providers.prices import Prices
+from holdfast.providers.streams import assemble, assemble_async, is_stream
+from holdfast.providers.usage import Usage, usage
+from holdfast.worker.sub_step_terms import OnceOptions, Terms, name_of
+
+log = logger("holdfast.worker")
+
+#: How the arguments of clients are called that limit the answer.
+_MOST_TOKENS = ("max_tokens", "max_output_tokens", "max_completion_tokens")
+
+
+class CallOptions(OnceOptions, total=False):
+    """What may be said about a call besides its arguments."""
+
+    #: A type, or a function, that is applied to the answer.
+    parse: Any
+    model: str | None
+
+
+class Caller(Protocol):
+    """The context in which a call is made."""
+
+    def heed_call(self, headers: Mapping[str, Any], resource: str | None) -> None:
+        """Obey the headers of an answer."""
+        ...
+
+    def has_budget(self) -> bool:
+        """Whether money that this stage spends counts against a budget."""
+        ...
+
+
+class CallWith:
+    """Options of a call that is about to be made."""
+
+    def __init__(self, make: Callable[[ProviderCall], Any], options: CallOptions) -> None:
+        self._make = make
+        self._options = options
+
+    def call(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Make the call, as `ctx.call` does, with these options."""
+        return self._make(ProviderCall(name, function, args, kwargs, self._options))
+
+
+class Answers(list[Any]):
+    """The parts of an answer, one for each item, and the whole."""
+
+    def __init__(self, parts: list[Any], whole: Any) -> None:
+        super().__init__(parts)
+        self.whole = whole
+
+
+class ProviderCall:
+    """One call: the function with its arguments, and what is known about the model and its price."""
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        options: CallOptions,
+    ) -> None:
+        if not callable(function):
+            raise UsageError(f"call({name!r}): {function!r} is not a function")
+        self.name = name
+        self.args = args
+        self._function = function
+        self._kwargs = kwargs
+        self._options: dict[str, Any] = dict(options)
+        self._parse = self._options.pop("parse", None)
+        model = self._options.pop("model", None) or kwargs.get("model")
+        self._model = model if isinstance(model, str) else None
+
+    @property
+    def resource(self) -> str | None:
+        resource: str | None = self._options.get("resource")
+        return resource
+
+    @property
+    def function_name(self) -> str:
+        return name_of(self._function)
+
+    def terms(self, spec: StageSpec, caller: Caller, *, for_items: bool = False) -> Terms:
+        """The terms of the sub-step that makes this call in a stage."""
+        options = self._options
+        if options.get("cost") is None:
+            self._price(spec, caller)
+        if options.get("facts") is None:
+            options["facts"] = partial(_facts, self._model)
+        run = self._run_async if spec.is_async else self._run
+        function = wraps(self._function)(partial(run, _Listener(self, spec, caller), for_items))
+        return Terms.of(self.name, function, self.args[for_items:], options, parse=_parser(self._parse))
+
+    def _price(self, spec: StageSpec, caller: Caller) -> None:
+        """Let the usage in the answer decide what it costs."""
+        prices, options = Prices.read(spec.prices, where="prices"), self._options
+        if options.get("estimate") is None and self._model is not None:
+            options["estimate"] = prices.price(self._expected_usage(self._model))
+        if options.get("estimate") is None and spec.estimate is None and caller.has_budget():
+            raise UsageError(
+                f"stage {spec.name!r}, call({self.name!r}): there is a budget, and nothing says what this call may cost; it "
+                f"was not made. Give ctx.options(estimate=…), or a price for {self._model or 'its model'} with prices=, or "
+                "install genai-prices"
+            )
+        options["cost"] = partial(_cost, prices, self._model, options.get("estimate"))
+
+    def _expected_usage(self, model: str) -> Usage:
+        """What the call may use, roughly: four characters to a token, and as many tokens back as the call allows."""
+        most = next((most for name in _MOST_TOKENS if isinstance(most := self._kwargs.get(name), int)), 0)
+        return Usage(model, len(repr((self.args, self._kwargs))) // 4, most)
+
+    def _run(self, listener: _Listener, for_items: bool, *args: Any) -> Any:
+        with listening() as heard:
+            value = self._function(*args, **self._kwargs)
+            if is_stream(value):
+                value = assemble(value)
+        return listener.form(value, heard, len(args[0]) if for_items else None)
+
+    async def _run_async(self, listener: _Listener, for_items: bool, *args: Any) -> Any:
+        with listening() as heard:
+            function = partial(self._function, *args, **self._kwargs)
+            value = function() if is_async(self._function) else await asyncio.to_thread(function)
+            if inspect.isawaitable(value):
+                value = await value
+            if is_stream(value):
+                value = await assemble_async(value)
+        return listener.form(value, heard, len(args[0]) if for_items else None)
+
+
+class _Listener:
+    """What is done with the answer of a call besides recording it."""
+
+    def __init__(self, call: ProviderCall, spec: StageSpec, caller: Caller) -> None:
+        self._call = call
+        self._spec = spec
+        self._caller = caller
+
+    def form(self, value: Any, heard: Heard, items: int | None) -> Any:
+        """Obey the headers of an answer, and return its JSON form: taken apart, for a call that was made for items."""
+        if heard.headers:
+            self._caller.heed_call(heard.headers, self._call.resource)
+        else:
+            _warn_about(self._call.function_name, self._spec.name)
+        try:
+            form = codec.plain(value)
+        except ValueRefused:
+            return value  # recording it fails, and says why
+        parts = None if items is None else parts_of(form, items)
+        return form if parts is None else Answers(parts, form)
+
+
+@lru_cache(maxsize=1000)
+def _warn_about(function: str, stage: str) -> None:
+    """Warn once for each function."""
+    log.warning(
+        "stage %r calls %s, whose response headers are not heard, and whose client may retry by itself, which may be paid for "
+        "twice: give ctx.call a method of holdfast.providers.prepare(client)",
+        stage,
+        function,
+    )
+
+
+def _whole(answer: Any) -> Any:
+    return answer.whole if isinstance(answer, Answers) else answer
+
+
+def _cost(prices: Prices, model: str | None, estimate: Amount | None, answer: Any) -> Amount:
+    """What the usage in an answer costs; what was expected if that cannot be known."""
+    used = usage(_whole(answer))
+    # The model in the answer may have a longer name than the one that was asked for.
+    names = dict.fromkeys(name for name in (used and used.model, model) if name)
+    for name in names if used is not None else ():
+        if used is not None and (price := prices.price(replace(used, model=name))) is not None:
+            return price
+    _warn_about_price(next(iter(names), "a call that names no model"))
+    return estimate or 0
+
+
+@lru_cache(maxsize=1000)
+def _warn_about_price(model: str) -> None:
+    log.warning(
+        "no price is known for %s: its calls count with their estimate, or with nothing; give prices=, or install "
+        "genai-prices",
+        model,
+    )
+
+
+def _facts(model: str | None, answer: Any) -> Mapping[str, Any]:
+    used = usage(_whole(answer))
+    return {**({} if model is None else {"model": model}), **({} if used is None else used.facts)}
+
+
+def _parser(parse: Any) -> Callable[[Any], Any] | None:
+    """The function that makes a value of an answer; a type makes an instance."""
+    if parse is None:
+        return None
+    if hasattr(parse, "model_validate"):
+        return partial(parse.model_validate)
+    is_type = isinstance(parse, type) or hasattr(parse, "__origin__")
+    return partial(msgspec.convert, type=parse) if is_type else partial(parse)

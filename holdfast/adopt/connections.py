@@ -8,8 +8,7 @@ returns an awaitable; the work inside is the same synchronous code, run through 
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
@@ -73,37 +72,20 @@ def run(at: Place, work: Callable[[Open], T]) -> T | Awaitable[T]:
         return work(at)
     if is_async(at):
         return _run_async(at, work)
-    with opened(cast(SyncPlace, at)) as place:
-        return work(place)
+    if isinstance(at, scoped_session):
+        return work(at())
+    if not makes_transactions(at):
+        raise _no_place(at)
+    with cast("Engine | sessionmaker[Any]", at).begin() as own:
+        return work(own)
 
 
 async def _run_async(at: Any, work: Callable[[Open], T]) -> T:
-    async with opened_async(at) as place:
-        return await place.run_sync(work)
-
-
-@contextmanager
-def opened(at: SyncPlace) -> Iterator[Open]:
-    """A place with a transaction: a new one, which ends here, or the caller's, which stays open."""
-    if isinstance(at, (Connection, Session)):
-        yield at
-    elif isinstance(at, scoped_session):
-        yield at()
-    elif isinstance(at, (Engine, sessionmaker)):
-        with at.begin() as own:
-            yield own
-    else:
-        raise _no_place(at)
-
-
-@asynccontextmanager
-async def opened_async(at: Any) -> AsyncIterator[AsyncConnection | AsyncSession]:
-    """Like `opened`, for async places."""
-    if makes_transactions(at):
-        async with at.begin() as own:
-            yield own
-    else:
-        yield at() if hasattr(at, "registry") else at
+    if not makes_transactions(at):
+        place = at() if hasattr(at, "registry") else at
+        return cast(T, await place.run_sync(work))
+    async with at.begin() as own:
+        return cast(T, await own.run_sync(work))
 
 
 def is_async(at: object) -> bool:

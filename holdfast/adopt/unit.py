@@ -14,27 +14,33 @@ the block runs, the unit sends the rows' heartbeats. If the process is killed, `
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.adopt.connections import is_async, makes_transactions, sync_engine_of
-from holdfast.adopt.loop.heartbeats import TaskHeartbeat, ThreadHeartbeat
-from holdfast.adopt.loop.steps import Effect, Steps, Transact, drive, drive_async, patiently
+from sqlalchemy.util import greenlet_spawn
+
+from holdfast.adopt.connections import Open, is_async, makes_transactions, sync_engine_of
+from holdfast.adopt.loop.heartbeats import Heartbeats
+from holdfast.adopt.loop.sync_or_async import sleep
+from holdfast.adopt.loop.transact import Effect, patiently, transact
 from holdfast.adopt.rows.finish import HeldRows, complete, rows_of
 from holdfast.adopt.rows.outcome import Retry, outcome_of, read_retry
-from holdfast.adopt.table.held_row import Held
+from holdfast.adopt.table.held_row import Finished, Held
 from holdfast.adopt.table.held_row import lost as lost_error
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.logs import logger
 
 if TYPE_CHECKING:
-    from holdfast.adopt.connections import Place, SyncPlace
+    from holdfast.adopt.connections import Place
 
 log = logger("holdfast.adopt")
 
 BEAT_SECONDS = 10.0
+
+T = TypeVar("T")
 
 
 class _DoneBefore(Exception):
@@ -63,7 +69,7 @@ class Unit:
         self._effects: list[Effect] = []
         self._values: dict[int, dict[str, Any]] = {}
         self._lost: list[Held] = []
-        self._beater: Any = None
+        self._beater: Heartbeats
 
     @property
     def lost(self) -> tuple[Held, ...]:
@@ -88,77 +94,72 @@ class Unit:
     def __enter__(self) -> Unit:
         if is_async(self._at):
             raise UsageError("held: the engine is async; write `async with`")
-        return self._begin(ThreadHeartbeat(self._engine, self._every, self._lost.append))
+        return self._begin()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            drive(self._end([self._beater.take(one) for one in self.rows], error), cast("SyncPlace", self._at))
+            self._end([self._beater.take(one) for one in self.rows], error)
         finally:
             self._beater.stop()
 
     async def __aenter__(self) -> Unit:
         if not is_async(self._at):
             raise UsageError("held: the engine is not async; write `with`")
-        from sqlalchemy.ext.asyncio import AsyncEngine
-
-        return self._begin(TaskHeartbeat(AsyncEngine(self._engine), self._every, self._lost.append))
+        return self._begin()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            await drive_async(self._end([await self._beater.take(one) for one in self.rows], error), self._at)
-        finally:
-            await self._beater.stop()
+        await greenlet_spawn(self.__exit__, kind, error, trace)
 
-    def _begin(self, beater: ThreadHeartbeat | TaskHeartbeat) -> Unit:
-        self._beater = beater
+    def _begin(self) -> Unit:
+        self._beater = Heartbeats(self._engine, self._every, self._lost.append)
         for one in self.rows:
-            beater.add(one)
+            self._beater.add(one)
         return self
 
     # How it ends ------------------------------------------------------------------------------------------------------
 
-    def _end(self, rows: list[Held], error: BaseException | None) -> Steps[None]:
+    def _end(self, rows: list[Held], error: BaseException | None) -> None:
         give_up_at = time.monotonic() + self._patience
 
-        def may_wait(_: BaseException) -> bool:
-            return time.monotonic() < give_up_at
+        def patient(work: Callable[[Open], T], effects: Sequence[Effect] = ()) -> T:
+            return patiently(
+                lambda: transact(self._at, work, effects),
+                lambda _: time.monotonic() < give_up_at,
+                partial(sleep, self._engine),
+            )
 
-        if error is not None:
-            yield from self._fail(rows, error, may_wait)
-            return
         try:
-            yield from patiently(Transact(self._complete(rows), self._effects), may_wait)
+            if error is None:
+                patient(lambda place: self._complete(place, rows), self._effects)
         except _DoneBefore:
             return
         except Exception as raised:
-            yield from self._fail(rows, raised, may_wait)
+            self._fail(rows, raised, patient)
             raise
+        if error is not None:
+            self._fail(rows, error, patient)
 
-    def _complete(self, rows: list[Held]) -> Callable[[Any], None]:
+    def _complete(self, place: Open, rows: list[Held]) -> None:
         plain = [now for first, now in zip(self.rows, rows, strict=True) if id(first) not in self._values]
+        finished = [complete(place, plain, report=True)] if plain else []
+        for first, now in zip(self.rows, rows, strict=True):
+            if id(first) in self._values:
+                finished.append(complete(place, now, values=self._values[id(first)], report=True))
+        gone = [row for one in finished for row in one.lost]
+        if gone:
+            raise lost_error(gone, "nothing was saved")
+        if any(one.again for one in finished):
+            raise _DoneBefore
 
-        def work(place: Any) -> None:
-            finished = [complete(place, plain, report=True)] if plain else []
-            for first, now in zip(self.rows, rows, strict=True):
-                if id(first) in self._values:
-                    finished.append(complete(place, now, values=self._values[id(first)], report=True))
-            gone = [row for one in finished for row in one.lost]
-            if gone:
-                raise lost_error(gone, "nothing was saved")
-            if any(one.again for one in finished):
-                raise _DoneBefore
-
-        return work
-
-    def _fail(self, rows: list[Held], error: BaseException, may_wait: Callable[[BaseException], bool]) -> Steps[None]:
+    def _fail(self, rows: list[Held], error: BaseException, patient: Callable[..., Finished]) -> None:
         """Save the failure. Raises nothing, so that the original error propagates."""
         outcome = outcome_of(None, error, rows, self._retry)
         try:
-            finished = yield from patiently(Transact(lambda place: outcome.save(place, rows)), may_wait)
+            finished = patient(lambda place: outcome.save(place, rows))
         except Exception as worse:
             log.error(
                 "the failure of %d rows could not be saved; they stay processing until stale: %s", len(rows), worse

@@ -280,24 +280,36 @@ def test_a_stop_lets_short_tasks_finish_and_hands_the_rest_back_uncounted(run: A
     ]
 
 
-def test_a_loop_that_is_cancelled_hands_its_rows_back(run: Any, jobs: Jobs):
+@pytest.mark.parametrize("handler_kind", ["async", "sync"])
+@pytest.mark.parametrize("engine_kind", ["async", "sync"])
+def test_a_loop_that_is_cancelled_hands_its_rows_back(run: Any, jobs: Jobs, handler_kind: str, engine_kind: str):
     jobs.add(2)
 
     async def test(engine: AsyncEngine) -> None:
-        begun = asyncio.Event()
+        begun = threading.Event()
 
         async def handle(job: Job) -> None:
             begun.set()
             await asyncio.sleep(60)
 
-        task = asyncio.create_task(Loop(engine, jobs.mapping, handle, grace=0).run_async())
-        await begun.wait()
+        def hang(job: Job) -> None:
+            begun.set()
+            ended.wait(60)
+
+        at: Any = engine if engine_kind == "async" else jobs.engine
+        loop = Loop(at, jobs.mapping, handle if handler_kind == "async" else hang, grace=0)
+        task = asyncio.create_task(loop.run_async())
+        await asyncio.to_thread(begun.wait)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        assert {(row.status, row.attempts) for row in jobs.rows()} == {("queued", 0)}
 
-    run(test)
-    assert {(row.status, row.attempts) for row in jobs.rows()} == {("queued", 0)}
+    ended = threading.Event()
+    try:
+        run(test)
+    finally:
+        ended.set()
 
 
 @pytest.mark.req("F6")

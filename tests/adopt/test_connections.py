@@ -18,7 +18,6 @@ from sqlalchemy.pool import SingletonThreadPool
 from holdfast.adopt import Job, Loop
 from holdfast.adopt.loop.calls import QUICK_SECONDS
 from holdfast.adopt.loop.claiming import claiming
-from holdfast.adopt.loop.steps import drive
 from holdfast.adopt.loop.what_to_claim import BATCH
 from tests.adopt.places import engine_on
 from tests.adopt.tables import Jobs
@@ -232,7 +231,7 @@ def test_a_claim_that_meets_connections_that_died_is_made_on_another(named: Name
     jobs.add(5)
     loop = Loop(named.engine, jobs.mapping, nothing)
     named.cut(jobs.engine)
-    assert [one.key for one in drive(claiming(loop, BATCH, 10), named.engine)] == [1, 2, 3, 4, 5]
+    assert [one.key for one in claiming(loop, BATCH, 10)] == [1, 2, 3, 4, 5]
     assert {row.attempts for row in jobs.rows()} == {1}
 
 

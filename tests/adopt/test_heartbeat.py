@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Engine
 
 from holdfast.adopt import claim, complete, heartbeat, requeue_stale
-from holdfast.adopt.loop.heartbeats import ThreadHeartbeat
+from holdfast.adopt.loop.heartbeats import Heartbeats
 from holdfast.adopt.table.held_row import Held
 from holdfast.errors import UsageError
 from tests.adopt.tables import Jobs
@@ -73,7 +73,7 @@ def test_a_beater_beats_from_its_own_thread_and_tells_of_lost_rows(engine: Engin
     jobs.add(2)
     rows = claim(engine, jobs.mapping, 2, now=NOON)
     lost: list[Held] = []
-    beater = ThreadHeartbeat(engine, 0.02, lost.append)
+    beater = Heartbeats(engine, 0.02, lost.append)
     try:
         for row in rows:
             beater.add(row)
@@ -99,7 +99,7 @@ def test_a_beater_that_cannot_reach_the_database_goes_on_trying(engine: Engine, 
             raise OSError("the network is gone")
 
     broken.set()
-    beater = ThreadHeartbeat(engine, 0.02, print)
+    beater = Heartbeats(engine, 0.02, print)
     try:
         beater.add(row)
         wait_for(lambda: "the network is gone" in caplog.text)

@@ -7,6 +7,7 @@ database's message. Transient database errors are retried.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import sqlalchemy as sa
 
@@ -14,12 +15,12 @@ from holdfast.adopt.connections import Open
 from holdfast.adopt.database_errors import kind_of
 from holdfast.adopt.loop.max_instances import Crowded, take_a_place
 from holdfast.adopt.loop.state import LoopState
-from holdfast.adopt.loop.steps import Steps, Transact, patiently
+from holdfast.adopt.loop.transact import patiently, transact, transact_once
 from holdfast.adopt.loop.what_to_claim import ALONE
 from holdfast.adopt.rows.claim import claim, claim_directly, queued_keys
 from holdfast.adopt.rows.dialects import Key, key_in, support_of
 from holdfast.adopt.rows.finish import error_text
-from holdfast.adopt.rows.sqlite_direct import Direct
+from holdfast.adopt.rows.sqlite_direct import UNUSUAL, Direct
 from holdfast.adopt.rows.stale import fail_queued
 from holdfast.adopt.rows.unguarded_claim import claim_unguarded
 from holdfast.adopt.table.held_row import Held
@@ -31,11 +32,11 @@ log = logger("holdfast.adopt")
 Conditions = Sequence[sa.ColumnElement[bool]]
 
 
-def claiming(loop: LoopState, kind: str, most: int) -> Steps[list[Held]]:
+def claiming(loop: LoopState, kind: str, most: int) -> list[Held]:
     """Claim a batch of up to `most` rows, or one row alone, even if some rows cannot be claimed."""
     n = 1 if kind == ALONE else most
     try:
-        rows = yield from _claim(loop, n, loop.choices[kind])
+        rows = _claim(loop, n, loop.choices[kind])
     except Crowded:
         return []
     except sa.exc.DBAPIError as error:
@@ -44,27 +45,25 @@ def claiming(loop: LoopState, kind: str, most: int) -> Steps[list[Held]]:
         if kind_of(error) is not ErrorKind.REFUSED:
             raise
         log.warning("%s: a claim was refused, rows are claimed one by one: %s", loop.name, error_text(error))
-        rows = yield from _claim_one_by_one(loop, n, loop.choices[kind])
+        rows = _claim_one_by_one(loop, n, loop.choices[kind])
     if rows:
         loop.counters.add(claimed=len(rows))
         log.info("%s: claimed %d", loop.name, len(rows))
     return rows
 
 
-def _keys(loop: LoopState, n: int, conditions: Conditions) -> Steps[list[Key]]:
-    return loop.transaction(lambda place: queued_keys(place, loop.mapping, n, conditions, loop.order_by))
+def _keys(loop: LoopState, n: int, conditions: Conditions) -> list[Key]:
+    return loop.begin(lambda place: queued_keys(place, loop.mapping, n, conditions, loop.order_by))
 
 
-def _claim(loop: LoopState, n: int, chosen: Conditions) -> Steps[list[Held]]:
+def _claim(loop: LoopState, n: int, chosen: Conditions) -> list[Held]:
     aside = loop.not_aside()
     conditions = [*chosen, *aside]
     if not loop.guarded:
-        keys = yield from _keys(loop, n, conditions)
+        keys = _keys(loop, n, conditions)
         if not keys:
             return []
-        rows, twice = yield from loop.transaction(
-            lambda place: claim_unguarded(place, loop.mapping, keys, loop.identity, loop.columns)
-        )
+        rows, twice = loop.begin(lambda place: claim_unguarded(place, loop.mapping, keys, loop.identity, loop.columns))
         if twice:
             loop.counters.add(would_have_been_taken_twice=twice)
             log.warning("%s: claimed %d rows that others had already claimed; guarded=False", loop.name, twice)
@@ -89,28 +88,33 @@ def _claim(loop: LoopState, n: int, chosen: Conditions) -> Steps[list[Held]]:
     # Only the usual claims are worth caching. A custom order needs a second query, so it cannot run directly.
     is_usual = not aside and any(chosen is one for one in loop.choices.values())
     is_direct = one_statement and is_usual and loop.order_by is None and loop.engine.dialect.name == "sqlite"
-    step = Transact(work, is_single=one_statement, direct=directly if is_direct else None)
-    found: list[Held] = yield from patiently(step, loop.may_wait_to_begin)
-    return found
+
+    def transaction() -> list[Held]:
+        found = loop.line.transact(loop.engine, directly) if is_direct else UNUSUAL
+        if found is not UNUSUAL:
+            return cast("list[Held]", found)
+        return transact_once(loop.engine, work) if one_statement else transact(loop.engine, work)
+
+    return patiently(transaction, loop.may_wait_to_begin, loop.nap)
 
 
-def _claim_one_by_one(loop: LoopState, n: int, chosen: Conditions) -> Steps[list[Held]]:
+def _claim_one_by_one(loop: LoopState, n: int, chosen: Conditions) -> list[Held]:
     mapping = loop.mapping
     rows: list[Held] = []
-    for key in (yield from _keys(loop, n, [*chosen, *loop.not_aside()])):
+    for key in _keys(loop, n, [*chosen, *loop.not_aside()]):
         try:
-            rows += yield from _claim(loop, 1, [*chosen, key_in(mapping.key, [key])])
+            rows += _claim(loop, 1, [*chosen, key_in(mapping.key, [key])])
         except sa.exc.DBAPIError as error:
             if kind_of(error) is not ErrorKind.REFUSED:
                 raise
-            yield from _fail_refused(loop, key, error)
+            _fail_refused(loop, key, error)
     return rows
 
 
-def _fail_refused(loop: LoopState, key: Key, error: sa.exc.DBAPIError) -> Steps[None]:
+def _fail_refused(loop: LoopState, key: Key, error: sa.exc.DBAPIError) -> None:
     """The database refused to change this row: fail it with the reason or, if that is refused too, skip it for now."""
     try:
-        if (yield from loop.transaction(lambda place: fail_queued(place, loop.mapping, key, error))):
+        if loop.begin(lambda place: fail_queued(place, loop.mapping, key, error)):
             loop.counters.add(failed=1)
             loop.counters.add_error(error_text(error))
             log.warning("%s: row %r failed, the database refused it: %s", loop.name, key, error_text(error))

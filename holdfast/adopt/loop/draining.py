@@ -16,7 +16,6 @@ from sqlalchemy import ColumnElement, Connection
 from holdfast.adopt.connections import Open, connection_of
 from holdfast.adopt.loop.counters import Left
 from holdfast.adopt.loop.state import LoopState
-from holdfast.adopt.loop.steps import Steps
 from holdfast.adopt.rows.claim import has_attempts, is_due
 from holdfast.adopt.rows.dialects import key_in
 from holdfast.adopt.rows.stale import last_sign
@@ -59,9 +58,9 @@ class Rest:
         return ", ".join(f"{count} {what}" for what, count in shown.items() if count)
 
 
-def resting(loop: LoopState, before: Rest | None) -> Steps[Rest]:
+def resting(loop: LoopState, before: Rest | None) -> Rest:
     """Count what is left. Logs rows to wait for if the counts have changed since `before`."""
-    found = yield from loop.transaction(lambda place: _count(place, loop))
+    found = loop.begin(lambda place: _count(place, loop))
     if not found.is_drained and (before is None or str(before) != str(found)):
         log.info("%s: draining, waiting for rows: %s", loop.name, found)
     return found

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import msgspec
 from sqlalchemy import Engine
@@ -25,14 +25,10 @@ from holdfast.adopt.loop.calls import RowCall
 from holdfast.adopt.loop.counters import Counters
 from holdfast.adopt.loop.saving import saving
 from holdfast.adopt.loop.state import LoopState
-from holdfast.adopt.loop.steps import drive
 from holdfast.adopt.table.held_row import Held
 from holdfast.errors import ProcessDied, UsageError
 from holdfast.runtime import child_messages
 from holdfast.runtime.process_pool import Conversation
-
-if TYPE_CHECKING:
-    from holdfast.adopt.connections import SyncPlace
 
 #: The fields of Held to send; both processes have the mapping.
 _FIELDS = ("key", "attempt", "token", "version", "started_at", "beat_at", "row")
@@ -121,8 +117,7 @@ class RowChild:
         child_messages.send(self._line, {})
         held = self._receive()
         loop.counters = Counters()
-        place = cast("SyncPlace", loop.at if job.effects else loop.engine)
-        drive(saving(loop, job, held, returned, error), place)
+        saving(loop, job, held, returned, error)
         numbers = {name: n for name, n in loop.counters.as_dict().items() if isinstance(n, int) and n}
         aside = loop.aside().get(held.key_values)
         waits = None if aside is None else [max(0.0, aside.until - time.monotonic()), aside.is_refused]

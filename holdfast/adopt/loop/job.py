@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from holdfast.adopt.connections import check_user_code, unprepared
 from holdfast.adopt.database_errors import MOST_AGAIN, kind_of
-from holdfast.adopt.loop.steps import Effect
+from holdfast.adopt.loop.transact import Effect
 from holdfast.adopt.table.held_row import Held, lost
 from holdfast.model import functions
 from holdfast.store.database_errors import ErrorKind

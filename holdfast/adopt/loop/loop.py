@@ -18,7 +18,7 @@ from holdfast.adopt.connections import is_async
 from holdfast.adopt.loop.counters import Counters
 from holdfast.adopt.loop.run import AsyncRun, ThreadedRun
 from holdfast.adopt.loop.state import LoopState, RowHandler
-from holdfast.adopt.loop.steps import OwnThreads
+from holdfast.adopt.loop.sync_or_async import Beside
 from holdfast.adopt.table.mapping import TableMapping
 from holdfast.signals import caught
 
@@ -45,29 +45,27 @@ class Loop(LoopState):
 
     async def run_async(self, *, drain: bool = False, once: bool = False, signals: bool = False) -> Counters:
         """Like `run`, on the running event loop."""
-        if not self._needs_event_loop:
-            return await self._run_in_thread(drain, once)
-        if is_async(self.at):
-            from sqlalchemy.ext.asyncio import AsyncEngine
+        beside, events = Beside(self.engine, 1, self.name), asyncio.get_running_loop()
 
-            async with AsyncEngine(self.engine).connect() as connection:
-                await connection.run_sync(self.mapping.check)
-        else:
-            await asyncio.to_thread(self.mapping.check, self.engine)
-        with caught(lambda _: self.stop(), signals), self.summed_up():
-            await AsyncRun(self, once).work(drain)
+        def work() -> None:
+            (AsyncRun(self, once, events) if self._needs_event_loop else ThreadedRun(self, once)).work(drain)
+
+        try:
+            await beside.call(self.mapping.check, self.engine)
+            with caught(lambda _: self.stop(), signals), self.summed_up():
+                await self._unless_cancelled(asyncio.ensure_future(beside.call(work)))
+        finally:
+            beside.close()
         return self.counters
 
-    async def _run_in_thread(self, drain: bool, once: bool) -> Counters:
-        thread = OwnThreads(1, self.name)
+    async def _unless_cancelled(self, work: asyncio.Future[None]) -> None:
+        """Wait for the work; if the caller is cancelled, stop the loop first."""
         try:
-            counters: Counters = await thread.call(self.run, drain=drain, once=once, signals=False)
-            return counters
+            await asyncio.shield(work)
         except asyncio.CancelledError:
             self.stop()
+            await asyncio.wait([work])
             raise
-        finally:
-            thread.close()
 
     @property
     def _needs_event_loop(self) -> bool:

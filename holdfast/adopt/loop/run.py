@@ -1,34 +1,31 @@
 """One run of a loop: claims rows, has the runtime call their handlers, and does the upkeep.
 
-The sequence is written once, as steps. `ThreadedRun` executes the steps in the caller's thread, `AsyncRun` on the running
-event loop. No user code runs there, so a stop signal, a timeout, the grace period and the recovery of stale rows never wait for
-a handler. With a sync engine, an idle thread of the pool claims the next rows itself: waking another thread takes longer
-than most claims.
+The sequence is sync code. It runs in the caller's thread; in a thread beside the event loop, if only the handler is async; or,
+with an async engine, in a greenlet on the event loop (see `sync_or_async.py`). No user code runs there, so a stop signal, a
+timeout, the grace period and the recovery of stale rows never wait for a handler. In a `ThreadedRun`, an idle thread of the
+pool claims the next rows itself: waking another thread takes longer than most claims.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-from holdfast.adopt.connections import is_async
 from holdfast.adopt.loop.calls import HandlerPace, RowCall, RowRunner
 from holdfast.adopt.loop.claiming import claiming
 from holdfast.adopt.loop.draining import Rest, resting
-from holdfast.adopt.loop.heartbeats import TaskHeartbeat, ThreadHeartbeat
+from holdfast.adopt.loop.heartbeats import Heartbeats
 from holdfast.adopt.loop.isolated import RowChild, RowConversation, prepare_fork
 from holdfast.adopt.loop.saving import completed_at_once, handing_back, is_usual, saving
-from holdfast.adopt.loop.state import LoopState
-from holdfast.adopt.loop.steps import OwnThreads, Pause, Steps, Unbroken, drive, drive_async
+from holdfast.adopt.loop.state import CHECK_SECONDS, LoopState
+from holdfast.adopt.loop.sync_or_async import Bell, Beside
 from holdfast.adopt.loop.upkeep import PIECES, UpkeepTimes, unless_stopping
 from holdfast.adopt.loop.what_to_claim import ClaimChoice
 from holdfast.adopt.rows.claim import has_last_attempts
-from holdfast.adopt.rows.sqlite_direct import DirectLine, is_plain
 from holdfast.adopt.table.held_row import Held
 from holdfast.errors import HoldfastError
 from holdfast.runtime.async_pool import AsyncPool
@@ -36,27 +33,24 @@ from holdfast.runtime.fork_server import ForkServer
 from holdfast.runtime.process_pool import ProcessPool
 from holdfast.runtime.thread_pool import ThreadPool
 
-if TYPE_CHECKING:
-    from holdfast.adopt.connections import SyncPlace
-
-#: How often to check for timeouts and for a stop: a signal does not wake a waiting thread.
-CHECK_SECONDS = 0.1
 #: A row that has waited this long behind slow ones is handed back, so that another process can run it.
 HELD_UP_SECONDS = 1.0
 
 
 class _Run:
-    """The rows that the loop holds, and the next steps for them."""
+    """The rows that the loop holds, and what to do next."""
 
     #: Runs the handlers.
     pool: ThreadPool[RowCall] | AsyncPool[RowCall] | ProcessPool[RowCall]
-    beater: Any
 
     def __init__(self, loop: LoopState, once: bool) -> None:
         self.loop = loop
         self._once = once
         self._choice = ClaimChoice(loop.concurrency, has_last_attempts=has_last_attempts(loop.mapping), once=once)
         self.paces = HandlerPace()
+        self.beater = Heartbeats(loop.engine, loop.beat_seconds, self._lost)
+        self._bell = Bell(loop.engine)
+        self._is_sqlite = loop.engine.dialect.name == "sqlite"
         self._lock = threading.RLock()
         #: Calls that have not ended, by the id of the row's `Held` as it was claimed.
         self._calls: dict[int, RowCall] = {}
@@ -70,26 +64,35 @@ class _Run:
         self._is_ending = False
         self.broken: BaseException | None = None
 
-    # Steps ------------------------------------------------------------------------------------------------------------
+    def work(self, drain: bool) -> None:
+        """Run until the loop is stopped; with `drain`, until nothing is left to do."""
+        try:
+            self._cycle(drain)
+        finally:
+            self._shut_down()
+            self._end()
+            self.beater.stop()
+        if self.broken is not None:
+            raise self.broken
 
-    def steps(self, drain: bool) -> Steps[None]:
-        """The main cycle, until the run ends: upkeep, claims, timeouts."""
+    def _cycle(self, drain: bool) -> None:
+        """Upkeep, claims and timeouts, until the run ends."""
         loop, upkeep = self.loop, UpkeepTimes(self.loop)
         while not loop.stopping and self.broken is None:
             for piece in upkeep.due():
-                if (yield from unless_stopping(loop, PIECES[piece](loop))) and piece == "find_alone":
+                if unless_stopping(loop, PIECES[piece]) and piece == "find_alone":
                     self._choice.want_alone()
-            yield Unbroken(self.claim())
-            if (drain or self._once) and self._is_done() and (self._once or (yield from self._drained())):
+            self.claim()
+            if (drain or self._once) and self._is_done() and (self._once or self._drained()):
                 break
-            yield Pause(min(CHECK_SECONDS, upkeep.seconds_left()))
+            self._bell.wait(min(CHECK_SECONDS, upkeep.seconds_left()))
             self.pool.look(time.monotonic())
             if self.pool.unfit:
                 self.broken = HoldfastError(f"{loop.name}: so many handlers hang that a new process must take over")
             if not self._once:
-                yield from self._release(self._held_up())
+                self._release(self._held_up())
 
-    def claim(self) -> Steps[int]:
+    def claim(self) -> int:
         """Claim rows if there is room and no other thread is claiming; returns how many were claimed."""
         with self._lock:
             kind = self._kind_to_claim()
@@ -98,7 +101,7 @@ class _Run:
             self._is_claiming = True
         late: list[RowCall] = []
         try:
-            rows: list[Held] = (yield from unless_stopping(self.loop, claiming(self.loop, kind, self._most()))) or []
+            rows = unless_stopping(self.loop, claiming, kind, self._most()) or []
             calls = [RowCall(self.loop.job(one), self.loop.name, self.loop.timeout_seconds) for one in rows]
             for call in calls:
                 self.beater.add(call.job.held)
@@ -116,7 +119,7 @@ class _Run:
             with self._lock:
                 self._is_claiming = False
             self.ring_if_settled()
-        yield from self._release(late)
+        self._release(late)
         return len(rows)
 
     def _kind_to_claim(self) -> str | None:
@@ -140,10 +143,10 @@ class _Run:
         with self._lock:
             return not (self._calls or self._is_claiming or self._has_counted) and self._choice.is_exhausted(0)
 
-    def _drained(self) -> Steps[bool]:
+    def _drained(self) -> bool:
         """Whether nothing is left to wait for; if something is, schedules the next claim."""
         loop = self.loop
-        rest: Rest | None = yield from unless_stopping(loop, resting(loop, self._rest))
+        rest = unless_stopping(loop, resting, self._rest)
         with self._lock:
             if rest is None or not self._is_done():
                 return False
@@ -163,7 +166,7 @@ class _Run:
                 return []
         return self.pool.withdraw()
 
-    def shut_down(self) -> Steps[None]:
+    def _shut_down(self) -> None:
         """Hand back rows that have not started; wait for the others within the grace period; hand back what is left."""
         loop = self.loop
         give_up_at = time.monotonic() + loop.grace_seconds
@@ -175,17 +178,16 @@ class _Run:
             self._is_ending = True
             waiting = [call for call in self._calls.values() if not call.started]
         self.pool.withdraw()
-        yield from self._release(waiting)
+        self._release(waiting)
         while (self._calls or self._is_claiming) and not is_over():
-            yield Pause(CHECK_SECONDS)
+            self._bell.wait(CHECK_SECONDS)
             self.pool.look(time.monotonic())
-        yield from self._release(list(self._calls.values()))
+        self._release(list(self._calls.values()))
 
-    def _release(self, calls: Sequence[RowCall]) -> Steps[None]:
+    def _release(self, calls: Sequence[RowCall]) -> None:
         mine = [call for call in calls if self.end(call)]
         if mine:
-            rows = yield from self.taken([call.job.held for call in mine])
-            yield from handing_back(self.loop, rows)
+            handing_back(self.loop, [self.beater.take(call.job.held) for call in mine])
 
     # Calls ------------------------------------------------------------------------------------------------------------
 
@@ -207,27 +209,44 @@ class _Run:
         with self._lock:
             self._calls.pop(id(call.job.held), None)
 
-    def lost(self, held: Held) -> None:
+    def _lost(self, held: Held) -> None:
         call = self._calls.get(id(held))
         if call is not None:
             call.job.lost = True
 
     def broke(self, error: BaseException) -> None:
         self.broken = self.broken or error
-        self.ring()
+        self._bell.ring()
 
     def ring_if_settled(self) -> None:
         """Wake the thread that runs the steps, if it has something to do. A wake-up per row would cost more than the row."""
         if self._is_ending or self._is_done() or self.broken is not None:
-            self.ring()
+            self._bell.ring()
 
-    # Different in threads and on an event loop ------------------------------------------------------------------------
+    def write(self, call: RowCall, returned: Any, error: BaseException | None, is_brief: bool = False) -> None:
+        """Save the outcome of a call that has ended. `is_brief`: the next one in this thread probably follows soon."""
+        loop, job = self.loop, call.job
+        try:
+            held = self.beater.take(job.held)
+            is_done = False
+            if error is None and self._is_sqlite and is_usual(job, returned):
+                loop.line.stays_open = is_brief
+                is_done = completed_at_once(loop, held)
+            if not is_done:
+                saving(loop, job, held, returned, error)
+        except BaseException as worse:
+            self.broke(worse)
+        finally:
+            self.written(call)
 
-    def ring(self) -> None:
-        raise NotImplementedError
+    def written(self, call: RowCall) -> None:
+        self.forget(call)
+        if isinstance(self.pool, ProcessPool):
+            self._bell.ring()  # other pools ask for work themselves
+        else:
+            self.ring_if_settled()
 
-    def taken(self, rows: list[Held]) -> Steps[list[Held]]:
-        """Stop sending heartbeats for these rows; return them as the last one left them."""
+    def _end(self) -> None:
         raise NotImplementedError
 
 
@@ -236,211 +255,81 @@ class ThreadedRun(_Run):
 
     def __init__(self, loop: LoopState, once: bool) -> None:
         super().__init__(loop, once)
-        self._bell = threading.Event()
-        self._lines = threading.local()
-        self._is_sqlite = loop.engine.dialect.name == "sqlite"
-        self.beater = ThreadHeartbeat(loop.engine, loop.beat_seconds, self.lost)
-        self.pool: ThreadPool[RowCall] | ProcessPool[RowCall]
         if loop.isolate:
             # Fork before there are any threads or heartbeats.
             prepare_fork(loop.engine, loop.name)
             server = ForkServer(lambda line: RowChild(line, loop).run())
-            conversation = RowConversation(loop, self.beater.take, self._report, self._ended)
+            conversation = RowConversation(loop, self.beater.take, self._report, self.written)
             self.pool = ProcessPool(conversation, server, loop.concurrency, self._report, self.may_start)
         else:
-            runner = RowRunner(loop, self.paces, self.save)
+            runner = RowRunner(loop, self.paces, self._save)
             self.pool = ThreadPool(runner, loop.concurrency, self._report, self.may_start, self._claim_here, self.paces)
 
-    def work(self, drain: bool) -> None:
-        try:
-            self._drive(self.steps(drain))
-        finally:
-            self._drive(self.shut_down())
-            self.pool.stop()
-            self.pool.join(max(0.0, self.loop.grace_seconds))
-            self.beater.stop()
-        if self.broken is not None:
-            raise self.broken
-
-    def _drive(self, steps: Steps[Any], line: DirectLine | None = None) -> Any:
-        return drive(steps, cast("SyncPlace", self.loop.engine), self._nap, line, self._wait)
-
-    def _nap(self, length: float) -> None:
-        until = time.monotonic() + length
-        while not self.loop.hurrying and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, CHECK_SECONDS))
-
-    def _wait(self, length: float) -> None:
-        self._bell.wait(length)
-        self._bell.clear()
-
-    def ring(self) -> None:
-        self._bell.set()
-
-    def taken(self, rows: list[Held]) -> Steps[list[Held]]:
-        return [self.beater.take(one) for one in rows]
-        yield
-
-    @property
-    def _line(self) -> DirectLine:
-        """This thread's direct access to the driver. It leaves connections in the engine's pool for the handlers, two for
-        each, and one for upkeep."""
-        line: DirectLine | None = getattr(self._lines, "line", None)
-        if line is None:
-            line = self._lines.line = DirectLine(others=2 * self.loop.concurrency + 1)
-        return line
+    def _end(self) -> None:
+        assert not isinstance(self.pool, AsyncPool)
+        self.pool.stop()
+        self.pool.join(max(0.0, self.loop.grace_seconds))
 
     def _claim_here(self, is_free: object) -> bool:
         """Claim in a pool's thread that has nothing left to run."""
-        line = self._line
         try:
-            claimed = bool(self._drive(self.claim(), line))
+            claimed = bool(self.claim())
         except BaseException as error:
             self.broke(error)
             claimed = False
         if not claimed:
-            line.close()
+            self.loop.line.close()
             self.ring_if_settled()
         return claimed
 
-    def save(self, call: RowCall, returned: Any, error: BaseException | None, took_seconds: float) -> None:
+    def _save(self, call: RowCall, returned: Any, error: BaseException | None, took_seconds: float) -> None:
         """Save a call's outcome, in the thread of its handler."""
         if call.end():  # neither handed back nor timed out
-            self._write(call, returned, error, is_brief=self.paces.is_brief(took_seconds))
+            self.write(call, returned, error, is_brief=self.paces.is_brief(took_seconds))
 
     def _report(self, call: RowCall, error: BaseException | None) -> None:
         """Save the outcome of a call that timed out or was ended from outside. The caller has already ended the call."""
-        self._write(call, None, error)
-
-    def _write(self, call: RowCall, returned: Any, error: BaseException | None, is_brief: bool = False) -> None:
-        loop, job = self.loop, call.job
-        try:
-            held = self.beater.take(job.held)
-            if error is None and self._is_sqlite and is_usual(job, returned):
-                line = self._line
-                line.stays_open = is_brief
-                is_done = completed_at_once(loop, held, line)
-            else:
-                is_done = False
-            if not is_done:
-                place = cast("SyncPlace", loop.at if job.effects else loop.engine)
-                drive(saving(loop, job, held, returned, error), place, self._nap)
-        except BaseException as worse:
-            self.broke(worse)
-        finally:
-            self._ended(call)
-
-    def _ended(self, call: RowCall) -> None:
-        self.forget(call)
-        if self.loop.isolate:
-            self.ring()  # no other thread claims
-        else:
-            self.ring_if_settled()
+        self.write(call, None, error)
 
 
 class AsyncRun(_Run):
-    """For an async engine or an async handler: everything but sync handlers runs on the event loop.
+    """For an async engine or an async handler. Async handlers run on the event loop, sync ones in threads."""
 
-    With a sync engine, threads run the statements, and another thread sends the heartbeats even if a handler blocks the
-    event loop.
-    """
-
-    def __init__(self, loop: LoopState, once: bool) -> None:
+    def __init__(self, loop: LoopState, once: bool, events: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop, once)
-        self._events = asyncio.get_running_loop()
-        self._bell = asyncio.Event()
-        # Threads for outcomes, one for the claim and one for upkeep.
-        self._beside = OwnThreads(loop.concurrency + 2, "holdfast-database")
-        self._place: Any = loop.engine
-        self.beater = ThreadHeartbeat(loop.engine, loop.beat_seconds, self.lost)
-        self._reports: set[asyncio.Task[None]] = set()
-        if is_async(loop.at):
-            from sqlalchemy.ext.asyncio import AsyncEngine
-
-            self._place = AsyncEngine(loop.engine)
-            self.beater = TaskHeartbeat(self._place, loop.beat_seconds, self.lost)
-        runner = RowRunner(loop, self.paces, self._save_from_thread, self.save)
+        self._events = events
+        self._beside = Beside(loop.engine, loop.concurrency + 1, "holdfast-database")
+        runner = RowRunner(loop, self.paces, self._save_from_thread, self._save)
         width = loop.concurrency
         if loop.is_async_handler:
-            self.pool = AsyncPool(runner, width, self._report, self.may_start, self._out_of_work, events=self._events)
+            self.pool = AsyncPool(runner, width, self._report, self.may_start, self._out_of_work, events=events)
         else:
             self.pool = ThreadPool(runner, width, self._report, self.may_start, self._out_of_work, self.paces)
 
-    async def work(self, drain: bool) -> None:
-        try:
-            await self._drive(self.steps(drain))
-        finally:
-            await self._drive(self.shut_down())
-            self.pool.stop()
-            if self._reports:
-                await asyncio.wait(self._reports, timeout=1.0)
-            stopped = self.beater.stop()
-            if inspect.isawaitable(stopped):
-                await stopped
-            self._beside.close()
-        if self.broken is not None:
-            raise self.broken
-
-    async def _drive(self, steps: Steps[Any]) -> Any:
-        return await drive_async(steps, self._place, self._beside.call, self._wait)
-
-    async def _wait(self, length: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(length):
-                await self._bell.wait()
-        self._bell.clear()
-
-    def ring(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the event loop has ended
-            self._events.call_soon_threadsafe(self._bell.set)
+    def _end(self) -> None:
+        give_up_at = time.monotonic() + 1.0
+        while any(call.is_over for call in list(self._calls.values())) and time.monotonic() < give_up_at:
+            self._bell.wait(CHECK_SECONDS)  # outcomes are being saved
+        self._events.call_soon_threadsafe(self.pool.stop)
+        self._beside.close()
 
     def _out_of_work(self, is_free: object) -> bool:
-        self.ring()
+        self._bell.ring()
         return False
-
-    def taken(self, rows: list[Held]) -> Steps[list[Held]]:
-        found = []
-        for one in rows:
-            found.append((yield self._take(one)))
-        return found
-
-    async def _take(self, held: Held) -> Held:
-        now: Any = self.beater.take(held)
-        taken: Held = await now if inspect.isawaitable(now) else now
-        return taken
 
     def _save_from_thread(self, call: RowCall, returned: Any, error: BaseException | None, took: float) -> None:
         """Save the outcome of a sync handler, from its thread."""
-        asyncio.run_coroutine_threadsafe(self.save(call, returned, error), self._events).result()
+        if not call.is_over:  # the event loop may have ended otherwise
+            asyncio.run_coroutine_threadsafe(self._save(call, returned, error), self._events).result()
 
-    async def save(self, call: RowCall, returned: Any, error: BaseException | None) -> None:
+    async def _save(self, call: RowCall, returned: Any, error: BaseException | None) -> None:
         if inspect.isawaitable(returned):
             try:
                 returned = await returned
             except BaseException as raised:
                 returned, error = None, raised
         if call.end():
-            await self._write(call, returned, error)
+            await self._beside.call(self.write, call, returned, error)
 
     def _report(self, call: RowCall, error: BaseException | None) -> None:
-        def begin() -> None:
-            task = self._events.create_task(self._write(call, None, error), name="holdfast-report")
-            self._reports.add(task)
-            task.add_done_callback(self._reports.discard)
-
-        self._events.call_soon_threadsafe(begin)
-
-    async def _write(self, call: RowCall, returned: Any, error: BaseException | None) -> None:
-        loop, job = self.loop, call.job
-        try:
-            held = await self._take(job.held)
-            if error is None and is_usual(job, returned) and is_plain(loop.engine):
-                if await self._beside.call(completed_at_once, loop, held, DirectLine()):
-                    return
-            place = loop.at if job.effects else self._place
-            await drive_async(saving(loop, job, held, returned, error), place, self._beside.call)
-        except BaseException as worse:
-            self.broke(worse)
-        finally:
-            self.forget(call)
-            self.ring()
+        asyncio.run_coroutine_threadsafe(self._beside.call(self.write, call, None, error), self._events)

@@ -12,29 +12,29 @@ from typing import Any
 from holdfast.adopt.connections import Open
 from holdfast.adopt.loop.job import Job
 from holdfast.adopt.loop.state import LoopState
-from holdfast.adopt.loop.steps import Steps, Transact, patiently
+from holdfast.adopt.loop.transact import patiently, transact
 from holdfast.adopt.rows.finish import complete_directly, error_text, postpone, where_is
 from holdfast.adopt.rows.outcome import COMPLETED, Outcome, outcome_of, pause_seconds
-from holdfast.adopt.rows.sqlite_direct import UNUSUAL, DirectLine
-from holdfast.adopt.table.held_row import Held
+from holdfast.adopt.rows.sqlite_direct import UNUSUAL
+from holdfast.adopt.table.held_row import Finished, Held
 from holdfast.model.backoff import Backoff
 from holdfast.model.logs import logger
 
 log = logger("holdfast.adopt")
 
 
-def saving(loop: LoopState, job: Job, held: Held, returned: Any, error: BaseException | None) -> Steps[Outcome | None]:
+def saving(loop: LoopState, job: Job, held: Held, returned: Any, error: BaseException | None) -> Outcome | None:
     """Save the outcome of an attempt. Returns None if the row was lost or could not be changed."""
     outcome = outcome_of(returned, error, [held], loop.retry)
     if outcome.kind == "completed":
         try:
-            return (yield from _save(loop, job, held, outcome, together=True))
+            return _save(loop, job, held, outcome, together=True)
         except Exception as raised:
             # An effect raised, or the database refused the row: treated as if the handler had raised the error.
             error = raised
             outcome = outcome_of(None, raised, [held], loop.retry)
     try:
-        return (yield from _save(loop, job, held, outcome, together=False))
+        return _save(loop, job, held, outcome, together=False)
     except Exception as worse:
         loop.refused(held.key_values, worse, f"cannot be saved as {outcome.kind}, and is left to recovery")
         return None
@@ -45,11 +45,11 @@ def is_usual(job: Job, returned: Any) -> bool:
     return returned is None and not (job.effects or job.values)
 
 
-def completed_at_once(loop: LoopState, held: Held, line: DirectLine) -> bool:
+def completed_at_once(loop: LoopState, held: Held) -> bool:
     """The fast path for the usual outcome. False means that nothing was saved: call `saving`, which also handles the error
     if it occurs again."""
     try:
-        answer = line.transact(loop.engine, lambda: complete_directly(loop.engine.dialect, held))
+        answer = loop.line.transact(loop.engine, lambda: complete_directly(loop.engine.dialect, held))
     except Exception:
         return False
     if answer is UNUSUAL:
@@ -58,15 +58,18 @@ def completed_at_once(loop: LoopState, held: Held, line: DirectLine) -> bool:
     return True
 
 
-def handing_back(loop: LoopState, rows: list[Held]) -> Steps[None]:
+def handing_back(loop: LoopState, rows: list[Held]) -> None:
     """Queue the unfinished rows of a stopping loop again, within its grace period. Rows that cannot be queued are left to
     the recovery of stale rows."""
     if not rows:
         return
     give_up_at = time.monotonic() + max(1.0, loop.grace_seconds)
-    step = Transact(lambda place: Outcome("released").save(place, rows))
+
+    def release() -> Finished:
+        return transact(loop.engine, lambda place: Outcome("released").save(place, rows))
+
     try:
-        finished = yield from patiently(step, lambda _: time.monotonic() < give_up_at)
+        finished = patiently(release, lambda _: time.monotonic() < give_up_at, loop.nap)
     except Exception as error:
         log.error("%s: %d rows could not be handed back, and are left to recovery: %s", loop.name, len(rows), error)
         return
@@ -74,7 +77,7 @@ def handing_back(loop: LoopState, rows: list[Held]) -> Steps[None]:
     log.info("%s: stopping, handed back %d rows", loop.name, len(finished.won))
 
 
-def _save(loop: LoopState, job: Job, held: Held, outcome: Outcome, *, together: bool) -> Steps[Outcome | None]:
+def _save(loop: LoopState, job: Job, held: Held, outcome: Outcome, *, together: bool) -> Outcome | None:
     values, effects = (job.values, job.effects) if together else (None, [])
 
     def work(place: Open) -> bool:
@@ -84,14 +87,14 @@ def _save(loop: LoopState, job: Job, held: Held, outcome: Outcome, *, together: 
         return bool(finished.won)
 
     try:
-        won = yield from patiently(Transact(work, effects, is_single=not effects), loop.may_wait)
+        won = loop.finish(work, effects)
     except _NoEffects as instead:
         won = instead.was_done
     if not won:
         # Handlers with a session may have set the status themselves.
-        found = yield from patiently(Transact(lambda place: where_is(place, held)), loop.may_wait)
+        found = loop.finish(lambda place: where_is(place, held))
         if found == "queued":
-            outcome = yield from _queued_again(loop, held, outcome)
+            outcome = _queued_again(loop, held, outcome)
         elif found in ("completed", "failed") and not job.effects:
             outcome = Outcome(found)
         else:
@@ -102,13 +105,13 @@ def _save(loop: LoopState, job: Job, held: Held, outcome: Outcome, *, together: 
     return outcome
 
 
-def _queued_again(loop: LoopState, held: Held, outcome: Outcome) -> Steps[Outcome]:
+def _queued_again(loop: LoopState, held: Held, outcome: Outcome) -> Outcome:
     """The handler, or somebody else, has set the row back to queued: it waits like a retry, and at least until the next
     poll. Otherwise it would be claimed again at once, without end."""
     retry = Backoff() if loop.retry is None else loop.retry
     after = max(loop.poll_seconds, pause_seconds(retry, held.attempt))
     if "next_attempt" in held.mapping.columns:
-        yield from patiently(Transact(lambda place: postpone(place, held, after)), loop.may_wait)
+        loop.finish(lambda place: postpone(place, held, after))
     log.info("%s: row %r was set back to queued during its attempt, and waits %.1f s", loop.name, held.key, after)
     return Outcome("retried", outcome.error, after)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,12 +16,14 @@ from holdfast.adopt.connections import Open, is_async, makes_transactions, sync_
 from holdfast.adopt.database_errors import Complaints
 from holdfast.adopt.loop.counters import Counters
 from holdfast.adopt.loop.job import Job
-from holdfast.adopt.loop.steps import Steps, Transact, patiently
+from holdfast.adopt.loop.sync_or_async import sleep
+from holdfast.adopt.loop.transact import Effect, patiently, transact, transact_once
 from holdfast.adopt.loop.what_to_claim import ALONE, BATCH
 from holdfast.adopt.rows.claim import OrderBy, Where, conditions_of, has_last_attempts, is_last_attempt
 from holdfast.adopt.rows.dialects import Key, key_in
 from holdfast.adopt.rows.finish import error_text
 from holdfast.adopt.rows.outcome import Retry, read_retry
+from holdfast.adopt.rows.sqlite_direct import DirectLine
 from holdfast.adopt.table.mapping import Name, TableMapping
 from holdfast.adopt.table.tokens import LoopIdentity
 from holdfast.errors import UsageError
@@ -38,6 +41,8 @@ log = logger("holdfast.adopt")
 STALE_SECONDS, STALE_WITHOUT_BEAT_SECONDS = 120.0, 1800.0
 #: How long to skip a row that cannot be changed.
 ASIDE_SECONDS = 60.0
+#: How often to check whether the loop is stopping: a signal does not wake a waiting thread.
+CHECK_SECONDS = 0.1
 #: Limit of rows to skip: their keys are part of every claim.
 MOST_ASIDE = 500
 
@@ -121,6 +126,7 @@ class LoopState:
         self.hurrying = False
         self._aside: dict[Key, Aside] = {}
         self._complaints = Complaints()
+        self._lines = threading.local()
 
     def _check(self, isolate: str | None) -> None:
         """Refuse settings that cannot work before anything runs."""
@@ -160,9 +166,30 @@ class LoopState:
         """Like `may_wait`, for work that has not begun: until the first `stop`."""
         return self.may_wait(error) and not self.stopping
 
-    def transaction(self, work: Callable[[Open], T]) -> Steps[T]:
+    def nap(self, length: float) -> None:
+        """Sleep, at most until the second `stop`."""
+        until = time.monotonic() + length
+        while not self.hurrying and (left := until - time.monotonic()) > 0:
+            sleep(self.engine, min(left, CHECK_SECONDS))
+
+    def begin(self, work: Callable[[Open], T]) -> T:
         """Run this in a transaction of its own, and retry it after transient errors until the first `stop`."""
-        return patiently(Transact(work), self.may_wait_to_begin)
+        return patiently(lambda: transact(self.engine, work), self.may_wait_to_begin, self.nap)
+
+    def finish(self, work: Callable[[Open], T], effects: Sequence[Effect] = ()) -> T:
+        """Run a single statement, or a transaction with effects; retry it after transient errors until the second `stop`."""
+        if effects:
+            return patiently(lambda: transact(self.at, work, effects), self.may_wait, self.nap)
+        return patiently(lambda: transact_once(self.engine, work), self.may_wait, self.nap)
+
+    @property
+    def line(self) -> DirectLine:
+        """This thread's direct access to SQLite's driver. It leaves connections in the engine's pool for the handlers, two
+        for each, and one for upkeep."""
+        line: DirectLine | None = getattr(self._lines, "line", None)
+        if line is None:
+            line = self._lines.line = DirectLine(others=2 * self.concurrency + 1)
+        return line
 
     @contextmanager
     def summed_up(self) -> Iterator[None]:

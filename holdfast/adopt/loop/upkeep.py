@@ -19,7 +19,6 @@ import sqlalchemy as sa
 from holdfast.adopt.connections import Open, connection_of
 from holdfast.adopt.database_errors import kind_of, passes
 from holdfast.adopt.loop.state import LoopState
-from holdfast.adopt.loop.steps import Steps
 from holdfast.adopt.loop.what_to_claim import ALONE
 from holdfast.adopt.rows.claim import has_attempts, has_last_attempts, queued_keys, waiting
 from holdfast.adopt.rows.dialects import Choice, Key, key_in
@@ -37,13 +36,13 @@ LONGEST_SECONDS = 30.0
 ALONE_SECONDS = 5.0
 
 
-def recovering(loop: LoopState) -> Steps[int]:
+def recovering(loop: LoopState) -> int:
     """Queue stale rows again, and fail rows that have no attempts left. Returns how many stale rows were recovered."""
     mapping, limit, exhausted = loop.mapping, loop.stale_seconds, loop.counters.exhausted
     count = 0
     if limit is not None:
-        count = yield from _queue_again(loop, lambda at, where: requeue_stale(at, mapping, limit, where=where))
-    spent = yield from _queue_again(loop, lambda at, where: fail_spent(at, mapping, where=where))
+        count = _queue_again(loop, lambda at, where: requeue_stale(at, mapping, limit, where=where))
+    spent = _queue_again(loop, lambda at, where: fail_spent(at, mapping, where=where))
     if count or spent:
         loop.counters.add(recovered=count)
         spent = loop.counters.exhausted - exhausted
@@ -54,24 +53,24 @@ def recovering(loop: LoopState) -> Steps[int]:
 Requeue = Callable[[Open, Any], Requeued]
 
 
-def _queue_again(loop: LoopState, requeue: Requeue) -> Steps[int]:
+def _queue_again(loop: LoopState, requeue: Requeue) -> int:
     total = 0
     while True:
         try:
-            found = yield from loop.transaction(lambda place: requeue(place, [*loop.where, *loop.not_aside()]))
+            found = loop.begin(lambda place: requeue(place, [*loop.where, *loop.not_aside()]))
         except sa.exc.DBAPIError as error:
             if kind_of(error) is ErrorKind.CONFLICT:
                 return total
             if kind_of(error) is not ErrorKind.REFUSED:
                 raise
-            return total + (yield from _queue_again_one_by_one(loop, requeue))
+            return total + _queue_again_one_by_one(loop, requeue)
         loop.counters.add(exhausted=len(found.failed))
         total += len(found)
         if len(found) < CHUNK:
             return total
 
 
-def _queue_again_one_by_one(loop: LoopState, requeue: Requeue) -> Steps[int]:
+def _queue_again_one_by_one(loop: LoopState, requeue: Requeue) -> int:
     """Recover rows one by one: the database refused a row of a batch, and does not say which."""
     mapping = loop.mapping
 
@@ -84,9 +83,9 @@ def _queue_again_one_by_one(loop: LoopState, requeue: Requeue) -> Steps[int]:
         return [tuple(row) for one in choices for row in connection.execute(one.select(mapping).where(*more))]
 
     count = 0
-    for key in (yield from loop.transaction(candidates)):
+    for key in loop.begin(candidates):
         try:
-            found = yield from _requeue_one(loop, requeue, key)
+            found = _requeue_one(loop, requeue, key)
         except sa.exc.DBAPIError as error:
             if kind_of(error) not in (ErrorKind.REFUSED, ErrorKind.CONFLICT):
                 raise
@@ -97,29 +96,29 @@ def _queue_again_one_by_one(loop: LoopState, requeue: Requeue) -> Steps[int]:
     return count
 
 
-def _requeue_one(loop: LoopState, requeue: Requeue, key: Key) -> Steps[Requeued]:
-    return loop.transaction(lambda place: requeue(place, key_in(loop.mapping.key, [key])))
+def _requeue_one(loop: LoopState, requeue: Requeue, key: Key) -> Requeued:
+    return loop.begin(lambda place: requeue(place, key_in(loop.mapping.key, [key])))
 
 
-def finding_alone(loop: LoopState) -> Steps[bool]:
+def finding_alone(loop: LoopState) -> bool:
     """Whether rows are waiting for their last attempt."""
     if not has_last_attempts(loop.mapping):
         return False
     conditions = [*loop.choices[ALONE], *loop.not_aside()]
-    return bool((yield from loop.transaction(lambda place: queued_keys(place, loop.mapping, 1, conditions))))
+    return bool(loop.begin(lambda place: queued_keys(place, loop.mapping, 1, conditions)))
 
 
-def reporting(loop: LoopState) -> Steps[None]:
+def reporting(loop: LoopState) -> None:
     """Measure how far the loop lags behind, and log it with the other counters."""
-    found = yield from loop.transaction(lambda place: waiting(place, loop.mapping, where=loop.where))
+    found = loop.begin(lambda place: waiting(place, loop.mapping, where=loop.where))
     loop.counters.waiting, loop.counters.lag_seconds = found
     log.info("%s: %s", loop.name, loop.counters)
 
 
-def unless_stopping(loop: LoopState, steps: Steps[T]) -> Steps[T | None]:
-    """Run the steps; if the loop is stopping, a transient database error ends them and is only logged."""
+def unless_stopping(loop: LoopState, work: Callable[..., T], *arguments: Any) -> T | None:
+    """Do this; if the loop is stopping, a transient database error ends it and is only logged."""
     try:
-        return (yield from steps)
+        return work(loop, *arguments)
     except Exception as error:
         if not (loop.stopping and passes(error)):
             raise
@@ -128,7 +127,7 @@ def unless_stopping(loop: LoopState, steps: Steps[T]) -> Steps[T | None]:
 
 
 #: The pieces of upkeep, by name.
-PIECES: dict[str, Callable[[LoopState], Steps[Any]]] = {
+PIECES: dict[str, Callable[[LoopState], Any]] = {
     "recover": recovering,
     "find_alone": finding_alone,
     "report": reporting,

@@ -25,7 +25,7 @@ from holdfast.adopt.connections import Open, is_async, makes_transactions, sync_
 from holdfast.adopt.loop.heartbeats import Heartbeats
 from holdfast.adopt.loop.sync_or_async import sleep
 from holdfast.adopt.loop.transact import Effect, patiently, transact
-from holdfast.adopt.rows.finish import HeldRows, complete, rows_of
+from holdfast.adopt.rows.finish import HeldRows, complete, finish, rows_of
 from holdfast.adopt.rows.outcome import Retry, outcome_of, read_retry
 from holdfast.adopt.table.held_row import Finished, Held
 from holdfast.adopt.table.held_row import lost as lost_error
@@ -159,7 +159,7 @@ class Unit:
         """Save the failure. Raises nothing, so that the original error propagates."""
         outcome = outcome_of(None, error, rows, self._retry)
         try:
-            finished = patient(lambda place: outcome.save(place, rows))
+            finished = patient(lambda place: finish(place, rows, outcome))
         except Exception as worse:
             log.error(
                 "the failure of %d rows could not be saved; they stay processing until stale: %s", len(rows), worse

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy import Engine
 
-from holdfast.adopt.rows import claim, dialects, guarded_change, heartbeat
+from holdfast.adopt.rows import sql
 
 if TYPE_CHECKING:
     import pytest
@@ -32,6 +32,5 @@ def async_url(url: str) -> str:
 
 def pretend_support(monkeypatch: pytest.MonkeyPatch, *, skip_locked: bool) -> None:
     """Let the statements be those for a database without RETURNING, with or without SKIP LOCKED."""
-    pretended = dialects.Support(skip_locked, returning=False)
-    for module in (claim, dialects, guarded_change, heartbeat):
-        monkeypatch.setattr(module, "support_of", lambda dialect: pretended)
+    pretended = sql.Support(skip_locked, returning=False)
+    monkeypatch.setattr(sql, "support_of", lambda dialect: pretended)

@@ -12,8 +12,7 @@ from sqlalchemy import Column, Engine, Integer
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from holdfast.adopt import TableMapping, claim, fail
-from holdfast.adopt.rows.claim import queued_keys
-from holdfast.adopt.rows.unguarded_claim import claim_unguarded
+from holdfast.adopt.rows.claim import claim_unguarded, queued_keys
 from holdfast.adopt.table.tokens import LoopIdentity, instance_of
 from holdfast.errors import UsageError
 from tests.adopt.places import pretend_support

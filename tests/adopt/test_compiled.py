@@ -11,10 +11,9 @@ from sqlalchemy import Column, DateTime, Dialect, Integer, MetaData, Table, Text
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from holdfast.adopt import TableMapping
-from holdfast.adopt.rows.claim import claimable
-from holdfast.adopt.rows.dialects import Choice, Support, changing, key_in, support_of
-from holdfast.adopt.rows.guarded_change import changes, fence_values, fenced, finishing
-from holdfast.adopt.rows.stale import is_stale
+from holdfast.adopt.rows.dialects import Choice, changing
+from holdfast.adopt.rows.guarded_change import finishing
+from holdfast.adopt.rows.sql import Support, TableSql, key_in, support_of
 from holdfast.adopt.table.held_row import Held
 
 TABLE = Table(
@@ -68,7 +67,7 @@ def test_postgresql_and_sqlite_return_what_they_changed():
 @pytest.mark.parametrize("name", ["mysql", "mariadb"])
 def test_a_claim_looks_with_skip_locked_and_then_changes_under_the_guard(name: str):
     to = dialect(name, (11, 4))
-    chosen = Choice("queued", claimable(to, MAPPING, []), 10).select(MAPPING).with_for_update(skip_locked=True)
+    chosen = Choice("queued", TableSql(MAPPING, to).claimable(), 10).select(MAPPING).with_for_update(skip_locked=True)
     assert sent(chosen, to) == (
         "SELECT `my jobs`.id FROM `my jobs` WHERE `my jobs`.status = 'queued' AND "
         "(`my jobs`.due IS NULL OR `my jobs`.due <= utc_timestamp(6)) AND coalesce(`my jobs`.n, %s) < %s "
@@ -82,8 +81,9 @@ def test_a_claim_looks_with_skip_locked_and_then_changes_under_the_guard(name: s
 
 def test_a_row_is_finished_under_its_token():
     held = Held(MAPPING, 1, 1, token="t")
-    setting = changes(MAPPING, MYSQL, "queued", {"error": "x", "holder": None, "next_attempt": 30.0})
-    guard = [key_in(MAPPING.bare_key, [(1,)]), *fenced(MAPPING, MYSQL, fence_values(held, MYSQL))]
+    sql = TableSql(MAPPING, MYSQL)
+    setting = sql.changes("queued", {"error": "x", "holder": None, "next_attempt": 30.0})
+    guard = [key_in(MAPPING.bare_key, [(1,)]), *sql.fenced(sql.fence_values(held))]
     done = changing(MAPPING, "processing", setting).where(*guard)
     assert sent(done, MYSQL) == (
         "UPDATE `my jobs` SET status=%s, who=%s, due=timestampadd(MICROSECOND, %s, utc_timestamp(6)), error=%s "
@@ -95,8 +95,8 @@ def test_a_row_is_finished_under_its_token():
 
 
 def test_staleness_is_measured_on_the_databases_clock():
-    assert sent(is_stale(MAPPING, MYSQL, 60.0), MYSQL) == (
+    assert sent(TableSql(MAPPING, MYSQL).is_stale(60.0), MYSQL) == (
         "`my jobs`.beat < timestampadd(MICROSECOND, %s, utc_timestamp(6))"
     )
     to: Any = postgresql.dialect()  # type: ignore[no-untyped-call]
-    assert "statement_timestamp()" in sent(is_stale(MAPPING, to, 60.0), to)
+    assert "statement_timestamp()" in sent(TableSql(MAPPING, to).is_stale(60.0), to)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.adopt.loop.state import LoopState, is_counted_by_the_model
-from holdfast.adopt.rows.dialects import Support, support_of
+from holdfast.adopt.rows.sql import Support, support_of
 from holdfast.adopt.table.mapping import WORDS
 from holdfast.model.durations import spoken
 

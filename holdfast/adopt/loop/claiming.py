@@ -7,7 +7,6 @@ database's message. Transient database errors are retried.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import sqlalchemy as sa
 
@@ -17,12 +16,10 @@ from holdfast.adopt.loop.max_instances import Crowded, take_a_place
 from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.loop.transact import patiently, transact, transact_once
 from holdfast.adopt.loop.what_to_claim import ALONE
-from holdfast.adopt.rows.claim import claim, claim_directly, queued_keys
-from holdfast.adopt.rows.dialects import Key, key_in, support_of
-from holdfast.adopt.rows.finish import error_text
-from holdfast.adopt.rows.sqlite_direct import UNUSUAL, Direct
+from holdfast.adopt.rows.claim import claim, claim_directly, claim_unguarded, queued_keys
+from holdfast.adopt.rows.outcome import error_text
+from holdfast.adopt.rows.sql import Key, key_in, support_of
 from holdfast.adopt.rows.stale import fail_queued
-from holdfast.adopt.rows.unguarded_claim import claim_unguarded
 from holdfast.adopt.table.held_row import Held
 from holdfast.model.logs import logger
 from holdfast.store.database_errors import ErrorKind
@@ -81,19 +78,18 @@ def _claim(loop: LoopState, n: int, chosen: Conditions) -> list[Held]:
                 columns=loop.columns,
             )
 
-    def directly() -> Direct | None:
-        return claim_directly(loop.engine.dialect, loop.mapping, n, tuple(chosen), loop.identity, loop.columns)
-
     one_statement = loop.max_instances is None and support_of(loop.engine.dialect).returning
     # Only the usual claims are worth caching. A custom order needs a second query, so it cannot run directly.
     is_usual = not aside and any(chosen is one for one in loop.choices.values())
     is_direct = one_statement and is_usual and loop.order_by is None and loop.engine.dialect.name == "sqlite"
 
     def transaction() -> list[Held]:
-        found = loop.line.transact(loop.engine, directly) if is_direct else UNUSUAL
-        if found is not UNUSUAL:
-            return cast("list[Held]", found)
-        return transact_once(loop.engine, work) if one_statement else transact(loop.engine, work)
+        found = None
+        if is_direct:
+            found = claim_directly(loop.line, loop.engine, loop.mapping, n, tuple(chosen), loop.identity, loop.columns)
+        if found is None:
+            found = transact_once(loop.engine, work) if one_statement else transact(loop.engine, work)
+        return found
 
     return patiently(transaction, loop.may_wait_to_begin, loop.nap)
 

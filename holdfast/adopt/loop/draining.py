@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Connection
+from sqlalchemy import ColumnElement
 
-from holdfast.adopt.connections import Open, connection_of
+from holdfast.adopt.connections import Open
 from holdfast.adopt.loop.counters import Left
 from holdfast.adopt.loop.state import LoopState
-from holdfast.adopt.rows.claim import has_attempts, is_due
-from holdfast.adopt.rows.dialects import key_in
-from holdfast.adopt.rows.stale import last_sign
-from holdfast.adopt.table.times import aware, comparable, utc
-from holdfast.adopt.table.times import now as the_time
+from holdfast.adopt.rows.dialects import Rows
+from holdfast.adopt.rows.sql import has_attempts, key_in
+from holdfast.adopt.table.times import aware, utc
 from holdfast.model.logs import logger
 
 log = logger("holdfast.adopt")
@@ -67,9 +65,9 @@ def resting(loop: LoopState, before: Rest | None) -> Rest:
 
 
 def _count(place: Open, loop: LoopState) -> Rest:
-    connection = connection_of(place, loop.mapping)
-    aside = _count_aside(connection, loop)
-    total, soon, later, first, now, processing, undated = connection.execute(_open_rows(connection, loop)).one()
+    rows = Rows(place, loop.mapping)
+    aside = _count_aside(rows, loop)
+    total, soon, later, first, now, processing, undated = rows.connection.execute(_open_rows(rows, loop)).one()
     undated = processing if loop.stale_seconds is None else undated
     ready, stuck = total - soon - later, 0
     if loop.max_instances is not None and undated:
@@ -84,7 +82,7 @@ def _count(place: Open, loop: LoopState) -> Rest:
     return Rest(ready, aside.held + processing - undated, aside.soon + soon, min(due, default=None), left)
 
 
-def _count_aside(connection: Connection, loop: LoopState) -> Rest:
+def _count_aside(rows: Rows, loop: LoopState) -> Rest:
     """The rows that this process has set aside: retries in a table without a next_attempt column, and rows that the
     database refuses to change."""
     aside = loop.aside()
@@ -96,7 +94,7 @@ def _count_aside(connection: Connection, loop: LoopState) -> Rest:
     asked = asked.where(sa.or_(is_queued, mapping.in_status("processing")))
     held = refused = 0
     waits: list[float] = []
-    for *key, queued in connection.execute(asked.where(key_in(mapping.key, list(aside)), *loop.where)):
+    for *key, queued in rows.connection.execute(asked.where(key_in(mapping.key, list(aside)), *loop.where)):
         until, is_refused = aside.get(tuple(key), (0.0, False))
         if is_refused:
             refused += 1
@@ -110,10 +108,10 @@ def _count_aside(connection: Connection, loop: LoopState) -> Rest:
     return Rest(held=held if known else 0, soon=len(soon), due_seconds=min(soon, default=None), left=left)
 
 
-def _open_rows(connection: Connection, loop: LoopState) -> sa.Select[Any]:
+def _open_rows(rows: Rows, loop: LoopState) -> sa.Select[Any]:
     """Counts of all other rows: in one statement, so that a row that changes its status meanwhile is not missed, and with
     one subquery per status, since each may have its own partial index."""
-    mapping, dialect = loop.mapping, connection.dialect
+    mapping = loop.mapping
     more = [*loop.where, *loop.not_aside(), *mapping.own_rows]
 
     def of(status: str, *columns: ColumnElement[Any]) -> Any:
@@ -128,19 +126,17 @@ def _open_rows(connection: Connection, loop: LoopState) -> sa.Select[Any]:
     def counted(*conditions: ColumnElement[bool]) -> ColumnElement[Any]:
         return sa.func.count(sa.case((sa.and_(*conditions), 1)))
 
-    column = mapping.column("next_attempt")
     waiting: list[ColumnElement[Any]] = [sa.literal(0), sa.literal(0), sa.null()]
-    if column is not None:
+    if (due_at := rows.first_time("next_attempt")) is not None:
         attempts = has_attempts(mapping)
-        late = [sa.not_(one) for one in is_due(mapping, dialect)]
-        [by_then] = is_due(mapping, dialect, ahead=SOON_SECONDS)
-        first = sa.func.min(sa.case((sa.and_(*attempts, *late, by_then), comparable(dialect, column))))
+        late = [sa.not_(one) for one in rows.is_due()]
+        [by_then] = rows.is_due(SOON_SECONDS)
+        first = sa.func.min(sa.case((sa.and_(*attempts, *late, by_then), due_at)))
         waiting = [
             counted(*attempts, *late, by_then),
             counted(*attempts, *late, sa.not_(by_then)),
-            sa.type_coerce(first, aware(dialect)),
+            sa.type_coerce(first, aware(rows.dialect)),
         ]
-    undated = [] if loop.stale_seconds is None else [counted(last_sign(mapping, dialect).is_(None))]
+    undated = [] if loop.stale_seconds is None else [counted(rows.last_sign().is_(None))]
     queued, processing = of("queued", *waiting), of("processing", *(undated or [sa.literal(0)]))
-    moment = sa.type_coerce(the_time(dialect, aware(dialect)), aware(dialect))
-    return sa.select(*queued.c, moment, *processing.c).select_from(queued.join(processing, sa.true()))
+    return sa.select(*queued.c, rows.moment(), *processing.c).select_from(queued.join(processing, sa.true()))

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from holdfast.adopt.connections import Open, connection_of
+from holdfast.adopt.connections import Open
 from holdfast.adopt.loop.state import LoopState
-from holdfast.adopt.rows.stale import is_stale
+from holdfast.adopt.rows.dialects import Rows
 from holdfast.adopt.table.tokens import instance_of
 
 
@@ -33,32 +33,31 @@ def take_a_place(at: Open, loop: LoopState, n: int) -> Iterator[int]:
     if loop.max_instances is None:
         yield n
         return
-    connection = connection_of(at, loop.mapping)
-    if connection.dialect.name == "postgresql":
+    rows = Rows(at, loop.mapping)
+    if rows.dialect.name == "postgresql":
         # The key of the lock is the same in every process.
         name = hashlib.blake2b(f"holdfast.adopt {loop.mapping.name}".encode(), digest_size=8).digest()
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(int.from_bytes(name, "big", signed=True))))
-    room = _room(at, loop, loop.max_instances)
+        rows.connection.execute(sa.select(sa.func.pg_advisory_xact_lock(int.from_bytes(name, "big", signed=True))))
+    room = _room(rows, loop, loop.max_instances)
     if room <= 0:
         raise Crowded
     yield min(n, room)
     # If nothing was locked before the claim, only a second count shows whether the limit was kept.
-    if _room(at, loop, loop.max_instances) < 0:
+    if _room(rows, loop, loop.max_instances) < 0:
         raise Crowded
 
 
-def _room(at: Open, loop: LoopState, most: int) -> int:
+def _room(rows: Rows, loop: LoopState, most: int) -> int:
     """How many rows may be claimed; negative if too many were."""
     mapping = loop.mapping
-    connection = connection_of(at, mapping)
     conditions = [mapping.in_status("processing"), *loop.where, *mapping.own_rows]
     if loop.stale_seconds is not None:
-        stale = is_stale(mapping, connection.dialect, loop.stale_seconds)
-        conditions.append(sa.not_(sa.func.coalesce(stale, sa.false())))
+        conditions.append(sa.not_(sa.func.coalesce(rows.is_stale(loop.stale_seconds), sa.false())))
     holder = mapping.column("holder")
     if holder is None:
         asked = sa.select(sa.func.count()).select_from(mapping.table).where(*conditions)
-        return most * loop.batch - int(connection.execute(asked).scalar_one())
-    tokens = connection.execute(sa.select(holder).where(*conditions, holder.is_not(None)).distinct()).scalars()
+        return most * loop.batch - int(rows.connection.execute(asked).scalar_one())
+    asked = sa.select(holder).where(*conditions, holder.is_not(None)).distinct()
+    tokens = rows.connection.execute(asked).scalars()
     others = {instance_of(token) for token in tokens} - {loop.identity.instance}
     return loop.batch if len(others) < most else -1

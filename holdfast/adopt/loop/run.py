@@ -25,7 +25,7 @@ from holdfast.adopt.loop.state import CHECK_SECONDS, LoopState
 from holdfast.adopt.loop.sync_or_async import Bell, Beside
 from holdfast.adopt.loop.upkeep import PIECES, UpkeepTimes, unless_stopping
 from holdfast.adopt.loop.what_to_claim import ClaimChoice
-from holdfast.adopt.rows.claim import has_last_attempts
+from holdfast.adopt.rows.sql import has_last_attempts
 from holdfast.adopt.table.held_row import Held
 from holdfast.errors import HoldfastError
 from holdfast.runtime.async_pool import AsyncPool

@@ -13,9 +13,8 @@ from holdfast.adopt.connections import Open
 from holdfast.adopt.loop.job import Job
 from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.loop.transact import patiently, transact
-from holdfast.adopt.rows.finish import complete_directly, error_text, postpone, where_is
-from holdfast.adopt.rows.outcome import COMPLETED, Outcome, outcome_of, pause_seconds
-from holdfast.adopt.rows.sqlite_direct import UNUSUAL
+from holdfast.adopt.rows.finish import complete_directly, finish, postpone, where_is
+from holdfast.adopt.rows.outcome import COMPLETED, Outcome, error_text, outcome_of, pause_seconds
 from holdfast.adopt.table.held_row import Finished, Held
 from holdfast.model.backoff import Backoff
 from holdfast.model.logs import logger
@@ -49,13 +48,12 @@ def completed_at_once(loop: LoopState, held: Held) -> bool:
     """The fast path for the usual outcome. False means that nothing was saved: call `saving`, which also handles the error
     if it occurs again."""
     try:
-        answer = loop.line.transact(loop.engine, lambda: complete_directly(loop.engine.dialect, held))
+        is_done = complete_directly(loop.line, loop.engine, held)
     except Exception:
         return False
-    if answer is UNUSUAL:
-        return False
-    _report(loop, held, COMPLETED)
-    return True
+    if is_done:
+        _report(loop, held, COMPLETED)
+    return is_done
 
 
 def handing_back(loop: LoopState, rows: list[Held]) -> None:
@@ -66,7 +64,7 @@ def handing_back(loop: LoopState, rows: list[Held]) -> None:
     give_up_at = time.monotonic() + max(1.0, loop.grace_seconds)
 
     def release() -> Finished:
-        return transact(loop.engine, lambda place: Outcome("released").save(place, rows))
+        return transact(loop.engine, lambda place: finish(place, rows, Outcome("released")))
 
     try:
         finished = patiently(release, lambda _: time.monotonic() < give_up_at, loop.nap)
@@ -81,7 +79,7 @@ def _save(loop: LoopState, job: Job, held: Held, outcome: Outcome, *, together: 
     values, effects = (job.values, job.effects) if together else (None, [])
 
     def work(place: Open) -> bool:
-        finished = outcome.save(place, [held], values)
+        finished = finish(place, [held], outcome, values)
         if effects and (finished.lost or finished.again):
             raise _NoEffects(bool(finished.again))
         return bool(finished.won)

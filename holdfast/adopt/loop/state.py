@@ -19,10 +19,9 @@ from holdfast.adopt.loop.job import Job
 from holdfast.adopt.loop.sync_or_async import sleep
 from holdfast.adopt.loop.transact import Effect, patiently, transact, transact_once
 from holdfast.adopt.loop.what_to_claim import ALONE, BATCH
-from holdfast.adopt.rows.claim import OrderBy, Where, conditions_of, has_last_attempts, is_last_attempt
-from holdfast.adopt.rows.dialects import Key, key_in
-from holdfast.adopt.rows.finish import error_text
-from holdfast.adopt.rows.outcome import Retry, read_retry
+from holdfast.adopt.rows.claim import OrderBy
+from holdfast.adopt.rows.outcome import Retry, error_text, read_retry
+from holdfast.adopt.rows.sql import Key, Where, conditions_of, has_last_attempts, is_last_attempt, key_in
 from holdfast.adopt.rows.sqlite_direct import DirectLine
 from holdfast.adopt.table.mapping import Name, TableMapping
 from holdfast.adopt.table.tokens import LoopIdentity

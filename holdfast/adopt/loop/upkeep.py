@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from holdfast.adopt.connections import Open, connection_of
+from holdfast.adopt.connections import Open
 from holdfast.adopt.database_errors import kind_of, passes
 from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.loop.what_to_claim import ALONE
-from holdfast.adopt.rows.claim import has_attempts, has_last_attempts, queued_keys, waiting
-from holdfast.adopt.rows.dialects import Choice, Key, key_in
-from holdfast.adopt.rows.stale import CHUNK, Requeued, fail_spent, is_stale, requeue_stale
+from holdfast.adopt.rows.claim import queued_keys, waiting
+from holdfast.adopt.rows.dialects import Choice, Rows
+from holdfast.adopt.rows.sql import Key, has_attempts, has_last_attempts, key_in
+from holdfast.adopt.rows.stale import CHUNK, Requeued, fail_spent, requeue_stale
 from holdfast.model.logs import logger
 from holdfast.store.database_errors import ErrorKind
 
@@ -75,12 +76,11 @@ def _queue_again_one_by_one(loop: LoopState, requeue: Requeue) -> int:
     mapping = loop.mapping
 
     def candidates(place: Open) -> list[Key]:
-        connection = connection_of(place, mapping)
-        choices = [Choice("queued", [sa.not_(one) for one in has_attempts(mapping)], CHUNK)] if mapping.limit else []
+        rows, more = Rows(place, mapping), [*loop.where, *loop.not_aside()]
+        choices = [Choice("queued", [sa.not_(*has_attempts(mapping)), *more], CHUNK)] if mapping.limit else []
         if loop.stale_seconds is not None:
-            choices.append(Choice("processing", [is_stale(mapping, connection.dialect, loop.stale_seconds)], CHUNK))
-        more = [*loop.where, *loop.not_aside()]
-        return [tuple(row) for one in choices for row in connection.execute(one.select(mapping).where(*more))]
+            choices.append(Choice("processing", [rows.is_stale(loop.stale_seconds), *more], CHUNK))
+        return [key for one in choices for key in rows.keys(one)]
 
     count = 0
     for key in loop.begin(candidates):

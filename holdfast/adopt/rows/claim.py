@@ -13,26 +13,26 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Dialect
-from sqlalchemy.engine.interfaces import DBAPICursor
+from sqlalchemy import ColumnElement, Dialect, Engine
 
-from holdfast.adopt.connections import Open, connection_of, primitive
-from holdfast.adopt.rows.dialects import Choice, Key, move, moving, one_more, sorted_rows, support_of
+from holdfast.adopt.connections import Open, primitive
+from holdfast.adopt.rows.dialects import Choice, Rows, moving
 from holdfast.adopt.rows.prepared import Prepared
-from holdfast.adopt.rows.sessions import forget, show_pending
-from holdfast.adopt.rows.sqlite_direct import Direct
+from holdfast.adopt.rows.sessions import show_pending
+from holdfast.adopt.rows.sql import Key, TableSql, Where, conditions_of, key_in
+from holdfast.adopt.rows.sqlite_direct import DirectLine
 from holdfast.adopt.table.held_row import Held
 from holdfast.adopt.table.mapping import Name, TableMapping
-from holdfast.adopt.table.times import aware, comparable, plain, time_type, utc
-from holdfast.adopt.table.times import now as the_time
+from holdfast.adopt.table.times import aware, plain, utc
 from holdfast.adopt.table.tokens import LoopIdentity, identity
 from holdfast.errors import UsageError
 
 Conditions = tuple[ColumnElement[bool], ...]
-#: Conditions on the user's rows: one, or several that must all hold.
-Where: TypeAlias = "ColumnElement[bool] | Sequence[ColumnElement[bool]] | None"
+Order = tuple[ColumnElement[Any], ...]
 #: A column's name (`-name`: largest first), an expression, or several.
 OrderBy: TypeAlias = "Name | ColumnElement[Any] | Sequence[Name | ColumnElement[Any]] | None"
+#: The roles that a claim writes.
+WRITTEN = ("status", "holder", "version", "attempts", "started", "heartbeat", "updated")
 
 
 @primitive
@@ -56,68 +56,80 @@ def claim(
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise UsageError(f"claim of {n!r} rows: give a number from 1")
     show_pending(at)
-    connection = connection_of(at, mapping)
-    dialect, conditions, order = connection.dialect, tuple(conditions_of(where)), order_of(mapping, order_by)
-    chosen = None if columns is None else tuple(columns)
-    reader = row_reader(mapping, chosen)
+    rows = Rows(at, mapping, now)
+    order, chosen = order_of(mapping, order_by), None if columns is None else tuple(columns)
     token = identity(holder).token(mapping.column("holder"))
-    if support_of(dialect).returning:
-        make = prepared_claim if now is None else ClaimStatement
-        statement = make(mapping, dialect, conditions, order, chosen, now)
-        changed = connection.execute(statement.update, statement.values(n, token)).all()
-        rows = sorted_rows(connection, mapping, statement.choice, changed)
+    if rows.support.returning:
+        conditions = tuple(conditions_of(where))
+        if now is None:
+            statement = prepared_claim(mapping, rows.dialect, conditions, order, chosen)
+        else:
+            statement = ClaimStatement(rows, conditions, order, chosen)
+        changed = rows.connection.execute(statement.update, statement.values(n, token)).all()
+        found = rows.sorted(statement.choice, changed)
     else:
-        choice = Choice("queued", claimable(dialect, mapping, conditions, now), n, order)
-        rows = move(connection, mapping, choice, marks(mapping, dialect, token, now), reader.columns)
-    found = [reader.held(row, token) for row in rows]
-    written = ("status", "holder", "version", "attempts", "started", "heartbeat", "updated")
-    forget(at, mapping, (one.key_values for one in found), written)
-    return found
+        choice = Choice("queued", rows.claimable(where), n, order)
+        found = rows.move(choice, rows.marks(token), row_reader(mapping, chosen).columns)
+    held = [row_reader(mapping, chosen).held(row, token) for row in found]
+    rows.forget((one.key_values for one in held), WRITTEN)
+    return held
+
+
+def claim_unguarded(
+    at: Open, mapping: TableMapping, keys: Sequence[Key], who: LoopIdentity, columns: tuple[Name, ...] | None
+) -> tuple[list[Held], int]:
+    """Claim these rows, which were seen queued, even if another process has claimed them in between. Also return how many of
+    them were no longer queued.
+
+    Used with `guarded=False` only: to rule out the guarded claim as the cause of a problem, and to count the double claims
+    it would have prevented. Two processes with unguarded claims process some rows twice.
+    """
+    rows, reader = Rows(at, mapping), row_reader(mapping, columns)
+    status, chosen = mapping.target("status"), key_in(mapping.bare_key, keys)
+    # Lock first, then count: the rows that are no longer queued are those that a guard would have skipped.
+    rows.connection.execute(mapping.bare.update().where(chosen).values({mapping.columns["status"].name: status}))
+    still = sa.select(sa.func.count()).select_from(mapping.bare).where(chosen, status == mapping.word("queued"))
+    queued = rows.connection.execute(still).scalar_one()
+    token = who.token(mapping.column("holder"))
+    rows.connection.execute(mapping.bare.update().where(chosen).values(rows.marks(token)))
+    found = rows.read(keys, reader.columns)
+    return [reader.held(row, token) for row in found], len(found) - queued
 
 
 def claim_directly(
-    dialect: Dialect,
+    line: DirectLine,
+    engine: Engine,
     mapping: TableMapping,
     n: int,
     where: Conditions,
     who: LoopIdentity,
     columns: tuple[Name, ...] | None,
-) -> Direct | None:
-    """A claim for SQLite's driver, ordered by key; None if the statement needs SQLAlchemy to run."""
-    claim = prepared_claim(mapping, dialect, where, None, columns, None)
-    if not claim.prepared.is_whole:
-        return None
+) -> list[Held] | None:
+    """Claim on SQLite's driver, ordered by key; None if nothing was done, because it takes SQLAlchemy."""
+    claim = prepared_claim(mapping, engine.dialect, where, None, columns)
     token = who.token(mapping.column("holder"))
-
-    def read(cursor: DBAPICursor) -> list[Held]:
-        found = [claim.reader.held(claim.converted(row), token) for row in cursor.fetchall()]
-        try:
-            return sorted(found, key=attrgetter("key"))
-        except TypeError:
-            return found
-
-    return Direct(claim.prepared.text, claim.prepared.given(claim.values(n, token)), read)
+    answer = line.transact(engine, claim.prepared, claim.values(n, token))
+    if answer is None:
+        return None
+    found = [claim.reader.held(claim.converted(row), token) for row in answer.rows]
+    try:
+        return sorted(found, key=attrgetter("key"))
+    except TypeError:
+        return found
 
 
 class ClaimStatement:
     """The statement of a claim where the database returns rows. The limit and the token are parameters."""
 
     def __init__(
-        self,
-        mapping: TableMapping,
-        dialect: Dialect,
-        where: Conditions,
-        order_by: tuple[ColumnElement[Any], ...] | None,
-        columns: tuple[Name, ...] | None,
-        at_time: datetime | None,
+        self, sql: TableSql, where: Conditions, order_by: Order | None, columns: tuple[Name, ...] | None
     ) -> None:
-        self._dialect = dialect
-        self._has_token = "holder" in mapping.columns
+        self._dialect = sql.dialect
+        self._has_token = "holder" in sql.mapping.columns
         limit = sa.bindparam("hf_limit", type_=sa.Integer())
-        self.choice = Choice("queued", claimable(dialect, mapping, where, at_time), limit, order_by)
-        self.reader = row_reader(mapping, columns)
-        setting = marks(mapping, dialect, sa.bindparam("hf_token"), at_time)
-        self.update = moving(mapping, self.choice, setting, self.reader.columns, support_of(dialect))
+        self.choice = Choice("queued", sql.claimable(where), limit, order_by)
+        self.reader = row_reader(sql.mapping, columns)
+        self.update = moving(sql, self.choice, sql.marks(sa.bindparam("hf_token")), self.reader.columns)
 
     def values(self, n: int, token: Any) -> dict[str, Any]:
         return {"hf_limit": n, "hf_token": token} if self._has_token else {"hf_limit": n}
@@ -140,72 +152,25 @@ class ClaimStatement:
         return [(at, process) for at, process in enumerate(found) if process is not None]
 
 
-#: The claim statements of loops are the same each time.
-prepared_claim = lru_cache(maxsize=500)(ClaimStatement)
-
-
-def marks(mapping: TableMapping, dialect: Dialect, token: Any, at_time: datetime | None = None) -> dict[str, Any]:
-    """The values that a claim writes."""
-    found: dict[str, Any] = {mapping.columns["status"].name: mapping.words["processing"]}
-    for role, column in mapping.columns.items():
-        kind = time_type(column)
-        if role == "holder":
-            found[column.name] = token
-        elif role in ("version", "attempts"):
-            found[column.name] = one_more(mapping, role)
-        elif role in ("started", "heartbeat", "updated") and kind is not None:
-            found[column.name] = the_time(dialect, kind, at=at_time)
-    return found
+@lru_cache(maxsize=500)
+def prepared_claim(
+    mapping: TableMapping,
+    dialect: Dialect,
+    where: Conditions,
+    order_by: Order | None,
+    columns: tuple[Name, ...] | None,
+) -> ClaimStatement:
+    """The claim statements of loops are the same each time."""
+    return ClaimStatement(TableSql(mapping, dialect), where, order_by, columns)
 
 
 def queued_keys(at: Open, mapping: TableMapping, n: int, where: Where, order_by: OrderBy = None) -> list[Key]:
     """The keys of rows that could be claimed, read without locks."""
-    connection = connection_of(at, mapping)
-    conditions = claimable(connection.dialect, mapping, conditions_of(where))
-    choice = Choice("queued", conditions, n, order_of(mapping, order_by))
-    return [tuple(row) for row in connection.execute(choice.select(mapping))]
+    rows = Rows(at, mapping)
+    return rows.keys(Choice("queued", rows.claimable(where), n, order_of(mapping, order_by)))
 
 
-def claimable(
-    dialect: Dialect, mapping: TableMapping, where: Sequence[ColumnElement[bool]], at_time: datetime | None = None
-) -> list[ColumnElement[bool]]:
-    """The conditions under which a queued row may be claimed now."""
-    return [*is_due(mapping, dialect, at_time), *has_attempts(mapping), *where]
-
-
-def is_due(
-    mapping: TableMapping, dialect: Dialect, at_time: datetime | None = None, ahead: float = 0.0
-) -> list[ColumnElement[bool]]:
-    column = mapping.column("next_attempt")
-    if column is None or (kind := time_type(column)) is None:
-        return []
-    return [sa.or_(column.is_(None), sa.type_coerce(column, kind) <= the_time(dialect, kind, at=at_time, ahead=ahead))]
-
-
-def has_attempts(mapping: TableMapping) -> list[ColumnElement[bool]]:
-    if mapping.limit is None:
-        return []
-    return [sa.func.coalesce(mapping.columns["attempts"], 0) < mapping.limit]
-
-
-def has_last_attempts(mapping: TableMapping) -> bool:
-    """Whether rows have a last attempt that is not also their first."""
-    return mapping.limit is not None and not (isinstance(mapping.limit, int) and mapping.limit == 1)
-
-
-def is_last_attempt(mapping: TableMapping) -> ColumnElement[bool]:
-    """The condition for rows that have failed before and have one attempt left."""
-    limit: Any = mapping.limit
-    return sa.and_(sa.func.coalesce(mapping.columns["attempts"], 0) + 1 >= limit, limit > sa.literal(1))
-
-
-def conditions_of(where: Where) -> list[ColumnElement[bool]]:
-    if where is None:
-        return []
-    return list(where) if isinstance(where, (list, tuple)) else [where]  # type: ignore[list-item]
-
-
-def order_of(mapping: TableMapping, order_by: OrderBy) -> tuple[ColumnElement[Any], ...] | None:
+def order_of(mapping: TableMapping, order_by: OrderBy) -> Order | None:
     if order_by is None:
         return None
     several = order_by if isinstance(order_by, (list, tuple)) else [order_by]
@@ -227,26 +192,15 @@ class Waiting(NamedTuple):
     oldest_seconds: float | None
 
 
-def first_time(mapping: TableMapping, dialect: Dialect, *roles: str) -> ColumnElement[Any] | None:
-    """The first of these times that a row has; None if the table has none of the columns."""
-    times = [comparable(dialect, mapping.columns[role]) for role in roles if role in mapping.columns]
-    return sa.func.coalesce(*times) if len(times) > 1 else times[0] if times else None
-
-
 @primitive
 def waiting(at: Open, mapping: TableMapping, *, where: Where = None, now: datetime | None = None) -> Waiting:
     """Count the rows that could be claimed now. Scans all of them: do not call it often."""
-    connection = connection_of(at, mapping)
-    dialect = connection.dialect
-    since = first_time(mapping, dialect, "next_attempt", "created", "updated")
-    oldest = sa.null() if since is None else sa.type_coerce(sa.func.min(since), aware(dialect))
-    asked = sa.select(
-        sa.func.count(), oldest, sa.type_coerce(the_time(dialect, aware(dialect), at=now), aware(dialect))
-    )
-    asked = asked.select_from(mapping.table).where(
-        mapping.in_status("queued"), *claimable(dialect, mapping, conditions_of(where), now), *mapping.own_rows
-    )
-    count, first, moment = connection.execute(asked).one()
+    rows = Rows(at, mapping, now)
+    since = rows.first_time("next_attempt", "created", "updated")
+    oldest = sa.null() if since is None else sa.type_coerce(sa.func.min(since), aware(rows.dialect))
+    asked = sa.select(sa.func.count(), oldest, rows.moment()).select_from(mapping.table)
+    asked = asked.where(mapping.in_status("queued"), *rows.claimable(where), *mapping.own_rows)
+    count, first, moment = rows.connection.execute(asked).one()
     return Waiting(count, None if first is None else max(0.0, (utc(moment) - utc(first)).total_seconds()))
 
 

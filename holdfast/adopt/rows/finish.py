@@ -16,32 +16,20 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy import Dialect
-from sqlalchemy.engine.interfaces import DBAPICursor
+from sqlalchemy import Dialect, Engine
 
-from holdfast.adopt.connections import Open, connection_of, primitive
-from holdfast.adopt.rows.claim import is_due
-from holdfast.adopt.rows.dialects import Choice, key_in, move
-from holdfast.adopt.rows.guarded_change import (
-    Finishing,
-    Roles,
-    by_claim,
-    change,
-    finishing,
-    fitting_roles,
-    is_there,
-    was_done,
-)
-from holdfast.adopt.rows.sessions import forget, show_pending
-from holdfast.adopt.rows.sqlite_direct import UNUSUAL, Direct
+from holdfast.adopt.connections import Open, primitive
+from holdfast.adopt.rows.dialects import Choice, Rows
+from holdfast.adopt.rows.guarded_change import Finishing, by_claim, change, finishing, fitting_roles, is_there, was_done
+from holdfast.adopt.rows.outcome import COMPLETED, Outcome, is_spent
+from holdfast.adopt.rows.sessions import show_pending
+from holdfast.adopt.rows.sql import Roles, key_in
+from holdfast.adopt.rows.sqlite_direct import DirectLine
 from holdfast.adopt.table.held_row import Finished, Held, lost
 from holdfast.adopt.table.mapping import WORDS, TableMapping
-from holdfast.adopt.table.times import now as the_time
 from holdfast.adopt.table.times import time_type
 from holdfast.errors import UsageError
 from holdfast.model.durations import Duration, seconds
-from holdfast.model.faults import describe, storable
 
 HeldRows = Held | Iterable[Held]
 
@@ -60,7 +48,7 @@ def complete(
     If a column distinguishes claims, completing a row again under the same claim succeeds. So a caller can repeat it when
     the reply to a COMMIT was lost. With `report=True`, lost rows are returned instead of raised.
     """
-    return finish(at, rows_of(rows), "completed", {"error": None}, values, report, now)
+    return finish(at, rows_of(rows), COMPLETED, values, report, now)
 
 
 @primitive
@@ -81,10 +69,9 @@ def fail(
     """
     held = rows_of(rows)
     again = retry_after is not None and not any(is_spent(one) for one in held)
-    roles: dict[str, Any] = {"error": error_text(error)}
-    if again:
-        roles |= {"holder": None, "next_attempt": seconds(retry_after or 0, what="retry_after")}
-    return finish(at, held, "queued" if again else "failed", roles, values, report, now)
+    after = seconds(retry_after or 0, what="retry_after")
+    outcome = Outcome("retried", error, after) if again else Outcome("failed", error)
+    return finish(at, held, outcome, values, report, now)
 
 
 @primitive
@@ -98,12 +85,8 @@ def release(
     now: datetime | None = None,
 ) -> Finished:
     """Hand rows back unfinished: they become queued, and the attempt does not count (unless `refund=False`)."""
-    roles: dict[str, Any] = {"holder": None}
-    if refund:
-        roles["attempts"] = -1
-    if after is not None:
-        roles["next_attempt"] = seconds(after, what="after")
-    return finish(at, rows_of(rows), "queued", roles, None, report, now)
+    outcome = Outcome("released", after_seconds=None if after is None else seconds(after, what="after"), refund=refund)
+    return finish(at, rows_of(rows), outcome, None, report, now)
 
 
 @primitive
@@ -111,60 +94,35 @@ def where_is(at: Open, row: Held) -> str | None:
     """The word of the row's status while the row still has what this claim wrote; None if somebody else has changed it.
 
     If no column distinguishes claims, it is the row's status in any case."""
-    connection = connection_of(at, row.mapping)
+    rows = Rows(at, row.mapping)
     # If the handler has set the status itself, a model with a version counter has incremented it.
     kinds = [False, True] if row.mapping.fence == ("version",) else [False]
-    return next((word for word in WORDS if any(is_there(connection, row, word, changed=one) for one in kinds)), None)
+    return next((word for word in WORDS if any(is_there(rows, row, word, changed=one) for one in kinds)), None)
 
 
 def postpone(at: Open, row: Held, after_seconds: float) -> None:
     """Delay a row that is queued and due. Does nothing without a next_attempt column."""
-    mapping, connection = row.mapping, connection_of(at, row.mapping)
+    mapping, rows = row.mapping, Rows(at, row.mapping)
     column = mapping.column("next_attempt")
-    if column is None or (kind := time_type(column)) is None:
-        return
-    later = {column.name: the_time(connection.dialect, kind, ahead=after_seconds)}
-    due = [key_in(mapping.key, [row.key_values]), *is_due(mapping, connection.dialect)]
-    move(connection, mapping, Choice("queued", due, 1), later)
-
-
-def is_spent(held: Held) -> bool:
-    """Whether this was the last attempt."""
-    limit = held.mapping.limit
-    if isinstance(limit, sa.Column):
-        found = held.row.get(held.mapping.attribute(limit))
-        return isinstance(found, int) and held.attempt >= found
-    return limit is not None and held.attempt >= limit
-
-
-def error_text(error: BaseException | str) -> str:
-    """The text to store for an error. For a database error: the driver's message, without the statement and its values."""
-    if isinstance(error, str):
-        return storable(error)
-    if isinstance(error, sa.exc.DBAPIError) and error.orig is not None:
-        error = error.orig
-    return describe(error)[0]
+    if column is not None and (kind := time_type(column)) is not None:
+        due = [key_in(mapping.key, [row.key_values]), *rows.is_due()]
+        rows.move(Choice("queued", due, 1), {column.name: rows.now(kind, after_seconds)})
 
 
 # The parts ------------------------------------------------------------------------------------------------------------
 
 
-def complete_directly(dialect: Dialect, held: Held) -> Direct | None:
-    """A completion for SQLite's driver. It answers True if it changed the row, and UNUSUAL otherwise."""
-    prepared, roles = _completing(held.mapping, dialect)
-    if not prepared.is_whole:
-        return None
-    return Direct(prepared.text, prepared.given(prepared.values(held, roles)), _has_won)
+def complete_directly(line: DirectLine, engine: Engine, held: Held) -> bool:
+    """Complete a row on SQLite's driver. False if nothing was done, because the row is lost or it takes SQLAlchemy."""
+    prepared, roles = _completing(held.mapping, engine.dialect)
+    answer = line.transact(engine, prepared, prepared.values(held, roles))
+    return answer is not None and answer.changed == 1
 
 
 @lru_cache(maxsize=500)
 def _completing(mapping: TableMapping, dialect: Dialect) -> tuple[Finishing, Roles]:
     fit = fitting_roles(mapping, {"error": None})
     return finishing(mapping, dialect, "completed", frozenset(fit)), fit
-
-
-def _has_won(cursor: DBAPICursor) -> Any:
-    return True if cursor.rowcount == 1 else UNUSUAL
 
 
 def rows_of(rows: HeldRows) -> list[Held]:
@@ -177,31 +135,31 @@ def rows_of(rows: HeldRows) -> list[Held]:
 
 def finish(
     at: Open,
-    rows: Sequence[Held],
-    status: str,
-    roles: Roles,
+    held: Sequence[Held],
+    outcome: Outcome,
     values: Mapping[str, Any] | None = None,
-    report: bool = False,
-    at_time: datetime | None = None,
+    report: bool = True,
+    now: datetime | None = None,
 ) -> Finished:
-    """Move those rows that are still held to a status."""
+    """Save the outcome of those rows that are still held. Lost ones are returned, or raised with `report=False`."""
     show_pending(at)
+    status, roles = outcome.changes()
     won: list[Held] = []
     again: list[Held] = []
     gone: list[Held] = []
-    for mapping, same in by_claim(rows):
-        connection = connection_of(at, mapping)
+    for mapping, same in by_claim(held):
+        rows = Rows(at, mapping, now)
         own = _own_values(mapping, values) if values else {}
-        changed = change(connection, mapping, same, status, roles, own, at_time)
+        changed = change(rows, same, status, roles, own)
         for one in same:
             if id(one) not in changed:
-                if not was_done(connection, one, status):
+                if not was_done(rows, one, status):
                     gone.append(one)
                     continue
                 again.append(one)
             won.append(one)
         written = ("status", "error", "holder", "version", "attempts", "next_attempt", "updated")
-        forget(at, mapping, (one.key_values for one in same), written, own)
+        rows.forget((one.key_values for one in same), written, own)
     if gone and not report:
         raise lost(gone, "nothing was saved")
     return Finished(tuple(won), tuple(gone), tuple(again))

@@ -12,14 +12,12 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from holdfast.adopt.connections import Open, connection_of, primitive
-from holdfast.adopt.rows.dialects import Key, changing, key_in, support_of
+from holdfast.adopt.connections import Open, primitive
+from holdfast.adopt.rows.dialects import Choice, Rows
 from holdfast.adopt.rows.finish import HeldRows, rows_of
-from holdfast.adopt.rows.guarded_change import by_claim, fence_values, fenced
-from holdfast.adopt.rows.sessions import forget
+from holdfast.adopt.rows.guarded_change import by_claim
+from holdfast.adopt.rows.sql import Key, key_in
 from holdfast.adopt.table.held_row import Finished, Held
-from holdfast.adopt.table.mapping import TableMapping
-from holdfast.adopt.table.times import now as the_time
 from holdfast.adopt.table.times import time_type, utc
 from holdfast.errors import UsageError
 
@@ -36,42 +34,27 @@ def heartbeat(at: Open, rows: HeldRows, *, now: datetime | None = None) -> Finis
     for mapping, same in by_claim(rows_of(rows)):
         if "heartbeat" not in mapping.columns:
             raise UsageError(f"{mapping} has no heartbeat column; name it in its mapping with heartbeat=")
-        beats = _beat(at, mapping, same, now)
+        beats = _beat(Rows(at, mapping, now), same)
         won += [dataclasses.replace(one, beat_at=beats[one.key_values]) for one in same if one.key_values in beats]
         gone += [one for one in same if one.key_values not in beats]
-        forget(at, mapping, [one.key_values for one in same], ["heartbeat"])
     return Finished(tuple(won), tuple(gone))
 
 
-def _beat(at: Open, mapping: TableMapping, same: Sequence[Held], at_time: datetime | None) -> dict[Key, datetime]:
+def _beat(rows: Rows, same: Sequence[Held]) -> dict[Key, datetime]:
     """The keys of the rows that are still held, each with the time of its last heartbeat."""
-    connection = connection_of(at, mapping)
-    column, own, support = mapping.columns["heartbeat"], mapping.bare_key, support_of(connection.dialect)
+    mapping, fence = rows.mapping, rows.fence_values(same[0])
+    column = mapping.columns["heartbeat"]
     kind = time_type(column)
     assert kind is not None
-    fence = fenced(mapping, connection.dialect, fence_values(same[0], connection.dialect))
-    columns = [*own, sa.type_coerce(mapping.target("heartbeat"), kind)]
+    beat = sa.type_coerce(mapping.target("heartbeat"), kind).label("hf_beat")
     keys = [one.key_values for one in same]
-    moment = the_time(connection.dialect, kind, at=at_time)
-    beating = changing(mapping, "processing", {column.name: moment}).where(*fence)
-    in_hand = sa.and_(mapping.target("status") == mapping.word("processing"), *fence)
-    free = sa.select(*own).where(key_in(own, keys), in_hand).with_for_update(skip_locked=True, key_share=True)
-    if support.returning:
-        if support.skip_locked:
-            unlocked = free.cte("hf_free").prefix_with("MATERIALIZED")
-            chosen = sa.and_(*(mine == theirs for mine, theirs in zip(own, unlocked.c, strict=True)))
-        else:
-            chosen = key_in(own, keys)
-        rows = connection.execute(beating.where(chosen).returning(*columns)).all()
-    else:
-        candidates = [tuple(row) for row in connection.execute(free)] if support.skip_locked else keys
-        won = [key for key in candidates if connection.execute(beating.where(key_in(own, [key]))).rowcount == 1]
-        rows = connection.execute(sa.select(*columns).where(key_in(own, won))).all() if won else []
-    found = {tuple(row[:-1]): utc(row[-1]) for row in rows}
-    missing = [key for key in keys if key not in found]
-    if missing and support.skip_locked:
+    mine = Choice("processing", [key_in(mapping.key, keys), *rows.fenced(fence, bare=False)], len(keys))
+    found = rows.move(mine, {column.name: rows.now(kind)}, [beat])
+    if rows.support.skip_locked and len(found) < len(keys):
         # A row that a handler's own transaction has locked is skipped: waiting for it would delay all the others.
         # It cannot become stale meanwhile: requeue_stale skips locked rows, too.
-        rows = connection.execute(sa.select(*columns).where(key_in(own, missing), in_hand)).all()
-        found |= {tuple(row[:-1]): utc(row[-1]) for row in rows}
-    return found
+        renewed = {rows.key_of(row) for row in found}
+        is_held = [mapping.target("status") == mapping.word("processing"), *rows.fenced(fence)]
+        found += rows.read([key for key in keys if key not in renewed], [beat], *is_held)
+    rows.forget(keys, ["heartbeat"])
+    return {rows.key_of(row): utc(row._mapping["hf_beat"]) for row in found}

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.adopt.connections import Open
-from holdfast.adopt.rows.finish import error_text, finish, is_spent
-from holdfast.adopt.rows.guarded_change import Roles
-from holdfast.adopt.table.held_row import Finished, Held
+import sqlalchemy as sa
+
+from holdfast.adopt.rows.sql import Roles
+from holdfast.adopt.table.held_row import Held
 from holdfast.errors import LeaseLost, Permanent, UsageError
 from holdfast.model.backoff import Backoff
 from holdfast.model.durations import Duration, seconds
+from holdfast.model.faults import describe, storable
 from holdfast.model.outcome import CredentialRefused, OutOfCredit, RateLimited, RetryLater, Skip
 
 #: Delay before retrying a provider that gives no time of its own.
@@ -32,16 +33,11 @@ class Outcome:
     """`completed`, `failed`, `retried` or `released`, with the error and the seconds until the next attempt."""
 
     kind: str
-    error: BaseException | None = None
+    error: BaseException | str | None = None
     after_seconds: float | None = None
     refund: bool = True
 
-    def save(self, at: Open, rows: Sequence[Held], values: dict[str, Any] | None = None) -> Finished:
-        """Save it to those rows that are still held."""
-        status, roles = self._changes()
-        return finish(at, rows, status, roles, values, report=True)
-
-    def _changes(self) -> tuple[str, Roles]:
+    def changes(self) -> tuple[str, Roles]:
         """The new status, and what to write besides it."""
         if self.kind == "completed":
             return "completed", {"error": None}
@@ -90,3 +86,21 @@ def read_retry(retry: Retry, what: str) -> Retry:
     if isinstance(retry, bool):
         raise UsageError(f"{what}: retry={retry!r} must be a Backoff, a length of time, or None")
     return seconds(retry, what=f"{what}: retry")
+
+
+def is_spent(held: Held) -> bool:
+    """Whether this was the last attempt."""
+    limit = held.mapping.limit
+    if isinstance(limit, sa.Column):
+        found = held.row.get(held.mapping.attribute(limit))
+        return isinstance(found, int) and held.attempt >= found
+    return limit is not None and held.attempt >= limit
+
+
+def error_text(error: BaseException | str) -> str:
+    """The text to store for an error. For a database error: the driver's message, without the statement and its values."""
+    if isinstance(error, str):
+        return storable(error)
+    if isinstance(error, sa.exc.DBAPIError) and error.orig is not None:
+        error = error.orig
+    return describe(error)[0]

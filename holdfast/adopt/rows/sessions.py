@@ -13,7 +13,7 @@ from sqlalchemy import inspect
 from sqlalchemy.orm import Session
 
 from holdfast.adopt.connections import Open
-from holdfast.adopt.rows.dialects import Key
+from holdfast.adopt.rows.sql import Key
 from holdfast.adopt.table.mapping import TableMapping
 
 

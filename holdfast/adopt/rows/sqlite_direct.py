@@ -4,7 +4,7 @@ SQLite runs such a statement faster than SQLAlchemy can process it. So these few
 to a driver's cursor as text.
 
 The shortcut must not be observable. An engine with event listeners, statement logging or execution options goes through
-SQLAlchemy. Errors are those that SQLAlchemy would raise.
+SQLAlchemy. A statement that fails is undone and left to SQLAlchemy, which raises the error if it occurs again.
 """
 
 from __future__ import annotations
@@ -13,17 +13,14 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Engine, QueuePool, exc
+from sqlalchemy import Engine, QueuePool
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.pool import PoolProxiedConnection
 
-#: Not the usual result: nothing was committed, and the caller runs the statement through SQLAlchemy instead.
-UNUSUAL = object()
+from holdfast.adopt.rows.prepared import Prepared
 
 #: How long to keep a connection before returning it to the pool.
 KEPT_SECONDS = 1.0
@@ -42,12 +39,11 @@ _of_engine = attrgetter(
 _of_dialect = attrgetter("do_execute", "handle_error")
 
 
-class Direct(NamedTuple):
-    """A statement, its values as the driver expects them, and a function that reads the result, or UNUSUAL."""
+class Answer(NamedTuple):
+    """The rows that a statement returned, and how many it changed."""
 
-    text: str
-    values: Any
-    read: Callable[[DBAPICursor], Any]
+    rows: list[Any]
+    changed: int
 
 
 def is_plain(engine: Engine) -> bool:
@@ -83,23 +79,21 @@ class DirectLine:
         if pooled is not None:
             pooled.close()
 
-    def transact(self, engine: Engine, make: Callable[[], Direct | None]) -> Any:
-        """Run the statement that `make` returns. UNUSUAL means that nothing was done: use SQLAlchemy instead."""
+    def transact(self, engine: Engine, statement: Prepared, values: dict[str, Any]) -> Answer | None:
+        """Run the statement, and commit. None means that nothing was done: use SQLAlchemy instead."""
         pooled = self._pooled
         if pooled is None or time.monotonic() >= self._until:
             self.close()
-            if not is_plain(engine) or (pooled := _connection(engine)) is None:
-                return UNUSUAL
+            if not (statement.is_whole and is_plain(engine)) or (pooled := _connection(engine)) is None:
+                return None
             if self.stays_open and _has_room(engine, self._others):
                 self._pooled, self._until = pooled, time.monotonic() + KEPT_SECONDS
-        stays = False
+        answer = None
         try:
-            direct = make()
-            answer = UNUSUAL if direct is None else _carry_out(engine, pooled, direct)
-            stays = self.stays_open and answer is not UNUSUAL
+            answer = _carry_out(engine, pooled, statement.text, statement.given(values))
             return answer
         finally:
-            if not stays or self._pooled is None:
+            if answer is None or not self.stays_open or self._pooled is None:
                 self._pooled = None
                 pooled.close()
 
@@ -121,35 +115,22 @@ def _has_room(engine: Engine, others: int) -> bool:
     return beyond < 0 or pool.size() + beyond - pool.checkedout() >= others
 
 
-def _carry_out(engine: Engine, pooled: PoolProxiedConnection, direct: Direct) -> Any:
-    text, values, read = direct
+def _carry_out(engine: Engine, pooled: PoolProxiedConnection, text: str, values: Any) -> Answer | None:
     try:
         cursor = pooled.cursor()
         try:
             cursor.execute(text, values)
-            answer = read(cursor)
+            answer = Answer(list(cursor.fetchall()), cursor.rowcount)
         finally:
             cursor.close()
-        if answer is UNUSUAL:
-            pooled.rollback()
-        else:
-            pooled.commit()
+        pooled.commit()
         return answer
     except BaseException as error:
-        is_cut_off = isinstance(error, sqlite3.Error) and engine.dialect.is_disconnect(cast(Any, error), pooled, None)
-        if is_cut_off:
+        if isinstance(error, sqlite3.Error) and engine.dialect.is_disconnect(cast(Any, error), pooled, None):
             pooled.invalidate(error)
         else:
             with contextlib.suppress(sqlite3.Error):
                 pooled.rollback()
         if not isinstance(error, sqlite3.Error):
             raise
-        raise exc.DBAPIError.instance(
-            text,
-            values,
-            error,
-            sqlite3.Error,
-            hide_parameters=engine.hide_parameters,
-            connection_invalidated=is_cut_off,
-            dialect=engine.dialect,
-        ) from error
+        return None

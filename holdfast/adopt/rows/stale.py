@@ -14,18 +14,16 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Connection, Dialect
+from sqlalchemy import ColumnElement
 
-from holdfast.adopt.connections import Open, connection_of, primitive
-from holdfast.adopt.rows.claim import Where, conditions_of, first_time, has_attempts
-from holdfast.adopt.rows.dialects import Choice, changing, key_in, key_of, move
-from holdfast.adopt.rows.finish import error_text
-from holdfast.adopt.rows.guarded_change import changes, fitting_roles
-from holdfast.adopt.rows.sessions import forget, show_pending
+from holdfast.adopt.connections import Open, primitive
+from holdfast.adopt.rows.dialects import Choice, Rows, changing
+from holdfast.adopt.rows.guarded_change import fitting_roles
+from holdfast.adopt.rows.outcome import error_text
+from holdfast.adopt.rows.sessions import show_pending
+from holdfast.adopt.rows.sql import Key, Where, conditions_of, has_attempts, key_in
 from holdfast.adopt.table.mapping import TableMapping
-from holdfast.adopt.table.times import aware, plain
-from holdfast.adopt.table.times import now as the_time
-from holdfast.errors import UsageError
+from holdfast.adopt.table.times import plain
 from holdfast.model.durations import Duration, seconds, spoken
 
 #: Default number of rows per call.
@@ -59,10 +57,10 @@ def requeue_stale(
     error of an earlier attempt. Repeat the call while it returns `most` rows.
     """
     limit = seconds(older_than, what="older_than")
-    connection = connection_of(at, mapping)
-    stale = is_stale(mapping, connection.dialect, limit, now)
+    rows = Rows(at, mapping, now)
     reason = f"attempt {{}} sent no heartbeat for {spoken(limit)}: its process died or lost its connection"
-    return _back(at, connection, mapping, Choice("processing", [stale, *conditions_of(where)], most), reason, now)
+    show_pending(at)
+    return _back(rows, Choice("processing", [rows.is_stale(limit), *conditions_of(where)], most), reason)
 
 
 @primitive
@@ -72,53 +70,39 @@ def fail_spent(
     """Fail queued rows whose attempts are used up; no claim would ever take them."""
     if mapping.limit is None:
         return Requeued()
-    choice = Choice("queued", [sa.not_(*has_attempts(mapping)), *conditions_of(where)], most)
-    return _back(at, connection_of(at, mapping), mapping, choice, "all {} attempts are used up", now)
-
-
-def fail_queued(at: Open, mapping: TableMapping, key: tuple[Any, ...], error: BaseException) -> bool:
-    """Fail a queued row that cannot be claimed, with the reason; False if it is no longer queued."""
-    connection = connection_of(at, mapping)
-    setting = changes(mapping, connection.dialect, "failed", fitting_roles(mapping, {"error": error_text(error)}))
-    failing = changing(mapping, "queued", setting).where(key_in(mapping.bare_key, [key]))
-    forget(at, mapping, [key], ["status", "error", "version", "updated"])
-    return connection.execute(failing).rowcount == 1
-
-
-def is_stale(
-    mapping: TableMapping, dialect: Dialect, limit_seconds: float, at_time: datetime | None = None
-) -> ColumnElement[bool]:
-    """The condition for rows whose last sign of life is older than this."""
-    return last_sign(mapping, dialect) < the_time(dialect, aware(dialect), at=at_time, ahead=-limit_seconds)
-
-
-def last_sign(mapping: TableMapping, dialect: Dialect) -> ColumnElement[Any]:
-    since = first_time(mapping, dialect, "heartbeat", "started", "updated")
-    if since is None:
-        raise UsageError(f"{mapping}: to know how old a row is, map a heartbeat, started or updated column")
-    return sa.type_coerce(since, aware(dialect))
-
-
-def _back(
-    at: Open, connection: Connection, mapping: TableMapping, choice: Choice, reason: str, at_time: datetime | None
-) -> Requeued:
     show_pending(at)
+    choice = Choice("queued", [sa.not_(*has_attempts(mapping)), *conditions_of(where)], most)
+    return _back(Rows(at, mapping, now), choice, "all {} attempts are used up")
+
+
+def fail_queued(at: Open, mapping: TableMapping, key: Key, error: BaseException) -> bool:
+    """Fail a queued row that cannot be claimed, with the reason; False if it is no longer queued."""
+    rows = Rows(at, mapping)
+    setting = rows.changes("failed", fitting_roles(mapping, {"error": error_text(error)}))
+    failing = changing(mapping, "queued", setting).where(key_in(mapping.bare_key, [key]))
+    rows.forget([key], ["status", "error", "version", "updated"])
+    return rows.connection.execute(failing).rowcount == 1
+
+
+def _back(rows: Rows, choice: Choice, reason: str) -> Requeued:
+    mapping = rows.mapping
     status = mapping.target("status").label("hf_status")
-    rows = move(connection, mapping, choice, _changes(mapping, connection.dialect, reason, at_time), [status])
-    found = {key_of(mapping, row): _same(row._mapping["hf_status"], mapping.words["failed"]) for row in rows}
-    forget(at, mapping, found, ["status", "error", "holder", "version", "updated"])
+    moved = rows.move(choice, _changes(rows, reason), [status])
+    found = {rows.key_of(row): _same(row._mapping["hf_status"], mapping.words["failed"]) for row in moved}
+    rows.forget(found, ["status", "error", "holder", "version", "updated"])
     queued, failed = ([key if len(key) > 1 else key[0] for key in found if found[key] is end] for end in (False, True))
     return Requeued(tuple(queued), tuple(failed))
 
 
-def _changes(mapping: TableMapping, dialect: Dialect, reason: str, at_time: datetime | None) -> dict[str, Any]:
+def _changes(rows: Rows, reason: str) -> dict[str, Any]:
+    mapping = rows.mapping
     if mapping.limit is None:
-        return changes(mapping, dialect, "queued", {"holder": None}, at_time)
+        return rows.changes("queued", {"holder": None})
     status, error = mapping.columns["status"], mapping.column("error")
     count = sa.func.coalesce(mapping.target("attempts"), 0)
     spent = count >= (mapping.bare.c[mapping.limit.name] if isinstance(mapping.limit, sa.Column) else mapping.limit)
     new: ColumnElement[Any] = sa.case((spent, mapping.word("failed")), else_=mapping.word("queued"))
-    if dialect.name == "postgresql" and isinstance(plain(status.type), sa.Enum):
+    if rows.dialect.name == "postgresql" and isinstance(plain(status.type), sa.Enum):
         # A CASE of two literals is a text, which PostgreSQL does not convert to an enum by itself.
         new = sa.cast(new, status.type)
     roles: dict[str, Any] = {"holder": None}
@@ -128,7 +112,7 @@ def _changes(mapping: TableMapping, dialect: Dialect, reason: str, at_time: date
         length = getattr(plain(error.type), "length", None)
         fitting = text if length is None else sa.func.substr(text, 1, length)
         roles["error"] = sa.case((spent, fitting), else_=mapping.target("error"))
-    return changes(mapping, dialect, "queued", roles, at_time) | {status.name: new}
+    return rows.changes("queued", roles) | {status.name: new}
 
 
 def _same(found: Any, word: Any) -> bool:

@@ -7,13 +7,10 @@ that need no event loop run in threads of their own.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
 
 from holdfast.adopt.loop.loop import Loop
 from holdfast.signals import caught
-
-CHECK_SECONDS = 0.1
 
 
 def run_together(loops: Sequence[Loop], *, drain: bool = False) -> int | None:
@@ -57,10 +54,6 @@ def _run_several(loops: Sequence[Loop], drain: bool) -> None:
             if not drain or claimed() == before or any(loop.stopping for loop in loops):
                 return
 
-    thread = threading.Thread(target=lambda: asyncio.run(run_all()), name="holdfast-events")
-    thread.start()
-    # Join with a short timeout, so that the main thread handles signals.
-    while thread.is_alive():
-        thread.join(CHECK_SECONDS)
+    asyncio.run(run_all())
     if broken:
         raise broken[0]

@@ -9,17 +9,17 @@ nothing about how rows are claimed; `claim` and the other primitives do that.
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy import Column, Connection, Engine, Table
+from sqlalchemy import Column, Table
 from sqlalchemy.orm import InstrumentedAttribute, Mapper
 
-from holdfast.adopt.table.times import plain, time_type
+from holdfast.adopt.table.check import CheckedTable
+from holdfast.adopt.table.times import TIMES, plain, time_type
 from holdfast.adopt.table.tokens import TOKEN_LENGTH
 from holdfast.errors import DefinitionError
 
@@ -27,17 +27,14 @@ from holdfast.errors import DefinitionError
 Name: TypeAlias = "str | Column[Any] | InstrumentedAttribute[Any]"
 
 WORDS = ("queued", "processing", "completed", "failed")
-TIMES = ("next_attempt", "heartbeat", "started", "updated", "created")
 COUNTS = ("attempts", "version")
 ROLES = ("status", "error", "holder", *COUNTS, *TIMES)
-#: Words that need no escaping in a string literal of any database.
-_PLAIN_WORD = re.compile(r"[A-Za-z0-9 _.-]+")
 #: Default for max_attempts if there is an attempts column.
 MOST_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class TableMapping:
+class TableMapping(CheckedTable):
     """Names a table's status column, its status words, and the optional columns that the table has.
 
     Each column adds a guarantee; the guide to your own tables lists them. `holder` is a text or UUID column for the claim's
@@ -98,28 +95,6 @@ class TableMapping:
 
     def column(self, role: str) -> Column[Any] | None:
         return self.columns.get(role)
-
-    def word(self, word: str) -> sa.ColumnElement[Any]:
-        """One of the four words, as the status column stores it.
-
-        A literal in the statement where possible, not a parameter: the planner cannot use a partial index for a value
-        that it does not know.
-        """
-        kind = self.columns["status"].type
-        stored = self.words[word]
-        if isinstance(kind, sa.Enum):
-            stored = label(kind, stored)
-        if isinstance(stored, int) and isinstance(kind, sa.Integer) and not isinstance(stored, bool):
-            return sa.literal_column(str(int(stored)), kind)
-        if type(stored) is str and isinstance(kind, sa.String) and _PLAIN_WORD.fullmatch(stored):
-            return sa.literal_column(f"'{stored}'", kind)
-        return sa.literal(self.words[word], kind)
-
-    def check(self, at: Engine | Connection) -> None:
-        """Raise DefinitionError if the table in the database does not fit this mapping. Writes nothing."""
-        from holdfast.adopt.table.check import check
-
-        check(at, self)
 
     def in_status(self, word: str) -> sa.ColumnElement[bool]:
         return self.columns["status"] == self.word(word)
@@ -239,16 +214,6 @@ def _names(mapper: Mapper[Any] | None) -> dict[Column[Any], str]:
     if mapper is None:
         return {}
     return {column: one.key for one in mapper.column_attrs for column in one.columns if isinstance(column, Column)}
-
-
-def label(kind: sa.Enum, value: Any) -> Any:
-    """What an enum column stores for a word."""
-    if kind.enum_class is not None and isinstance(value, kind.enum_class):
-        chosen = (
-            kind.values_callable(kind.enum_class) if kind.values_callable else [one.name for one in kind.enum_class]
-        )
-        return dict(zip(kind.enum_class, chosen, strict=True))[value]
-    return value
 
 
 def _enum_word(kind: sa.Enum, given: Any, where: str) -> Any:

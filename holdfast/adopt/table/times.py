@@ -23,6 +23,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
+#: The roles of columns that hold times.
+TIMES = ("next_attempt", "heartbeat", "started", "updated", "created")
+
 
 def time_type(column: ColumnElement[Any]) -> DateTime | None:
     """The DateTime that a column's type is based on, or None if the column holds no instants."""

@@ -32,16 +32,16 @@ class _Text:
         #: For lookups in the catalogue: the quoted name as a string literal.
         self._regclass = f"{self._quote.text(self._table)}::regclass"
         self._mark = self._quote.text(MARK)
-        # Dollar-quote tags must not occur in any name: a tag ends the body of a block.
+        # The dollar-quote tag must not occur in any name: it ends the body of a block.
         everything = "".join(
             [wanted.table, wanted.schema or "", wanted.status, wanted.queued, wanted.processing, *wanted.key]
         )
         everything += "".join(wanted.columns.values())
-        self._tags = [tag for number in range(100) if (tag := f"$hf{number}$") not in everything][:2]
+        self._tag = next(tag for number in range(100) if (tag := f"$hf{number}$") not in everything)
         self.indexes = {"processing": (wanted.columns["heartbeat"],), "queued": tuple(wanted.key)}
 
     def _block(self, *lines: str) -> str:
-        tag = self._tags[0]
+        tag = self._tag
         return "\n".join([f"DO {tag} BEGIN", *(f"  {line}" for line in lines), f"END {tag};"])
 
     def add_column(self, role: str, name: str) -> str:
@@ -90,42 +90,31 @@ class _Text:
         return f"{self._quote.name(self._wanted.schema, 'is_job_stale')}({self._table}, interval)"
 
     def add_function(self) -> str:
-        """`is_job_stale(row, older_than)`. A start without a time zone is read as UTC.
+        """`is_job_stale(row, older_than)`. A time without a time zone is read as UTC: as its epoch, which is that of UTC.
 
         A row without any time is stale: every claim writes a heartbeat, so no loop holds it, and a row that never becomes
         stale is never found.
         """
         wanted, quote = self._wanted, self._quote
-        beat, status = (quote.name(name) for name in (wanted.columns["heartbeat"], wanted.status))
+        times = [quote.name(wanted.columns[role]) for role in ("heartbeat", "started") if role in wanted.columns]
+        since = ", ".join(f"to_timestamp(extract(epoch FROM (job).{time}))" for time in times)
         limit = f"interval {quote.text(f'{wanted.stale_seconds:g} seconds')}"
         name = quote.name(wanted.schema, "is_job_stale")
-        head = (
-            f"CREATE OR REPLACE FUNCTION {name}(job {self._table}, older_than interval DEFAULT {limit})\n"
-            f"RETURNS boolean LANGUAGE sql STABLE AS {self._tags[1]}\n"
-            f"  SELECT (job).{status} = {quote.text(wanted.processing)} AND coalesce(coalesce((job).{beat}"
+        found = f"to_regprocedure({quote.text(self._function)})"
+        check = self._block(
+            f"IF {found} IS NOT NULL AND coalesce(obj_description({found}, 'pg_proc'), '') <> {self._mark} THEN",
+            "  RAISE EXCEPTION 'there is a function is_job_stale for this table already, which is not holdfast''s';",
+            "END IF;",
         )
-        tail = f") < now() - older_than, true)\n{self._tags[1]}"
-        started = wanted.columns.get("started")
-        tag = self._tags[0]
-        lines = [f"DO {tag} DECLARE", "  began text := '';", "BEGIN"]
-        if started is not None:
-            column = f", (job).{quote.name(started)}"
-            lines += [
-                f"  began := {quote.text(column)};",
-                f"  IF (SELECT atttypid FROM pg_attribute WHERE attrelid = {self._regclass}",
-                f"      AND attname = {quote.text(started)} AND NOT attisdropped) = 'timestamp'::regtype THEN",
-                f"    began := {quote.text(f'{column} AT TIME ZONE ')} || quote_literal('UTC');",
-                "  END IF;",
-            ]
-        lines += [
-            f"  IF coalesce(obj_description(to_regprocedure({quote.text(self._function)}), 'pg_proc'), '') <> {self._mark}",
-            f"      AND to_regprocedure({quote.text(self._function)}) IS NOT NULL THEN",
-            "    RAISE EXCEPTION 'there is a function is_job_stale for this table already, which is not holdfast''s';",
-            "  END IF;",
-            f"  EXECUTE {quote.text(head)} || began || {quote.text(tail)};",
-            f"END {tag};",
-        ]
-        return "\n".join(lines) + f"\nCOMMENT ON FUNCTION {self._function} IS {self._mark};"
+        return (
+            f"{check}\n"
+            f"CREATE OR REPLACE FUNCTION {name}(job {self._table}, older_than interval DEFAULT {limit})\n"
+            f"RETURNS boolean LANGUAGE sql STABLE AS {self._tag}\n"
+            f"  SELECT (job).{quote.name(wanted.status)} = {quote.text(wanted.processing)}\n"
+            f"    AND coalesce(coalesce({since}) < now() - older_than, true)\n"
+            f"{self._tag};\n"
+            f"COMMENT ON FUNCTION {self._function} IS {self._mark};"
+        )
 
     def drop_function(self) -> str:
         found = f"to_regprocedure({self._quote.text(self._function)})"

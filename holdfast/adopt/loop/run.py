@@ -12,10 +12,10 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.adopt.loop.calls import HandlerPace, RowCall, RowRunner
+from holdfast.adopt.loop.calls import HandlerPace, RowCall
 from holdfast.adopt.loop.claiming import claiming
 from holdfast.adopt.loop.draining import Rest, resting
 from holdfast.adopt.loop.heartbeats import Heartbeats
@@ -25,6 +25,7 @@ from holdfast.adopt.loop.state import CHECK_SECONDS, LoopState
 from holdfast.adopt.loop.sync_or_async import Bell, Beside
 from holdfast.adopt.loop.upkeep import PIECES, UpkeepTimes, unless_stopping
 from holdfast.adopt.loop.what_to_claim import ClaimChoice
+from holdfast.adopt.rows.outcome import BROKEN_OFF
 from holdfast.adopt.rows.sql import has_last_attempts
 from holdfast.adopt.table.held_row import Held
 from holdfast.errors import HoldfastError
@@ -38,7 +39,10 @@ HELD_UP_SECONDS = 1.0
 
 
 class _Run:
-    """The rows that the loop holds, and what to do next."""
+    """The rows that the loop holds, and what to do next. Calls the handlers for its pool.
+
+    A row's outcome is saved before the next call begins in the same thread or task.
+    """
 
     #: Runs the handlers.
     pool: ThreadPool[RowCall] | AsyncPool[RowCall] | ProcessPool[RowCall]
@@ -185,7 +189,9 @@ class _Run:
         self._release(list(self._calls.values()))
 
     def _release(self, calls: Sequence[RowCall]) -> None:
-        mine = [call for call in calls if self.end(call)]
+        mine = [call for call in calls if call.end()]
+        for call in mine:
+            self.forget(call)
         if mine:
             handing_back(self.loop, [self.beater.take(call.job.held) for call in mine])
 
@@ -197,13 +203,6 @@ class _Run:
                 return False
             call.started = self._started_at = time.monotonic()
             return True
-
-    def end(self, call: RowCall) -> bool:
-        """True if the call had not ended yet: then the caller saves its outcome."""
-        if not call.end():
-            return False
-        self.forget(call)
-        return True
 
     def forget(self, call: RowCall) -> None:
         with self._lock:
@@ -222,6 +221,25 @@ class _Run:
         """Wake the thread that runs the steps, if it has something to do. A wake-up per row would cost more than the row."""
         if self._is_ending or self._is_done() or self.broken is not None:
             self._bell.ring()
+
+    def run(self, call: RowCall, clock: Callable[[], float]) -> None:
+        """Call the handler in a thread of the pool, and save the outcome."""
+        returned: Any = None
+        error: BaseException | None = None
+        try:
+            returned = self.loop.handler(call.job)
+        except BaseException as raised:
+            # In a thread, only the handler's own code can raise these: nothing interrupted it.
+            error = raised if not isinstance(raised, BROKEN_OFF) else RuntimeError(f"the handler raised {raised!r}")
+        took = clock() - call.started
+        self.paces.learn(took)
+        self._save(call, returned, error, is_brief=self.paces.is_brief(took))
+
+    async def run_async(self, call: RowCall, clock: Callable[[], float]) -> None:
+        raise NotImplementedError
+
+    def raised(self, call: RowCall, error: BaseException) -> BaseException:
+        return error
 
     def write(self, call: RowCall, returned: Any, error: BaseException | None, is_brief: bool = False) -> None:
         """Save the outcome of a call that has ended. `is_brief`: the next one in this thread probably follows soon."""
@@ -246,6 +264,9 @@ class _Run:
         else:
             self.ring_if_settled()
 
+    def _save(self, call: RowCall, returned: Any, error: BaseException | None, is_brief: bool) -> None:
+        raise NotImplementedError
+
     def _end(self) -> None:
         raise NotImplementedError
 
@@ -262,8 +283,7 @@ class ThreadedRun(_Run):
             conversation = RowConversation(loop, self.beater.take, self._report, self.written)
             self.pool = ProcessPool(conversation, server, loop.concurrency, self._report, self.may_start)
         else:
-            runner = RowRunner(loop, self.paces, self._save)
-            self.pool = ThreadPool(runner, loop.concurrency, self._report, self.may_start, self._claim_here, self.paces)
+            self.pool = ThreadPool(self, loop.concurrency, self._report, self.may_start, self._claim_here, self.paces)
 
     def _end(self) -> None:
         assert not isinstance(self.pool, AsyncPool)
@@ -282,10 +302,9 @@ class ThreadedRun(_Run):
             self.ring_if_settled()
         return claimed
 
-    def _save(self, call: RowCall, returned: Any, error: BaseException | None, took_seconds: float) -> None:
-        """Save a call's outcome, in the thread of its handler."""
+    def _save(self, call: RowCall, returned: Any, error: BaseException | None, is_brief: bool) -> None:
         if call.end():  # neither handed back nor timed out
-            self.write(call, returned, error, is_brief=self.paces.is_brief(took_seconds))
+            self.write(call, returned, error, is_brief)
 
     def _report(self, call: RowCall, error: BaseException | None) -> None:
         """Save the outcome of a call that timed out or was ended from outside. The caller has already ended the call."""
@@ -299,12 +318,11 @@ class AsyncRun(_Run):
         super().__init__(loop, once)
         self._events = events
         self._beside = Beside(loop.engine, loop.concurrency + 1, "holdfast-database")
-        runner = RowRunner(loop, self.paces, self._save_from_thread, self._save)
         width = loop.concurrency
         if loop.is_async_handler:
-            self.pool = AsyncPool(runner, width, self._report, self.may_start, self._out_of_work, events=events)
+            self.pool = AsyncPool(self, width, self._report, self.may_start, self._out_of_work, events=events)
         else:
-            self.pool = ThreadPool(runner, width, self._report, self.may_start, self._out_of_work, self.paces)
+            self.pool = ThreadPool(self, width, self._report, self.may_start, self._out_of_work, self.paces)
 
     def _end(self) -> None:
         give_up_at = time.monotonic() + 1.0
@@ -317,12 +335,30 @@ class AsyncRun(_Run):
         self._bell.ring()
         return False
 
-    def _save_from_thread(self, call: RowCall, returned: Any, error: BaseException | None, took: float) -> None:
-        """Save the outcome of a sync handler, from its thread."""
-        if not call.is_over:  # the event loop may have ended otherwise
-            asyncio.run_coroutine_threadsafe(self._save(call, returned, error), self._events).result()
+    async def run_async(self, call: RowCall, clock: Callable[[], float]) -> None:
+        """Call the handler in a task of the pool, and save the outcome."""
+        returned: Any = None
+        error: BaseException | None = None
+        try:
+            async with asyncio.timeout(call.timeout_seconds) as scope:
+                returned = await self.loop.handler(call.job)
+        except TimeoutError as raised:
+            error = call.timeout_error() if scope.expired() else raised
+        except asyncio.CancelledError as raised:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            error = raised
+        except BaseException as raised:
+            error = raised
+        self.paces.learn(clock() - call.started)
+        await self._save_async(call, returned, error)
 
-    async def _save(self, call: RowCall, returned: Any, error: BaseException | None) -> None:
+    def _save(self, call: RowCall, returned: Any, error: BaseException | None, is_brief: bool) -> None:
+        if not call.is_over:  # the event loop may have ended otherwise
+            asyncio.run_coroutine_threadsafe(self._save_async(call, returned, error), self._events).result()
+
+    async def _save_async(self, call: RowCall, returned: Any, error: BaseException | None) -> None:
         if inspect.isawaitable(returned):
             try:
                 returned = await returned

@@ -16,12 +16,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy.util import greenlet_spawn
 
-from holdfast.adopt.connections import Open, is_async, makes_transactions, sync_engine_of
+from holdfast.adopt.connections import Open, Place, is_async, makes_transactions, sync_engine_of
 from holdfast.adopt.loop.heartbeats import Heartbeats
 from holdfast.adopt.loop.sync_or_async import sleep
 from holdfast.adopt.loop.transact import Effect, patiently, transact
@@ -32,9 +31,6 @@ from holdfast.adopt.table.held_row import lost as lost_error
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.logs import logger
-
-if TYPE_CHECKING:
-    from holdfast.adopt.connections import Place
 
 log = logger("holdfast.adopt")
 
@@ -96,9 +92,7 @@ class Unit:
             raise UsageError("held: the engine is async; write `async with`")
         return self._begin()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self._end([self._beater.take(one) for one in self.rows], error)
         finally:
@@ -109,9 +103,7 @@ class Unit:
             raise UsageError("held: the engine is not async; write `with`")
         return self._begin()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await greenlet_spawn(self.__exit__, kind, error, trace)
 
     def _begin(self) -> Unit:

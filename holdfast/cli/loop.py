@@ -48,7 +48,7 @@ def loop(loop: str, drain: bool) -> None:
     import sqlalchemy.exc
 
     from holdfast.adopt.database_errors import passes
-    from holdfast.adopt.loop.several_loops import run_together
+    from holdfast.adopt.loop.loop import run_together
 
     loops = find_loops(loop)
     try:

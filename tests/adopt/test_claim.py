@@ -12,7 +12,7 @@ from sqlalchemy import Column, Engine, Integer
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from holdfast.adopt import TableMapping, claim, fail
-from holdfast.adopt.rows.claim import claim_unguarded, queued_keys
+from holdfast.adopt.rows.claim import ClaimTerms, claim_unguarded, queued_keys
 from holdfast.adopt.table.tokens import LoopIdentity, instance_of
 from holdfast.errors import UsageError
 from tests.adopt.places import pretend_support
@@ -209,13 +209,13 @@ def test_two_that_saw_the_same_rows_process_them_once_with_the_guard_and_twice_w
 
     def scheduler() -> tuple[list[Any], int]:
         with jobs.engine.connect() as connection:
-            seen = queued_keys(connection, jobs.mapping, 10, None, None)
+            seen = queued_keys(connection, ClaimTerms(jobs.mapping), 10)
         barrier.wait(10)
         with jobs.engine.begin() as connection:
             if guarded:
                 own = jobs.table.c.id.in_([key for (key,) in seen])
                 return claim(connection, jobs.mapping, 10, where=own), 0
-            return claim_unguarded(connection, jobs.mapping, seen, LoopIdentity(), None)
+            return claim_unguarded(connection, ClaimTerms(jobs.mapping), seen, LoopIdentity())
 
     taken = at_once(scheduler, scheduler)
     keys = sorted(row.key for rows, _ in taken for row in rows)

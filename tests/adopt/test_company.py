@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from holdfast.adopt import Job, Loop, TableMapping, with_session
-from holdfast.adopt.loop.several_loops import run_together
+from holdfast.adopt.loop.loop import run_together
 from holdfast.errors import UsageError
 from tests.adopt.places import async_url
 from tests.adopt.tables import Jobs

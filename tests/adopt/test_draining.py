@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from holdfast.adopt import Counters, Job, Left, Loop, claim, complete
-from holdfast.adopt.loop.several_loops import run_together
+from holdfast.adopt.loop.loop import run_together
 from tests.adopt.places import async_url
 from tests.adopt.racers import Race
 from tests.adopt.tables import EVERY, Jobs

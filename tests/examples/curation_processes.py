@@ -134,5 +134,5 @@ def meet_between_looking_and_taking(folder: str, parties: int) -> None:
 
         return call
 
-    taking.claim = meeting(taking.claim)  # type: ignore[assignment]
+    taking.claim_rows = meeting(taking.claim_rows)
     taking.claim_unguarded = meeting(taking.claim_unguarded)

@@ -6,34 +6,35 @@ database's message. Transient database errors are retried.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import sqlalchemy as sa
 
 from holdfast.adopt.connections import Open
 from holdfast.adopt.database_errors import kind_of
-from holdfast.adopt.loop.max_instances import Crowded, take_a_place
 from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.loop.transact import patiently, transact, transact_once
 from holdfast.adopt.loop.what_to_claim import ALONE
-from holdfast.adopt.rows.claim import claim, claim_directly, claim_unguarded, queued_keys
+from holdfast.adopt.rows.claim import ClaimTerms, claim_directly, claim_rows, claim_unguarded, queued_keys
+from holdfast.adopt.rows.dialects import Rows
 from holdfast.adopt.rows.outcome import error_text
 from holdfast.adopt.rows.sql import Key, key_in, support_of
 from holdfast.adopt.rows.stale import fail_queued
 from holdfast.adopt.table.held_row import Held
+from holdfast.adopt.table.tokens import instance_of
 from holdfast.model.logs import logger
 from holdfast.store.database_errors import ErrorKind
 
 log = logger("holdfast.adopt")
-
-Conditions = Sequence[sa.ColumnElement[bool]]
 
 
 def claiming(loop: LoopState, kind: str, most: int) -> list[Held]:
     """Claim a batch of up to `most` rows, or one row alone, even if some rows cannot be claimed."""
     n = 1 if kind == ALONE else most
     try:
-        rows = _claim(loop, n, loop.choices[kind])
+        rows = _claim(loop, n, loop.terms[kind])
     except Crowded:
         return []
     except sa.exc.DBAPIError as error:
@@ -42,51 +43,30 @@ def claiming(loop: LoopState, kind: str, most: int) -> list[Held]:
         if kind_of(error) is not ErrorKind.REFUSED:
             raise
         log.warning("%s: a claim was refused, rows are claimed one by one: %s", loop.name, error_text(error))
-        rows = _claim_one_by_one(loop, n, loop.choices[kind])
+        rows = _claim_one_by_one(loop, n, loop.terms[kind])
     if rows:
         loop.counters.add(claimed=len(rows))
         log.info("%s: claimed %d", loop.name, len(rows))
     return rows
 
 
-def _keys(loop: LoopState, n: int, conditions: Conditions) -> list[Key]:
-    return loop.begin(lambda place: queued_keys(place, loop.mapping, n, conditions, loop.order_by))
-
-
-def _claim(loop: LoopState, n: int, chosen: Conditions) -> list[Held]:
-    aside = loop.not_aside()
-    conditions = [*chosen, *aside]
+def _claim(loop: LoopState, n: int, terms: ClaimTerms) -> list[Held]:
+    if aside := loop.not_aside():
+        terms = terms.but(aside)
     if not loop.guarded:
-        keys = _keys(loop, n, conditions)
-        if not keys:
-            return []
-        rows, twice = loop.begin(lambda place: claim_unguarded(place, loop.mapping, keys, loop.identity, loop.columns))
-        if twice:
-            loop.counters.add(would_have_been_taken_twice=twice)
-            log.warning("%s: claimed %d rows that others had already claimed; guarded=False", loop.name, twice)
-        return rows
+        return _claim_unguarded(loop, n, terms)
 
     def work(place: Open) -> list[Held]:
         with take_a_place(place, loop, n) as room:
-            return claim(
-                place,
-                loop.mapping,
-                room,
-                where=conditions,
-                order_by=loop.order_by,
-                holder=loop.identity,
-                columns=loop.columns,
-            )
+            return claim_rows(place, terms, room, loop.identity)
 
     one_statement = loop.max_instances is None and support_of(loop.engine.dialect).returning
     # Only the usual claims are worth caching. A custom order needs a second query, so it cannot run directly.
-    is_usual = not aside and any(chosen is one for one in loop.choices.values())
-    is_direct = one_statement and is_usual and loop.order_by is None and loop.engine.dialect.name == "sqlite"
+    is_usual = terms.order_by is None and any(terms is one for one in loop.terms.values())
+    is_direct = one_statement and is_usual and loop.engine.dialect.name == "sqlite"
 
     def transaction() -> list[Held]:
-        found = None
-        if is_direct:
-            found = claim_directly(loop.line, loop.engine, loop.mapping, n, tuple(chosen), loop.identity, loop.columns)
+        found = claim_directly(loop.line, loop.engine, terms, n, loop.identity) if is_direct else None
         if found is None:
             found = transact_once(loop.engine, work) if one_statement else transact(loop.engine, work)
         return found
@@ -94,12 +74,22 @@ def _claim(loop: LoopState, n: int, chosen: Conditions) -> list[Held]:
     return patiently(transaction, loop.may_wait_to_begin, loop.nap)
 
 
-def _claim_one_by_one(loop: LoopState, n: int, chosen: Conditions) -> list[Held]:
-    mapping = loop.mapping
+def _claim_unguarded(loop: LoopState, n: int, terms: ClaimTerms) -> list[Held]:
+    keys = loop.begin(lambda place: queued_keys(place, terms, n))
+    if not keys:
+        return []
+    rows, twice = loop.begin(lambda place: claim_unguarded(place, terms, keys, loop.identity))
+    if twice:
+        loop.counters.add(would_have_been_taken_twice=twice)
+        log.warning("%s: claimed %d rows that others had already claimed; guarded=False", loop.name, twice)
+    return rows
+
+
+def _claim_one_by_one(loop: LoopState, n: int, terms: ClaimTerms) -> list[Held]:
     rows: list[Held] = []
-    for key in _keys(loop, n, [*chosen, *loop.not_aside()]):
+    for key in loop.begin(lambda place: queued_keys(place, terms.but(loop.not_aside()), n)):
         try:
-            rows += _claim(loop, 1, [*chosen, key_in(mapping.key, [key])])
+            rows += _claim(loop, 1, terms.but([key_in(loop.mapping.key, [key])]))
         except sa.exc.DBAPIError as error:
             if kind_of(error) is not ErrorKind.REFUSED:
                 raise
@@ -118,3 +108,53 @@ def _fail_refused(loop: LoopState, key: Key, error: sa.exc.DBAPIError) -> None:
         if kind_of(worse) not in (ErrorKind.REFUSED, ErrorKind.CONFLICT):
             raise
         loop.refused(key, worse, "cannot be changed at all, and is skipped for now")
+
+
+class Crowded(Exception):
+    """The limit is reached; raised to roll back a claim that exceeded it."""
+
+
+@contextmanager
+def take_a_place(at: Open, loop: LoopState, n: int) -> Iterator[int]:
+    """Limit how many loops, across all processes and machines, hold rows of a table at the same time. Yields how many rows
+    may be claimed inside the block; raises Crowded if there is no room.
+
+    The count comes from the rows themselves: an instance counts while processing rows carry its tokens. An idle instance
+    does not count; a dead one counts until its rows are stale. Without a holder column, rows are counted instead: up to
+    `max_instances` batches of them may be processing.
+
+    Claims of loops with a limit are serialised, so that two cannot take the last place: on PostgreSQL by a
+    transaction-level advisory lock, which works behind a transaction pooler; on SQLite by the write lock. On other
+    databases, two simultaneous claims may exceed the limit until one of them is done.
+    """
+    if loop.max_instances is None:
+        yield n
+        return
+    rows = Rows(at, loop.mapping)
+    if rows.dialect.name == "postgresql":
+        # The key of the lock is the same in every process.
+        name = hashlib.blake2b(f"holdfast.adopt {loop.mapping.name}".encode(), digest_size=8).digest()
+        rows.connection.execute(sa.select(sa.func.pg_advisory_xact_lock(int.from_bytes(name, "big", signed=True))))
+    room = _room(rows, loop, loop.max_instances)
+    if room <= 0:
+        raise Crowded
+    yield min(n, room)
+    # If nothing was locked before the claim, only a second count shows whether the limit was kept.
+    if _room(rows, loop, loop.max_instances) < 0:
+        raise Crowded
+
+
+def _room(rows: Rows, loop: LoopState, most: int) -> int:
+    """How many rows may be claimed; negative if too many were."""
+    mapping = loop.mapping
+    conditions = [mapping.in_status("processing"), *loop.where, *mapping.own_rows]
+    if loop.stale_seconds is not None:
+        conditions.append(sa.not_(sa.func.coalesce(rows.is_stale(loop.stale_seconds), sa.false())))
+    holder = mapping.column("holder")
+    if holder is None:
+        asked = sa.select(sa.func.count()).select_from(mapping.table).where(*conditions)
+        return most * loop.batch - int(rows.connection.execute(asked).scalar_one())
+    asked = sa.select(holder).where(*conditions, holder.is_not(None)).distinct()
+    tokens = rows.connection.execute(asked).scalars()
+    others = {instance_of(token) for token in tokens} - {loop.identity.instance}
+    return loop.batch if len(others) < most else -1

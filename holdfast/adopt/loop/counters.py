@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -60,7 +61,7 @@ class Counters:
     lag_seconds: float | None = None
     #: What a drain left when it ended; None if the last run was not a drain, or was stopped early.
     left: Left | None = None
-    _errors: dict[str, int] = field(default_factory=dict, compare=False)
+    _errors: Counter[str] = field(default_factory=Counter, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
 
     def add(self, **numbers: int) -> None:
@@ -74,14 +75,13 @@ class Counters:
         with self._lock:
             if text not in self._errors and len(self._errors) >= MOST_ERRORS:
                 del self._errors[min(self._errors, key=self._errors.__getitem__)]
-            self._errors[text] = self._errors.get(text, 0) + 1
+            self._errors[text] += 1
 
     @property
     def errors(self) -> dict[str, int]:
         """The most frequent errors, with the count of each."""
         with self._lock:
-            found = sorted(self._errors.items(), key=lambda one: -one[1])
-        return dict(found[:SHOWN_ERRORS])
+            return dict(self._errors.most_common(SHOWN_ERRORS))
 
     @property
     def troubles(self) -> int:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from sqlalchemy import Engine, event
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.orm import Session
 
-from holdfast.adopt.connections import check_user_code, unprepared
+from holdfast.adopt.connections import Place, check_user_code, unprepared
 from holdfast.adopt.database_errors import MOST_AGAIN, kind_of
 from holdfast.adopt.loop.transact import Effect
 from holdfast.adopt.table.held_row import Held, lost
 from holdfast.model import functions
 from holdfast.store.database_errors import ErrorKind
-
-if TYPE_CHECKING:
-    from holdfast.adopt.connections import Place
 
 
 class Job:
@@ -69,18 +66,17 @@ class Job:
 
     def session(self) -> Any:
         """A new Session for the handler, or an AsyncSession if the loop's engine is async. Use it in a `with` block."""
-        session = self._session()
+        place: Any = self._place
+        if isinstance(place, Engine):
+            session: Any = Session(place)
+        elif hasattr(place, "sync_engine"):
+            from sqlalchemy.ext.asyncio import AsyncSession
+
+            session = AsyncSession(place)
+        else:
+            session = place()
         event.listen(getattr(session, "sync_session", session), "after_begin", lambda *begun: unprepared(begun[-1]))
         return session
-
-    def _session(self) -> Any:
-        if isinstance(self._place, Engine):
-            return Session(self._place)
-        if isinstance(self._place, sessionmaker) or not hasattr(self._place, "sync_engine"):
-            return cast(Any, self._place)()
-        from sqlalchemy.ext.asyncio import AsyncSession
-
-        return AsyncSession(cast(Any, self._place))
 
 
 def with_session(handler: Callable[..., Any], sessions: Callable[[], Any] | None = None) -> Callable[[Job], Any]:

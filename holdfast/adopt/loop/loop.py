@@ -10,20 +10,17 @@ SIGTERM, running handlers may finish within the grace period; other rows are han
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from holdfast.adopt.connections import is_async
+from holdfast.adopt.connections import Place, is_async
 from holdfast.adopt.loop.counters import Counters
 from holdfast.adopt.loop.run import AsyncRun, ThreadedRun
 from holdfast.adopt.loop.state import LoopState, RowHandler
 from holdfast.adopt.loop.sync_or_async import Beside
 from holdfast.adopt.table.mapping import TableMapping
 from holdfast.signals import caught
-
-if TYPE_CHECKING:
-    from holdfast.adopt.connections import Place
 
 
 class Loop(LoopState):
@@ -90,3 +87,53 @@ def run_job_loop(
     except RuntimeError:
         return loop.run(**running)
     return loop.run_async(**running)
+
+
+def run_together(loops: Sequence[Loop], *, drain: bool = False) -> int | None:
+    """Run the loops until they are stopped; with `drain`, until none has anything left to do. If one loop raises, the others
+    are stopped and its error is raised. Returns the number of the signal that stopped them, if any.
+
+    Several share one event loop, since an async engine's connections belong to an event loop and loops may share the
+    engine. Loops that need no event loop run in threads of their own.
+    """
+    stopped_by: list[int] = []
+
+    def stop(number: int) -> None:
+        stopped_by.append(number)
+        for loop in loops:
+            loop.stop()
+
+    with caught(stop):
+        if len(loops) == 1:
+            loops[0].run(drain=drain, signals=False)
+        else:
+            _run_several(loops, drain)
+    return stopped_by[0] if stopped_by else None
+
+
+def _run_several(loops: Sequence[Loop], drain: bool) -> None:
+    broken: list[BaseException] = []
+
+    async def run_one(loop: Loop) -> None:
+        try:
+            await loop.run_async(drain=drain)
+        except BaseException as error:
+            broken.append(error)
+            for other in loops:
+                if not other.stopping:
+                    other.stop()
+
+    def claimed() -> int:
+        return sum(loop.counters.claimed for loop in loops)
+
+    async def run_all() -> None:
+        while True:
+            before = claimed()
+            await asyncio.gather(*(run_one(loop) for loop in loops))
+            # A loop may have added rows for one that had already ended: only a round without claims is the last one.
+            if not drain or claimed() == before or any(loop.stopping for loop in loops):
+                return
+
+    asyncio.run(run_all())
+    if broken:
+        raise broken[0]

@@ -7,22 +7,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement
 
-from holdfast.adopt.connections import Open, is_async, makes_transactions, sync_engine_of
+from holdfast.adopt.connections import Open, Place, is_async, makes_transactions, sync_engine_of
 from holdfast.adopt.database_errors import Complaints
 from holdfast.adopt.loop.counters import Counters
 from holdfast.adopt.loop.job import Job
 from holdfast.adopt.loop.sync_or_async import sleep
 from holdfast.adopt.loop.transact import Effect, patiently, transact, transact_once
 from holdfast.adopt.loop.what_to_claim import ALONE, BATCH
-from holdfast.adopt.rows.claim import OrderBy
+from holdfast.adopt.rows.claim import ClaimTerms, OrderBy, order_of
 from holdfast.adopt.rows.outcome import Retry, error_text, read_retry
+from holdfast.adopt.rows.prepared import DirectLine
 from holdfast.adopt.rows.sql import Key, Where, conditions_of, has_last_attempts, is_last_attempt, key_in
-from holdfast.adopt.rows.sqlite_direct import DirectLine
 from holdfast.adopt.table.mapping import Name, TableMapping
 from holdfast.adopt.table.tokens import LoopIdentity
 from holdfast.errors import UsageError
@@ -30,9 +30,6 @@ from holdfast.model import functions
 from holdfast.model.backoff import Backoff
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.logs import logger
-
-if TYPE_CHECKING:
-    from holdfast.adopt.connections import Place
 
 log = logger("holdfast.adopt")
 
@@ -108,11 +105,12 @@ class LoopState:
         self.grace_seconds = seconds(grace, what=f"{self.name}: grace")
         self.report_seconds = self._length("report", report)
         self.where: list[ColumnElement[bool]] = conditions_of(where)
-        self.order_by = order_by
-        #: The conditions for a batch, and for a row that runs alone. Built once, so that claim statements are cached.
+        terms = ClaimTerms(
+            mapping, tuple(self.where), order_of(mapping, order_by), None if columns is None else tuple(columns)
+        )
         last = [is_last_attempt(mapping)] if has_last_attempts(mapping) else []
-        self.choices = {BATCH: [*self.where, *map(sa.not_, last)], ALONE: [*self.where, *last]}
-        self.columns = None if columns is None else tuple(columns)
+        #: How to claim a batch, and a row that runs alone. Built once, so that claim statements are cached.
+        self.terms = {BATCH: terms.but(map(sa.not_, last)), ALONE: terms.but(last)}
         counted = "attempts" in mapping.columns
         self.retry = (Backoff() if counted else None) if isinstance(retry, _AsUsual) else read_retry(retry, self.name)
         self.stale_seconds = self._read_stale(stale_after)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -42,8 +43,8 @@ def recovering(loop: LoopState) -> int:
     mapping, limit, exhausted = loop.mapping, loop.stale_seconds, loop.counters.exhausted
     count = 0
     if limit is not None:
-        count = _queue_again(loop, lambda at, where: requeue_stale(at, mapping, limit, where=where))
-    spent = _queue_again(loop, lambda at, where: fail_spent(at, mapping, where=where))
+        count = _queue_again(loop, partial(requeue_stale, mapping=mapping, older_than=limit))
+    spent = _queue_again(loop, partial(fail_spent, mapping=mapping))
     if count or spent:
         loop.counters.add(recovered=count)
         spent = loop.counters.exhausted - exhausted
@@ -51,14 +52,15 @@ def recovering(loop: LoopState) -> int:
     return count
 
 
-Requeue = Callable[[Open, Any], Requeued]
+#: `requeue_stale` or `fail_spent`, to be called with a place and with conditions.
+Requeue = Callable[..., Any]
 
 
 def _queue_again(loop: LoopState, requeue: Requeue) -> int:
     total = 0
     while True:
         try:
-            found = loop.begin(lambda place: requeue(place, [*loop.where, *loop.not_aside()]))
+            found: Requeued = loop.begin(partial(requeue, where=[*loop.where, *loop.not_aside()]))
         except sa.exc.DBAPIError as error:
             if kind_of(error) is ErrorKind.CONFLICT:
                 return total
@@ -85,7 +87,7 @@ def _queue_again_one_by_one(loop: LoopState, requeue: Requeue) -> int:
     count = 0
     for key in loop.begin(candidates):
         try:
-            found = _requeue_one(loop, requeue, key)
+            found: Requeued = loop.begin(partial(requeue, where=key_in(mapping.key, [key])))
         except sa.exc.DBAPIError as error:
             if kind_of(error) not in (ErrorKind.REFUSED, ErrorKind.CONFLICT):
                 raise
@@ -96,16 +98,12 @@ def _queue_again_one_by_one(loop: LoopState, requeue: Requeue) -> int:
     return count
 
 
-def _requeue_one(loop: LoopState, requeue: Requeue, key: Key) -> Requeued:
-    return loop.begin(lambda place: requeue(place, key_in(loop.mapping.key, [key])))
-
-
 def finding_alone(loop: LoopState) -> bool:
     """Whether rows are waiting for their last attempt."""
     if not has_last_attempts(loop.mapping):
         return False
-    conditions = [*loop.choices[ALONE], *loop.not_aside()]
-    return bool(loop.begin(lambda place: queued_keys(place, loop.mapping, 1, conditions)))
+    terms = loop.terms[ALONE].but(loop.not_aside())
+    return bool(loop.begin(lambda place: queued_keys(place, terms, 1)))
 
 
 def reporting(loop: LoopState) -> None:

@@ -6,7 +6,8 @@ A claim returns one `Held` per row. Concurrent claims get other rows, or none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
 from operator import attrgetter
@@ -16,19 +17,15 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Dialect, Engine
 
 from holdfast.adopt.connections import Open, primitive
-from holdfast.adopt.rows.dialects import Choice, Rows, moving
-from holdfast.adopt.rows.prepared import Prepared
-from holdfast.adopt.rows.sessions import show_pending
+from holdfast.adopt.rows.dialects import Choice, Rows, moving, show_pending
+from holdfast.adopt.rows.prepared import DirectLine, Prepared
 from holdfast.adopt.rows.sql import Key, TableSql, Where, conditions_of, key_in
-from holdfast.adopt.rows.sqlite_direct import DirectLine
 from holdfast.adopt.table.held_row import Held
 from holdfast.adopt.table.mapping import Name, TableMapping
 from holdfast.adopt.table.times import aware, plain, utc
 from holdfast.adopt.table.tokens import LoopIdentity, identity
 from holdfast.errors import UsageError
 
-Conditions = tuple[ColumnElement[bool], ...]
-Order = tuple[ColumnElement[Any], ...]
 #: A column's name (`-name`: largest first), an expression, or several.
 OrderBy: TypeAlias = "Name | ColumnElement[Any] | Sequence[Name | ColumnElement[Any]] | None"
 #: The roles that a claim writes.
@@ -55,36 +52,35 @@ def claim(
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise UsageError(f"claim of {n!r} rows: give a number from 1")
+    chosen = None if columns is None else tuple(columns)
+    terms = ClaimTerms(mapping, tuple(conditions_of(where)), order_of(mapping, order_by), chosen)
+    return claim_rows(at, terms, n, identity(holder), now)
+
+
+def claim_rows(at: Open, terms: ClaimTerms, n: int, who: LoopIdentity, now: datetime | None = None) -> list[Held]:
+    """Claim up to `n` rows on these terms."""
     show_pending(at)
-    rows = Rows(at, mapping, now)
-    order, chosen = order_of(mapping, order_by), None if columns is None else tuple(columns)
-    token = identity(holder).token(mapping.column("holder"))
+    rows = Rows(at, terms.mapping, now)
+    token = who.token(terms.mapping.column("holder"))
     if rows.support.returning:
-        conditions = tuple(conditions_of(where))
-        if now is None:
-            statement = prepared_claim(mapping, rows.dialect, conditions, order, chosen)
-        else:
-            statement = ClaimStatement(rows, conditions, order, chosen)
+        statement = prepared_claim(terms, rows.dialect) if now is None else ClaimStatement(terms, rows)
         changed = rows.connection.execute(statement.update, statement.values(n, token)).all()
         found = rows.sorted(statement.choice, changed)
     else:
-        choice = Choice("queued", rows.claimable(where), n, order)
-        found = rows.move(choice, rows.marks(token), row_reader(mapping, chosen).columns)
-    held = [row_reader(mapping, chosen).held(row, token) for row in found]
+        found = rows.move(terms.choice(rows, n), rows.marks(token), terms.reader.columns)
+    held = [terms.reader.held(row, token) for row in found]
     rows.forget((one.key_values for one in held), WRITTEN)
     return held
 
 
-def claim_unguarded(
-    at: Open, mapping: TableMapping, keys: Sequence[Key], who: LoopIdentity, columns: tuple[Name, ...] | None
-) -> tuple[list[Held], int]:
+def claim_unguarded(at: Open, terms: ClaimTerms, keys: Sequence[Key], who: LoopIdentity) -> tuple[list[Held], int]:
     """Claim these rows, which were seen queued, even if another process has claimed them in between. Also return how many of
     them were no longer queued.
 
     Used with `guarded=False` only: to rule out the guarded claim as the cause of a problem, and to count the double claims
     it would have prevented. Two processes with unguarded claims process some rows twice.
     """
-    rows, reader = Rows(at, mapping), row_reader(mapping, columns)
+    rows, mapping = Rows(at, terms.mapping), terms.mapping
     status, chosen = mapping.target("status"), key_in(mapping.bare_key, keys)
     # Lock first, then count: the rows that are no longer queued are those that a guard would have skipped.
     rows.connection.execute(mapping.bare.update().where(chosen).values({mapping.columns["status"].name: status}))
@@ -92,44 +88,61 @@ def claim_unguarded(
     queued = rows.connection.execute(still).scalar_one()
     token = who.token(mapping.column("holder"))
     rows.connection.execute(mapping.bare.update().where(chosen).values(rows.marks(token)))
-    found = rows.read(keys, reader.columns)
-    return [reader.held(row, token) for row in found], len(found) - queued
+    found = rows.read(keys, terms.reader.columns)
+    return [terms.reader.held(row, token) for row in found], len(found) - queued
 
 
-def claim_directly(
-    line: DirectLine,
-    engine: Engine,
-    mapping: TableMapping,
-    n: int,
-    where: Conditions,
-    who: LoopIdentity,
-    columns: tuple[Name, ...] | None,
-) -> list[Held] | None:
+def claim_directly(line: DirectLine, engine: Engine, terms: ClaimTerms, n: int, who: LoopIdentity) -> list[Held] | None:
     """Claim on SQLite's driver, ordered by key; None if nothing was done, because it takes SQLAlchemy."""
-    claim = prepared_claim(mapping, engine.dialect, where, None, columns)
-    token = who.token(mapping.column("holder"))
+    claim = prepared_claim(terms, engine.dialect)
+    token = who.token(terms.mapping.column("holder"))
     answer = line.transact(engine, claim.prepared, claim.values(n, token))
     if answer is None:
         return None
-    found = [claim.reader.held(claim.converted(row), token) for row in answer.rows]
+    found = [terms.reader.held(claim.converted(row), token) for row in answer.rows]
     try:
         return sorted(found, key=attrgetter("key"))
     except TypeError:
         return found
 
 
+def queued_keys(at: Open, terms: ClaimTerms, n: int) -> list[Key]:
+    """The keys of rows that could be claimed, read without locks."""
+    rows = Rows(at, terms.mapping)
+    return rows.keys(terms.choice(rows, n))
+
+
+@dataclass(frozen=True)
+class ClaimTerms:
+    """Which rows to claim, in which order, and which of their columns to read."""
+
+    mapping: TableMapping
+    where: tuple[ColumnElement[bool], ...] = ()
+    #: None orders by the key.
+    order_by: tuple[ColumnElement[Any], ...] | None = None
+    #: None reads all.
+    columns: tuple[Name, ...] | None = None
+
+    def but(self, conditions: Iterable[ColumnElement[bool]]) -> ClaimTerms:
+        """The same, with more conditions."""
+        return replace(self, where=(*self.where, *conditions))
+
+    def choice(self, sql: TableSql, limit: Any) -> Choice:
+        return Choice("queued", sql.claimable(self.where), limit, self.order_by)
+
+    @property
+    def reader(self) -> RowReader:
+        return row_reader(self.mapping, self.columns)
+
+
 class ClaimStatement:
     """The statement of a claim where the database returns rows. The limit and the token are parameters."""
 
-    def __init__(
-        self, sql: TableSql, where: Conditions, order_by: Order | None, columns: tuple[Name, ...] | None
-    ) -> None:
+    def __init__(self, terms: ClaimTerms, sql: TableSql) -> None:
         self._dialect = sql.dialect
         self._has_token = "holder" in sql.mapping.columns
-        limit = sa.bindparam("hf_limit", type_=sa.Integer())
-        self.choice = Choice("queued", sql.claimable(where), limit, order_by)
-        self.reader = row_reader(sql.mapping, columns)
-        self.update = moving(sql, self.choice, sql.marks(sa.bindparam("hf_token")), self.reader.columns)
+        self.choice = terms.choice(sql, sa.bindparam("hf_limit", type_=sa.Integer()))
+        self.update = moving(sql, self.choice, sql.marks(sa.bindparam("hf_token")), terms.reader.columns)
 
     def values(self, n: int, token: Any) -> dict[str, Any]:
         return {"hf_limit": n, "hf_token": token} if self._has_token else {"hf_limit": n}
@@ -153,24 +166,12 @@ class ClaimStatement:
 
 
 @lru_cache(maxsize=500)
-def prepared_claim(
-    mapping: TableMapping,
-    dialect: Dialect,
-    where: Conditions,
-    order_by: Order | None,
-    columns: tuple[Name, ...] | None,
-) -> ClaimStatement:
+def prepared_claim(terms: ClaimTerms, dialect: Dialect) -> ClaimStatement:
     """The claim statements of loops are the same each time."""
-    return ClaimStatement(TableSql(mapping, dialect), where, order_by, columns)
+    return ClaimStatement(terms, TableSql(terms.mapping, dialect))
 
 
-def queued_keys(at: Open, mapping: TableMapping, n: int, where: Where, order_by: OrderBy = None) -> list[Key]:
-    """The keys of rows that could be claimed, read without locks."""
-    rows = Rows(at, mapping)
-    return rows.keys(Choice("queued", rows.claimable(where), n, order_of(mapping, order_by)))
-
-
-def order_of(mapping: TableMapping, order_by: OrderBy) -> Order | None:
+def order_of(mapping: TableMapping, order_by: OrderBy) -> tuple[ColumnElement[Any], ...] | None:
     if order_by is None:
         return None
     several = order_by if isinstance(order_by, (list, tuple)) else [order_by]

@@ -18,9 +18,9 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Row, Update
+from sqlalchemy.orm import Session
 
 from holdfast.adopt.connections import Open, connection_of
-from holdfast.adopt.rows.sessions import forget
 from holdfast.adopt.rows.sql import Key, TableSql, key_in
 from holdfast.adopt.table.mapping import TableMapping
 
@@ -81,8 +81,21 @@ class Rows(TableSql):
         self._at = at
 
     def forget(self, keys: Iterable[Key], roles: Iterable[str], others: Iterable[str] = ()) -> None:
-        """Let a Session read again what was written to these rows."""
-        forget(self._at, self.mapping, keys, roles, others)
+        """Expire these columns on the objects that a Session has loaded for these rows.
+
+        A Core statement does not update them. They would show the old values, or write them back. Other unsaved changes
+        of an object survive.
+        """
+        if not isinstance(self._at, Session):
+            return
+        mapping = self.mapping
+        columns = [mapping.columns[role] for role in roles if role in mapping.columns]
+        columns += [mapping.find(name) for name in others]
+        for loaded in _loaded(self._at, mapping, list(keys)):
+            attributes = sa.inspect(loaded).mapper.column_attrs
+            known = [found.key for found in attributes if any(mine is one for mine in found.columns for one in columns)]
+            if known:
+                self._at.expire(loaded, known)
 
     def key_of(self, row: Row[Any]) -> Key:
         """The key of a row that `move` returned."""
@@ -147,3 +160,25 @@ class Rows(TableSql):
             if self.connection.execute(one).rowcount == 1:
                 won.append(key)
         return won
+
+
+def show_pending(at: Open) -> None:
+    """Flush the Session's pending changes, if it autoflushes before its own queries."""
+    if isinstance(at, Session) and at.autoflush:
+        at.flush()
+
+
+def _loaded(session: Session, mapping: TableMapping, keys: Sequence[Key]) -> Iterable[Any]:
+    if mapping.mapper is None:
+        for one in list(session.identity_map.values()):
+            state = sa.inspect(one)
+            if mapping.table in state.mapper.tables and tuple(state.identity or ()) in keys:
+                yield one
+        return
+    names = [column.name for column in mapping.key]
+    order = [names.index(column.name) for column in mapping.mapper.primary_key if column.name in names]
+    for key in keys:
+        identity = tuple(key[at] for at in order) if len(order) == len(key) else key
+        found = session.identity_map.get(mapping.mapper.identity_key_from_primary_key(identity))
+        if found is not None:
+            yield found

@@ -14,8 +14,7 @@ import sqlalchemy as sa
 
 from holdfast.adopt.connections import Open, primitive
 from holdfast.adopt.rows.dialects import Choice, Rows
-from holdfast.adopt.rows.finish import HeldRows, rows_of
-from holdfast.adopt.rows.guarded_change import by_claim
+from holdfast.adopt.rows.finish import HeldRows, by_claim, rows_of
 from holdfast.adopt.rows.sql import Key, key_in
 from holdfast.adopt.table.held_row import Finished, Held
 from holdfast.adopt.table.times import time_type, utc

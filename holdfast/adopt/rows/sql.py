@@ -12,14 +12,14 @@ from sqlalchemy import ColumnElement, DateTime, Dialect
 from sqlalchemy.types import TypeEngine
 
 from holdfast.adopt.table.held_row import Held
-from holdfast.adopt.table.mapping import TableMapping
+from holdfast.adopt.table.mapping import COUNTS, TableMapping
 from holdfast.adopt.table.times import aware, comparable, now, plain, plain_time, stored, time_type
 from holdfast.errors import UsageError
 
 Key = tuple[Any, ...]
 #: Conditions on the user's rows: one, or several that must all hold.
 Where: TypeAlias = "ColumnElement[bool] | Sequence[ColumnElement[bool]] | None"
-#: What to write besides the status, by role: the error's text, seconds until the next attempt, a change of the attempts.
+#: What to write besides the status, by role: a text, the seconds from now until a time, a number to add to a count.
 Roles = Mapping[str, Any]
 
 
@@ -113,41 +113,22 @@ class TableSql:
 
     def marks(self, token: Any) -> dict[str, Any]:
         """What a claim writes."""
-        mapping = self.mapping
-        found: dict[str, Any] = {mapping.columns["status"].name: mapping.words["processing"]}
-        for role, column in mapping.columns.items():
-            kind = time_type(column)
-            if role == "holder":
-                found[column.name] = token
-            elif role in ("version", "attempts"):
-                found[column.name] = _one_more(mapping, role)
-            elif role in ("started", "heartbeat", "updated") and kind is not None:
-                found[column.name] = self.now(kind)
-        return found
+        return self.changes("processing", {"holder": token, "attempts": 1, "started": 0.0, "heartbeat": 0.0})
 
     def changes(self, status: str, roles: Roles) -> dict[str, Any]:
         """What a row's change of status writes. A role's value may be an expression."""
-        mapping = self.mapping
-        found: dict[str, Any] = {mapping.columns["status"].name: mapping.words[status]}
-        for role, column in mapping.columns.items():
-            value = roles.get(role)
-            kind = time_type(column)
-            if role == "version":
-                found[column.name] = _one_more(mapping, role)
-            elif role == "updated" and kind is not None:
-                found[column.name] = self.now(kind)
-            elif role not in roles:
+        columns, target = self.mapping.columns, self.mapping.target
+        found: dict[str, Any] = {columns["status"].name: self.mapping.words[status]}
+        for role, value in {**roles, "version": 1, "updated": 0.0}.items():
+            if role not in columns:
                 continue
-            elif role == "next_attempt" and kind is not None and isinstance(value, (int, float)):
-                found[column.name] = self.now(kind, ahead=value)
-            else:
-                found[column.name] = mapping.target(role) + value if role == "attempts" else value
+            kind = time_type(columns[role])
+            if role in COUNTS:
+                value = sa.func.coalesce(target(role), 0) + value
+            elif kind is not None and isinstance(value, (int, float)):
+                value = self.now(kind, ahead=value)
+            found[columns[role].name] = value
         return found
-
-
-def _one_more(mapping: TableMapping, role: str) -> ColumnElement[Any]:
-    """The incremented value of a counting column; NULL counts as zero."""
-    return sa.func.coalesce(mapping.target(role), 0) + 1
 
 
 def conditions_of(where: Where) -> list[ColumnElement[bool]]:

@@ -17,10 +17,9 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement
 
 from holdfast.adopt.connections import Open, primitive
-from holdfast.adopt.rows.dialects import Choice, Rows, changing
-from holdfast.adopt.rows.guarded_change import fitting_roles
+from holdfast.adopt.rows.dialects import Choice, Rows, changing, show_pending
+from holdfast.adopt.rows.finish import fitting_roles
 from holdfast.adopt.rows.outcome import error_text
-from holdfast.adopt.rows.sessions import show_pending
 from holdfast.adopt.rows.sql import Key, Where, conditions_of, has_attempts, key_in
 from holdfast.adopt.table.mapping import TableMapping
 from holdfast.adopt.table.times import plain

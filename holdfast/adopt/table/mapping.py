@@ -59,13 +59,8 @@ class TableMapping(CheckedTable):
     started: Name | None = None
     updated: Name | None = None
     created: Name | None = None
-    #: Derived from the fields above.
-    table: Table = field(init=False, repr=False)
+    #: Derived from the fields above, like those of CheckedTable.
     mapper: Mapper[Any] | None = field(init=False, repr=False)
-    columns: Mapping[str, Column[Any]] = field(init=False, repr=False)
-    words: Mapping[str, Any] = field(init=False, repr=False)
-    limit: int | Column[Any] | None = field(init=False, repr=False)
-    key: tuple[Column[Any], ...] = field(init=False, repr=False)
     fence: tuple[str, ...] = field(init=False, repr=False)
     names: Mapping[Column[Any], str] = field(init=False, repr=False)
 

@@ -51,7 +51,7 @@ def now(dialect: Dialect, kind: DateTime, *, at: datetime | None = None, ahead: 
     The host's clock is read when the statement runs, so that a statement can be built once.
     """
     if at is not None:
-        return given(at + timedelta(seconds=ahead), dialect, kind)
+        return literal(stored(at + timedelta(seconds=ahead), dialect, kind), plain_time(dialect, kind))
     if not asks_database(dialect):
         return bindparam(None, callable_=lambda: delay_value(dialect, kind, ahead), type_=plain_time(dialect, kind))
     return later(dialect, kind, literal(delay_value(dialect, kind, ahead)) if ahead else None)
@@ -97,11 +97,6 @@ def aware(dialect: Dialect) -> DateTime:
 def utc(moment: datetime) -> datetime:
     """A value read from a column, as an aware datetime in UTC."""
     return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
-def given(moment: datetime, dialect: Dialect, kind: DateTime) -> BindParameter[Any]:
-    """An instant as a bind parameter for a column of this type."""
-    return literal(stored(moment, dialect, kind), plain_time(dialect, kind))
 
 
 def stored(moment: datetime, dialect: Dialect, kind: DateTime) -> datetime:

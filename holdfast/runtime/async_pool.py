@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any, Generic
 
 from holdfast.model.logs import logger
-from holdfast.runtime.call import C, MayStart, OutOfWork, ReportEnd, Runner
+from holdfast.runtime.call import C, CallOwner, Runner, abandon, emptied
 
 log = logger("holdfast.runtime")
 
@@ -31,25 +31,15 @@ IN_A_ROW = 500
 
 
 class AsyncPool(Generic[C]):
-    """Runs calls of async handlers, at most `width` at a time."""
+    """Runs calls of async handlers."""
 
     def __init__(
-        self,
-        runner: Runner[C, Any],
-        width: int,
-        report: ReportEnd[C, Any],
-        may_start: MayStart[C],
-        out_of_work: OutOfWork,
-        *,
-        events: asyncio.AbstractEventLoop | None = None,
+        self, runner: Runner[C, Any], owner: CallOwner[C], *, events: asyncio.AbstractEventLoop | None = None
     ) -> None:
         """`events` is an event loop that is already running; it keeps running after the pool stops."""
         self._events = events
         self._runner = runner
-        self._width = width
-        self._report = report
-        self._may_start = may_start
-        self._out_of_work = out_of_work
+        self._owner = owner
         self._calls: _Waiting[C] = _Waiting()
         self._loop: _Loop[C] | None = None
         self._lost = 0
@@ -63,25 +53,12 @@ class AsyncPool(Generic[C]):
         """Run these calls as soon as a task is free."""
         self._calls.extend(calls)
         if self._loop is None:
-            self._loop = _Loop(
-                self._runner,
-                self._width,
-                self._report,
-                self._may_start,
-                self._out_of_work,
-                self._calls,
-                self._events,
-            )
+            self._loop = _Loop(self._runner, self._owner, self._calls, self._events)
         self._loop.wake()
 
     def withdraw(self) -> list[C]:
         """Take back the calls that have not started."""
-        calls = []
-        while True:
-            try:
-                calls.append(self._calls.next())
-            except IndexError:
-                return calls
+        return self._calls.withdraw()
 
     def look(self, now: float) -> None:
         """Abandon calls that do not end, and replace a blocked loop."""
@@ -95,7 +72,7 @@ class AsyncPool(Generic[C]):
                 call.label,
                 call.timeout_seconds,
             )
-            self._report(call, self._runner.raised(call, call.timeout_error()))
+            self._owner.report(call, self._runner.raised(call, call.timeout_error()))
         if loop.blocked(now) and given_up:
             self._lost += 1
             self._loop = None
@@ -125,6 +102,9 @@ class _Waiting(Generic[C]):
         """The next call; raises IndexError if there is none."""
         return (self._first or self._others).popleft()
 
+    def withdraw(self) -> list[C]:
+        return emptied(self._first) + emptied(self._others)
+
 
 class _Loop(Generic[C]):
     """One event loop and its tasks. If another loop replaces it, that loop takes over the waiting calls."""
@@ -132,18 +112,12 @@ class _Loop(Generic[C]):
     def __init__(
         self,
         runner: Runner[C, Any],
-        width: int,
-        report: ReportEnd[C, Any],
-        may_start: MayStart[C],
-        out_of_work: OutOfWork,
+        owner: CallOwner[C],
         calls: _Waiting[C],
         events: asyncio.AbstractEventLoop | None,
     ) -> None:
         self._runner = runner
-        self._width = width
-        self._report = report
-        self._may_start = may_start
-        self._out_of_work = out_of_work
+        self._owner = owner
         self._calls = calls
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -164,20 +138,12 @@ class _Loop(Generic[C]):
 
     def overdue(self, now: float) -> list[C]:
         """Calls that have not ended although their timeout and the time for clean-up have passed."""
-        found = []
-        for call in list(self._running):
-            limit = call.timeout_seconds
-            if limit is not None and call.started and now - call.started > limit + PATIENCE_SECONDS:
-                found.append(call)
-        return found
+        return [call for call in list(self._running) if call.is_overdue(now, PATIENCE_SECONDS)]
 
     def give_up(self, call: C) -> bool:
         """Abandon a call and its task; a new task replaces it. False if the call has already ended."""
-        call.abandoned = True
-        if not call.end():
-            call.abandoned = False
+        if not abandon(call):
             return False
-        call.close()
         task = self._running.pop(call, None)
         if task is not None:
             self._tasks.discard(task)
@@ -260,7 +226,7 @@ class _Loop(Generic[C]):
             if not waiter.done():
                 waiter.set_result(None)
                 wanted -= 1
-        while wanted and len(self._tasks) < self._width:
+        while wanted and len(self._tasks) < self._owner.width:
             task = self._loop.create_task(self._run_calls(), name="holdfast-calls")
             self._tasks.add(task)
             task.add_done_callback(self._task_ended)
@@ -275,6 +241,7 @@ class _Loop(Generic[C]):
 
     async def _run_calls(self) -> None:
         me = asyncio.current_task()
+        report, may_start = self._owner.report, self._owner.may_start
         left = IN_A_ROW
         while True:
             left -= 1
@@ -284,7 +251,7 @@ class _Loop(Generic[C]):
             try:
                 call = self._calls.next()
             except IndexError:
-                if self._out_of_work(self._is_free):
+                if self._owner.out_of_work(self._is_free):
                     left = IN_A_ROW
                     await asyncio.sleep(0)
                     continue
@@ -292,7 +259,7 @@ class _Loop(Generic[C]):
                 self._idle.append(waiter)
                 await waiter
                 continue
-            if not self._may_start(call):
+            if not may_start(call):
                 continue
             self._running[call] = me
             try:
@@ -301,7 +268,7 @@ class _Loop(Generic[C]):
                 finished = self._broken_off(call, error)
             self._running.pop(call, None)
             if call.end():
-                self._report(call, finished)
+                report(call, finished)
             elif call.abandoned:
                 return  # another task has replaced this one
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.errors import StageTimeout
 from holdfast.model.durations import spoken
@@ -45,6 +47,11 @@ class Call:
         """Whether the call is over and its child process is still writing the result."""
         return False
 
+    def is_overdue(self, now: float, patience_seconds: float = 0.0) -> bool:
+        """Whether it has been running for longer than its timeout and this much more."""
+        limit = self.timeout_seconds
+        return limit is not None and bool(self.started) and now - self.started > limit + patience_seconds
+
     def close(self) -> None:
         """Make the objects that the handler was given unusable, even if a stray thread still holds them."""
 
@@ -79,16 +86,22 @@ class Call:
 
 C = TypeVar("C", bound=Call)
 C_contra = TypeVar("C_contra", bound=Call, contravariant=True)
-A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
-#: Receives the result of a call.
-ReportEnd = Callable[[C, A], None]
-#: Whether a waiting call may start now.
-MayStart = Callable[[C], bool]
-#: Called when nothing is left to run, with a function that says whether the thread is free for other work. Returns True
-#: if there may be new calls.
-OutOfWork = Callable[[Callable[[], bool]], bool]
+
+@dataclass(frozen=True, slots=True)
+class CallOwner(Generic[C]):
+    """Where the calls of a pool come from, and where their results go."""
+
+    #: How many of its calls may run at once.
+    width: int
+    #: Receives the result of a call.
+    report: Callable[[C, Any], None]
+    #: Whether a waiting call may start now.
+    may_start: Callable[[C], bool]
+    #: Called when nothing is left to run, with a function that says whether the thread is free for other work. Returns
+    #: True if there may be new calls.
+    out_of_work: Callable[[Callable[[], bool]], bool] = lambda is_free: False
 
 
 class Runner(Protocol[C_contra, A_co]):
@@ -117,3 +130,24 @@ class Paces(Protocol):
     def pace(self, kind: int) -> float | None:
         """Seconds per item; None if unknown."""
         ...
+
+
+def abandon(call: C) -> bool:
+    """End a call although its handler still runs. False if it has already ended."""
+    # Set before it is ended: a thread or task that finds its call ended must see why.
+    call.abandoned = True
+    if not call.end():
+        call.abandoned = False
+        return False
+    call.close()
+    return True
+
+
+def emptied(calls: deque[C]) -> list[C]:
+    """Take all calls out of a queue from which other threads take some, too."""
+    taken = []
+    while True:
+        try:
+            taken.append(calls.popleft())
+        except IndexError:
+            return taken

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol
 
 from holdfast.errors import ProcessDied
 from holdfast.model.logs import logger
-from holdfast.runtime.call import A_co, C, C_contra, MayStart, ReportEnd
+from holdfast.runtime.call import A_co, C, C_contra, CallOwner
 from holdfast.runtime.fork_server import ForkServer, ForkServerGone, kill_all_of
 from holdfast.runtime.thread_group import ThreadGroup
 
@@ -44,24 +44,16 @@ class Conversation(Protocol[C_contra, A_co]):
 
 
 class ProcessPool(Generic[C]):
-    """Runs calls in child processes, at most `width` at a time."""
+    """Runs calls in child processes."""
 
-    def __init__(
-        self,
-        conversation: Conversation[C, Any],
-        server: ForkServer,
-        width: int,
-        report: ReportEnd[C, Any],
-        may_start: MayStart[C],
-    ) -> None:
+    def __init__(self, conversation: Conversation[C, Any], owner: CallOwner[C], server: ForkServer) -> None:
         self._conversation = conversation
+        self._owner = owner
         self._server = server
-        self._report = report
-        self._may_start = may_start
         self._calls: queue.SimpleQueue[C | None] = queue.SimpleQueue()
         self._spare: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
         self._busy: dict[C, int] = {}
-        self._threads = ThreadGroup("holdfast-isolated", width, self._serve)
+        self._threads = ThreadGroup("holdfast-isolated", owner.width, self._serve)
 
     @property
     def unfit(self) -> bool:
@@ -103,10 +95,10 @@ class ProcessPool(Generic[C]):
             call = self._calls.get()
             if call is None:
                 return
-            if self._may_start(call):
+            if self._owner.may_start(call):
                 answer = self._run(call)
                 if call.end():
-                    self._report(call, answer)
+                    self._owner.report(call, answer)
 
     def _run(self, call: C) -> Any:
         call.started = time.monotonic()

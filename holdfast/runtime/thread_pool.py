@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Generic
 
 from holdfast.model.logs import logger
-from holdfast.runtime.call import C, MayStart, OutOfWork, Paces, ReportEnd, Runner
+from holdfast.runtime.call import C, CallOwner, Paces, Runner, abandon, emptied
 from holdfast.runtime.thread_group import ThreadGroup
 
 log = logger("holdfast.runtime")
@@ -35,28 +35,17 @@ MOST_LOST = 4
 
 
 class ThreadPool(Generic[C]):
-    """Runs calls of sync handlers, at most `width` at a time."""
+    """Runs calls of sync handlers."""
 
-    def __init__(
-        self,
-        runner: Runner[C, Any],
-        width: int,
-        report: ReportEnd[C, Any],
-        may_start: MayStart[C],
-        out_of_work: OutOfWork,
-        paces: Paces,
-    ) -> None:
+    def __init__(self, runner: Runner[C, Any], owner: CallOwner[C], paces: Paces) -> None:
         self._runner = runner
-        self._width = width
-        self._report = report
-        self._may_start = may_start
-        self._out_of_work = out_of_work
+        self._owner = owner
         self._paces = paces
         self._bundles: queue.SimpleQueue[deque[C] | None] = queue.SimpleQueue()
         #: Calls that go first. For each bundle of them, an empty bundle in the queue wakes a thread.
         self._first: deque[C] = deque()
         self._running: dict[int, tuple[C, deque[C]]] = {}
-        self._threads = ThreadGroup("holdfast-handler", width, self._serve)
+        self._threads = ThreadGroup("holdfast-handler", owner.width, self._serve)
         self._lost = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -64,7 +53,7 @@ class ThreadPool(Generic[C]):
     @property
     def unfit(self) -> bool:
         """Whether the process should be replaced: too many handlers hang, or the system refuses threads."""
-        return self._lost > MOST_LOST * self._width or self._threads.impossible
+        return self._lost > MOST_LOST * self._owner.width or self._threads.impossible
 
     def submit(self, calls: Sequence[C]) -> None:
         """Run these calls as soon as a thread is free."""
@@ -85,27 +74,26 @@ class ThreadPool(Generic[C]):
 
     def withdraw(self) -> list[C]:
         """Take back the calls that have not started."""
-        calls = _emptied(self._first)
+        calls = emptied(self._first)
         while True:
             try:
                 bundle = self._bundles.get_nowait()
             except queue.Empty:
                 break
             if bundle is not None:
-                calls += _emptied(bundle)
+                calls += emptied(bundle)
         for _, bundle in list(self._running.values()):
-            calls += _emptied(bundle)
+            calls += emptied(bundle)
         return calls
 
     def look(self, now: float) -> None:
         """Move calls that wait behind a slow one to other threads, and abandon calls that exceeded their timeout."""
         for thread, (call, bundle) in list(self._running.items()):
             took = now - call.started if call.started else 0.0
-            limit = call.timeout_seconds
-            overdue = limit is not None and took > limit
+            overdue = call.is_overdue(now)
             slow = took > PATIENCE_SECONDS or overdue
             if slow:
-                for one in _emptied(bundle):
+                for one in emptied(bundle):
                     self._bundles.put(deque((one,)))
                 if call.goes_first and self._bundles.empty():
                     # More calls that go first may have come in the same bundle.
@@ -113,13 +101,8 @@ class ThreadPool(Generic[C]):
                         self._bundles.put(deque())
             if not self._bundles.empty() and (slow or not self._may_be_quick(call)):
                 self._grow()
-            if overdue:
-                # Set before the call is ended: a thread that finds its call ended must see why.
-                call.abandoned = True
-                if call.end():
-                    self._give_up(thread, call)
-                else:
-                    call.abandoned = False
+            if overdue and abandon(call):
+                self._replace(thread, call)
 
     def stop(self) -> None:
         """End each thread as soon as it has nothing to run."""
@@ -160,8 +143,8 @@ class ThreadPool(Generic[C]):
         pace = self._paces.pace(call.kind)
         return BUNDLE_SECONDS if pace is None else pace
 
-    def _give_up(self, thread: int, call: C) -> None:
-        call.close()
+    def _replace(self, thread: int, call: C) -> None:
+        """Start another thread in place of one whose call was abandoned."""
         with self._lock:
             self._running.pop(thread, None)
             self._threads.count -= 1
@@ -172,7 +155,7 @@ class ThreadPool(Generic[C]):
             call.label,
             call.timeout_seconds,
         )
-        self._report(call, self._runner.raised(call, call.timeout_error()))
+        self._owner.report(call, self._runner.raised(call, call.timeout_error()))
 
     def _serve(self) -> None:
         try:
@@ -188,13 +171,14 @@ class ThreadPool(Generic[C]):
                 call, bundle = left
                 self._bundles.put(bundle)
                 if call.end():
-                    self._report(call, self._runner.raised(call, error))
+                    self._owner.report(call, self._runner.raised(call, error))
 
     def _run_bundles(self) -> None:
         me = threading.get_ident()
+        report, may_start = self._owner.report, self._owner.may_start
         while True:
             if self._bundles.empty() and not self._others_follow():
-                self._out_of_work(self._is_free)
+                self._owner.out_of_work(self._is_free)
             bundle = self._bundles.get()
             if bundle is None:
                 with self._lock:
@@ -209,7 +193,7 @@ class ThreadPool(Generic[C]):
                         continue  # another thread took the call
                     break
                 self._running[me] = (call, bundle)
-                if not self._may_start(call):
+                if not may_start(call):
                     self._running.pop(me, None)
                     continue
                 try:
@@ -218,7 +202,7 @@ class ThreadPool(Generic[C]):
                     finished = self._runner.raised(call, error)
                 if call.end():
                     self._running.pop(me, None)
-                    self._report(call, finished)
+                    report(call, finished)
                     if not self._bundles.empty():
                         self._grow_behind(call)
                 elif call.abandoned:
@@ -246,12 +230,3 @@ class ThreadPool(Generic[C]):
     def _is_free(self) -> bool:
         """Whether this thread may do other work: no other thread is running a call, and no call is waiting."""
         return not self._running and self._bundles.empty()
-
-
-def _emptied(bundle: deque[C]) -> list[C]:
-    calls = []
-    while True:
-        try:
-            calls.append(bundle.popleft())
-        except IndexError:
-            return calls

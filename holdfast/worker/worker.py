@@ -28,6 +28,7 @@ from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import Alone
 from holdfast.runtime import process_identity as machine
 from holdfast.runtime.async_pool import AsyncPool
+from holdfast.runtime.call import CallOwner
 from holdfast.runtime.fork_server import ForkServer
 from holdfast.runtime.process_pool import ProcessPool
 from holdfast.runtime.python_settings import set_for_work
@@ -248,13 +249,14 @@ class Worker:
 
     def _make_pools(self) -> None:
         """Create the pools that run handlers: child processes, an event loop, threads."""
-        runner, width = StageRunner(self), self.settings.concurrency
+        runner = StageRunner(self)
+        owner = CallOwner(self.settings.concurrency, self._report, self._may_start, self._out_of_work)
         server = ForkServer(
             lambda line: StageChild(line, self._offer, lambda: self._store.another(self._writer_limits)).run()
         )
-        self._isolated = ProcessPool(StageConversation(runner, self), server, width, self._report, self._may_start)
-        self._async_pool = AsyncPool(runner, width, self._report, self._may_start, self._out_of_work)
-        self._threads = ThreadPool(runner, width, self._report, self._may_start, self._out_of_work, self._hand)
+        self._isolated = ProcessPool(StageConversation(runner, self), owner, server)
+        self._async_pool = AsyncPool(runner, owner)
+        self._threads = ThreadPool(runner, owner, self._hand)
 
     def _make_background(self, writer: Store) -> None:
         """Create what runs in the background, in its own threads."""

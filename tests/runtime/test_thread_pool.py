@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from holdfast import Pipeline
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.model.states import State
+from holdfast.runtime.call import CallOwner
 from holdfast.runtime.thread_pool import PATIENCE_SECONDS, SLOW_SECONDS, ThreadPool
 from holdfast.worker.call import StageCall, calls_of
 from holdfast.worker.commit.in_hand import InHand
@@ -31,9 +33,8 @@ class Blocked:
         self.reported: list[StageCall] = []
         self.errors: list[BaseException] = []
         self.hand = InHand(WIDTH)
-        self.threads = ThreadPool(
-            self, WIDTH, self.report, lambda call: not call.is_over, lambda is_free: False, self.hand
-        )
+        owner = CallOwner(WIDTH, self.report, lambda call: not call.is_over)
+        self.threads = ThreadPool(self, owner, self.hand)
 
     def run(self, call: StageCall, clock: Any) -> list[FinishedAttempt]:
         call.started = clock()
@@ -164,15 +165,15 @@ def test_a_thread_that_something_ends_from_outside_is_replaced(blocked: Blocked)
     blocked.go_on.set()
     blocked.learn(took_us=3)
     calls = blocked.calls(5)
-    reach = blocked.threads._may_start
+    owner = blocked.threads._owner
     thrown = [KeyboardInterrupt("late")]
 
     def may_start(call: StageCall) -> bool:
         if call is calls[2] and thrown:
             raise thrown.pop()
-        return reach(call)
+        return owner.may_start(call)
 
-    blocked.threads._may_start = may_start
+    blocked.threads._owner = replace(owner, may_start=may_start)
     blocked.threads.submit(calls)
     wait_for(lambda: set(blocked.reported) == set(calls))
     assert [str(error) for error in blocked.errors] == ["late"]

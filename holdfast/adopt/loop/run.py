@@ -30,6 +30,7 @@ from holdfast.adopt.rows.sql import has_last_attempts
 from holdfast.adopt.table.held_row import Held
 from holdfast.errors import HoldfastError
 from holdfast.runtime.async_pool import AsyncPool
+from holdfast.runtime.call import CallOwner
 from holdfast.runtime.fork_server import ForkServer
 from holdfast.runtime.process_pool import ProcessPool
 from holdfast.runtime.thread_pool import ThreadPool
@@ -276,14 +277,15 @@ class ThreadedRun(_Run):
 
     def __init__(self, loop: LoopState, once: bool) -> None:
         super().__init__(loop, once)
+        owner = CallOwner(loop.concurrency, self._report, self.may_start, self._claim_here)
         if loop.isolate:
             # Fork before there are any threads or heartbeats.
             prepare_fork(loop.engine, loop.name)
             server = ForkServer(lambda line: RowChild(line, loop).run())
             conversation = RowConversation(loop, self.beater.take, self._report, self.written)
-            self.pool = ProcessPool(conversation, server, loop.concurrency, self._report, self.may_start)
+            self.pool = ProcessPool(conversation, owner, server)
         else:
-            self.pool = ThreadPool(self, loop.concurrency, self._report, self.may_start, self._claim_here, self.paces)
+            self.pool = ThreadPool(self, owner, self.paces)
 
     def _end(self) -> None:
         assert not isinstance(self.pool, AsyncPool)
@@ -318,11 +320,11 @@ class AsyncRun(_Run):
         super().__init__(loop, once)
         self._events = events
         self._beside = Beside(loop.engine, loop.concurrency + 1, "holdfast-database")
-        width = loop.concurrency
+        owner = CallOwner(loop.concurrency, self._report, self.may_start, self._out_of_work)
         if loop.is_async_handler:
-            self.pool = AsyncPool(self, width, self._report, self.may_start, self._out_of_work, events=events)
+            self.pool = AsyncPool(self, owner, events=events)
         else:
-            self.pool = ThreadPool(self, width, self._report, self.may_start, self._out_of_work, self.paces)
+            self.pool = ThreadPool(self, owner, self.paces)
 
     def _end(self) -> None:
         give_up_at = time.monotonic() + 1.0

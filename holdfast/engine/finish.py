@@ -82,7 +82,7 @@ class FinishedAttempt(msgspec.Struct, eq=False, gc=False):
     costs: Sequence[Cost] = ()
     events: Sequence[UserEvent] = ()
     #: The units it has actually used.
-    used: Mapping[str, float] = NOTHING_YET
+    used: Mapping[str, int | float] = NOTHING_YET
     #: A provider asked for a pause of this length, which applies to every worker; or the account is out of credit; or it
     #: refused the API key of a paid call. None of these is the item's fault.
     cool_us: int | None = None

@@ -48,10 +48,6 @@ class MemoWrite:
     #: The memo as it is stored now, if there is one.
     kept: Memo | None = None
 
-    def __post_init__(self) -> None:
-        # It may have come from another process.
-        self.facts = CallFacts(*self.facts)
-
     def lease_lost(self) -> LeaseLost:
         return LeaseLost(
             f"item {self.lease.key!r}: the lease of attempt {self.lease.attempt} has ended; "

@@ -1,10 +1,12 @@
-"""Messages between a worker and its child processes: JSON with a length prefix."""
+"""Messages between a worker and its child processes: JSON with a length prefix. A function is sent as its name."""
 
 from __future__ import annotations
 
 import socket
 import struct
+import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -17,15 +19,32 @@ def send(line: socket.socket, message: Any) -> None:
     line.sendall(_LENGTH.pack(len(body)) + body)
 
 
-def receive(line: socket.socket) -> Any:
-    """The next message; raises EOFError if the other side is gone, TimeoutError if the socket's timeout expires."""
+def receive(line: socket.socket, kind: Any = Any) -> Any:
+    """The next message, of this type; raises EOFError if the other side is gone, TimeoutError if the socket's timeout
+    expires.
+    """
     (length,) = _LENGTH.unpack(_exactly(line, _LENGTH.size))
-    return msgspec.json.decode(_exactly(line, length))
+    return _decoder(kind).decode(_exactly(line, length))
+
+
+def function_at(module: str, name: str) -> Any:
+    """The function under this name, in the modules that this process has loaded; None if there is none."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, dec_hook=lambda _, place: function_at(*place))
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
+    if callable(value):
+        return value.__module__, value.__qualname__
     raise TypeError(f"a {type(value).__name__} cannot be sent")
 
 

@@ -13,13 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from holdfast.engine.claim import Lease, Memo
+from holdfast.engine.claim import Lease
 from holdfast.engine.complete import complete, must_be_alone
-from holdfast.engine.finish import AttemptEffect, Cost, FinishedAttempt, FollowOn
+from holdfast.engine.finish import AttemptEffect, FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
 from holdfast.engine.resource_gates import lock_resources
@@ -27,9 +28,7 @@ from holdfast.errors import HoldfastError, StoreUnavailable, UsageError
 from holdfast.model import codec
 from holdfast.model.faults import describe
 from holdfast.model.logs import logger
-from holdfast.model.paid import CallFacts
 from holdfast.model.states import Alone, State
-from holdfast.model.user_event import UserEvent
 from holdfast.runtime import child_messages as wire
 from holdfast.store import Store, Transaction
 from holdfast.worker.call import Offer, StageCall
@@ -38,46 +37,16 @@ from holdfast.worker.runner import StageRunner
 
 log = logger("holdfast.worker")
 
-#: Fields that the child computes and sends; the lease stays with the worker.
-_MEMO = (
-    "name",
-    "state",
-    "version",
-    "idempotency_key",
-    "estimate",
-    "cost",
-    "value",
-    "resource",
-    "facts",
-    "doubt",
-    "was_free",
-    "reason",
-    "lead",
-)
-_TOLD = (
-    "state",
-    "version",
-    "result",
-    "output_hash",
-    "error",
-    "traceback",
-    "delay_us",
-    "snooze",
-    "took_us",
-    "share",
-    "company",
-    "backoff_us",
-    "used",
-    "cool_us",
-    "out_of_credit",
-    "key_refused",
-    "limited_resource",
-    "pauses_stage",
-    "item_at_fault",
-    "rejected",
-    "stop_stage",
-    "lost",
-)
+T = TypeVar("T", FinishedAttempt, MemoWrite)
+
+
+class Request(msgspec.Struct):
+    """What a child wants of its worker while it runs a call."""
+
+    #: A method of the worker's `Surroundings`; `saving` says that the handler has returned, and has no time limit now.
+    method: Literal["read_result", "count_children", "has_budget", "note_progress", "remember", "saving"]
+    args: tuple[Any, ...] = ()
+    memos: list[MemoWrite] = []
 
 
 class StageConversation:
@@ -97,41 +66,32 @@ class StageConversation:
         return [FinishedAttempt(lease, State.PENDING) for lease in call.leases]
 
     def talk(self, call: StageCall, line: socket.socket) -> list[FinishedAttempt]:
-        wire.send(line, {"stage": call.leases[0].stage, "leases": [_sent(lease) for lease in call.leases]})
+        wire.send(line, call.leases)
         limit = call.spec.timeout_seconds
         while True:
             left = None if limit is None else call.started + limit - time.monotonic()
             if left is not None and left <= 0:
                 raise TimeoutError
             line.settimeout(left)
-            message = wire.receive(line)
-            if "ask" in message:
-                line.settimeout(None)
-                wire.send(line, self._answer(call, message))
-            elif "progress" in message:
-                self._around.note_progress(*message["progress"])
-            elif "saving" in message:
-                # The handler has returned; the write has no time limit.
+            message: Request | list[FinishedAttempt] = wire.receive(line, Request | list[FinishedAttempt])
+            if isinstance(message, list):
+                for one in _with_leases_of(call, message):
+                    one.waited_us = call.times_us()[1]
+                return message
+            if message.method == "note_progress":
+                self._around.note_progress(*message.args)
+            elif message.method == "saving":
                 limit = None
             else:
-                saved = bool(message.get("saved"))
-                return [
-                    _received(call, lease, told, saved)
-                    for lease, told in zip(call.leases, message["finished"], strict=True)
-                ]
+                line.settimeout(None)
+                wire.send(line, self._answer(call, message))
 
-    def _answer(self, call: StageCall, message: dict[str, Any]) -> dict[str, Any]:
+    def _answer(self, call: StageCall, asked: Request) -> dict[str, Any]:
         try:
-            if message["ask"] == "result":
-                return {"answer": self._around.read_result(call.pipeline, message["item"], message["stage"], {})}
-            if message["ask"] == "children":
-                return {"answer": self._around.count_children(message["item"], message["pipeline"])}
-            if message["ask"] == "budget":
-                return {"answer": self._around.has_budget(message["stage"])}
-            leases = {lease.item: lease for lease in call.leases}
-            memos = [MemoWrite(leases[item], **memo) for item, memo in message["memos"]]
-            self._around.remember(memos).result()
-            return {"answer": [memo.lost for memo in memos]}
+            if asked.method != "remember":
+                return {"answer": getattr(self._around, asked.method)(*asked.args)}
+            self._around.remember(_with_leases_of(call, asked.memos)).result()
+            return {"answer": [memo.lost for memo in asked.memos]}
         except HoldfastError as error:
             return {"error": str(error), "kind": type(error).__name__}
 
@@ -151,12 +111,12 @@ class StageChild:
     def run(self) -> None:
         while True:
             try:
-                message = wire.receive(self._line)
+                leases: list[Lease] = wire.receive(self._line, list[Lease])
             except EOFError:
                 return
-            pipeline, spec = self._offer[message["stage"]]
-            leases = [_lease(one) for one in message["leases"]]
-            call = StageCall(pipeline, spec, leases, message["stage"], time.monotonic())
+            stage = leases[0].stage
+            pipeline, spec = self._offer[stage]
+            call = StageCall(pipeline, spec, leases, stage, time.monotonic())
             if spec.is_async:
                 finished = asyncio.run(self._runner.run_async(call, time.monotonic))
             else:
@@ -166,24 +126,24 @@ class StageChild:
             sys.stderr.flush()
             self._send(self._answer(call, finished))
 
-    def _answer(self, call: StageCall, finished: list[FinishedAttempt]) -> dict[str, Any]:
-        """The answer to the worker.
+    def _answer(self, call: StageCall, finished: list[FinishedAttempt]) -> list[FinishedAttempt]:
+        """How the attempts have ended, for the worker.
 
         Effects that only this process can run are run here, in a transaction that completes the stage. Calling the
         handler again in the worker could pay twice, and an item that kills its process would kill the worker.
         """
         try:
-            return {"finished": [_told(one, _addresses(one, call.spec.name)) for one in finished]}
+            return [_portable(one, effects=_portable_effects(one, call)) for one in finished]
         except UsageError as error:
             refused: HoldfastError = error
         if not call.spec.isolate:
-            self._send({"saving": True})
+            self._send(Request("saving"))
             try:
                 self._save(finished)
-                return {"finished": [_told(one, []) for one in finished], "saved": True}
+                return [_portable(one, saved=True) for one in finished]
             except Exception as error:
                 refused = HoldfastError(f"{refused}; this process could not save it itself: {describe(error)[0]}")
-        return {"finished": [_told(one, []) for one in self._runner.raised(call, refused)]}
+        return [_portable(one) for one in self._runner.raised(call, refused)]
 
     def _save(self, finished: list[FinishedAttempt]) -> None:
         """Complete the stage from here, however long it takes: if the worker gives up, it kills this process."""
@@ -202,14 +162,14 @@ class StageChild:
             name, spec = self._offer.get(number, ("", None))
             if name == pipeline and spec is not None and spec.name == stage:
                 return text
-        found: str | None = self._ask({"ask": "result", "item": item, "stage": stage})
+        found: str | None = self._ask(Request("read_result", (pipeline, item, stage, {})))
         return found
 
     def remember(self, memos: Sequence[MemoWrite]) -> Future[None]:
-        told = [(memo.lease.item, {name: getattr(memo, name) for name in _MEMO}) for memo in memos]
+        request = Request("remember", memos=[replace(memo, lease=_number_of(memo.lease)) for memo in memos])
         future: Future[None] = Future()
         try:
-            for memo, lost in zip(memos, self._ask({"ask": "memos", "memos": told}), strict=True):
+            for memo, lost in zip(memos, self._ask(request), strict=True):
                 memo.lost = lost
             future.set_result(None)
         except HoldfastError as error:
@@ -217,13 +177,13 @@ class StageChild:
         return future
 
     def count_children(self, item: int, pipeline: str) -> dict[str, int]:
-        found: dict[str, int] = self._ask({"ask": "children", "item": item, "pipeline": pipeline})
+        found: dict[str, int] = self._ask(Request("count_children", (item, pipeline)))
         return found
 
     def has_budget(self, stage: int) -> bool:
-        return bool(self._ask({"ask": "budget", "stage": stage}))
+        return bool(self._ask(Request("has_budget", (stage,))))
 
-    def _ask(self, question: dict[str, Any]) -> Any:
+    def _ask(self, question: Request) -> Any:
         with self._lock:
             wire.send(self._line, question)
             answer = wire.receive(self._line)
@@ -233,9 +193,9 @@ class StageChild:
         return answer["answer"]
 
     def note_progress(self, item: int, stage: str, note: dict[str, Any]) -> None:
-        self._send({"progress": [item, stage, note]})
+        self._send(Request("note_progress", (item, stage, note)))
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: Request | list[FinishedAttempt]) -> None:
         with self._lock:
             wire.send(self._line, message)
 
@@ -246,31 +206,35 @@ def _complete(tx: Transaction, finished: list[FinishedAttempt]) -> None:
     complete(tx, finished)
 
 
-def _told(one: FinishedAttempt, effects: list[Address]) -> dict[str, Any]:
-    """What the worker needs to know about an attempt, ready for JSON."""
-    return {
-        **{name: getattr(one, name) for name in _TOLD},
-        "costs": one.costs,
-        "events": one.events,
-        "follow_ons": one.follow_ons,
-        "effects": effects,
-    }
+def _number_of(lease: Lease) -> Lease:
+    """What identifies a lease; the worker has the rest of it."""
+    return Lease(lease.id, lease.item, lease.stage, lease.attempt, 0, 0, "", "", 0)
 
 
-#: A module, the name of a function in it, and its arguments.
-Address = tuple[str, str, Any]
+def _with_leases_of(call: StageCall, some: list[T]) -> list[T]:
+    """Attempts or memos that came from the child, with the worker's own leases."""
+    leases = {lease.id: lease for lease in call.leases}
+    for one in some:
+        one.lease = leases[one.lease.id]
+    return some
 
 
-def _addresses(one: FinishedAttempt, stage: str) -> list[Address]:
-    where = f"item {one.lease.key!r}, stage {stage!r}"
-    return [_address(effect, where) for effect in one.effects]
+def _portable(one: FinishedAttempt, **changes: Any) -> FinishedAttempt:
+    """An attempt as it is sent to the worker, which reports no attempt of a child as routine."""
+    sent = {"lease": _number_of(one.lease), "effects": (), "routine": False, **changes}
+    return msgspec.structs.replace(one, **sent)
 
 
-def _address(effect: AttemptEffect, where: str) -> Address:
-    """A function by the name under which both processes find it, with its arguments."""
+def _portable_effects(one: FinishedAttempt, call: StageCall) -> list[AttemptEffect]:
+    """The effects of an attempt. Both processes must find their functions, and their arguments must fit into JSON."""
+    where = f"item {one.lease.key!r}, stage {call.spec.name!r}"
+    return [_portable_effect(effect, where) for effect in one.effects]
+
+
+def _portable_effect(effect: AttemptEffect, where: str) -> AttemptEffect:
     function, args = effect
-    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-    if _at(module, name) is not function:
+    name = getattr(function, "__qualname__", "")
+    if wire.function_at(getattr(function, "__module__", ""), name) is not function:
         raise UsageError(f"{where}: effect({name or function!r}): in a process of its own, give a function of a module")
     try:
         sent = codec.plain(given := list(args))
@@ -282,37 +246,4 @@ def _address(effect: AttemptEffect, where: str) -> Address:
         raise UsageError(
             f"{where}: effect({name}): in a process of its own, its arguments must fit into JSON: {trouble}"
         )
-    return module, name, sent
-
-
-def _at(module: str, name: str) -> Any:
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
-
-
-def _received(call: StageCall, lease: Lease, told: dict[str, Any], saved: bool) -> FinishedAttempt:
-    effects = [AttemptEffect(_at(module, name), tuple(args)) for module, name, args in told.pop("effects")]
-    return FinishedAttempt(
-        lease,
-        waited_us=call.times_us()[1],
-        saved=saved,
-        **{
-            **told,
-            "state": State(told["state"]),
-            "effects": effects,
-            "costs": [Cost(amount, resource, CallFacts(*facts)) for amount, resource, facts in told["costs"]],
-            "follow_ons": [FollowOn(*follow_on) for follow_on in told["follow_ons"]],
-            "events": [UserEvent(*event) for event in told["events"]],
-        },
-    )
-
-
-def _lease(told: dict[str, Any]) -> Lease:
-    numbered = {name: {int(key): value for key, value in told[name].items()} for name in ("results", "inputs")}
-    return Lease(**{**told, **numbered, "memos": {name: Memo(*memo) for name, memo in told["memos"].items()}})
-
-
-def _sent(lease: Lease) -> dict[str, Any]:
-    return msgspec.structs.asdict(lease)
+    return AttemptEffect(function, tuple(sent))

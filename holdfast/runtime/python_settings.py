@@ -17,41 +17,21 @@ YOUNG_OBJECTS = 10_000
 
 @contextmanager
 def set_for_work() -> Iterator[None]:
-    with _old_objects_left_alone(), _young_objects_left_alone(), _quick_turns():
-        yield
-
-
-@contextmanager
-def _old_objects_left_alone() -> Iterator[None]:
-    """Hide existing objects (modules, functions, the user's own data) from the garbage collector. In a busy worker it
-    would scan all of them every few thousand items, which takes a tenth of the worker's time and finds nothing.
+    """Hide existing objects (modules, functions, the user's own data) from the garbage collector, which in a busy worker
+    would scan all of them every few thousand items: a tenth of the worker's time, and nothing found. Let it leave young
+    objects alone, too, and have threads take turns quickly.
     """
-    if gc.get_freeze_count():
-        yield  # the program has called freeze itself
-        return
-    gc.freeze()
+    switch_seconds, threshold = sys.getswitchinterval(), gc.get_threshold()
+    freezes = not gc.get_freeze_count()  # otherwise the program has called freeze itself
+    sys.setswitchinterval(min(switch_seconds, SWITCH_SECONDS))
+    if threshold[0]:  # zero means that collection is switched off
+        gc.set_threshold(max(threshold[0], YOUNG_OBJECTS), *threshold[1:])
+    if freezes:
+        gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
-
-
-@contextmanager
-def _young_objects_left_alone() -> Iterator[None]:
-    before = gc.get_threshold()
-    if before[0]:  # zero means that collection is switched off
-        gc.set_threshold(max(before[0], YOUNG_OBJECTS), *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
-@contextmanager
-def _quick_turns() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, SWITCH_SECONDS))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
+        if freezes:
+            gc.unfreeze()
+        gc.set_threshold(*threshold)
+        sys.setswitchinterval(switch_seconds)

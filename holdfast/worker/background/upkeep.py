@@ -33,11 +33,25 @@ PATIENCE_SECONDS = 0.5
 class Upkeep(Service):
     """A service in the thread that commits: it uses that thread's store."""
 
-    def __init__(self, store: Store, *, first_after: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+    #: How often a service makes its passes if that is not up to the worker's settings. Its first pass comes at a random
+    #: moment, so that workers started together do not make theirs together.
+    INTERVAL_SECONDS: float
+
+    def __init__(
+        self, store: Store, interval_seconds: float | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._store = store
         self._clock = clock
         self.name = type(self).__name__.lower()
-        self.due = clock() + first_after if first_after else 0.0
+        if interval_seconds is None:
+            self._interval = self.INTERVAL_SECONDS
+            self._next_after(self._interval * random.random())
+        else:
+            self._interval = interval_seconds
+
+    def _next(self, *, at_once: bool = False) -> None:
+        """The next pass is due after the interval, or at once if this one has left something to do."""
+        self._next_after(0.0 if at_once else self._interval)
 
     def _next_after(self, seconds: float) -> None:
         self.due = self._clock() + seconds
@@ -53,10 +67,9 @@ class Reaper(Upkeep):
     """Declares workers dead whose process or heartbeat is gone, and frees their leases."""
 
     def __init__(self, store: Store, heartbeat: Heartbeat, host: str, lease_seconds: float) -> None:
-        super().__init__(store)
+        super().__init__(store, lease_seconds / 2)
         self._heartbeat = heartbeat
         self._host = host
-        self._interval = lease_seconds / 2
 
     def one_pass(self) -> bool:
         # Jittered, so that workers started together do not sweep together.
@@ -83,34 +96,23 @@ class Reaper(Upkeep):
 class Promoter(Upkeep):
     """Makes work pending again when its retry is due."""
 
-    def __init__(self, store: Store, poll_seconds: float) -> None:
-        super().__init__(store)
-        self._poll = poll_seconds
-
     def expect(self, delay_us: int) -> None:
         """A retry will be due after this delay."""
         self.due = min(self.due, self._clock() + delay_us / 1e6)
 
     def one_pass(self) -> bool:
         now, done = self._write(lambda tx: (tx.now, promote.promote(tx)))
-        if done.moved == promote.CHUNK:
-            self._next_after(0.0)
-        elif done.next_due_at is None:
-            self._next_after(self._poll)
-        else:
-            self._next_after(min(self._poll, max(0.0, (done.next_due_at - now) / 1e6)))
+        self._next(at_once=done.moved == promote.CHUNK)
+        if done.next_due_at is not None:
+            self.expect(max(0, done.next_due_at - now))
         return bool(done.moved)
 
 
 class PauseEnder(Upkeep):
     """Ends pauses whose time is up."""
 
-    def __init__(self, store: Store, poll_seconds: float) -> None:
-        super().__init__(store)
-        self._poll = poll_seconds
-
     def one_pass(self) -> bool:
-        self._next_after(self._poll)
+        self._next()
         over = self._read(lambda tx: tx.run("pauses_to_end", now=tx.now))
         return bool(over and self._write(end_pauses, exclusive=True))
 
@@ -118,14 +120,10 @@ class PauseEnder(Upkeep):
 class Backfiller(Upkeep):
     """Starts stages that were added later, one chunk of items at a time."""
 
-    def __init__(self, store: Store, poll_seconds: float) -> None:
-        super().__init__(store)
-        self._poll = poll_seconds
-
     def one_pass(self) -> bool:
-        looked_at = self._write(backfill.backfill)
-        self._next_after(0.0 if looked_at else self._poll)
-        return bool(looked_at)
+        looked_at = bool(self._write(backfill.backfill))
+        self._next(at_once=looked_at)
+        return looked_at
 
 
 class ActionFinisher(Upkeep):
@@ -134,17 +132,15 @@ class ActionFinisher(Upkeep):
     """
 
     def __init__(self, store: Store, poll_seconds: float, lease_seconds: float) -> None:
-        super().__init__(store)
-        self._poll = poll_seconds
+        super().__init__(store, poll_seconds)
         self._lease_us = round(lease_seconds * 1e6)
         self._mine: actions.Action | None = None
 
     def one_pass(self) -> bool:
-        self._next_after(self._poll)
+        self._next()
         found = self._read(lambda tx: actions.idle(tx, tx.now - self._lease_us, self._mine))
         self._mine = None if found is None else self._go_on(*found)
-        if self._mine is not None and self._mine.is_open:
-            self._next_after(0.0)
+        self._next(at_once=self._mine is not None and self._mine.is_open)
         return self._mine is not None
 
     def _go_on(self, number: int, touched_at: int) -> actions.Action | None:
@@ -166,14 +162,14 @@ class Auditor(Upkeep):
     def __init__(
         self, store: Store, heartbeat: Heartbeat, held: Container[int], stages: Sequence[int], lease_seconds: float
     ) -> None:
-        super().__init__(store, first_after=lease_seconds)
+        super().__init__(store, lease_seconds)
+        self._next()
         self._stages = list(stages)
         self._heartbeat = heartbeat
         self._held = held
-        self._interval = lease_seconds
 
     def one_pass(self) -> bool:
-        self._next_after(self._interval)
+        self._next()
         worker = self._heartbeat.identity.id
         unknown = [
             row[0] for row in self._read(lambda tx: tx.run("leases_of", worker=worker)) if row[0] not in self._held
@@ -192,12 +188,12 @@ class Pruner(Upkeep):
     INTERVAL_SECONDS = 600.0
 
     def __init__(self, store: Store, keep_days: float, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(store, first_after=self.INTERVAL_SECONDS * random.random(), clock=clock)
+        super().__init__(store, clock=clock)
         self._keep_us = round(keep_days * 24 * 3600 * 1e6)
 
     def one_pass(self) -> bool:
         done = self._write(lambda tx: prune.prune_events(tx, tx.now - self._keep_us))
-        self._next_after(0.0 if done == prune.CHUNK else self.INTERVAL_SECONDS)
+        self._next(at_once=done == prune.CHUNK)
         return False
 
 
@@ -205,14 +201,11 @@ class Rechecker(Upkeep):
     """Maintains the list of items whose results may come from outdated inputs."""
 
     INTERVAL_SECONDS = 30.0
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store, first_after=self.INTERVAL_SECONDS * random.random())
-        self._place = changed_items.WalkPlace()
+    _place = changed_items.WalkPlace()
 
     def one_pass(self) -> bool:
         more, self._place = self._write(lambda tx: changed_items.one_stretch(tx, self._place))
-        self._next_after(0.0 if more else self.INTERVAL_SECONDS)
+        self._next(at_once=more)
         return False
 
 
@@ -221,10 +214,6 @@ class CountFolder(Upkeep):
 
     INTERVAL_SECONDS = 30.0
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store, first_after=self.INTERVAL_SECONDS * random.random())
-
     def one_pass(self) -> bool:
-        folded = self._write(fold_counts.fold)
-        self._next_after(0.0 if folded == fold_counts.CHUNK else self.INTERVAL_SECONDS)
+        self._next(at_once=self._write(fold_counts.fold) == fold_counts.CHUNK)
         return False

@@ -43,6 +43,7 @@ from holdfast.worker.background.heartbeat import Heartbeat, Listening
 from holdfast.worker.call import StageCall, versions_of
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.in_hand import InHand
+from holdfast.worker.commit.what_to_claim import ClaimPlanner
 from holdfast.worker.isolated import StageChild, StageConversation
 from holdfast.worker.runner import StageRunner
 
@@ -110,11 +111,9 @@ class Worker:
         self._wake_up = threading.Event()
         self._layout: Layout = store.read(layout)
         self._offer = self._find_offer()
-        self._names = {(pipeline, spec.name): number for number, (pipeline, spec) in self._offer.items()}
         self._progress: dict[tuple[int, str], dict[str, Any]] = {}
-        self._reader = store.another(Limits(ANSWER_SECONDS, self._idle))
+        self._reader = self._another_store()
         self._reading = threading.Lock()
-        self._fence = threading.Event()
         self._host = machine.this_host()
         self._late = 0
         self._parts_made = False
@@ -198,9 +197,7 @@ class Worker:
             if on_tick is not None and time.monotonic() >= next_tick:
                 on_tick()
                 next_tick = time.monotonic() + tick_seconds
-            self._wake_up.wait(LOOK_SECONDS)
-            self._wake_up.clear()
-            self._look()
+            self._wait_and_look()
 
     def stop(self) -> None:
         """Stop claiming and let running handlers end within the grace period. A second call hands everything back at
@@ -217,28 +214,22 @@ class Worker:
                 "shown, and retries that others have asked for, do",
                 spoken(behind / 1e6),
             )
-        is_near = self._store.driver.far is None
         # A child must not inherit an open SQLite file: it would trust locks that it does not hold.
         self._store.close()
         self._reader.close()
-        self._hand = InHand(self.settings.concurrency)
-        self._make_pools()
-        writer = self._store.another(self._writer_limits)
-        self._make_background(writer)
-        promoter = upkeep.Promoter(writer, self.settings.poll_seconds)
-        self._committer = Committer(
-            writer,
-            self._heartbeat,
-            self._offer,
-            self._hand,
-            self._upkeep(writer, promoter),
-            promoter,
-            self._start_calls,
-            self.settings.poll_seconds,
-            [spec.name for spec in self._pipelines],
-            self._guard_watch.held,
-            is_near=is_near,
+        server = ForkServer(
+            lambda line: StageChild(line, self._offer, lambda: self._store.another(self._writer_limits)).run()
         )
+        self._hand = InHand(self.settings.concurrency)
+        writer, poll = self._store.another(self._writer_limits), self.settings.poll_seconds
+        self._make_background(writer)
+        names = [spec.name for spec in self._pipelines]
+        orders = ClaimPlanner(self._offer, self._hand, names, self._guard_watch.held, poll)
+        promoter = upkeep.Promoter(writer, poll)
+        self._committer = Committer(
+            writer, self._heartbeat, orders, self._upkeep(writer, promoter), promoter, self._start_calls, poll
+        )
+        self._make_pools(server)
         self._parts_made = True
         self._heartbeat.join()
         self._heartbeat_thread.start()
@@ -247,16 +238,14 @@ class Worker:
             thread.start()
         log.info("worker %s offers %d stages", self._heartbeat.identity.name, len(self._offer))
 
-    def _make_pools(self) -> None:
+    def _make_pools(self, server: ForkServer) -> None:
         """Create the pools that run handlers: child processes, an event loop, threads."""
         runner = StageRunner(self)
-        owner = CallOwner(self.settings.concurrency, self._report, self._may_start, self._out_of_work)
-        server = ForkServer(
-            lambda line: StageChild(line, self._offer, lambda: self._store.another(self._writer_limits)).run()
-        )
+        owner = CallOwner(self.settings.concurrency, self._report, self._may_start, self._committer.out_of_work)
         self._isolated = ProcessPool(StageConversation(runner, self), owner, server)
         self._async_pool = AsyncPool(runner, owner)
         self._threads = ThreadPool(runner, owner, self._hand)
+        self._pools = (self._isolated, self._threads, self._async_pool)
 
     def _make_background(self, writer: Store) -> None:
         """Create what runs in the background, in its own threads."""
@@ -315,7 +304,7 @@ class Worker:
 
     @property
     def _unfit(self) -> bool:
-        return self._threads.unfit or self._async_pool.unfit or self._isolated.unfit
+        return any(pool.unfit for pool in self._pools)
 
     @property
     def interrupted(self) -> bool:
@@ -337,9 +326,7 @@ class Worker:
             committer.hand_back(self._withdraw())
             give_up_at = time.monotonic() + self.settings.grace_seconds
             while not committer.empty.is_set() and self._stop_requests < 2 and time.monotonic() < give_up_at:
-                self._wake_up.wait(LOOK_SECONDS)
-                self._wake_up.clear()
-                self._look()
+                self._wait_and_look()
             committer.hand_back(list(self._hand.calls))
             self._look()
         committer.stop()
@@ -352,9 +339,8 @@ class Worker:
         # Without a last pass its leases expire, and others take them over.
         self._heartbeat_thread.finish(last_pass=ended)
         self._heartbeat_thread.join()
-        self._async_pool.stop()
-        self._threads.stop()
-        self._isolated.stop()
+        for pool in reversed(self._pools):
+            pool.stop()
         self._reader.close()
 
     # Between the parts --------------------------------------------------------------------------------------------
@@ -406,15 +392,16 @@ class Worker:
         call.contexts = ()
         self._committer.report(finished)
 
-    def _out_of_work(self, is_free: Callable[[], bool]) -> bool:
-        return self._committer.out_of_work(is_free)
+    def _wait_and_look(self) -> None:
+        self._wake_up.wait(LOOK_SECONDS)
+        self._wake_up.clear()
+        self._look()
 
     def _look(self) -> None:
         now = time.monotonic()
         self._committer.look(now)
-        self._threads.look(now)
-        self._async_pool.look(now)
-        self._isolated.look(now)
+        for pool in self._pools:
+            pool.look(now)
 
     def _lost_identity(self) -> None:
         """Hand back what has not started: other workers take over everything this one held."""
@@ -422,8 +409,7 @@ class Worker:
 
     def _withdraw(self) -> list[StageCall]:
         """Calls that have not started."""
-        calls = self._isolated.withdraw() + self._threads.withdraw() + self._async_pool.withdraw()
-        return calls + self._committer.withdraw()
+        return [call for pool in self._pools for call in pool.withdraw()] + self._committer.withdraw()
 
     def _new_identity(self) -> Identity:
         name = printable(self.settings.name)[:LONGEST_NAME] or f"{socket.gethostname()}-{os.getpid()}"

@@ -102,18 +102,26 @@ def test_what_was_reported_quietly_does_not_lie_there_for_long():
 # Turns ----------------------------------------------------------------------------------------------------------------
 
 
+class Turns(CommitTurns):
+    """Leaves everything to those rounds."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        super().__init__(60.0)
+        self._make_round = rounds.make  # type: ignore[method-assign]
+        self._held = lambda: rounds.held  # type: ignore[method-assign]
+        self._end = lambda: rounds.made.append(("end", True, 0))  # type: ignore[method-assign]
+
+
 class Rounds:
     """Rounds that take what lies in an inbox, and note who made them."""
 
     def __init__(self) -> None:
-        self.inbox = FinishedQueue()
         self.made: list[tuple[str, bool, int]] = []
         self.held = 1
         self.starts = False
         self.over = False
-        self.turns = CommitTurns(
-            self.inbox, self.make, lambda: self.held, 60.0, lambda: self.made.append(("end", True, 0))
-        )
+        self.turns = Turns(self)
+        self.inbox = self.turns._finished
 
     def make(self, by_thread: bool) -> Round:
         taken = self.inbox.take(100)

@@ -33,9 +33,7 @@ from holdfast.runtime.services import Scheduler
 from holdfast.store import AtOnce, Store, Transaction
 from holdfast.worker.background.heartbeat import Heartbeat
 from holdfast.worker.background.upkeep import Promoter
-from holdfast.worker.call import Offer, StageCall, calls_of, versions_of
-from holdfast.worker.commit.finished_queue import FinishedQueue
-from holdfast.worker.commit.in_hand import InHand
+from holdfast.worker.call import StageCall, calls_of, versions_of
 from holdfast.worker.commit.memo_queue import MemoQueue
 from holdfast.worker.commit.settle_and_claim import SettleAndClaim, Settled
 from holdfast.worker.commit.what_to_claim import MOST_WEIGHED, ClaimOrder, ClaimPlanner
@@ -59,40 +57,32 @@ MANY = 100
 HELD_UP_US = 10_000
 
 
-class Committer:
+class Committer(CommitTurns):
     """Commits finished attempts, claims work, and runs the maintenance services in between."""
 
     def __init__(
         self,
         store: Store,
         heartbeat: Heartbeat,
-        offer: Offer,
-        hand: InHand,
+        orders: ClaimPlanner,
         upkeep: Scheduler,
         promoter: Promoter,
-        start: Callable[[list[StageCall]], None],
+        start_calls: Callable[[list[StageCall]], None],
         poll_seconds: float,
-        pipelines: Sequence[str],
-        held_by_guards: Callable[[], Collection[str]] = tuple,
-        *,
-        is_near: bool = False,
     ) -> None:
+        super().__init__(poll_seconds)
         self._store = store
         self._heartbeat = heartbeat
-        self._offer = offer
-        self._hand = hand
+        self._orders = orders
+        self._offer = orders.offer
+        self._hand = orders.hand
         self._upkeep = upkeep
         self._promoter = promoter
-        self._start_calls = start
-        self._poll = poll_seconds
-        self._is_near = is_near
+        self._start_calls = start_calls
         #: Whether so many leases are held that quick results may wait for the thread that ran their handlers.
         self._crowded = False
-        self._finished = FinishedQueue()
         self._memos = MemoQueue(self._commit)
-        self._orders = ClaimPlanner(offer, hand, pipelines, held_by_guards, poll_seconds)
-        self._cycles = SettleAndClaim(store, self._orders, hand)
-        self._turns = CommitTurns(self._finished, self._careful_round, hand.__len__, poll_seconds, self._end)
+        self._cycles = SettleAndClaim(store, orders)
         self._look_at = 0.0
         self._complained_at = -COMPLAIN_SECONDS
         self._news = True
@@ -114,28 +104,15 @@ class Committer:
 
     # What other threads call --------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        self._turns.start()
-
     def report(self, finished: list[FinishedAttempt]) -> None:
         """Queue the result of a call."""
         self._finished.put(finished, quietly=self._crowded and len(finished) == 1 and self._is_quick(finished[0]))
-
-    def out_of_work(self, is_free: Callable[[], bool]) -> bool:
-        """A thread that runs handlers has run out of calls; `is_free` says whether it may do other work. True if there
-        are new calls to run.
-        """
-        return self._turns.out_of_work(is_free)
 
     def _is_quick(self, one: FinishedAttempt) -> bool:
         """Whether this result need not wake a thread: it is routine, and its stage is not known to be slow. A small
         delay does not count, because threads share the interpreter.
         """
         return one.routine and one.took_us < HELD_UP_US and self._hand.may_be_quick(one.lease.stage)
-
-    def look(self, now: float) -> None:
-        """Called periodically while handlers run."""
-        self._turns.look(now)
 
     def remember(self, memos: Sequence[MemoWrite]) -> Future[None]:
         """Write memos with the next commit. The future completes when they are durable; memos whose lease was lost are
@@ -190,10 +167,6 @@ class Committer:
         self._stopped = True
         self._finished.wake()
 
-    def join(self, timeout_seconds: float) -> bool:
-        """Wait for the thread to end. False if it is still running or was never started."""
-        return self._turns.join(timeout_seconds)
-
     def fail(self, error: Exception) -> None:
         """The store is unusable: end."""
         self.broken = self.broken or error
@@ -202,7 +175,7 @@ class Committer:
 
     # Only the thread whose turn it is -------------------------------------------------------------------------------
 
-    def _careful_round(self, by_thread: bool) -> Round:
+    def _make_round(self, by_thread: bool) -> Round:
         """Make one round and turn any error into its outcome."""
         if self.broken is not None:
             return OVER
@@ -223,6 +196,9 @@ class Committer:
         except BaseException as error:
             self.broken = HoldfastError(f"the thread that commits ended with {type(error).__name__}: {error}")
             raise
+
+    def _held(self) -> int:
+        return len(self._hand)
 
     def _end(self) -> None:
         self.empty.set()
@@ -399,7 +375,7 @@ class Committer:
         if calls:
             self._started = all(self._hand.may_be_quick(stage) for stage in known)
             self._hand.take(calls)
-        self._crowded = self._is_near and len(self._hand) >= MANY
+        self._crowded = self._store.driver.far is None and len(self._hand) >= MANY
         if calls:
             self._start_calls(calls)
 

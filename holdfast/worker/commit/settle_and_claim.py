@@ -20,7 +20,6 @@ from holdfast.engine.resource_gates import lock_resources
 from holdfast.model.layout import Layout
 from holdfast.model.states import FINISHED, State
 from holdfast.store import AtOnce, Store, Transaction
-from holdfast.worker.commit.in_hand import InHand
 from holdfast.worker.commit.what_to_claim import ClaimOrder, ClaimPlanner
 
 
@@ -45,10 +44,9 @@ class Settled(NamedTuple):
 class SettleAndClaim:
     """Runs the transactions of one worker. The worker's id may change between them."""
 
-    def __init__(self, store: Store, orders: ClaimPlanner, hand: InHand) -> None:
+    def __init__(self, store: Store, orders: ClaimPlanner) -> None:
         self._store = store
         self._orders = orders
-        self._hand = hand
 
     def run(
         self,
@@ -126,7 +124,7 @@ class SettleAndClaim:
         def cycle(leases: list[Lease], now: int) -> Settled:
             return Settled(now, began, [], {stage: leases}, [stage] if len(leases) < most else [], {}, [], [], [])
 
-        return claim_at_once(known, worker, stage, most, self._hand.__contains__, self._store.read, cycle)
+        return claim_at_once(known, worker, stage, most, self._orders.hand.__contains__, self._store.read, cycle)
 
     def _claim(self, tx: Transaction, worker: int, order: ClaimOrder, most: int, cycle: Settled) -> int:
         with let_in(tx, order.stage, most) if order.held else nullcontext():

@@ -68,15 +68,15 @@ class ClaimPlanner:
         held_by_guards: Callable[[], Collection[str]],
         poll_seconds: float,
     ) -> None:
-        self._offer = offer
-        self._hand = hand
+        self.offer = offer
+        self.hand = hand
         self._guarded = held_by_guards
         self._poll = poll_seconds
         self._turns = deque(
             [number for number in reversed(list(offer)) if offer[number][0] == pipeline] for pipeline in pipelines
         )
         #: Stages in which the last claim found less than it asked for.
-        self._dry: set[int] = set()
+        self.dry: set[int] = set()
         #: Stages whose resources allow nothing before a time, and whether other changes may allow it earlier.
         self._resting: dict[int, tuple[float, bool]] = {}
         #: Stages with work on hold for the current version of the code, which this worker has.
@@ -88,24 +88,20 @@ class ClaimPlanner:
         #: The last call needed the worker to itself, and the next item may need that too: claim a single one.
         self._one_by_one = False
 
-    @property
-    def dry(self) -> set[int]:
-        return self._dry
-
     def held(self, stages: Collection[int], known: Layout | None) -> None:
         """These stages have work on hold for workers with the current version of the code."""
         if stages and known is not None:
             self._held |= {stage for stage in stages if not self.is_outdated(stage, known)}
-            self._dry -= self._held
+            self.dry -= self._held
 
     def ran_dry(self, stages: Collection[int]) -> None:
         """The last claim in these stages found less than it asked for."""
-        self._dry.update(stages)
+        self.dry.update(stages)
         self._held.difference_update(stages)
 
     def is_outdated(self, stage: int, known: Layout) -> bool:
         """Whether this worker's code of a stage differs from the registered version."""
-        return not known.stages[stage].stands(self._offer[stage][1].version)
+        return not known.stages[stage].stands(self.offer[stage][1].version)
 
     def news(self) -> None:
         """Something has changed: a slot may be free."""
@@ -118,7 +114,7 @@ class ClaimPlanner:
 
     def next(self, known: Layout | None, now: float, ending: Mapping[int, int]) -> list[ClaimOrder]:
         """What to claim now, in the transaction that ends this many leases per stage."""
-        if self._solitary is not None or len(self._dry) == len(self._offer):
+        if self._solitary is not None or len(self.dry) == len(self.offer):
             return []
         if self._resting and known is not None and any(known.resources_of(stage) for stage in ending):
             self.news()  # the transaction that frees slots also takes them again
@@ -129,25 +125,25 @@ class ClaimPlanner:
             stage
             for stages in self._turns
             for stage in stages
-            if stage not in self._dry
+            if stage not in self.dry
             and not self._rests(stage, now)
-            and self._offer[stage][0] not in still
+            and self.offer[stage][0] not in still
             and (known is None or stage not in known.paused)
         ]
         limited: list[int] = []
         beside_limited = False
         if known is not None and known.resources:
             limited = [stage for stage in open_ if known.resources_of(stage)]
-            beside_limited = any(known.resources_of(stage) for stage in self._offer if stage not in self._dry)
+            beside_limited = any(known.resources_of(stage) for stage in self.offer if stage not in self.dry)
         orders = self._limited(known, limited, len(open_)) if known is not None and limited else []
         for stage in open_:
             if stage not in limited:
-                spec = self._offer[stage][1]
-                room = self._hand.room(
+                spec = self.offer[stage][1]
+                room = self.hand.room(
                     stage, spec.batch or 1, spec.isolate is not None, freed, beside_limited=beside_limited
                 )
                 orders.append(ClaimOrder(stage, room, room))
-        if len(limited) >= self._hand.concurrency:
+        if len(limited) >= self.hand.concurrency:
             # More stages than places: shuffle, or the last ones would never get a place.
             random.shuffle(orders)
         orders = [order for order in orders if order.most > 0 and order.room > 0]
@@ -160,13 +156,13 @@ class ClaimPlanner:
 
     def _limited(self, known: Layout, stages: Sequence[int], sharing: int) -> list[ClaimOrder]:
         """Claims for stages that use resources; `sharing` stages share the places."""
-        load = self._hand.load({stage for stage in self._offer if self._goes_on(stage, known)})
-        width = self._hand.concurrency
+        load = self.hand.load({stage for stage in self.offer if self._goes_on(stage, known)})
+        width = self.hand.concurrency
         # The remainder goes to the stages without resources, if there are any.
         places = max(1, width // sharing) if len(stages) < sharing else -(-width // sharing)
         orders = []
         for stage in stages:
-            spec = self._offer[stage][1]
+            spec = self.offer[stage][1]
             size = spec.batch or 1
             within = known.hand_over_seconds(stage)
             held, onward = 0, stage
@@ -177,10 +173,10 @@ class ClaimPlanner:
                 if following is None:
                     break
                 onward = following
-            most = self._hand.share(stage, size, places, held, within)
+            most = self.hand.share(stage, size, places, held, within)
             # With more stages than places, stages compete only for places that are free now.
             soon = 0.0 if len(stages) >= width else HORIZON_SECONDS if within is None else within / 2
-            room = size * self._hand.free_within(soon, load)
+            room = size * self.hand.free_within(soon, load)
             estimate = spec.estimate if isinstance(spec.estimate, int) else 0
             orders.append(ClaimOrder(stage, most, room, Weight(estimate)))
         return orders
@@ -214,15 +210,15 @@ class ClaimPlanner:
         call = self._solitary
         if call is None:
             return []
-        if not any(lease.id in self._hand for lease in call.leases):
+        if not any(lease.id in self.hand for lease in call.leases):
             self._solitary, self._one_by_one = None, True
-        elif self._waits and len(self._hand) == len(call.leases):
+        elif self._waits and len(self.hand) == len(call.leases):
             self._waits = False
             return [call]
         return []
 
     def needs_weighing(self, order: ClaimOrder) -> bool:
-        spec = self._offer[order.stage][1]
+        spec = self.offer[order.stage][1]
         return order.weight is not None and bool(spec.units or callable(spec.estimate))
 
     def weigh(self, order: ClaimOrder, rows: Sequence[tuple[int, str, str, int]]) -> ClaimOrder:
@@ -231,7 +227,7 @@ class ClaimPlanner:
         User functions compute that, in a separate thread that is abandoned if they hang. If they fail for an item, the
         item is admitted and its attempt fails with that error.
         """
-        pipeline, spec = self._offer[order.stage]
+        pipeline, spec = self.offer[order.stage]
         weights: dict[int, Weight] = {}
         unsure: dict[int, str] = {}
 
@@ -260,10 +256,10 @@ class ClaimPlanner:
         """Stages to which leases may move straight on, because no resource, pause or guard is in the way."""
         still = self.standing_still(known)
         if not known.resources and not still and not known.paused:
-            return self._offer
+            return self.offer
         return {
             stage
-            for stage, (pipeline, _) in self._offer.items()
+            for stage, (pipeline, _) in self.offer.items()
             if pipeline not in still and stage not in known.paused and not known.resources_of(stage)
         }
 
@@ -273,26 +269,24 @@ class ClaimPlanner:
 
     def note(self, stage: int, blocked: Blocked, store_now: int, now: float) -> None:
         """Resources prevented a claim."""
-        if blocked.until is None:
-            self._resting[stage] = (now + self._poll, True)
-        else:
-            late = random.uniform(0, 0.002)
-            self._resting[stage] = (now + max(0.0, (blocked.until - store_now) / 1e6) + late, False)
-            # If a person or another limit lifts the block early, the next poll finds out.
-            self._resting[stage] = (min(self._resting[stage][0], now + self._poll), False)
+        # If a person or another limit lifts the block early, the next poll finds out.
+        rest = self._poll
+        if blocked.until is not None:
+            rest = min(rest, max(0.0, (blocked.until - store_now) / 1e6) + random.uniform(0, 0.002))
+        self._resting[stage] = (now + rest, blocked.until is None)
 
     def ended(self, finished: Sequence[FinishedAttempt], known: Layout | None) -> None:
         """Attempts that have just finished may have added work to the next stages and freed slots."""
         if self._resting:
             self.news()
-        if self._dry and known is not None:
+        if self.dry and known is not None:
             onward = self.onward(known)
             for stage in {one.lease.stage for one in finished}:
                 if stage in known.stages:
                     following = known.successors(stage)
                     # If leases moved straight on to a stage, no work waits there.
                     straight = next((after for after in following.simple if after in onward), None)
-                    self._dry.difference_update(following.checked, [one for one in following.simple if one != straight])
+                    self.dry.difference_update(following.checked, [one for one in following.simple if one != straight])
 
     def _goes_on(self, stage: int, known: Layout | None) -> bool:
         """Whether leases of this stage usually move on to another stage here instead of freeing their places."""
@@ -301,18 +295,14 @@ class ClaimPlanner:
     def _straight(self, stage: int, known: Layout) -> int | None:
         """The stage to which leases of this one move straight on."""
         for after in known.successors(stage).simple:
-            if after in self._offer and not known.resources_of(after):
+            if after in self.offer and not known.resources_of(after):
                 return after
         return None
 
     def _rests(self, stage: int, now: float) -> bool:
-        rest = self._resting.get(stage)
-        if rest is None:
-            return False
-        if now < rest[0]:
-            return True
-        del self._resting[stage]
-        return False
+        if stage in self._resting and now >= self._resting[stage][0]:
+            del self._resting[stage]
+        return stage in self._resting
 
 
 def _weight(spec: StageSpec, item: Any) -> Weight:

@@ -32,29 +32,29 @@ OVER = Round(None)
 
 
 class CommitTurns:
-    """Lets the committer's thread and threads that are out of work make rounds. `make_round` gets True in the
-    committer's thread.
-    """
+    """Lets the committer's own thread, and threads that are out of work, make its rounds."""
 
-    def __init__(
-        self,
-        inbox: FinishedQueue,
-        make_round: Callable[[bool], Round],
-        held: Callable[[], int],
-        poll_seconds: float,
-        end: Callable[[], None],
-    ) -> None:
-        self._finished = inbox
-        self._make_round = make_round
-        self._held = held
+    def __init__(self, poll_seconds: float) -> None:
         self._poll = poll_seconds
-        self._end = end
+        self._finished = FinishedQueue()
         #: Only the holder makes a round.
         self._turn = threading.Lock()
         #: When the last round ended, and whether another thread than the committer's made it.
         self._last, self._lent = 0.0, False
         self._over = False
         self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
+
+    def _make_round(self, by_thread: bool) -> Round:
+        """Make one round; `by_thread` says that the committer's own thread makes it."""
+        raise NotImplementedError
+
+    def _held(self) -> int:
+        """How many leases have not ended."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """Called when the thread ends."""
+        raise NotImplementedError
 
     def start(self) -> None:
         self._thread.start()

@@ -10,12 +10,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ from holdfast import errors
 from holdfast.app import URL_VARIABLE
 from holdfast.crashtest.crash_points import CRASH_VARIABLE
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.runtime import child_messages as wire
+from holdfast.runtime.fork_server import ForkServer, ForkServerGone
 
 PROGRAM = "holdfast.crashtest.process"
 #: How much of the end of its output is quoted.
@@ -32,9 +35,11 @@ ItemsByPipeline = Mapping[str, Sequence[str | Mapping[str, Any]]]
 
 
 class Ended(NamedTuple):
-    """How a run ended."""
+    """How a process ended that carried out an order."""
 
     code: int
+    #: Whether it was ended because it took too long.
+    late: bool = False
 
     @property
     def killed(self) -> bool:
@@ -60,7 +65,7 @@ class SubjectServer:
             # Only processes are killed, never the database server: no commit has to wait for the disk.
             "PGOPTIONS": f"{os.environ.get('PGOPTIONS', '')} -c synchronous_commit=off".strip(),
         }
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> SubjectServer:
         told = self._start()
@@ -82,93 +87,89 @@ class SubjectServer:
 
     def prepare(self, items: ItemsByPipeline, setup: str | None = None, *, alone: bool = False) -> None:
         """Create the tables and add the items, by pipeline. `alone` first cancels what already waits in the store."""
-        answer = self._ask({"do": "prepare", "items": items, "setup": setup, "alone": alone})
-        if answer["code"] != 0 or answer["late"]:
-            raise UsageError(f"the tables and the item could not be made ready: {self._how(answer)}")
+        ended = self._ask({"do": "prepare", "items": items, "setup": setup, "alone": alone})
+        if ended.code != 0 or ended.late:
+            raise UsageError(f"the tables and the item could not be made ready: {self._how(ended)}")
 
     def run(self, *, record: Path | None = None, kill: Mapping[str, Any] | None = None, crash_at: str = "") -> Ended:
         """Run a worker until nothing is left to do, or until it reaches the point where it is killed."""
-        answer = self._ask(
+        ended = self._ask(
             {"do": "run", "record": None if record is None else str(record), "kill": kill, "crash_at": crash_at}
         )
-        if answer["late"]:
+        if ended.late:
             raise UsageError(
                 f"the item was not done within {self._timeout:g} s: make it quicker, or give it more time (--timeout)"
                 f"{self._quoted()}"
             )
-        return Ended(answer["code"])
+        return ended
 
     # The parts ----------------------------------------------------------------------------------------------------
 
-    def _ask(self, order: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, order: dict[str, Any]) -> Ended:
         if self._process is None:
             self._start()
-        process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
-        whole = {**order, "said": str(self._folder / "said"), "timeout": self._timeout}
-        process.stdin.write(json.dumps(whole) + "\n")
-        process.stdin.flush()
+        answered = late = False
         if self.left:
-            answer = self._alone(process)
+            # The process carries out the order itself. The next order gets a new process.
+            line, end = self._line, self._end
         else:
-            line = process.stdout.readline()
-            if not line:
-                raise UsageError(f"the fork server is gone{self._quoted()}")
-            answer = json.loads(line)
-        _raise(answer)
-        return answer
-
-    def _alone(self, process: subprocess.Popen[str]) -> dict[str, Any]:
-        """The process carries out the order itself. The next order gets a new process."""
+            try:
+                pid, line = self._server.child()
+            except ForkServerGone as error:
+                raise UsageError(f"the fork server is gone{self._quoted()}") from error
+            end = partial(self._server.end, pid)
         try:
-            line, _ = process.communicate(timeout=self._timeout)
-            answer = json.loads(line) if line.strip() else {}
-            return {"late": False, **answer, "code": process.returncode}
-        except subprocess.TimeoutExpired:
-            return {"late": True, "code": 0}
+            line.settimeout(self._timeout)
+            wire.send(line, {**order, "said": str(self._folder / "said")})
+            _raise(wire.receive(line))
+            answered = True
+        except TimeoutError:
+            late = True
+        except (EOFError, OSError):
+            pass  # it ended before it could answer: its exit code says how
         finally:
-            self._end()
+            line.close()
+            code = end()
+        return Ended(0 if answered else code, late)
 
     def _start(self) -> dict[str, Any]:
-        with (self._folder / "said").open("ab") as said:
+        self._line, its = socket.socketpair()
+        with (self._folder / "said").open("ab") as said, its:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", PROGRAM, self._file],
+                [sys.executable, "-P", "-m", PROGRAM, self._file, str(its.fileno())],
                 env=self._environment,
-                text=True,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
                 stderr=said,
-                start_new_session=True,
+                pass_fds=(its.fileno(),),
             )
-        assert self._process.stdout is not None
+        self._server = ForkServer(self._line, self._process.pid)
         try:
-            line = self._process.stdout.readline()
-            if not line:
-                raise UsageError(f"{self._file} could not be loaded{self._quoted()}")
-            told: dict[str, Any] = json.loads(line)
+            told: dict[str, Any] = wire.receive(self._line)
             _raise(told)
             return told
+        except EOFError:
+            self._end()
+            raise UsageError(f"{self._file} could not be loaded{self._quoted()}") from None
         except BaseException:
             self._end()
             raise
 
-    def _end(self) -> None:
+    def _end(self) -> int:
         process, self._process = self._process, None
         if process is None:
-            return
-        for line in (process.stdin, process.stdout):
-            if line is not None and not line.closed:
-                line.close()
+            return 0
+        self._line.close()
         try:
-            process.wait(1.0)
+            return process.wait(1.0)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            return process.wait()
 
-    def _how(self, answer: Mapping[str, Any]) -> str:
-        if answer["late"]:
+    def _how(self, ended: Ended) -> str:
+        if ended.late:
             return f"it took longer than {self._timeout:g} s"
-        return f"the process ended with code {answer['code']}{self._quoted()}"
+        return f"the process ended with code {ended.code}{self._quoted()}"
 
     def _quoted(self) -> str:
         said = self.said

@@ -1,10 +1,10 @@
 """The processes of a crash test: one that has loaded the file, and forks a worker for every run.
 
-    python -m holdfast.crashtest.process FILE
+    python -m holdfast.crashtest.process FILE DESCRIPTOR
 
-It reads one order per line (JSON) and answers each with a line. A forked worker is a process like any other, with connections,
-threads and children of its own, but it starts in a fraction of the time. If loading the file left threads or connections
-behind, which a fork must not share, this process says so, and carries out a single order itself.
+The descriptor is a socket to the client, who sends each child an order. A forked worker is a process like any other, with
+connections, threads and children of its own, but it starts in a fraction of the time. If loading the file left threads or
+connections behind, which a fork must not share, this process says so, and carries out a single order itself.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import dataclasses
 import fcntl
 import gc
 import importlib
-import json
 import logging
 import os
 import signal
+import socket
 import stat
 import sys
 import threading
@@ -25,7 +25,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from holdfast import points, schema
 from holdfast.app import URL_VARIABLE, Holdfast
@@ -36,6 +36,8 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.backoff import Backoff
 from holdfast.model.stage import PipelineSpec
 from holdfast.program_file import Loaded, load
+from holdfast.runtime import child_messages as wire
+from holdfast.runtime.fork_server import serve_alone, serve_forks
 from holdfast.store.kind import kind_of_address
 from holdfast.store.sqlite_dialect import SQLiteDialect
 from holdfast.worker import Settings
@@ -47,16 +49,12 @@ QUICK = Backoff(first_seconds=0.01, most_seconds=0.05)
 #: One handler at a time in each pool, so that runs are as similar as possible. Dead workers are found by their pid.
 SETTINGS = Settings(concurrency=1, lease_seconds=10.0, grace_seconds=0.0, poll_seconds=0.1, name="crashtest")
 
-#: An answer is written before it is read: it must fit into the buffer of a pipe.
-MOST_SAID = 60_000
-
-Reply = dict[str, Any]
-
 
 def main() -> None:
-    file = sys.argv[1]
-    _die_with_parent()
-    orders, answers = _private_lines()
+    file, descriptor = sys.argv[1:]
+    _die_with_parent(signal.SIGKILL)
+    line = socket.socket(fileno=int(descriptor))
+    line.set_inheritable(False)
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
     url = os.environ[URL_VARIABLE]
     _load_what_takes_long(url)
@@ -64,17 +62,19 @@ def main() -> None:
     try:
         found = load(file, None)
     except HoldfastError as error:
-        _say(answers, _refusal(error))
+        wire.send(line, _refusal(error))
         return
     named = found.url if found.url != url else None
     left = _left_behind(before)
-    _say(answers, {"pipelines": [spec.name for spec in found.specs], "named": named, "left": left})
+    wire.send(line, {"pipelines": [spec.name for spec in found.specs], "named": named, "left": left})
     subject = Subject(file, dataclasses.replace(found, url=url))
     # Freeze what is loaded: garbage collection in a child would copy every page of it.
     gc.freeze()
-    for line in orders:
-        order = json.loads(line)
-        _say(answers, _here(subject, order) if left else _forked(subject, order))
+    if left:
+        serve_alone(line, subject.serve)
+    else:
+        _die_with_parent(0)  # the fork server ends its children, and then itself
+        serve_forks(line, subject.serve)
 
 
 class Subject:
@@ -85,18 +85,32 @@ class Subject:
         self._found = found
         self._specs = [_quick(spec) for spec in found.specs]
 
-    def carry_out(self, order: dict[str, Any]) -> Reply:
+    def serve(self, line: socket.socket) -> None:
+        """Carry out the client's order, with the output going to a file."""
+        order = wire.receive(line)
+        said = os.open(order["said"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        for target in (1, 2):
+            os.dup2(said, target)
+        os.close(said)
         try:
-            return {"prepare": self._prepare, "run": self._run}[order["do"]](order)
+            {"prepare": self._prepare, "run": self._run}[order["do"]](order)
+            answer = {}
         except HoldfastError as error:
-            return _refusal(error)
+            answer = _refusal(error)
+        except BaseException:
+            logging.exception("a crash test's process ended")
+            raise
+        # The client may kill this process as soon as it has answered.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        wire.send(line, answer)
 
     def _open(self) -> Holdfast:
         # No sources, no alerts and no limits: a crash test runs the given item at full speed.
         resources: dict[str, dict[str, Any]] = {name: {} for name in self._found.resources}
         return Holdfast(self._found.url, self._specs, resources=resources, merges=self._found.merges)
 
-    def _prepare(self, order: dict[str, Any]) -> Reply:
+    def _prepare(self, order: dict[str, Any]) -> None:
         """Create holdfast's tables and the user's, and add the items."""
         with self._open() as app:
             app.register()
@@ -107,9 +121,8 @@ class Subject:
                 app.cancel(by="crashtest", reason="only the item of the crash test is run")
             for pipeline, items in order["items"].items():
                 app.add(pipeline, items)
-        return {}
 
-    def _run(self, order: dict[str, Any]) -> Reply:
+    def _run(self, order: dict[str, Any]) -> None:
         """Run a worker until nothing is left to do, or until it is killed."""
         if order["crash_at"]:
             os.environ[CRASH_VARIABLE] = order["crash_at"]
@@ -133,7 +146,6 @@ class Subject:
             if order["record"]:
                 points.listen(None)
                 record.append(order["record"], "passed", watched.passed)
-        return {}
 
     def _function(self, name: str) -> Callable[[str], Any]:
         """A function named as `module:function`, or one of the file."""
@@ -157,90 +169,16 @@ def _quick(spec: PipelineSpec) -> PipelineSpec:
     return PipelineSpec(spec.name, tuple(dataclasses.replace(stage, backoff=QUICK) for stage in spec.stages))
 
 
-# Processes ------------------------------------------------------------------------------------------------------------
-
-
-def _forked(subject: Subject, order: dict[str, Any]) -> Reply:
-    """Carry out an order in a child process, and wait until it has ended or its time is over."""
-    line, its = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            _die_with_parent()
-            os.close(line)
-            answer = _here(subject, order)
-            os.write(its, json.dumps(answer).encode())
-            code = 0
-        except BaseException:
-            logging.exception("a crash test's process ended")
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-    os.close(its)
-    late = _wait(pid, order["timeout"])
-    # Not until end of file: processes that its handlers left behind may hold the pipe open.
-    os.set_blocking(line, False)
-    with open(line, "rb", buffering=0) as told:
-        said = told.read(MOST_SAID) or b""
-    _, status = os.waitpid(pid, 0)
-    return {**(json.loads(said) if said else {}), "code": os.waitstatus_to_exitcode(status), "late": late}
-
-
-def _wait(pid: int, seconds: float) -> bool:
-    """Wait until a child has ended; True if it had to be killed."""
-    late = threading.Event()
-
-    def end() -> None:
-        late.set()
-        os.kill(pid, signal.SIGKILL)
-
-    timer = threading.Timer(seconds, end)
-    timer.start()
-    # WNOWAIT keeps the pid reserved, so that a late timer cannot kill another process.
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    timer.cancel()
-    timer.join()
-    return late.is_set()
-
-
-def _here(subject: Subject, order: dict[str, Any]) -> Reply:
-    """Carry out an order in this process, with its output going to a file."""
-    said = os.open(order["said"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    for target in (1, 2):
-        os.dup2(said, target)
-    os.close(said)
-    return {**subject.carry_out(order), "code": 0, "late": False}
-
-
-def _die_with_parent() -> None:
-    """End this process when its parent dies, if the system supports it."""
+def _die_with_parent(number: int) -> None:
+    """Send this process a signal when its parent dies, or 0 for none, if the system supports it."""
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
-# Lines ----------------------------------------------------------------------------------------------------------------
-
-
-def _private_lines() -> tuple[IO[str], IO[str]]:
-    """The pipes of the client, kept away from user code: it prints elsewhere, and reads nothing."""
-    orders, answers = os.dup(0), os.dup(1)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(2, 1)
-    os.close(null)
-    return open(orders, encoding="utf-8"), open(answers, "w", encoding="utf-8")
-
-
-def _say(line: IO[str], answer: Reply) -> None:
-    print(json.dumps(answer), file=line, flush=True)
-
-
-def _refusal(error: HoldfastError) -> Reply:
+def _refusal(error: HoldfastError) -> dict[str, str]:
     """The message of an error, and its nearest class in `holdfast.errors`."""
     kind = next(one.__name__ for one in type(error).__mro__ if one.__module__ == "holdfast.errors")
-    return {"error": "\n".join(getattr(error, "lines", [str(error)]))[: MOST_SAID // 12], "kind": kind}
+    return {"error": "\n".join(getattr(error, "lines", [str(error)])), "kind": kind}
 
 
 # Whether it can be forked ---------------------------------------------------------------------------------------------

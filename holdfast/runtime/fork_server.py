@@ -1,7 +1,8 @@
 """The fork server: a process that forks child processes.
 
-It is forked before its parent starts threads, so its children begin with one thread, no connection, no held lock, and
-all handlers imported. The server and its children end when the parent ends, however that happens.
+It is forked before its parent starts threads, or is a process that has only loaded what its children need. So its
+children begin with one thread, no connection, no held lock, and all handlers imported. The server and its children end
+when the parent ends, however that happens.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from holdfast.errors import HoldfastError
 from holdfast.runtime import child_messages as wire
 from holdfast.store.driver import Forkable
 
+#: Runs in each child; it talks over its socket until the socket closes.
+Serve = Callable[[socket.socket], None]
+
 
 class ForkServerGone(HoldfastError):
     """No child process is available. The fault lies with this process, not with the work."""
@@ -28,27 +32,33 @@ class ForkServerGone(HoldfastError):
 class ForkServer(Forkable):
     """The parent's side: starts a child, ends one, and reports how it ended."""
 
-    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
-        """`serve` runs in each child; it talks over its socket until the socket closes."""
+    def __init__(self, line: socket.socket, pid: int) -> None:
+        """`line` leads to a process that runs `serve_forks`."""
         self._talking = threading.Lock()
-        mine, its = socket.socketpair()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        with warnings.catch_warnings():
-            # The only other thread there may be watches connections, and the child has none.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self._pid = os.fork()
-        if self._pid == 0:
-            mine.close()
-            _run_and_exit(lambda: _Server(its, serve).run())
-        its.close()
-        self._line = mine
+        self._pid = pid
+        self._line = line
         self._lines: list[socket.socket] = []
         #: The server died. Now that threads run, this process cannot fork another: a new process must take over.
         self.gone = False
         # From here on, processes that handlers fork must not keep the sockets open: they would hide the end of this
         # process.
         super().__init__()
+
+    @classmethod
+    def forked(cls, serve: Serve) -> ForkServer:
+        """A server that is forked from this process, which has only one thread yet."""
+        mine, its = socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with warnings.catch_warnings():
+            # The only other thread there may be watches connections, and the child has none.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            mine.close()
+            _run_and_exit(lambda: serve_forks(its, serve))
+        its.close()
+        return cls(mine, pid)
 
     def descriptors(self) -> list[int]:
         return [line.fileno() for line in (self._line, *self._lines) if line.fileno() >= 0]
@@ -64,10 +74,10 @@ class ForkServer(Forkable):
             raise ForkServerGone(f"no child process could be started: {answer}")
         return int(answer), mine
 
-    def end(self, pid: int) -> str:
-        """Kill a child if it still runs, wait for it, and return how it ended."""
+    def end(self, pid: int) -> int:
+        """Kill a child if it still runs, wait for it, and return its exit code, negative for a signal."""
         with self._talking:
-            return str(self._ask(pid))
+            return int(self._ask(pid))
 
     def _ask(self, request: object, gift: socket.socket | None = None) -> Any:
         try:
@@ -85,32 +95,35 @@ class ForkServer(Forkable):
             self._line.shutdown(socket.SHUT_RDWR)
         with suppress(OSError):
             self._line.close()
-        with _no_child_error():
+        with suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
+
+
+def serve_forks(line: socket.socket, serve: Serve) -> None:
+    """Be the server at the other end of a line, until it closes."""
+    os.setsid()  # the parent handles Ctrl-C in the terminal
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    server = _Server(line, serve)
+    try:
+        while True:
+            request = wire.receive(line)
+            wire.send(line, server.fork() if request == "child" else server.end(request))
+    except EOFError:
+        for pid in server.children:
+            kill_all_of(pid)
 
 
 class _Server:
     """The server's side: forks children, kills them and collects their exit status."""
 
-    def __init__(self, line: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+    def __init__(self, line: socket.socket, serve: Serve) -> None:
         self._line = line
         self._serve = serve
-        self._children: set[int] = set()
+        self.children: set[int] = set()
 
-    def run(self) -> None:
-        os.setsid()  # the parent handles Ctrl-C in the terminal
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        signal.set_wakeup_fd(-1)
-        try:
-            while True:
-                request = wire.receive(self._line)
-                wire.send(self._line, self._fork() if request == "child" else self._end(request))
-        except EOFError:
-            for pid in self._children:
-                kill_all_of(pid)
-
-    def _fork(self) -> int | str:
+    def fork(self) -> int | str:
         _, [descriptor], _, _ = socket.recv_fds(self._line, 1, 1)
         its = socket.socket(fileno=descriptor)
         try:
@@ -121,21 +134,42 @@ class _Server:
         if pid == 0:
             self._line.close()
             os.setsid()  # so that processes started by the handler can be killed with it
-            _run_and_exit(lambda: self._serve(its))
+            _run_and_exit(lambda: serve_alone(its, self._serve))
         its.close()
-        self._children.add(pid)
+        self.children.add(pid)
         return pid
 
-    def _end(self, pid: int) -> str:
+    def end(self, pid: int) -> int:
         ended, status = os.waitpid(pid, os.WNOHANG)
         kill_all_of(pid)
         if not ended:
             _, status = os.waitpid(pid, 0)
-        self._children.discard(pid)
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            return f"signal {number} ({signal.Signals(number).name})"
-        return f"exit code {os.WEXITSTATUS(status)}"
+        self.children.discard(pid)
+        return os.waitstatus_to_exitcode(status)
+
+
+def serve_alone(line: socket.socket, serve: Serve) -> None:
+    """Be the child at the other end of a line. Processes that it starts do not keep the line open, so that the other
+    end notices when this process ends.
+    """
+    line.set_inheritable(False)
+    cut_off_in_forks = _ChildLine(line)
+    serve(line)
+    cut_off_in_forks.closed = True
+
+
+class _ChildLine(Forkable):
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        super().__init__()
+
+    def descriptors(self) -> list[int]:
+        return [self._line.fileno()]
+
+
+def exit_in_words(code: int) -> str:
+    """An exit code of a process, negative for a signal, in words."""
+    return f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
 
 
 def kill_all_of(pid: int) -> None:
@@ -159,10 +193,3 @@ def _run_and_exit(what: Callable[[], None]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-class _no_child_error:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        return kind is not None and issubclass(kind, ChildProcessError)

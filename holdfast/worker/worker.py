@@ -217,7 +217,7 @@ class Worker:
         # A child must not inherit an open SQLite file: it would trust locks that it does not hold.
         self._store.close()
         self._reader.close()
-        server = ForkServer(
+        server = ForkServer.forked(
             lambda line: StageChild(line, self._offer, lambda: self._store.another(self._writer_limits)).run()
         )
         self._hand = InHand(self.settings.concurrency)

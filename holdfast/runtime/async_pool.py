@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any, Generic
 
 from holdfast.model.logs import logger
-from holdfast.runtime.call import C, CallOwner, Runner, abandon, emptied
+from holdfast.runtime.call import AsyncRunner, C, CallOwner, abandon, emptied
 
 log = logger("holdfast.runtime")
 
@@ -34,7 +34,7 @@ class AsyncPool(Generic[C]):
     """Runs calls of async handlers."""
 
     def __init__(
-        self, runner: Runner[C, Any], owner: CallOwner[C], *, events: asyncio.AbstractEventLoop | None = None
+        self, runner: AsyncRunner[C, Any], owner: CallOwner[C], *, events: asyncio.AbstractEventLoop | None = None
     ) -> None:
         """`events` is an event loop that is already running; it keeps running after the pool stops."""
         self._events = events
@@ -111,7 +111,7 @@ class _Loop(Generic[C]):
 
     def __init__(
         self,
-        runner: Runner[C, Any],
+        runner: AsyncRunner[C, Any],
         owner: CallOwner[C],
         calls: _Waiting[C],
         events: asyncio.AbstractEventLoop | None,

@@ -109,11 +109,17 @@ class Runner(Protocol[C_contra, A_co]):
 
     def run(self, call: C_contra, clock: Callable[[], float]) -> A_co: ...
 
-    async def run_async(self, call: C_contra, clock: Callable[[], float]) -> A_co: ...
-
     def raised(self, call: C_contra, error: BaseException) -> A_co:
         """The answer for a call whose handler raised, or that timed out."""
         ...
+
+
+class AsyncRunner(Protocol[C_contra, A_co]):
+    """The same for an async handler."""
+
+    async def run_async(self, call: C_contra, clock: Callable[[], float]) -> A_co: ...
+
+    def raised(self, call: C_contra, error: BaseException) -> A_co: ...
 
 
 class Paces(Protocol):
@@ -121,15 +127,15 @@ class Paces(Protocol):
 
     def may_be_quick(self, kind: int) -> bool:
         """Whether calls of this kind are not known to be slow."""
-        ...
+        return False
 
     def is_quick(self, kind: int) -> bool:
         """Whether calls of this kind are known to end before a thread could be woken."""
-        ...
+        return False
 
     def pace(self, kind: int) -> float | None:
         """Seconds per item; None if unknown."""
-        ...
+        return None
 
 
 def abandon(call: C) -> bool:

@@ -1,22 +1,22 @@
 """The process pool: runs calls in child processes. If a child crashes, runs out of memory or is killed, only its call
 is lost.
 
-Each thread of the pool talks to one child at a time. The owner of the calls defines the messages; see `Conversation`.
+The owner of the calls defines the messages; see `Conversation`.
 """
 
 from __future__ import annotations
 
 import queue
 import socket
-import time
-from collections.abc import Sequence
-from typing import Any, Generic, Protocol
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
 
 from holdfast.errors import ProcessDied
 from holdfast.model.logs import logger
-from holdfast.runtime.call import A_co, C, C_contra, CallOwner
-from holdfast.runtime.fork_server import ForkServer, ForkServerGone, kill_all_of
-from holdfast.runtime.thread_group import ThreadGroup
+from holdfast.runtime.call import A_co, C, C_contra, CallOwner, Paces
+from holdfast.runtime.fork_server import ForkServer, ForkServerGone, exit_in_words, kill_all_of
+from holdfast.runtime.thread_pool import ThreadPool
 
 log = logger("holdfast.runtime")
 
@@ -43,65 +43,38 @@ class Conversation(Protocol[C_contra, A_co]):
         ...
 
 
-class ProcessPool(Generic[C]):
-    """Runs calls in child processes."""
+class _NeverQuick(Paces):
+    """It takes longer to talk to a child than to wake a thread."""
+
+
+class ProcessPool(ThreadPool[C]):
+    """Runs calls in child processes: each of its threads talks to one child at a time."""
 
     def __init__(self, conversation: Conversation[C, Any], owner: CallOwner[C], server: ForkServer) -> None:
+        super().__init__(self, replace(owner, out_of_work=lambda is_free: False), _NeverQuick())
         self._conversation = conversation
-        self._owner = owner
         self._server = server
-        self._calls: queue.SimpleQueue[C | None] = queue.SimpleQueue()
         self._spare: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
         self._busy: dict[C, int] = {}
-        self._threads = ThreadGroup("holdfast-isolated", owner.width, self._serve)
+        self.raised = conversation.raised
 
     @property
     def unfit(self) -> bool:
         """Whether no call can run in a child process any more."""
-        return self._server.gone or self._threads.impossible
-
-    def submit(self, calls: Sequence[C]) -> None:
-        for call in calls:
-            self._calls.put(call)
-        self._threads.grow(len(calls))
-
-    def withdraw(self) -> list[C]:
-        """Take back the calls that have not started."""
-        calls: list[C] = []
-        while True:
-            try:
-                call = self._calls.get_nowait()
-            except queue.Empty:
-                return calls
-            if call is not None:
-                calls.append(call)
-
-    def look(self, now: float) -> None:
-        """Kill the children whose calls were handed back. The threads that wait for children kill all others."""
-        for call, pid in list(self._busy.items()):
-            if call.is_over and not call.is_being_saved and self._busy.pop(call, None) is not None:
-                self._end_child(pid)
+        return self._server.gone or super().unfit
 
     def stop(self) -> None:
+        """End all children, and the threads that talk to them."""
         self._server.close()
-        for _ in range(self._threads.count):
-            self._calls.put(None)
+        super().stop()
 
-    def join(self, seconds: float) -> None:
-        """Nothing to wait for: children end with their server, and the threads that talk to them follow."""
+    def _look_at(self, thread: int, call: C, now: float) -> None:
+        """Kill a child whose call was handed back. The threads that wait for children kill all others."""
+        if call.is_over and not call.is_being_saved and (pid := self._busy.pop(call, None)) is not None:
+            self._end_child(pid)
 
-    def _serve(self) -> None:
-        while True:
-            call = self._calls.get()
-            if call is None:
-                return
-            if self._owner.may_start(call):
-                answer = self._run(call)
-                if call.end():
-                    self._owner.report(call, answer)
-
-    def _run(self, call: C) -> Any:
-        call.started = time.monotonic()
+    def run(self, call: C, clock: Callable[[], float]) -> Any:
+        call.started = clock()
         suspect = self._conversation.is_suspect(call)
         try:
             pid, line = self._server.child() if suspect else self._a_child()
@@ -135,7 +108,7 @@ class ProcessPool(Generic[C]):
 
     def _end_child(self, pid: int) -> str:
         try:
-            return self._server.end(pid)
+            return exit_in_words(self._server.end(pid))
         except ForkServerGone as error:
             kill_all_of(pid)
             return f"nobody to say how: {error}"

@@ -90,8 +90,7 @@ class ThreadPool(Generic[C]):
         """Move calls that wait behind a slow one to other threads, and abandon calls that exceeded their timeout."""
         for thread, (call, bundle) in list(self._running.items()):
             took = now - call.started if call.started else 0.0
-            overdue = call.is_overdue(now)
-            slow = took > PATIENCE_SECONDS or overdue
+            slow = took > PATIENCE_SECONDS or call.is_overdue(now)
             if slow:
                 for one in emptied(bundle):
                     self._bundles.put(deque((one,)))
@@ -101,8 +100,7 @@ class ThreadPool(Generic[C]):
                         self._bundles.put(deque())
             if not self._bundles.empty() and (slow or not self._may_be_quick(call)):
                 self._grow()
-            if overdue and abandon(call):
-                self._replace(thread, call)
+            self._look_at(thread, call, now)
 
     def stop(self) -> None:
         """End each thread as soon as it has nothing to run."""
@@ -143,8 +141,10 @@ class ThreadPool(Generic[C]):
         pace = self._paces.pace(call.kind)
         return BUNDLE_SECONDS if pace is None else pace
 
-    def _replace(self, thread: int, call: C) -> None:
-        """Start another thread in place of one whose call was abandoned."""
+    def _look_at(self, thread: int, call: C, now: float) -> None:
+        """Abandon a call that exceeded its timeout; another thread replaces the one that runs it."""
+        if not call.is_overdue(now) or not abandon(call):
+            return
         with self._lock:
             self._running.pop(thread, None)
             self._threads.count -= 1

@@ -281,7 +281,7 @@ class ThreadedRun(_Run):
         if loop.isolate:
             # Fork before there are any threads or heartbeats.
             prepare_fork(loop.engine, loop.name)
-            server = ForkServer(lambda line: RowChild(line, loop).run())
+            server = ForkServer.forked(lambda line: RowChild(line, loop).run())
             conversation = RowConversation(loop, self.beater.take, self._report, self.written)
             self.pool = ProcessPool(conversation, owner, server)
         else:

@@ -28,12 +28,9 @@ class StageCall(Call, msgspec.Struct, eq=False, gc=False):
     #: The call must not start later than this, because its turn under the rate limit of a resource has passed then.
     #: None if it uses no resource: such a call lets others go first, because they hold shared resources.
     start_by: float | None = None
-    #: Set on a call that was abandoned after its timeout: the thread or task that runs it must not take more work.
     abandoned: bool = False
     #: One per lease, once the handler has been called with them.
     contexts: Sequence[Context] = ()
-    #: Whichever thread removes its one byte decides how the call ended. A bytearray, because the garbage collector does
-    #: not track it.
     _end: bytearray = msgspec.field(default_factory=bytearray(1).copy)
 
     def close(self) -> None:

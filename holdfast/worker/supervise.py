@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from holdfast.errors import UsageError
 from holdfast.model.logs import logger
@@ -38,21 +37,47 @@ _HOPELESS = frozenset({2, 4, 5})
 _OBEYED = frozenset({0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT})
 
 
-class Child(Protocol):
-    """What the supervisor needs from a process."""
+class Process:
+    """A real child process, in its own session: the supervisor passes on a Ctrl-C in the terminal."""
+
+    def __init__(self, command: Callable[[int], Sequence[str]], environment: Mapping[str, str]) -> None:
+        """`command` gets the descriptor to which the child writes a byte once it has begun to work."""
+        self._line, its = os.pipe()
+        os.set_blocking(self._line, False)
+        try:
+            self._process = subprocess.Popen(
+                command(its), env=environment, pass_fds=(its,), start_new_session=True, stdin=subprocess.DEVNULL
+            )
+        except BaseException:
+            os.close(self._line)
+            raise
+        finally:
+            os.close(its)
+        self._ready = False
 
     @property
-    def pid(self) -> int: ...
+    def pid(self) -> int:
+        return self._process.pid
 
     def ready(self) -> bool:
         """Whether it has begun to work."""
-        ...
+        if not self._ready:
+            try:
+                self._ready = os.read(self._line, 1) == b"."
+            except BlockingIOError:
+                pass
+        return self._ready
 
     def ended(self) -> int | None:
         """Its exit code, negative for a signal; None while it is running."""
-        ...
+        code = self._process.poll()
+        if code is not None and self._line >= 0:
+            os.close(self._line)
+            self._line = -1
+        return code
 
-    def signal(self, number: int) -> None: ...
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
 
 
 @dataclass(slots=True)
@@ -60,7 +85,7 @@ class _Place:
     """One of the processes that should be running."""
 
     number: int
-    child: Child | None = None
+    child: Process | None = None
     ready_at: float | None = None
     due_at: float = 0.0
     #: Deaths in a row, without a settled process in between.
@@ -75,7 +100,7 @@ class Supervisor:
 
     def __init__(
         self,
-        spawn: Callable[[int], Child],
+        spawn: Callable[[int], Process],
         processes: int,
         *,
         patience_seconds: float = 30.0,
@@ -137,7 +162,7 @@ class Supervisor:
 
     # The parts ----------------------------------------------------------------------------------------------------
 
-    def _living(self) -> list[Child]:
+    def _living(self) -> list[Process]:
         return [place.child for place in self._places if place.child is not None]
 
     def _start(self, place: _Place, now: float) -> None:
@@ -193,47 +218,6 @@ class Supervisor:
         self._code = self._code or code
         for child in self._living():
             child.signal(number)
-
-
-class Process:
-    """A real child process, in its own session: the supervisor passes on a Ctrl-C in the terminal."""
-
-    def __init__(self, command: Callable[[int], Sequence[str]], environment: Mapping[str, str]) -> None:
-        """`command` gets the descriptor to which the child writes a byte once it has begun to work."""
-        self._line, its = os.pipe()
-        os.set_blocking(self._line, False)
-        try:
-            self._process = subprocess.Popen(
-                command(its), env=environment, pass_fds=(its,), start_new_session=True, stdin=subprocess.DEVNULL
-            )
-        except BaseException:
-            os.close(self._line)
-            raise
-        finally:
-            os.close(its)
-        self._ready = False
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def ready(self) -> bool:
-        if not self._ready:
-            try:
-                self._ready = os.read(self._line, 1) == b"."
-            except BlockingIOError:
-                pass
-        return self._ready
-
-    def ended(self) -> int | None:
-        code = self._process.poll()
-        if code is not None and self._line >= 0:
-            os.close(self._line)
-            self._line = -1
-        return code
-
-    def signal(self, number: int) -> None:
-        self._process.send_signal(number)
 
 
 def _honest(code: int) -> int:

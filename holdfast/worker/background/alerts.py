@@ -11,17 +11,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from holdfast.engine import alert_rules
-from holdfast.engine.alert_rules import Delivery
 from holdfast.model.alert import AlertRule
 from holdfast.model.logs import logger
 from holdfast.model.redact import remember_secret
 from holdfast.runtime.services import MakeService, Service
-from holdfast.store import Store
+from holdfast.store import Store, Transaction
 from holdfast.worker.background.delivery import OngoingDelivery
 
 log = logger("holdfast.alert")
+
+T = TypeVar("T")
 
 #: The most deliveries at a time.
 MOST_AT_ONCE = 8
@@ -66,15 +68,14 @@ class Alerts(Service):
             lambda tx: alert_rules.anything_to_do(tx, rules), patience_seconds=PATIENCE_SECONDS
         ):
             return False
-        self._store.write(lambda tx: alert_rules.watch_events(tx, rules), patience_seconds=PATIENCE_SECONDS)
+        self._write(lambda tx: alert_rules.watch_events(tx, rules))
         room = MOST_AT_ONCE - len(self._under_way)
         if room > 0:
             worker = self._worker()
-            taken = self._store.write(
-                lambda tx: alert_rules.take_deliveries(tx, rules, worker, room), patience_seconds=PATIENCE_SECONDS
-            )
-            for delivery in taken:
-                self._begin(delivery)
+            for delivery in self._write(lambda tx: alert_rules.take_deliveries(tx, rules, worker, room)):
+                ongoing = OngoingDelivery(self._rules.get(delivery.alert), delivery, self._one_ended.set)
+                self._under_way.append(ongoing)
+                ongoing.start()
         return False
 
     def last_pass(self) -> None:
@@ -94,10 +95,8 @@ class Alerts(Service):
     def end(self) -> None:
         self._store.close()
 
-    def _begin(self, delivery: Delivery) -> None:
-        ongoing = OngoingDelivery(self._rules.get(delivery.alert), delivery, self._one_ended.set)
-        self._under_way.append(ongoing)
-        ongoing.start()
+    def _write(self, work: Callable[[Transaction], T]) -> T:
+        return self._store.write(work, patience_seconds=PATIENCE_SECONDS)
 
     def _record_ended(self) -> None:
         """Record how deliveries ended, one at a time. One that cannot be recorded now is kept for the next pass."""
@@ -109,9 +108,9 @@ class Alerts(Service):
     def _record(self, ongoing: OngoingDelivery, error: str | None) -> None:
         one = ongoing.delivery
         if error is None:
-            self._store.write(lambda tx: alert_rules.delivered(tx, one), patience_seconds=PATIENCE_SECONDS)
+            self._write(lambda tx: alert_rules.delivered(tx, one))
         else:
-            self._store.write(lambda tx: alert_rules.failed_delivery(tx, one, error), patience_seconds=PATIENCE_SECONDS)
+            self._write(lambda tx: alert_rules.failed_delivery(tx, one, error))
             log.warning("alert %r could not be delivered by %s, attempt %d: %s", one.alert, one.by, one.attempt, error)
         self._under_way.remove(ongoing)
 

@@ -55,13 +55,11 @@ class GuardWatch(Service):
 
     def held(self) -> Collection[str]:
         """The pipelines that are held back, including those whose guards have not been checked yet."""
-        guarded = self._guards()
-        return [name for name, guards in guarded.items() if self._why(name, guards) is not None] if guarded else ()
+        return self._refusals().keys()
 
     def facts(self) -> list[dict[str, Any]]:
         """Which pipelines are held back and why, for the heartbeat."""
-        guarded = self._guards()
-        return [{"pipeline": name, **why} for name, guards in guarded.items() if (why := self._why(name, guards))]
+        return [{"pipeline": name, **why} for name, why in self._refusals().items()]
 
     def one_pass(self) -> bool:
         """Check all pipelines without waiting for a slow one."""
@@ -75,7 +73,7 @@ class GuardWatch(Service):
                 thread = threading.Thread(target=self._look, args=(name, guards), daemon=True)
                 self._looks[name] = (guards, thread)
                 thread.start()
-        held = {name: why for name, guards in guarded.items() if (why := self._why(name, guards)) is not None}
+        held = self._refusals()
         for name in held.keys() - self._held.keys():
             log.info("pipeline %s is held back: %s", name, held[name]["text"])
         if held != self._held:
@@ -87,7 +85,7 @@ class GuardWatch(Service):
         try:
             why = _refusal(guards, self._clock())
         except BaseException as error:
-            why = {"guard": "guards", "text": f"a guard raised {describe(error)[0]}"[:300], "until": None}
+            why = _because("guards", f"a guard raised {describe(error)[0]}")
         if self._looks[name][0] != guards:
             return  # a late answer; the guards have changed meanwhile
         before = self._verdicts.get(name)
@@ -102,40 +100,47 @@ class GuardWatch(Service):
             self._held_by = held_by
             self._on_held()
 
+    def _refusals(self) -> dict[str, dict[str, Any]]:
+        """Why pipelines are held back according to the last checks."""
+        whys = {name: self._why(name, guards) for name, guards in self._guards().items()}
+        return {name: why for name, why in whys.items() if why is not None}
+
     def _why(self, name: str, guards: Guards) -> dict[str, Any] | None:
-        """Why it is held back according to the last check; None if it may run."""
-        verdict = self._verdicts.get(name)
-        if verdict is None or verdict[0] != guards:
-            return {"guard": "guards", "text": "its guards have not been looked at yet", "until": None}
-        since = self._steady() - verdict[1]
-        if since > STALE_SECONDS:
-            return {"guard": "guards", "text": f"a guard has not answered for {since:.0f} s", "until": None}
-        return verdict[2]
+        checked, at, why = self._verdicts.get(name, (None, 0.0, None))
+        if checked != guards:
+            return _because("guards", "its guards have not been looked at yet")
+        if (since := self._steady() - at) > STALE_SECONDS:
+            return _because("guards", f"a guard has not answered for {since:.0f} s")
+        return why
+
+
+def _because(guard: str, text: str, until: int | None = None) -> dict[str, Any]:
+    """Why a guard refuses, and when it will allow work again if that is known."""
+    return {"guard": guard, "text": text[:300], "until": until}
 
 
 def _refusal(guards: Guards, now: datetime) -> dict[str, Any] | None:
-    """Why work may not start, and when it may again if that is known."""
+    """Why work may not start; None if it may."""
     if guards.hours is not None and not guards.hours.contain(now):
         hours = guards.hours
-        begins = hours.next_begin(now)
         text = f"it runs from {hours.begin:%H:%M} to {hours.end:%H:%M} ({hours.zone}) only"
-        return {"guard": "hours", "text": text, "until": round(begins.timestamp() * 1e6)}
+        return _because("hours", text, round(hours.next_begin(now).timestamp() * 1e6))
     for path in guards.exists:
         if not Path(path).exists():
-            return {"guard": "exists", "text": f"{path} does not exist", "until": None}
+            return _because("exists", f"{path} does not exist")
     if guards.disk_free is not None:
         free = shutil.disk_usage(".").free
         if free < guards.disk_free:
-            text = f"{free / 1e9:.1f} GB are free on the disk, {guards.disk_free / 1e9:.1f} GB are wanted"
-            return {"guard": "disk_free", "text": text, "until": None}
+            wanted = guards.disk_free / 1e9
+            return _because("disk_free", f"{free / 1e9:.1f} GB are free on the disk, {wanted:.1f} GB are wanted")
     for path in guards.handlers:
         try:
             answer = _function(path)()
         except BaseException as error:
-            return {"guard": path, "text": f"the guard {path} raised {describe(error)[0]}"[:300], "until": None}
+            return _because(path, f"the guard {path} raised {describe(error)[0]}")
         if answer is not True:
             said = answer if isinstance(answer, str) else f"the guard {path} says no"
-            return {"guard": path, "text": storable(said, 300), "until": None}
+            return _because(path, storable(said, 300))
     return None
 
 

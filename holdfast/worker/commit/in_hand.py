@@ -50,7 +50,7 @@ class InHand:
     """
 
     def __init__(self, concurrency: int) -> None:
-        self._concurrency = concurrency
+        self.concurrency = concurrency
         self._calls: dict[int, StageCall] = {}
         self._pace: dict[int, float] = {}
         self._quick: set[int] = set()
@@ -59,10 +59,6 @@ class InHand:
         #: late.
         self._in_time: dict[int, float] = {}
         self._late_at: dict[int, float] = {}
-
-    @property
-    def concurrency(self) -> int:
-        return self._concurrency
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -85,24 +81,19 @@ class InHand:
             self._calls.pop(one.lease.id, None)
 
     def learn_from(self, finished: Sequence[FinishedAttempt]) -> None:
-        """Update the durations of handlers from these attempts."""
+        """Update the average durations of handlers, in seconds per item, from these attempts."""
         took: dict[int, list[float]] = {}
         for one in finished[:: 1 + len(finished) // LEARNT_FROM]:
             if one.state != _PENDING:
                 took.setdefault(one.lease.stage, []).append(one.took_us / one.share / 1e6)
         for stage, times in took.items():
-            self._learn(stage, times)
-
-    def _learn(self, stage: int, times: list[float]) -> None:
-        """Update the average of a stage from its latest durations, in seconds per item."""
-        old = self._pace.get(stage)
-        weight = 1 - (1 - WEIGHT) ** len(times)
-        mean = sum(times) / len(times)
-        self._pace[stage] = mean if old is None else old + weight * (mean - old)
-        if sorted(times)[len(times) // 2] < QUICK_SECONDS and mean < QUICK_ON_AVERAGE_SECONDS:
-            self._quick.add(stage)
-        else:
-            self._quick.discard(stage)
+            mean = sum(times) / len(times)
+            old = self._pace.get(stage, mean)
+            self._pace[stage] = old + (1 - (1 - WEIGHT) ** len(times)) * (mean - old)
+            if sorted(times)[len(times) // 2] < QUICK_SECONDS and mean < QUICK_ON_AVERAGE_SECONDS:
+                self._quick.add(stage)
+            else:
+                self._quick.discard(stage)
 
     def may_be_quick(self, stage: int) -> bool:
         """Whether handlers of this stage are not known to be slow."""
@@ -130,9 +121,9 @@ class InHand:
             # would not help.
             if self._late_at.get(stage, 0.0) < call.granted < (call.start_by or 0.0):
                 self._late_at[stage] = time.monotonic()
-                self._in_time[stage] = max(1.0, (most or self._concurrency) / 2)
+                self._in_time[stage] = max(1.0, (most or self.concurrency) / 2)
         elif most is not None:
-            if most < self._concurrency:
+            if most < self.concurrency:
                 self._in_time[stage] = most + 1 / most
             else:
                 self._in_time.pop(stage, None)
@@ -143,9 +134,9 @@ class InHand:
         Next to stages that use resources, claim little more than what starts before the next claim is committed.
         Waiting calls would take every free place at once, and the other stages would never get theirs back.
         """
-        running = self._concurrency * per_call
+        running = self.concurrency * per_call
         horizon = min(HORIZON_SECONDS, 2 * self._until_next) if beside_limited else HORIZON_SECONDS
-        ahead = 0 if alone else round(self._ahead(stage, self._concurrency, horizon))
+        ahead = 0 if alone else round(self._ahead(stage, self.concurrency, horizon))
         held = len(self._calls) - freed
         return min(running + ahead - held, max(MOST_CLAIMED, per_call))
 
@@ -170,7 +161,7 @@ class InHand:
         if start_within is not None:
             commit = min(commit, start_within / 2)
             most = int(self._in_time.get(stage, most)) * per_call
-        ahead = math.ceil(self._ahead(stage, places, commit)) if places < self._concurrency else 0
+        ahead = math.ceil(self._ahead(stage, places, commit)) if places < self.concurrency else 0
         return min(places * per_call + ahead - held, max(most, per_call))
 
     @property
@@ -181,12 +172,12 @@ class InHand:
     def free_within(self, seconds: float, load: Load) -> int:
         """How many places are free now or will be within this time, judging by how long calls of these stages take."""
         busy = sum(load.calls.values())
-        free = float(max(self._concurrency - busy, 0))
+        free = float(max(self.concurrency - busy, 0))
         if busy:
             ends = sum(
                 n / max(pace, 1e-6) for stage, n in load.calls.items() if (pace := self._pace.get(stage)) is not None
             )
-            free += seconds * ends * min(1.0, self._concurrency / busy)
+            free += seconds * ends * min(1.0, self.concurrency / busy)
         return min(int(free), MOST_CLAIMED)
 
     def _ahead(self, stage: int, places: int, seconds: float) -> float:

@@ -27,7 +27,7 @@ from holdfast.engine.finish import (
     save_outcomes,
 )
 from holdfast.engine.follow_ons import add_follow_ons
-from holdfast.engine.layout import layout
+from holdfast.engine.layout import layout, record
 from holdfast.engine.settle_resources import settle
 from holdfast.model.layout import Successors
 from holdfast.model.states import PASSED, State
@@ -128,11 +128,11 @@ def _list_overtaken(tx: Transaction, stage: int, finished: Sequence[FinishedAtte
 def _record_reruns(tx: Transaction, stage: int, again: Sequence[FinishedAttempt], changed: Collection[int]) -> None:
     """Unlike a first success, a rerun is recorded: otherwise the log would not show that the stage came back."""
     for one in again:
-        tx.record(
+        record(
+            tx,
             "completed" if one.state is State.DONE else "skipped",
-            pipeline=layout(tx).stages[stage].pipeline,
-            item=one.lease.item,
-            stage=stage,
+            one.lease.item,
+            stage,
             attempt=one.lease.attempt,
             version=one.version,
             changed=one.lease.item in changed,
@@ -142,14 +142,8 @@ def _record_reruns(tx: Transaction, stage: int, again: Sequence[FinishedAttempt]
 def _record_failures(tx: Transaction, stage: int, odd: Sequence[FinishedAttempt]) -> None:
     for one in odd:
         if one.state is State.FAILED:
-            tx.record(
-                "failed",
-                pipeline=layout(tx).stages[stage].pipeline,
-                item=one.lease.item,
-                stage=stage,
-                attempt=one.lease.attempt,
-                error=one.error,
-                traceback=one.traceback,
+            record(
+                tx, "failed", one.lease.item, stage, attempt=one.lease.attempt, error=one.error, traceback=one.traceback
             )
 
 

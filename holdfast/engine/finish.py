@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.engine import ledger
 from holdfast.engine.claim import NOTHING_YET, Lease
-from holdfast.engine.layout import layout
+from holdfast.engine.layout import layout, record
 from holdfast.model import codec
 from holdfast.model.faults import Cause
 from holdfast.model.layout import StageRow
@@ -165,14 +165,7 @@ def record_user_events(tx: Transaction, stage: int, finished: Sequence[FinishedA
     """Record the handlers' own events, however the attempt ended."""
     for one in finished:
         for event in one.events:
-            tx.record(
-                event.name,
-                pipeline=layout(tx).stages[stage].pipeline,
-                item=one.lease.item,
-                stage=stage,
-                attempt=one.lease.attempt,
-                **event.facts,
-            )
+            record(tx, event.name, one.lease.item, stage, attempt=one.lease.attempt, **event.facts)
 
 
 def made_from(row: StageRow, lease: Lease) -> str:
@@ -275,16 +268,15 @@ def _without_lost(
 ) -> list[FinishedAttempt]:
     if not lost:
         return list(finished)
-    row = layout(tx).stages[stage]
     gone = {lease for (lease,) in lost}
     for one in finished:
         one.lost = one.lease.id in gone
         if one.lost:
-            tx.record(
+            record(
+                tx,
                 "lease_lost",
-                pipeline=row.pipeline,
-                item=one.lease.item,
-                stage=stage,
+                one.lease.item,
+                stage,
                 lease=one.lease.id,
                 attempt=one.lease.attempt,
                 refused=str(one.state),

@@ -36,6 +36,11 @@ def layout(tx: Transaction) -> Layout:
     return known
 
 
+def record(tx: Transaction, event: str, item: int | None, stage: int, /, **facts: Any) -> None:
+    """Record an event about an item at a stage."""
+    tx.record(event, pipeline=layout(tx).stages[stage].pipeline, item=item, stage=stage, **facts)
+
+
 def _stage_row(row: tuple[Any, ...]) -> StageRow:
     *front, after, version, max_attempts, active, created, changed, first, last = row[:13]
     compatible, children, uses, paused, reason, retry_after, paused_at, formerly = row[13:21]

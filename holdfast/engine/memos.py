@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from holdfast.engine import ledger
 from holdfast.engine.claim import Lease, Memo
-from holdfast.engine.layout import layout
+from holdfast.engine.layout import record
 from holdfast.engine.resource_gates import lock_resources
 from holdfast.errors import LeaseLost
 from holdfast.model import codec
@@ -75,11 +75,11 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
         place = _place(memo)
         memo.kept = _kept(memo, numbers.get(place))
         if memo.doubt is not None:
-            tx.record(
+            record(
+                tx,
                 "in_doubt",
-                pipeline=layout(tx).stages[memo.lease.stage].pipeline,
-                item=memo.lease.item,
-                stage=memo.lease.stage,
+                memo.lease.item,
+                memo.lease.stage,
                 memo=memo.name,
                 decided=memo.doubt,
                 idempotency_key=memo.idempotency_key,
@@ -102,11 +102,11 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
             kept.rejections,
         )
         if memo.state == "rejected":
-            tx.record(
+            record(
+                tx,
                 "answer_rejected",
-                pipeline=layout(tx).stages[memo.lease.stage].pipeline,
-                item=memo.lease.item,
-                stage=memo.lease.stage,
+                memo.lease.item,
+                memo.lease.stage,
                 memo=memo.name,
                 reason=memo.reason,
                 rejections=kept.rejections,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from msgspec.structs import replace
 
 from holdfast.engine import ledger
-from holdfast.engine.layout import layout
+from holdfast.engine.layout import layout, record
 from holdfast.engine.reads import find_item
 from holdfast.engine.resource_gates import lock_resources
 from holdfast.engine.retry_and_cancel import let_run
@@ -194,15 +194,7 @@ def _settle_memo(
 
 
 def _leave_event(tx: Transaction, stage: StageRow, item: int | None, name: str, decision: Decision, who: Who) -> None:
-    tx.record(
-        "resolved",
-        pipeline=stage.pipeline,
-        item=item,
-        stage=stage.id,
-        memo=name,
-        decided=decision.words,
-        **who.facts,
-    )
+    record(tx, "resolved", item, stage.id, memo=name, decided=decision.words, **who.facts)
 
 
 def _memos_of(tx: Transaction, item: dict[str, Any]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from holdfast.engine import ledger
 from holdfast.engine.fan_in import begin_waiting_parents
-from holdfast.engine.layout import layout
+from holdfast.engine.layout import record
 from holdfast.engine.reopen import reopen as send_back
 from holdfast.engine.resource_gates import lock_resources
 from holdfast.engine.selection import ActionPlace, Chosen, Selected, Which, Who, beginning, choose
@@ -189,4 +189,4 @@ def _cancelled(tx: Transaction, item: int, stage: int, attempts: int, who: Who) 
 
 def _record(tx: Transaction, event: str, item: int, stage: int, state: str, who: Who, **more: Any) -> None:
     facts = {"was": str(state), **who.facts, **{k: v for k, v in more.items() if v is not None}}
-    tx.record(event, pipeline=layout(tx).stages[stage].pipeline, item=item, stage=stage, **facts)
+    record(tx, event, item, stage, **facts)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from holdfast.engine import ledger
 from holdfast.engine.claim_within_limits import CALLS
 from holdfast.engine.finish import FinishedAttempt
-from holdfast.engine.layout import layout
+from holdfast.engine.layout import layout, record
 from holdfast.engine.pause import pause
 from holdfast.engine.resource_gates import BY_PERSON, Gate, lock_gates, save_gates
 from holdfast.engine.selection import Who
@@ -198,27 +198,12 @@ def _cool_down(tx: Transaction, stage: int, gate: Gate, one: FinishedAttempt) ->
         gate.slow_down(tx.now)
     if until > gate.cool_until:
         gate.cool_until = until
-        tx.record(
-            "cooled_down",
-            pipeline=layout(tx).stages[stage].pipeline,
-            item=one.lease.item,
-            stage=stage,
-            resource=gate.spec.name,
-            until=until,
-            error=one.error,
-        )
+        record(tx, "cooled_down", one.lease.item, stage, resource=gate.spec.name, until=until, error=one.error)
 
 
 def _record_pause(tx: Transaction, stage: int, gate: Gate, one: FinishedAttempt, by: str) -> None:
-    tx.record(
-        "paused",
-        pipeline=layout(tx).stages[stage].pipeline,
-        item=one.lease.item,
-        stage=stage,
-        resource=gate.spec.name,
-        reason=gate.reason,
-        until=gate.retry_after,
-        by=by,
+    record(
+        tx, "paused", one.lease.item, stage, resource=gate.spec.name, reason=gate.reason, until=gate.retry_after, by=by
     )
 
 

@@ -12,7 +12,7 @@ from itertools import islice, pairwise
 
 from holdfast.engine import error_groups
 from holdfast.engine.describe_chain import describe_chain
-from holdfast.engine.layout import layout
+from holdfast.engine.layout import layout, record
 from holdfast.model.faults import Cause
 from holdfast.model.pattern import exactly
 from holdfast.model.shell import word
@@ -111,7 +111,7 @@ def _fail(tx: Transaction, item: int, stages: Iterable[int], error: str, ended: 
         tx.run_rows("insert_outcomes", [row])
         error_groups.enter(tx, [error_groups.Failure(stage, item, cause)])
         tx.count(stage, State.FAILED, 1)
-        tx.record("failed", pipeline=layout(tx).stages[stage].pipeline, item=item, stage=stage, attempt=0, error=error)
+        record(tx, "failed", item, stage, attempt=0, error=error)
         ended.setdefault(stage, []).append(item)
 
 

@@ -100,52 +100,50 @@ class ForkServer(Forkable):
 
 
 def serve_forks(line: socket.socket, serve: Serve) -> None:
-    """Be the server at the other end of a line, until it closes."""
+    """Be the server at the other end of a line, until it closes: fork children, kill them and report how they ended."""
     os.setsid()  # the parent handles Ctrl-C in the terminal
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
-    server = _Server(line, serve)
-    try:
-        while True:
+    children: set[int] = set()
+    while True:
+        try:
             request = wire.receive(line)
-            wire.send(line, server.fork() if request == "child" else server.end(request))
-    except EOFError:
-        for pid in server.children:
-            kill_all_of(pid)
+        except EOFError:
+            break
+        if request == "child":
+            answer = _fork(line, serve)
+            if isinstance(answer, int):
+                children.add(answer)
+        else:
+            answer = _end(request)
+            children.discard(request)
+        wire.send(line, answer)
+    for pid in children:
+        kill_all_of(pid)
 
 
-class _Server:
-    """The server's side: forks children, kills them and collects their exit status."""
-
-    def __init__(self, line: socket.socket, serve: Serve) -> None:
-        self._line = line
-        self._serve = serve
-        self.children: set[int] = set()
-
-    def fork(self) -> int | str:
-        _, [descriptor], _, _ = socket.recv_fds(self._line, 1, 1)
-        its = socket.socket(fileno=descriptor)
+def _fork(line: socket.socket, serve: Serve) -> int | str:
+    """The pid of a new child, or why there is none."""
+    _, [descriptor], _, _ = socket.recv_fds(line, 1, 1)
+    with socket.socket(fileno=descriptor) as its:
         try:
             pid = os.fork()
         except OSError as error:
-            its.close()
             return str(error)
         if pid == 0:
-            self._line.close()
+            line.close()
             os.setsid()  # so that processes started by the handler can be killed with it
-            _run_and_exit(lambda: serve_alone(its, self._serve))
-        its.close()
-        self.children.add(pid)
-        return pid
+            _run_and_exit(lambda: serve_alone(its, serve))
+    return pid
 
-    def end(self, pid: int) -> int:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        kill_all_of(pid)
-        if not ended:
-            _, status = os.waitpid(pid, 0)
-        self.children.discard(pid)
-        return os.waitstatus_to_exitcode(status)
+
+def _end(pid: int) -> int:
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    kill_all_of(pid)
+    if not ended:
+        _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 def serve_alone(line: socket.socket, serve: Serve) -> None:

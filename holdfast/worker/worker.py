@@ -111,6 +111,7 @@ class Worker:
         self._wake_up = threading.Event()
         self._layout: Layout = store.read(layout)
         self._offer = self._find_offer()
+        self._names = [spec.name for spec in pipelines]
         self._progress: dict[tuple[int, str], dict[str, Any]] = {}
         self._reader = self._another_store()
         self._reading = threading.Lock()
@@ -223,8 +224,7 @@ class Worker:
         self._hand = InHand(self.settings.concurrency)
         writer, poll = self._store.another(self._writer_limits), self.settings.poll_seconds
         self._make_background(writer)
-        names = [spec.name for spec in self._pipelines]
-        orders = ClaimPlanner(self._offer, self._hand, names, self._guard_watch.held, poll)
+        orders = ClaimPlanner(self._offer, self._hand, self._names, self._guard_watch.held, poll)
         promoter = upkeep.Promoter(writer, poll)
         self._committer = Committer(
             writer, self._heartbeat, orders, self._upkeep(writer, promoter), promoter, self._start_calls, poll
@@ -426,10 +426,8 @@ class Worker:
     def _guards(self, store: Store) -> dict[str, Guards]:
         """The current guards of this worker's pipelines."""
         known: Layout | None = store.cache.get("layout")
-        if known is None or not any(row.guards for row in known.pipelines.values()):
-            return {}
-        names = {spec.name for spec in self._pipelines}
-        return {row.name: row.guards for row in known.pipelines.values() if row.guards and row.name in names}
+        rows = known.pipelines.values() if known is not None else ()
+        return {row.name: row.guards for row in rows if row.guards and row.name in self._names}
 
     def _find_offer(self) -> dict[int, tuple[str, Any]]:
         offer: dict[int, tuple[str, Any]] = {}

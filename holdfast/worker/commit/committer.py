@@ -260,7 +260,7 @@ class Committer(CommitTurns):
             dry = self._orders.dry
             # Needed even if no stage has run dry: a stage or pipeline may have been paused or changed.
             found = self._store.glance(lambda tx: look_for_work(tx, list(dry)))
-            if self._known is None or self._known.generation != found.generation:
+            if "layout" not in self._store.cache or self._known.generation != found.generation:
                 # The layout may be newer than the generation it is cached under. In that case the next write reads it
                 # again.
                 self._store.cache["layout"] = replace(self._store.read(layout), generation=found.generation)
@@ -283,8 +283,9 @@ class Committer(CommitTurns):
         return self._orders.weigh(order._replace(most=most), rows)
 
     @property
-    def _known(self) -> Layout | None:
-        known: Layout | None = self._store.cache.get("layout")
+    def _known(self) -> Layout:
+        """The pipelines, as the last look for work or the last transaction saw them."""
+        known: Layout = self._store.cache["layout"]
         return known
 
     def _settle(self, finished: list[FinishedAttempt], orders: list[ClaimOrder]) -> None:
@@ -399,10 +400,9 @@ class Committer(CommitTurns):
 
     def _calls(self, stage: int, leases: list[Lease], now: float, granted: float) -> list[StageCall]:
         pipeline, spec = self._offer[stage]
-        known = self._known
         start_by = None
-        if known is not None and known.resources_of(stage):
-            limit = known.hand_over_seconds(stage)
+        if self._known.resources_of(stage):
+            limit = self._known.hand_over_seconds(stage)
             start_by = math.inf if limit is None else granted + limit
         return calls_of(pipeline, spec, leases, now, start_by)
 

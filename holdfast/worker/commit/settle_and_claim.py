@@ -106,12 +106,12 @@ class SettleAndClaim:
         return within is not None and time.monotonic() - began > within / 2
 
     def at_once(
-        self, known: Layout | None, worker: int, finished: Sequence[FinishedAttempt], orders: Sequence[ClaimOrder]
+        self, known: Layout, worker: int, finished: Sequence[FinishedAttempt], orders: Sequence[ClaimOrder]
     ) -> AtOnce[Settled] | None:
         """The same as one statement, if there is only a claim to make: the case of an idle worker that is notified of
         work.
         """
-        if finished or len(orders) != 1 or orders[0].weight is not None or known is None:
+        if finished or len(orders) != 1 or orders[0].weight is not None:
             return None
         [order] = orders
         stage, most = order.stage, min(order.most, order.room)

@@ -88,9 +88,9 @@ class ClaimPlanner:
         #: The last call needed the worker to itself, and the next item may need that too: claim a single one.
         self._one_by_one = False
 
-    def held(self, stages: Collection[int], known: Layout | None) -> None:
+    def held(self, stages: Collection[int], known: Layout) -> None:
         """These stages have work on hold for workers with the current version of the code."""
-        if stages and known is not None:
+        if stages:
             self._held |= {stage for stage in stages if not self.is_outdated(stage, known)}
             self.dry -= self._held
 
@@ -112,11 +112,11 @@ class ClaimPlanner:
             return float("inf")
         return min((until for until, _ in self._resting.values()), default=float("inf"))
 
-    def next(self, known: Layout | None, now: float, ending: Mapping[int, int]) -> list[ClaimOrder]:
+    def next(self, known: Layout, now: float, ending: Mapping[int, int]) -> list[ClaimOrder]:
         """What to claim now, in the transaction that ends this many leases per stage."""
         if self._solitary is not None or len(self.dry) == len(self.offer):
             return []
-        if self._resting and known is not None and any(known.resources_of(stage) for stage in ending):
+        if self._resting and any(known.resources_of(stage) for stage in ending):
             self.news()  # the transaction that frees slots also takes them again
         freed = sum(n for stage, n in ending.items() if not self._goes_on(stage, known))
         still = self.standing_still(known)
@@ -128,14 +128,11 @@ class ClaimPlanner:
             if stage not in self.dry
             and not self._rests(stage, now)
             and self.offer[stage][0] not in still
-            and (known is None or stage not in known.paused)
+            and stage not in known.paused
         ]
-        limited: list[int] = []
-        beside_limited = False
-        if known is not None and known.resources:
-            limited = [stage for stage in open_ if known.resources_of(stage)]
-            beside_limited = any(known.resources_of(stage) for stage in self.offer if stage not in self.dry)
-        orders = self._limited(known, limited, len(open_)) if known is not None and limited else []
+        limited = [stage for stage in open_ if known.resources_of(stage)]
+        orders = self._limited(known, limited, len(open_)) if limited else []
+        beside_limited = any(known.resources_of(stage) for stage in self.offer.keys() - self.dry)
         for stage in open_:
             if stage not in limited:
                 spec = self.offer[stage][1]
@@ -263,9 +260,8 @@ class ClaimPlanner:
             if pipeline not in still and stage not in known.paused and not known.resources_of(stage)
         }
 
-    def standing_still(self, known: Layout | None) -> Collection[str]:
-        paused = [name for name, row in known.pipelines.items() if row.paused] if known is not None else []
-        return {*paused, *self._guarded()} if paused or self._guarded() else ()
+    def standing_still(self, known: Layout) -> Collection[str]:
+        return {*(name for name, row in known.pipelines.items() if row.paused), *self._guarded()}
 
     def note(self, stage: int, blocked: Blocked, store_now: int, now: float) -> None:
         """Resources prevented a claim."""
@@ -275,11 +271,11 @@ class ClaimPlanner:
             rest = min(rest, max(0.0, (blocked.until - store_now) / 1e6) + random.uniform(0, 0.002))
         self._resting[stage] = (now + rest, blocked.until is None)
 
-    def ended(self, finished: Sequence[FinishedAttempt], known: Layout | None) -> None:
+    def ended(self, finished: Sequence[FinishedAttempt], known: Layout) -> None:
         """Attempts that have just finished may have added work to the next stages and freed slots."""
         if self._resting:
             self.news()
-        if self.dry and known is not None:
+        if self.dry:
             onward = self.onward(known)
             for stage in {one.lease.stage for one in finished}:
                 if stage in known.stages:
@@ -288,9 +284,9 @@ class ClaimPlanner:
                     straight = next((after for after in following.simple if after in onward), None)
                     self.dry.difference_update(following.checked, [one for one in following.simple if one != straight])
 
-    def _goes_on(self, stage: int, known: Layout | None) -> bool:
+    def _goes_on(self, stage: int, known: Layout) -> bool:
         """Whether leases of this stage usually move on to another stage here instead of freeing their places."""
-        return known is None or stage not in known.stages or self._straight(stage, known) is not None
+        return stage not in known.stages or self._straight(stage, known) is not None
 
     def _straight(self, stage: int, known: Layout) -> int | None:
         """The stage to which leases of this one move straight on."""

@@ -12,7 +12,7 @@ from holdfast.cli.output import print_counts
 from holdfast.errors import UsageError
 from holdfast.model.states import State
 
-_FILTERS = (
+_filtered = options.together(
     click.option("--pipeline", type=options.text),
     click.option("--stage", type=options.text),
     click.option(
@@ -32,15 +32,8 @@ _FILTERS = (
         help="Those that have been in their state for longer than this: 90m, 2d.",
     ),
     click.option("--all", "everything", is_flag=True, help="Required if no filter is given."),
-    click.option("--dry-run", is_flag=True, help="Only count."),
-    click.option("--reason", type=options.text, default="", help="A reason to record in the events."),
+    options.dry_run_and_reason,
 )
-
-
-def _filtered(function: options.Function) -> options.Function:
-    for option in reversed(_FILTERS):
-        function = option(function)
-    return function
 
 
 @click.command(short_help="Run failed, exhausted or cancelled stages again.")

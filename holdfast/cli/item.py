@@ -9,9 +9,7 @@ from holdfast.cli.output import print_answer
 
 
 @click.command(short_help="One item: its data, stages and history.")
-@click.argument("key", type=options.text)
-@click.option("--pipeline", type=options.text, help="The pipeline, if several have this key.")
-@options.common()
+@options.one_item
 def show(key: str, pipeline: str | None, store: str | None, as_json: bool) -> None:
     """Show one item: its data, the state of each stage, and what happened to it."""
     with options.open_to_ask(store) as app:
@@ -20,9 +18,7 @@ def show(key: str, pipeline: str | None, store: str | None, as_json: bool) -> No
 
 
 @click.command(short_help="What keeps an item from running, and when it clears.")
-@click.argument("key", type=options.text)
-@click.option("--pipeline", type=options.text, help="The pipeline, if several have this key.")
-@options.common()
+@options.one_item
 def why(key: str, pipeline: str | None, store: str | None, as_json: bool) -> None:
     """Name the one thing that keeps an item from running, when it clears, and what can be done."""
     with options.open_to_ask(store) as app:

@@ -69,6 +69,17 @@ def common(*, json: bool = True, level: int = 0, file: bool = False) -> Callable
     return decorate
 
 
+def together(*several: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """Several options as one decorator, in the order in which they are shown."""
+
+    def decorated(function: Function) -> Function:
+        for option in reversed(several):
+            function = option(function)
+        return function
+
+    return decorated
+
+
 def open_to_ask(store: str | None, pipelines: Sequence[PipelineSpec] = ()) -> Holdfast:
     """The store as it is: nothing is made, neither a file nor tables."""
     return existing(Holdfast(address(store), pipelines, create=False))
@@ -85,7 +96,8 @@ def existing(app: Holdfast) -> Holdfast:
     return app
 
 
-_WORK_OPTIONS = (
+#: The options of a worker.
+work = together(
     click.option(
         "--concurrency",
         type=click.IntRange(min=1),
@@ -120,14 +132,6 @@ _WORK_OPTIONS = (
     ),
 )
 
-
-def work(function: Function) -> Function:
-    """The options of whoever works."""
-    for option in reversed(_WORK_OPTIONS):
-        function = option(function)
-    return function
-
-
 #: New work that has a price may run.
 yes = click.option(
     "--yes",
@@ -136,7 +140,8 @@ yes = click.option(
     help="Run the work that a changed pipeline requires, whatever it costs. [env: HOLDFAST_YES]",
 )
 
-_STALE_OPTIONS = (
+#: The filters of commands that look for what is stale.
+stale = together(
     click.option("--pipeline", type=text, help="Only this pipeline of FILE."),
     click.option("--stage", type=text),
     click.option("--key", type=text, metavar="PATTERN", help="* and ? are wild."),
@@ -146,13 +151,6 @@ fast = click.option(
     is_flag=True,
     help="Only work that is expected to be free and to take at most 5 s per item, including the work it may cause.",
 )
-
-
-def stale(function: Function) -> Function:
-    """The filters of whoever looks for what is stale."""
-    for option in reversed(_STALE_OPTIONS):
-        function = option(function)
-    return function
 
 
 def read_settings(concurrency: int, lease: str, grace: str, poll: str, name: str, stages: str) -> Settings:
@@ -175,6 +173,19 @@ keys = click.option(
     help="* and ? are wild, [*] and [?] are not. May be given several times.",
 )
 
+
+#: One item, and how to answer.
+one_item = together(
+    click.argument("key", type=text),
+    click.option("--pipeline", type=text, help="The pipeline, if several have this key."),
+    common(),
+)
+
+#: Of commands that change many items.
+dry_run_and_reason = together(
+    click.option("--dry-run", is_flag=True, help="Only count."),
+    click.option("--reason", type=text, default="", help="A reason to record in the events."),
+)
 
 #: Which failures, by what they have in common.
 group = click.option("--group", type=text, metavar="ID", help="An error group, as listed by `holdfast errors`.")

@@ -34,8 +34,7 @@ NO_ROOM = ", or the first item does not fit the budget"
     help="At most as many items as this amount pays for, as estimated by `plan`.",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most this many items.")
-@click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--reason", type=options.text, default="", help="A reason to record in the events.")
+@options.dry_run_and_reason
 @options.common(file=True)
 def reprocess(
     file: str,
@@ -97,8 +96,7 @@ def reprocess(
 @click.command(short_help="Accept stale results as they are.")
 @click.argument("file", type=options.text)
 @options.stale
-@click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--reason", type=options.text, default="", help="A reason to record in the events.")
+@options.dry_run_and_reason
 @options.common(file=True)
 def accept(
     file: str,

@@ -99,8 +99,7 @@ def resolve(
 @click.option("--older-than", type=options.text, metavar="TIME", help="Recorded longer ago than this: 90m, 2d.")
 @click.option("--undo", is_flag=True, help="Restore the newest rejected answers.")
 @click.option("--all", "everything", is_flag=True, help="Required if neither a KEY nor a filter is given.")
-@click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--reason", type=options.text, default="", help="A reason to record in the events.")
+@options.dry_run_and_reason
 @options.common()
 def forget(
     keys: tuple[str, ...],

@@ -146,20 +146,14 @@ class Why:
     def _is_paused(self, stage: StageRow, there: list[Facts]) -> Facts | None:
         """What keeps the whole stage from going on: a pause, or a guard in every worker that could."""
         pipeline = self._known.pipelines[stage.pipeline_name]
-        if pipeline.paused:
-            return {
-                "reason": "paused",
-                "text": f"pipeline {pipeline.name!r} is paused: {pipeline.reason or 'by a person'}",
-                "until": pipeline.retry_after,
-                "do": f"to let it go on: holdfast resume {pipeline.name}",
-            }
-        if stage.paused:
-            return {
-                "reason": "paused",
-                "text": f"stage {stage.name!r} is paused: {stage.reason or 'by a person'}",
-                "until": stage.retry_after,
-                "do": f"to let it go on: holdfast resume {stage.label}",
-            }
+        for what, row, label in (("pipeline", pipeline, pipeline.name), ("stage", stage, stage.label)):
+            if row.paused:
+                return {
+                    "reason": "paused",
+                    "text": f"{what} {row.name!r} is paused: {row.reason or 'by a person'}",
+                    "until": row.retry_after,
+                    "do": f"to let it go on: holdfast resume {label}",
+                }
         held = [one for w in there for one in w.get("guards", ()) if one["pipeline"] == stage.pipeline_name]
         if not held or len(held) < len(there):
             return None

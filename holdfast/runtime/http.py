@@ -60,10 +60,11 @@ def request(
     try:
         line = _connect(places, limits, deadline)
         with _cut_at(line, deadline):
+            connection = http.client.HTTPConnection(host, port)
             if parts.scheme == "https":
                 line = _tls().wrap_socket(line, server_hostname=host)
+                connection = http.client.HTTPSConnection(host, port, context=_tls())
             line.settimeout(limits.read_seconds)
-            connection = _connection(parts.scheme, host, port)
             connection.sock = line
             connection.request("GET" if body is None else "POST", urls.target(parts), body, dict(headers))
             with connection.getresponse() as answer:
@@ -121,12 +122,6 @@ def _cut_at(line: socket.socket, deadline: float) -> Iterator[None]:
         timer.cancel()
         timer.join()
         other.close()
-
-
-def _connection(scheme: str, host: str, port: int) -> http.client.HTTPConnection:
-    if scheme == "https":
-        return http.client.HTTPSConnection(host, port, context=_tls())
-    return http.client.HTTPConnection(host, port)
 
 
 @cache

@@ -140,7 +140,7 @@ class ServiceThread:
                 self._run_due()
             self._work_is_over.wait()
             for service in self._services if not self._at_once else ():
-                _last_pass(service)
+                self._run_last(service)
         finally:
             self._release()
 
@@ -157,11 +157,10 @@ class ServiceThread:
             if isinstance(error, StoreBroken):
                 self._on_broken(error)
 
-
-def _last_pass(service: Service) -> None:
-    try:
-        service.last_pass()
-    except StoreError as error:
-        log.warning("%s: the last pass could not be made: %s", service.name, error)
-    except Exception:
-        log.exception("%s: the last pass failed", service.name)
+    def _run_last(self, service: Service) -> None:
+        try:
+            service.last_pass()
+        except StoreError as error:
+            log.warning("%s: the last pass could not be made: %s", service.name, error)
+        except Exception:
+            log.exception("%s: the last pass failed", service.name)

@@ -263,14 +263,14 @@ class Worker:
             lambda: self._guards(writer), lambda: self._committer.news(), on_held=lambda: self._heartbeat.beat_soon()
         )
         self._stopped = threading.Event()
-        others = [make(self._service_context()) for make in self._make_services]
+        others = [
+            make(ServiceContext(self._another_store(), lambda: self._heartbeat.identity.id, self._stopped))
+            for make in self._make_services
+        ]
         self._service_threads = [
             ServiceThread([service], on_found=lambda: self._committer.news(), stopped=self._stopped)
             for service in (self._guard_watch, *others)
         ]
-
-    def _service_context(self) -> ServiceContext:
-        return ServiceContext(self._another_store(), lambda: self._heartbeat.identity.id, self._stopped)
 
     def _another_store(self) -> Store:
         return self._store.another(Limits(ANSWER_SECONDS, self._idle))

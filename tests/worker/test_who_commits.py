@@ -102,13 +102,23 @@ def test_what_was_reported_quietly_does_not_lie_there_for_long():
 # Turns ----------------------------------------------------------------------------------------------------------------
 
 
+class Hand(InHand):
+    """As many leases as those rounds say."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        super().__init__(1)
+        self._rounds = rounds
+
+    def __len__(self) -> int:
+        return self._rounds.held
+
+
 class Turns(CommitTurns):
     """Leaves everything to those rounds."""
 
     def __init__(self, rounds: Rounds) -> None:
-        super().__init__(60.0)
+        super().__init__(Hand(rounds), 60.0)
         self._make_round = rounds.make  # type: ignore[method-assign]
-        self._held = lambda: rounds.held  # type: ignore[method-assign]
         self._end = lambda: rounds.made.append(("end", True, 0))  # type: ignore[method-assign]
 
 

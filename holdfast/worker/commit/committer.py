@@ -24,7 +24,7 @@ from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
 from holdfast.engine.reads import unfinished
-from holdfast.errors import HoldfastError, LeaseLost, StoreBroken, StoreConflict, StoreError, StoreUnavailable
+from holdfast.errors import HoldfastError, StoreBroken, StoreConflict, StoreError, StoreUnavailable
 from holdfast.model.faults import describe
 from holdfast.model.layout import Layout
 from holdfast.model.logs import logger
@@ -70,12 +70,11 @@ class Committer(CommitTurns):
         start_calls: Callable[[list[StageCall]], None],
         poll_seconds: float,
     ) -> None:
-        super().__init__(poll_seconds)
+        super().__init__(orders.hand, poll_seconds)
         self._store = store
         self._heartbeat = heartbeat
         self._orders = orders
         self._offer = orders.offer
-        self._hand = orders.hand
         self._upkeep = upkeep
         self._promoter = promoter
         self._start_calls = start_calls
@@ -197,9 +196,6 @@ class Committer(CommitTurns):
             self.broken = HoldfastError(f"the thread that commits ended with {type(error).__name__}: {error}")
             raise
 
-    def _held(self) -> int:
-        return len(self._hand)
-
     def _end(self) -> None:
         self.empty.set()
         self.drained.set()
@@ -297,15 +293,13 @@ class Committer(CommitTurns):
                 must_be_alone(finished),
                 self._cycles.at_once(self._known, self._heartbeat.identity.id, finished, orders),
             )
-        except StoreError as error:
-            if isinstance(error, StoreConflict) and any(one.effects for one in finished):
-                # Effects are user code, which may lose every race; they must not delay the other attempts.
-                self._settle_apart(finished, error)
-                return
-            # Not committed, but nothing is lost: the attempts go into the next commit.
-            self._finished.put_back(finished)
-            raise
         except Exception as error:
+            # Effects are user code, which may lose every race; they must not delay the other attempts.
+            lost_a_race = isinstance(error, StoreConflict) and any(one.effects for one in finished)
+            if isinstance(error, StoreError) and not lost_a_race:
+                # Not committed, but nothing is lost: the attempts go into the next commit.
+                self._finished.put_back(finished)
+                raise
             self._settle_apart(finished, error)
             return
         points.reach("claim.after")
@@ -387,11 +381,10 @@ class Committer(CommitTurns):
         for one in odd:
             if one.lost:
                 log.warning(
-                    "%s",
-                    LeaseLost(
-                        f"item {one.lease.key!r}: the lease of attempt {one.lease.attempt} ended before the attempt did; "
-                        f"its result is not saved, another worker has the item"
-                    ),
+                    "item %r: the lease of attempt %d ended before the attempt did; its result is not saved, another worker "
+                    "has the item",
+                    one.lease.key,
+                    one.lease.attempt,
                 )
                 continue
             self.done[one.state] += 1

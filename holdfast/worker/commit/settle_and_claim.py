@@ -133,7 +133,8 @@ class SettleAndClaim:
                 dry = len(leases) < most
             else:
                 leases, blocked, dry = claim_within_limits(tx, worker, order.stage, most, order.weight, order.weighed)
-                order.mark(leases)
+                for lease in leases:
+                    lease.unsure = order.unsure.get(lease.item)
                 if blocked is not None:
                     cycle.blocked[order.stage] = blocked
         outdated = self._orders.is_outdated(order.stage, layout(tx))

@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from holdfast.engine.claim import Lease
 from holdfast.engine.claim_within_limits import Blocked, Weight
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.model import codec
@@ -51,10 +50,6 @@ class ClaimOrder(NamedTuple):
     #: The next items with what each is expected to use, if items differ; and for which items that failed, and why.
     weighed: list[tuple[int, Weight]] | None = None
     unsure: Mapping[int, str] = {}
-
-    def mark(self, leases: Sequence[Lease]) -> None:
-        for lease in leases:
-            lease.unsure = self.unsure.get(lease.item)
 
 
 class ClaimPlanner:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.worker.commit.finished_queue import QUIET_SECONDS, FinishedQueue
+from holdfast.worker.commit.in_hand import InHand
 
 #: The committer's thread checks after this time, even if another thread should have committed.
 MOST_SECONDS = 1.0
@@ -34,7 +35,8 @@ OVER = Round(None)
 class CommitTurns:
     """Lets the committer's own thread, and threads that are out of work, make its rounds."""
 
-    def __init__(self, poll_seconds: float) -> None:
+    def __init__(self, hand: InHand, poll_seconds: float) -> None:
+        self._hand = hand
         self._poll = poll_seconds
         self._finished = FinishedQueue()
         #: Only the holder makes a round.
@@ -46,10 +48,6 @@ class CommitTurns:
 
     def _make_round(self, by_thread: bool) -> Round:
         """Make one round; `by_thread` says that the committer's own thread makes it."""
-        raise NotImplementedError
-
-    def _held(self) -> int:
-        """How many leases have not ended."""
         raise NotImplementedError
 
     def _end(self) -> None:
@@ -110,7 +108,7 @@ class CommitTurns:
                 if self._finished.is_quiet and not done.failed:
                     # The thread that runs the remaining calls makes the next round, unless all calls have ended
                     # meanwhile.
-                    wait = min(self._poll, MOST_SECONDS) if len(self._finished) < self._held() else 0.0
+                    wait = min(self._poll, MOST_SECONDS) if len(self._finished) < len(self._hand) else 0.0
                 if wait:
                     self._finished.wait(wait)
         finally:

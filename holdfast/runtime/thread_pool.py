@@ -17,7 +17,6 @@ from typing import Any, Generic
 
 from holdfast.model.logs import logger
 from holdfast.runtime.call import C, CallOwner, Paces, Runner, abandon, emptied
-from holdfast.runtime.thread_group import ThreadGroup
 
 log = logger("holdfast.runtime")
 
@@ -45,7 +44,8 @@ class ThreadPool(Generic[C]):
         #: Calls that go first. For each bundle of them, an empty bundle in the queue wakes a thread.
         self._first: deque[C] = deque()
         self._running: dict[int, tuple[C, deque[C]]] = {}
-        self._threads = ThreadGroup("holdfast-handler", owner.width, self._serve)
+        #: How many threads there are, and may be: as many as the owner wants, until the system refuses one.
+        self._threads, self._room = 0, owner.width
         self._lost = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -53,7 +53,7 @@ class ThreadPool(Generic[C]):
     @property
     def unfit(self) -> bool:
         """Whether the process should be replaced: too many handlers hang, or the system refuses threads."""
-        return self._lost > MOST_LOST * self._owner.width or self._threads.impossible
+        return self._lost > MOST_LOST * self._owner.width or self._room == 0
 
     def submit(self, calls: Sequence[C]) -> None:
         """Run these calls as soon as a thread is free."""
@@ -68,7 +68,7 @@ class ThreadPool(Generic[C]):
         quick = all(self._may_be_quick(call) for call in one_of_each)
         if quick:
             with self._lock:
-                self._threads.grow(1 - self._threads.count)
+                self._start_threads(1 - self._threads)
         else:
             self._grow()
 
@@ -104,13 +104,13 @@ class ThreadPool(Generic[C]):
 
     def stop(self) -> None:
         """End each thread as soon as it has nothing to run."""
-        for _ in range(self._threads.count):
+        for _ in range(self._threads):
             self._bundles.put(None)
 
     def join(self, seconds: float) -> None:
         """Wait for the threads to end, except those busy with a handler."""
         give_up_at = time.monotonic() + seconds
-        while self._threads.count > len(self._running) and (left := give_up_at - time.monotonic()) > 0:
+        while self._threads > len(self._running) and (left := give_up_at - time.monotonic()) > 0:
             self._ended.wait(min(left, 0.1))
             self._ended.clear()
 
@@ -147,9 +147,9 @@ class ThreadPool(Generic[C]):
             return
         with self._lock:
             self._running.pop(thread, None)
-            self._threads.count -= 1
+            self._threads -= 1
             self._lost += 1
-            self._threads.grow(1)
+            self._start_threads(1)
         log.warning(
             '%s: ran longer than %.0f s and cannot be stopped in a thread; it is abandoned (isolate="process" would end it)',
             call.label,
@@ -165,8 +165,8 @@ class ThreadPool(Generic[C]):
             log.error("a thread for handlers was ended by %s; another takes its place", type(error).__name__)
             left = self._running.pop(threading.get_ident(), None)
             with self._lock:
-                self._threads.count -= 1
-                self._threads.grow(1)
+                self._threads -= 1
+                self._start_threads(1)
             if left is not None:
                 call, bundle = left
                 self._bundles.put(bundle)
@@ -182,7 +182,7 @@ class ThreadPool(Generic[C]):
             bundle = self._bundles.get()
             if bundle is None:
                 with self._lock:
-                    self._threads.count -= 1
+                    self._threads -= 1
                 self._ended.set()
                 return
             while True:
@@ -220,7 +220,18 @@ class ThreadPool(Generic[C]):
     def _grow(self) -> None:
         """Start a thread for each waiting bundle, up to the limit."""
         with self._lock:
-            self._threads.grow(self._bundles.qsize())
+            self._start_threads(self._bundles.qsize())
+
+    def _start_threads(self, wanted: int) -> None:
+        """Start this many more threads, up to the limit. The caller holds the lock."""
+        for _ in range(min(self._room - self._threads, wanted)):
+            try:
+                threading.Thread(target=self._serve, name="holdfast-handler", daemon=True).start()
+            except (RuntimeError, MemoryError) as error:
+                self._room = self._threads
+                log.warning("only %d threads for handlers could be started: %s", self._room, error)
+                return
+            self._threads += 1
 
     def _others_follow(self) -> bool:
         """Whether other threads are running quick calls: the last of them to run out of work reports it."""

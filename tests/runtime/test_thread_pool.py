@@ -68,7 +68,7 @@ def blocked() -> Iterator[Blocked]:
     made.go_on.set()
     wait_for(lambda: len(made.reported) >= len(made.begun))
     made.threads.stop()
-    assert made.threads._threads.count <= WIDTH
+    assert made.threads._threads <= WIDTH
 
 
 @pytest.mark.parametrize("known", ["nothing is known", "quick"])
@@ -78,7 +78,7 @@ def test_one_thread_begins_with_what_may_be_quick(blocked: Blocked, known: str):
     blocked.threads.submit(blocked.calls(20))
     blocked.threads.submit(blocked.calls(20))
     wait_for(lambda: len(blocked.begun) == 1)
-    assert blocked.threads._threads.count == 1
+    assert blocked.threads._threads == 1
 
 
 def test_others_follow_when_it_is_seen_that_it_is_not_quick(blocked: Blocked):
@@ -86,9 +86,9 @@ def test_others_follow_when_it_is_seen_that_it_is_not_quick(blocked: Blocked):
     wait_for(lambda: len(blocked.begun) == 1)
     began = blocked.begun[0].started
     blocked.threads.look(began + PATIENCE_SECONDS / 2)
-    assert blocked.threads._threads.count == 1
+    assert blocked.threads._threads == 1
     blocked.threads.look(began + 2 * PATIENCE_SECONDS)
-    assert blocked.threads._threads.count == WIDTH
+    assert blocked.threads._threads == WIDTH
     wait_for(lambda: len(blocked.begun) == WIDTH)
 
 
@@ -104,7 +104,7 @@ def test_a_bundle_of_quick_calls_is_broken_up_behind_one_that_is_not(blocked: Bl
 def test_what_is_known_to_be_slow_has_all_threads_at_once(blocked: Blocked):
     blocked.learn(took_us=100_000)
     blocked.threads.submit(blocked.calls(20))
-    assert blocked.threads._threads.count == WIDTH
+    assert blocked.threads._threads == WIDTH
     wait_for(lambda: len(blocked.begun) == WIDTH)
 
 
@@ -177,7 +177,7 @@ def test_a_thread_that_something_ends_from_outside_is_replaced(blocked: Blocked)
     blocked.threads.submit(calls)
     wait_for(lambda: set(blocked.reported) == set(calls))
     assert [str(error) for error in blocked.errors] == ["late"]
-    assert blocked.threads._threads.count == 1
+    assert blocked.threads._threads == 1
 
 
 def test_who_has_something_to_run_is_not_free_for_something_else(blocked: Blocked):

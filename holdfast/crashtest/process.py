@@ -34,6 +34,7 @@ from holdfast.crashtest.crash_points import CRASH_VARIABLE, crash_from_environme
 from holdfast.engine.layout import layout
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.backoff import Backoff
+from holdfast.model.functions import named
 from holdfast.model.stage import PipelineSpec
 from holdfast.program_file import Loaded, load
 from holdfast.runtime import child_messages as wire
@@ -150,9 +151,7 @@ class Subject:
     def _function(self, name: str) -> Callable[[str], Any]:
         """A function named as `module:function`, or one of the file."""
         home, _, function = name.rpartition(":")
-        found: Any = importlib.import_module(home) if home else self._module()
-        for part in function.split("."):
-            found = getattr(found, part, None)
+        found = named(importlib.import_module(home) if home else self._module(), function)
         if not callable(found):
             raise UsageError(f"setup: there is no function {name!r}: name one as module:function, or one of the file")
         return found  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import UsageError
+from holdfast.model.functions import named
 from holdfast.pipeline import Pipeline
 
 
@@ -31,13 +32,10 @@ def function_of(setup: str | Callable[[str], Any] | None, file: str) -> str | No
     if setup is None or isinstance(setup, str):
         return setup
     module, name = getattr(setup, "__module__", ""), getattr(setup, "__qualname__", "")
-    found: Any = sys.modules.get(module)
-    place = getattr(found, "__file__", None)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if found is not setup:
+    home = sys.modules.get(module)
+    if named(home, name) is not setup:
         raise UsageError(f"setup: {setup!r} is no function of a module, so no other process can find it")
-    return str(name) if place == os.path.realpath(file) else f"{module}:{name}"
+    return str(name) if getattr(home, "__file__", None) == os.path.realpath(file) else f"{module}:{name}"
 
 
 def choose(given: str | None, subject: object, known: Sequence[str], file: str) -> str:

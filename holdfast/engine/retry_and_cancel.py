@@ -27,12 +27,30 @@ RETRIED = frozenset({State.FAILED, State.EXHAUSTED, State.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
-class RetryStages:
+class _OnStages:
+    """An action on selected stages, by default on those in these states; counted by the state they came from."""
+
+    by_default: ClassVar[frozenset[State]]
+    which: Which
+
+    @property
+    def _states(self) -> frozenset[State]:
+        return self.which.states or self.by_default
+
+    def choose(self, tx: Transaction, place: ActionPlace) -> Selected:
+        return choose(tx, self.which, self._states, place)
+
+    def count(self, tx: Transaction, rows: list[Chosen]) -> Counter[str]:
+        return Counter(row.state for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryStages(_OnStages):
     """Send finished, delayed or held stages back to pending with all their attempts; counted by the state they came from."""
 
     name: ClassVar[str] = "retry"
     event: ClassVar[str] = "retried"
-    which: Which
+    by_default: ClassVar[frozenset[State]] = RETRIED
 
     def begin(self, tx: Transaction) -> ActionPlace:
         if self._states & {State.PENDING, State.IN_PROGRESS}:
@@ -40,16 +58,6 @@ class RetryStages:
                 "retry takes finished stages, retry_later and on_hold; what is pending or in progress runs anyway"
             )
         return beginning(tx, self.which)
-
-    @property
-    def _states(self) -> frozenset[State]:
-        return self.which.states or RETRIED
-
-    def choose(self, tx: Transaction, place: ActionPlace) -> Selected:
-        return choose(tx, self.which, self._states, place)
-
-    def count(self, tx: Transaction, rows: list[Chosen]) -> Counter[str]:
-        return Counter(row.state for row in rows)
 
     def act(self, tx: Transaction, rows: list[Chosen], who: Who) -> Counter[str]:
         count = reopen(tx, [row for row in rows if row.state in FINISHED], who)
@@ -59,27 +67,17 @@ class RetryStages:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelStages:
+class CancelStages(_OnStages):
     """Cancel open stages; a worker that is running one of them loses its lease. A stage that was done before stays done."""
 
     name: ClassVar[str] = "cancel"
     event: ClassVar[str] = "cancelled"
-    which: Which
+    by_default: ClassVar[frozenset[State]] = OPEN
 
     def begin(self, tx: Transaction) -> ActionPlace:
         if self._states - OPEN:
             raise UsageError(f"cancel takes what is {', '.join(sorted(OPEN))}; the rest is finished already")
         return beginning(tx, self.which)
-
-    @property
-    def _states(self) -> frozenset[State]:
-        return self.which.states or OPEN
-
-    def choose(self, tx: Transaction, place: ActionPlace) -> Selected:
-        return choose(tx, self.which, self._states, place)
-
-    def count(self, tx: Transaction, rows: list[Chosen]) -> Counter[str]:
-        return Counter(row.state for row in rows)
 
     def act(self, tx: Transaction, rows: list[Chosen], who: Who) -> Counter[str]:
         return set_aside(tx, rows, who, PASSED)

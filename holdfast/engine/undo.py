@@ -71,15 +71,21 @@ class _Back(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class UndoCancel:
-    """Send back what was cancelled. What was on hold before is put on hold again."""
+class _Undo:
+    """An action that walks through the events of another."""
 
-    name: ClassVar[str] = "retry"
-    event: ClassVar[str] = "retried"
     undoes: Trail
 
     def begin(self, tx: Transaction) -> ActionPlace:
         return ActionPlace()
+
+
+@dataclass(frozen=True, slots=True)
+class UndoCancel(_Undo):
+    """Send back what was cancelled. What was on hold before is put on hold again."""
+
+    name: ClassVar[str] = "retry"
+    event: ClassVar[str] = "retried"
 
     def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[_Back], ActionPlace | None]:
         moved, behind = follow(tx, self.undoes, place)
@@ -95,16 +101,12 @@ class UndoCancel:
 
 
 @dataclass(frozen=True, slots=True)
-class UndoRetry:
+class UndoRetry(_Undo):
     """Withdraw what was sent back and has not begun: the earlier outcome counts again, and what was on hold is put on hold
     again. What waited for its next attempt would have run anyway, and is left alone."""
 
     name: ClassVar[str] = "cancel"
     event: ClassVar[str] = "cancelled"
-    undoes: Trail
-
-    def begin(self, tx: Transaction) -> ActionPlace:
-        return ActionPlace()
 
     def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[_Back], ActionPlace | None]:
         moved, behind = follow(tx, self.undoes, place)
@@ -121,26 +123,16 @@ class UndoRetry:
 
 
 @dataclass(frozen=True, slots=True)
-class UndoForget(Restoring):
+class UndoForget(_Undo, Restoring):
     """Restore rejected answers."""
-
-    undoes: Trail
-
-    def begin(self, tx: Transaction) -> ActionPlace:
-        return ActionPlace()
 
     def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[MemoRow], ActionPlace | None]:
         return _memos(tx, self.undoes, "rejected", place)
 
 
 @dataclass(frozen=True, slots=True)
-class UndoRestore(Rejecting):
+class UndoRestore(_Undo, Rejecting):
     """Reject restored answers again."""
-
-    undoes: Trail
-
-    def begin(self, tx: Transaction) -> ActionPlace:
-        return ActionPlace()
 
     def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[MemoRow], ActionPlace | None]:
         return _memos(tx, self.undoes, "done", place)

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.functions import named
+
 _LENGTH = struct.Struct("!I")
 
 
@@ -29,10 +31,7 @@ def receive(line: socket.socket, kind: Any = Any) -> Any:
 
 def function_at(module: str, name: str) -> Any:
     """The function under this name, in the modules that this process has loaded; None if there is none."""
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
+    return named(sys.modules.get(module), name)
 
 
 @cache

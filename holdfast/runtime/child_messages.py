@@ -6,7 +6,6 @@ import socket
 import struct
 import sys
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from holdfast.model.functions import named
 
 _LENGTH = struct.Struct("!I")
+_ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def send(line: socket.socket, message: Any) -> None:
@@ -21,22 +21,22 @@ def send(line: socket.socket, message: Any) -> None:
     line.sendall(_LENGTH.pack(len(body)) + body)
 
 
-def receive(line: socket.socket, kind: Any = Any) -> Any:
-    """The next message, of this type; raises EOFError if the other side is gone, TimeoutError if the socket's timeout
-    expires.
-    """
+def receive(line: socket.socket, decoder: msgspec.json.Decoder[Any] = _ANY) -> Any:
+    """The next message; raises EOFError if the other side is gone, TimeoutError if the socket's timeout expires."""
     (length,) = _LENGTH.unpack(_exactly(line, _LENGTH.size))
-    return _decoder(kind).decode(_exactly(line, length))
+    return decoder.decode(_exactly(line, length))
+
+
+def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Decodes messages of this type. To be made while a module is loaded: two threads that make the decoders of a struct
+    at the same time crash msgspec.
+    """
+    return msgspec.json.Decoder(kind, dec_hook=lambda _, place: function_at(*place))
 
 
 def function_at(module: str, name: str) -> Any:
     """The function under this name, in the modules that this process has loaded; None if there is none."""
     return named(sys.modules.get(module), name)
-
-
-@cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind, dec_hook=lambda _, place: function_at(*place))
 
 
 def _plain(value: Any) -> Any:

@@ -49,6 +49,10 @@ class Request(msgspec.Struct):
     memos: list[MemoWrite] = []
 
 
+_FROM_WORKER = wire.decoder_of(list[Lease])
+_FROM_CHILD = wire.decoder_of(Request | list[FinishedAttempt])
+
+
 class StageConversation:
     """The worker's side: sends a child the leases of a call, answers its requests, and receives the results."""
 
@@ -73,7 +77,7 @@ class StageConversation:
             if left is not None and left <= 0:
                 raise TimeoutError
             line.settimeout(left)
-            message: Request | list[FinishedAttempt] = wire.receive(line, Request | list[FinishedAttempt])
+            message: Request | list[FinishedAttempt] = wire.receive(line, _FROM_CHILD)
             if isinstance(message, list):
                 for one in _with_leases_of(call, message):
                     one.waited_us = call.times_us()[1]
@@ -111,7 +115,7 @@ class StageChild:
     def run(self) -> None:
         while True:
             try:
-                leases: list[Lease] = wire.receive(self._line, list[Lease])
+                leases: list[Lease] = wire.receive(self._line, _FROM_WORKER)
             except EOFError:
                 return
             stage = leases[0].stage

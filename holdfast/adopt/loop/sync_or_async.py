@@ -50,7 +50,8 @@ class Bell:
     def wait(self, seconds: float) -> bool:
         """Wait until it rings, at most for this long; False if it did not."""
         found: bool = self._rung.wait(seconds) if self._events is None else await_only(self._wait_async(seconds))
-        self._rung.clear()
+        if found:  # it may ring at the very end of the wait, and must be heard by the next one
+            self._rung.clear()
         return found
 
     async def _wait_async(self, seconds: float) -> bool:

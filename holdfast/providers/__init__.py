@@ -4,6 +4,7 @@ Exceptions, answers and clients are recognised by the names of their classes and
 provider is imported here: whatever a program uses, it has imported itself.
 """
 
+from holdfast.providers.clients import prepare
 from holdfast.providers.verdicts import Verdict, verdict
 
-__all__ = ["Verdict", "verdict"]
+__all__ = ["Verdict", "prepare", "verdict"]

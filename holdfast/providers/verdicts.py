@@ -41,11 +41,11 @@ def verdict(
     rate limits and overloads are recognised. `before` is the exception that the caller was handling when it made the call, and
     `now` the time that dates are compared with.
     """
-    if isinstance(error, _VERDICTS):
-        return error
-    if not isinstance(error, Exception) or isinstance(error, (HoldfastError, Skip, RetryLater)):
-        return None
     try:
+        if isinstance(error, _VERDICTS):
+            return error
+        if not isinstance(error, Exception) or isinstance(error, (HoldfastError, Skip, RetryLater)):
+            return None
         return _judged(error, paid, before, now)
     except Exception:  # an exception may do anything when its attributes are read
         return None
@@ -82,11 +82,12 @@ def _judged(error: Exception, paid: bool, before: BaseException | None, now: dat
     if (lost := lost_reply(error, before)) is not None:
         its = reply if lost is speaker else Reply.read(lost)
         return _rendered(InDoubt, its, type(lost).__name__, now)
-    for sign in SIGNS:
-        if sign.fits(reply) and name not in NEVER_SENT:
-            return _rendered(sign.means, reply, name, now)
-    if was_never_sent(error):
+    # litellm gives a status to errors that have none; a proxy's refusal has one, and the provider never saw the request.
+    if (reply.status is None or reply.library == "litellm" or name in NEVER_SENT) and was_never_sent(error):
         return _rendered(NotSent, reply, name, now)
+    for sign in SIGNS:
+        if sign.fits(reply):
+            return _rendered(sign.means, reply, name, now)
     if reply.library and not reply.names.isdisjoint(_WITHOUT_STATUS):
         return _rendered(InDoubt, reply, name, now)
     return None

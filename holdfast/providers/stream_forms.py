@@ -50,7 +50,8 @@ def _broken(chunk: Any, otherwise: str) -> InDoubt:
     for name in ("error", "response"):
         if isinstance(chunk, dict) and isinstance(chunk.get(name), dict):
             return _broken(chunk[name], otherwise)
-    said = [str(chunk[name]) for name in ("code", "type", "message") if isinstance(chunk, dict) and chunk.get(name)]
+    told = chunk if isinstance(chunk, dict) else {}
+    said = [str(told[name]) for name in ("code", "type", "message") if told.get(name) not in (None, "", "error")]
     return InDoubt(f"an error inside the stream: {': '.join(said) or otherwise}")
 
 

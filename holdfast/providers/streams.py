@@ -43,7 +43,7 @@ def assemble(stream: Any) -> Any:
             assembling.add(chunk)
         return assembling.answer()
     finally:
-        for closing in _closings(stream):
+        for closing in _closings(stream, "close"):
             with suppress(Exception):
                 closing()
 
@@ -61,7 +61,7 @@ async def assemble_async(stream: Any) -> Any:
             assembling.add(chunk)
         return assembling.answer()
     finally:
-        for closing in _closings(stream):
+        for closing in _closings(stream, "aclose", "close"):
             with suppress(Exception):
                 if inspect.isawaitable(waiting := closing()):
                     await waiting
@@ -104,13 +104,11 @@ def _final(opened: Any) -> str:
     return next((name for name in _FINAL if hasattr(opened, name)), _FINAL[0])
 
 
-def _closings(stream: Any) -> Iterator[Any]:
-    """What closes a stream, or the one that it reads from (litellm)."""
+def _closings(stream: Any, *names: str) -> Iterator[Any]:
+    """What closes a stream, and the one that it reads from (litellm)."""
     for one in (stream, getattr(stream, "completion_stream", None)):
-        for name in ("aclose", "close"):
-            if one is not None and hasattr(one, name) and (name == "close" or hasattr(one, "__aiter__")):
-                yield getattr(one, name)
-                break
+        if (name := next((name for name in names if hasattr(one, name)), None)) is not None:
+            yield getattr(one, name)
 
 
 def _is_async(stream: Any) -> UsageError:

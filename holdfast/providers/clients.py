@@ -71,7 +71,7 @@ def _of_requests(session: Any) -> Any:
     hearing.hooks = {**session.hooks, "response": [*([before] if callable(before) else before), _hear]}
     hearing.adapters = type(session.adapters)()
     for prefix, adapter in session.adapters.items():
-        retries = getattr(adapter, "max_retries", None)
+        retries: Any = getattr(adapter, "max_retries", None)
         if getattr(retries, "total", 0):
             adapter = copy.copy(adapter)
             adapter.max_retries = type(retries)(0, read=False)

@@ -13,7 +13,7 @@ from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.providers.stream_forms import Assembly, form_of
 
-_LIBRARIES = frozenset({"openai", "anthropic", "google", "mistralai", "cohere", "litellm"})
+_LIBRARIES = ("openai.", "anthropic.", "google.genai.", "mistralai.", "cohere.", "litellm.")
 #: What the stream helpers of OpenAI and Anthropic, which are used in a `with` block, give at the end.
 _FINAL = ("get_final_message", "get_final_completion", "get_final_response")
 
@@ -23,7 +23,7 @@ def is_stream(value: Any) -> bool:
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
         return True
     kind = type(value)
-    if not any(one.__module__.partition(".")[0] in _LIBRARIES for one in kind.__mro__):
+    if not any(one.__module__.startswith(_LIBRARIES) for one in kind.__mro__):
         return False
     return hasattr(kind, "__next__") or hasattr(kind, "__anext__") or _is_helper(value)
 

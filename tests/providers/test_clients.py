@@ -261,13 +261,15 @@ def test_the_given_client_is_not_changed(name, provider):
 
 
 @pytest.mark.parametrize("name", [name for name in CLIENTS if "sync" not in name and "aio" not in name])
-def test_a_prepared_client_outlives_the_given_one(name, provider):
+def test_a_prepared_client_keeps_its_connections_when_the_given_one_is_gone(name, provider):
     client, calling = made(name, provider)
     prepared = prepare(client)
     calling(prepared, "well?")
+    before = set(provider.connections)
     del client
     gc.collect()
     calling(prepared, "well?")
+    assert provider.connections == before, "its connection was closed"
 
 
 @pytest.mark.parametrize(

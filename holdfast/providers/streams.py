@@ -23,7 +23,7 @@ def is_stream(value: Any) -> bool:
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
         return True
     kind = type(value)
-    if not any(one.__module__.startswith(_LIBRARIES) for one in kind.__mro__):
+    if not any(f"{one.__module__}.".startswith(_LIBRARIES) for one in kind.__mro__):
         return False
     return hasattr(kind, "__next__") or hasattr(kind, "__anext__") or _is_helper(value)
 

@@ -48,7 +48,7 @@ from holdfast.engine import (
 from holdfast.engine import pause as pausing
 from holdfast.engine import tune as tuning
 from holdfast.engine.actions import ActionCounts, ActionKind
-from holdfast.engine.add import CHUNK, Adder, Addition, Merge, add_within, overwrite
+from holdfast.engine.add import CHUNK, Adder, Addition, Merge, Written, add_within, overwrite
 from holdfast.engine.check import check
 from holdfast.engine.delete import Delete
 from holdfast.engine.events import record_user_event
@@ -250,7 +250,7 @@ class Holdfast:
     def add(
         self,
         pipeline: str,
-        items: Iterable[str | Mapping[str, Any]],
+        items: Iterable[Written],
         *,
         merge: Merge | None = None,
         priority: int = 0,
@@ -258,7 +258,8 @@ class Holdfast:
         atomic: bool | None = None,
         progress: Callable[[Added], None] | None = None,
     ) -> Added:
-        """Add items; those whose key is known are merged.
+        """Add items; those whose key is known are merged. In a pipeline whose data has a type, an item that does not fit it is
+        refused, and an item may be a key with a value of that type: `("a.epub", Book(…))`.
 
         `atomic`: every item is checked, and merged, before the first is written. So it is with lists and other collections.
         What comes one after another, from a generator or a file, is added as it comes, in constant memory: if one of them is
@@ -268,7 +269,8 @@ class Holdfast:
         With a SQLAlchemy Connection or Session to this store's database, they are added inside its transaction: they appear
         when the caller commits, and not if it rolls back.
         """
-        to = Addition(pipeline, merge or self.merges.get(pipeline, overwrite), priority, progress)
+        known = next((one.data_type for one in self.pipelines if one.name == pipeline), None)
+        to = Addition(pipeline, merge or self.merges.get(pipeline, overwrite), priority, progress, known)
         if connection is not None:
             return add_within(self._registered_store, connection, to, items)
         atomic = isinstance(items, Collection) if atomic is None else atomic

@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from holdfast.answers.source import SourceList
@@ -14,6 +14,8 @@ from holdfast.app import Holdfast
 from holdfast.engine import discover
 from holdfast.engine.add import Merge
 from holdfast.engine.workers import Identity
+from holdfast.model.stage import PipelineSpec
+from holdfast.model.typed import ValueType
 from holdfast.runtime import process_identity as machine
 from holdfast.runtime.services import MakeService, Service, ServiceContext, ServiceThread
 from holdfast.sources import Discoverer, SourceSpec
@@ -33,10 +35,13 @@ class Discovery(Service):
     name = "sources"
     retry_seconds = 10.0
 
-    def __init__(self, context: ServiceContext, sources: Sources, merges: Mapping[str, Merge]) -> None:
+    def __init__(
+        self, context: ServiceContext, sources: Sources, merges: Mapping[str, Merge], types: Mapping[str, ValueType]
+    ) -> None:
         self._context = context
         self._sources = sources
         self._merges = merges
+        self._types = types
         #: A worker that was declared dead goes on under another number, with another discoverer.
         self._made: tuple[int, Discoverer] | None = None
 
@@ -51,15 +56,29 @@ class Discovery(Service):
         store, worker = self._context.store, self._context.worker()
         if self._made is None or self._made[0] != worker:
             write = partial(store.write, slot=worker)
-            made = Discoverer(write, store.read, worker, self._sources, merges=self._merges, stop=self._context.stopped)
+            made = Discoverer(
+                write,
+                store.read,
+                worker,
+                self._sources,
+                merges=self._merges,
+                types=self._types,
+                stop=self._context.stopped,
+            )
             made.register()
             self._made = (worker, made)
         return self._made[1]
 
 
-def discovering(sources: Sources, merges: Mapping[str, Merge]) -> MakeService:
-    """A service that looks at sources when they are due."""
-    return lambda context: Discovery(context, sources, merges)
+def discovering(sources: Sources, merges: Mapping[str, Merge], pipelines: Iterable[PipelineSpec]) -> MakeService:
+    """A service that looks at the sources of these pipelines when they are due."""
+    types = _types(pipelines)
+    return lambda context: Discovery(context, sources, merges, types)
+
+
+def _types(pipelines: Iterable[PipelineSpec]) -> dict[str, ValueType]:
+    """The types of the data of items, by pipeline."""
+    return {spec.name: spec.data_type for spec in pipelines if spec.data_type is not None}
 
 
 def discover_now(
@@ -76,7 +95,13 @@ def discover_now(
         thread.start()
         worker = heartbeat.identity.id
         looker = Discoverer(
-            partial(writer.write, slot=worker), writer.read, worker, sources, merges=merges, stop=threading.Event()
+            partial(writer.write, slot=worker),
+            writer.read,
+            worker,
+            sources,
+            merges=merges,
+            types=_types(app.pipelines),
+            stop=threading.Event(),
         )
         looker.register()
         for pipeline, specs in sources.items():

@@ -9,6 +9,7 @@ HoldfastError
 │   └── StoreBroken       does not pass by itself: gone, damaged, of a newer schema
 ├── EffectStalled         an effect kept its transaction waiting until the database ended it
 ├── ValueRefused          a value that has no faithful JSON form
+├── ValueMismatch         a value that does not fit the type that is declared for it
 ├── LeaseLost             the work was taken over; nothing of it was saved
 ├── StageTimeout          an attempt ran longer than its stage allows
 ├── RunFailed             a run in which items failed, if asked for                      (exit code 3)
@@ -75,6 +76,10 @@ class EffectStalled(HoldfastError):
 
 class ValueRefused(HoldfastError):
     """A value that has no faithful JSON form, or one that is too large or too deep."""
+
+
+class ValueMismatch(HoldfastError):
+    """A value that does not fit the type that is declared for it. The message begins with its path."""
 
 
 class LeaseLost(HoldfastError):

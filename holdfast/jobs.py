@@ -42,7 +42,7 @@ def open_job(job: JobDefinition, url: str | None = None, *, create: bool = True)
         tunings=job.tunings,
         merges=job.merges,
         alerts=job.alerts,
-        services=[partial(JobFileFollower, job=job), discovering(job.sources, job.merges)],
+        services=[partial(JobFileFollower, job=job), discovering(job.sources, job.merges, job.pipelines)],
         create=create,
     )
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, Unpack, overload
 
 from holdfast.answers.summary import Summary
 from holdfast.app import Holdfast
@@ -20,22 +20,32 @@ from holdfast.model.durations import Duration, seconds
 from holdfast.model.money import Amount, micros
 from holdfast.model.names import there_are
 from holdfast.model.resource import ResourceSpec
-from holdfast.model.stage import PipelineSpec, Stage, StageSpec, check_name
+from holdfast.model.stage import Batch, PipelineSpec, Stage, StageSpec, check_name
 from holdfast.model.tuning import Tuning
+from holdfast.model.typed import data_type
 from holdfast.providers.prices import Prices
 from holdfast.sources import SourceSpec, read_source
 from holdfast.worker import Settings
 
+if TYPE_CHECKING:
+    # With a default, which Python itself knows only from 3.13 on.
+    from typing_extensions import TypeVar
+
+    Data = TypeVar("Data", default=dict[str, Any])
+else:
+    from typing import TypeVar
+
+    Data = TypeVar("Data")
+
 P = ParamSpec("P")
 R = TypeVar("R")
+V = TypeVar("V")
 
 #: A stage that comes before another: its name, or the function that was decorated.
 Before = str | Callable[..., Any]
 
 
-class StageSettings(TypedDict, total=False):
-    """What `Pipeline.stage` can be given. Every setting has a default."""
-
+class _StageSettings(TypedDict, total=False):
     #: Its name; the function's own by default.
     name: str | None
     #: The stages that must have passed before: names, or the decorated functions themselves.
@@ -46,8 +56,6 @@ class StageSettings(TypedDict, total=False):
     max_attempts: int
     #: How long an attempt may take.
     timeout: Duration | None
-    #: Hand the function a list of up to so many items.
-    batch: int | None
     #: Run the function in a child process, which may die without harm to the worker.
     isolate: Literal["process"] | None
     #: How long a failed attempt waits before the next.
@@ -74,7 +82,21 @@ class StageSettings(TypedDict, total=False):
     reads: str | Iterable[str] | None
 
 
-class Pipeline:
+class StageSettings(_StageSettings, total=False):
+    """What `Pipeline.stage` can be given. Every setting has a default."""
+
+    #: Hand the function a list of up to so many items.
+    batch: int | None
+    #: The type of its results, if the function is not annotated with it: a pydantic model, a dataclass, a TypedDict, a msgspec
+    #: struct, or a list or union of these. A result that does not fit is a failed attempt.
+    returns: Any
+
+
+#: By name; those of the base class are not in its own annotations.
+_SETTINGS = (*_StageSettings.__annotations__, "batch", "returns")
+
+
+class Pipeline(Generic[Data]):
     """Named stages that every item passes.
 
     books = Pipeline("books")
@@ -83,23 +105,54 @@ class Pipeline:
     def extract(item, ctx): ...
     """
 
+    @overload
+    def __init__(
+        self: Pipeline[dict[str, Any]],
+        name: str,
+        *,
+        data: None = None,
+        store: str | None = None,
+        tuning: Mapping[str, Any] | None = None,
+        resources: Mapping[str, Mapping[str, Any]] | None = None,
+        alerts: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None: ...
+
+    @overload
     def __init__(
         self,
         name: str,
         *,
+        data: type[Data],
+        store: str | None = None,
+        tuning: Mapping[str, Any] | None = None,
+        resources: Mapping[str, Mapping[str, Any]] | None = None,
+        alerts: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        data: Any = None,
         store: str | None = None,
         tuning: Mapping[str, Any] | None = None,
         resources: Mapping[str, Mapping[str, Any]] | None = None,
         alerts: Mapping[str, Mapping[str, Any]] | None = None,
         prices: Mapping[str, Any] | None = None,
     ) -> None:
-        """`tuning` has the limits of the pipeline, its `guards`, and under `stages` the limits of single stages. `resources`
+        """`data` is the type of its items' data: a pydantic model, a dataclass, a TypedDict or a msgspec struct. An item that
+        does not fit is refused when it is added, and handlers get an instance.
+
+        `tuning` has the limits of the pipeline, its `guards`, and under `stages` the limits of single stages. `resources`
         are what its stages share with others, by name: `{"gemini": {"rate": "60/min"}}`. `alerts` are rules by name, as in a
         job file: `{"failures": {"event": "attempt_failed", "count": 10, "within": "5m", "webhook": address}}`. `prices` say
         what models cost per million tokens, for `ctx.call`: `{"gpt-5-mini": {"in": "0.25", "out": "2.00"}}`."""
         check_name(name, "pipeline")
         self.name = name
         self.store = store
+        #: The type of its items' data; None for any object.
+        self.data = data
+        data_type(data, f"pipeline {name!r}: data")
         self._stages: dict[str, StageSpec] = {}
         self._sources: dict[str, SourceSpec] = {}
         self._prices = dict(prices or {})
@@ -116,7 +169,23 @@ class Pipeline:
 
     @overload
     def stage(
-        self, function: None = None, /, **settings: Unpack[StageSettings]
+        self,
+        function: None = None,
+        /,
+        *,
+        returns: type[V],
+        batch: int | None = None,
+        **settings: Unpack[_StageSettings],
+    ) -> Callable[[Callable[P, R]], Stage[P, R, V]]: ...
+
+    @overload
+    def stage(
+        self, function: None = None, /, *, batch: int, returns: Any = None, **settings: Unpack[_StageSettings]
+    ) -> Callable[[Callable[P, R]], Stage[P, R, Batch[R]]]: ...
+
+    @overload
+    def stage(
+        self, function: None = None, /, *, batch: None = None, returns: Any = None, **settings: Unpack[_StageSettings]
     ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 
     def stage(self, function: Callable[..., Any] | None = None, /, **settings: Unpack[StageSettings]) -> Any:
@@ -126,10 +195,8 @@ class Pipeline:
         """
         where = f"pipeline {self.name!r}: stage"
         for key in settings:
-            if key not in StageSettings.__annotations__:
-                raise DefinitionError(
-                    f"{where}: {key!r} is unknown; {there_are(key, list(StageSettings.__annotations__))}"
-                )
+            if key not in _SETTINGS:
+                raise DefinitionError(f"{where}: {key!r} is unknown; {there_are(key, _SETTINGS)}")
         if function is not None and not callable(function):
             raise DefinitionError(
                 f"{where}: {function!r} is not a function; write the name of a stage as name={function!r}"
@@ -139,9 +206,8 @@ class Pipeline:
 
         def decorate(function: Callable[..., Any]) -> Stage[..., Any]:
             name = settings.get("name") or str(getattr(function, "__name__", ""))
-            spec = StageSpec(
-                name=name, handler=function, after=self._names(settings.get("after", ())), prices=self._prices, **values
-            )
+            after = self._names(settings.get("after", ()))
+            spec = StageSpec(name=name, handler=function, after=after, data=self.data, prices=self._prices, **values)
             if spec.name in self._stages:
                 raise DefinitionError(f"pipeline {self.name!r} has two stages named {spec.name!r}: rename one of them")
             self._stages[spec.name] = spec
@@ -180,7 +246,7 @@ class Pipeline:
     @property
     def spec(self) -> PipelineSpec:
         """The pipeline as a checked value: names, order, no cycle."""
-        return PipelineSpec.build(self.name, self._stages.values(), _written_in(self._stages.values()))
+        return PipelineSpec.build(self.name, self._stages.values(), _written_in(self._stages.values()), self.data)
 
     @property
     def tuning(self) -> Tuning:
@@ -189,14 +255,15 @@ class Pipeline:
 
     def add(
         self,
-        items: Iterable[str | Mapping[str, Any]],
+        items: Iterable[str | Mapping[str, Any] | tuple[str, Data]],
         *,
         merge: Merge = overwrite,
         priority: int = 0,
         atomic: bool | None = None,
     ) -> Added:
-        """Add items: keys, or mappings with a `key`. A key that is known is merged, not added again. Every item of a list is
-        checked before the first is written; those of a generator are added as they come, unless `atomic` says otherwise."""
+        """Add items: keys, or mappings with a `key`; if the data has a type, also pairs of a key and an instance. A key that
+        is known is merged, not added again. Every item of a list is checked before the first is written; those of a generator
+        are added as they come, unless `atomic` says otherwise."""
         with self._app() as app:
             return app.add(self.name, items, merge=merge, priority=priority, atomic=atomic)
 
@@ -232,7 +299,7 @@ class Pipeline:
             resources=self.resources,
             tunings={self.name: self.tuning},
             alerts=self.alerts,
-            services=[discovering({self.name: self.sources}, {})],
+            services=[discovering({self.name: self.sources}, {}, [self.spec])],
         )
 
 

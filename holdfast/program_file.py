@@ -61,7 +61,7 @@ class Loaded:
             resources=self.resources,
             tunings=self.tunings,
             alerts=self.alerts,
-            services=[discovering(self.sources, self.merges)],
+            services=[discovering(self.sources, self.merges, self.specs)],
             create=create,
         )
 
@@ -127,7 +127,7 @@ def load_pipelines(module: ModuleType, file: str, store: str | None) -> Loaded:
     )
 
 
-def _alerts_of(pipelines: list[Pipeline]) -> Iterator[dict[str, AlertRule]]:
+def _alerts_of(pipelines: list[Pipeline[Any]]) -> Iterator[dict[str, AlertRule]]:
     return ({rule.name: rule for rule in one.alerts} for one in pipelines)
 
 
@@ -141,7 +141,7 @@ def _in_common(what: str, differ: str, defined: Iterable[Mapping[str, T]]) -> di
     return common
 
 
-def _common_store(file: str, pipelines: list[Pipeline]) -> str | None:
+def _common_store(file: str, pipelines: list[Pipeline[Any]]) -> str | None:
     stores = {one.store for one in pipelines} - {None, ""}
     if len(stores) > 1:
         raise DefinitionError(f"the pipelines of {file} name different stores: choose one with --store")

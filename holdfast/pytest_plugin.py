@@ -49,7 +49,7 @@ class StoreForTests:
         self.database = database
         self._stack = stack
 
-    def open(self, *pipelines: Pipeline, clock: Clock | None = None) -> Holdfast:
+    def open(self, *pipelines: Pipeline[Any], clock: Clock | None = None) -> Holdfast:
         """The store with these pipelines, closed when the test ends."""
         from holdfast.app import Holdfast
 
@@ -151,7 +151,7 @@ def drain(holdfast_store: StoreForTests) -> Callable[..., Summary]:
     """Add items to the first of some pipelines, work until nothing is left to do, and return the summary:
     `drain(books, pieces, items=["v.epub"], timeout=60, concurrency=4)`. Warns of handlers that use undeclared input."""
 
-    def drain(*pipelines: Pipeline, items: Items = (), timeout: float = STUCK_SECONDS, **settings: Any) -> Summary:
+    def drain(*pipelines: Pipeline[Any], items: Items = (), timeout: float = STUCK_SECONDS, **settings: Any) -> Summary:
         from holdfast.testing import warn_of_undeclared_input
         from holdfast.worker import Settings
 
@@ -176,7 +176,7 @@ def crash_at(holdfast_store: StoreForTests, tmp_path: Path) -> Callable[..., Sum
     nothing is left to do, and return the summary: `crash_at(books, "commit.after:3", items=["v.epub"])`."""
 
     def crash_at(
-        subject: Pipeline | str | Path,
+        subject: Pipeline[Any] | str | Path,
         point: str,
         *,
         items: Items = (),

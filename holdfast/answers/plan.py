@@ -15,7 +15,7 @@ from holdfast.model.money import micros
 from holdfast.model.money import spoken as money
 
 #: The reasons for which a result is stale.
-_WHY = ("version", "input changed", "upstream")
+_WHY = ("version", "type", "input changed", "upstream")
 
 
 class OutdatedWorker(Answer, frozen=True):

@@ -29,7 +29,7 @@ from holdfast.pipeline import Pipeline
 
 
 def crashtest(
-    subject: str | Path | Pipeline,
+    subject: str | Path | Pipeline[Any],
     *,
     item: str | Mapping[str, Any],
     pipeline: str | None = None,

@@ -165,7 +165,8 @@ class Subject:
 
 
 def _quick(spec: PipelineSpec) -> PipelineSpec:
-    return PipelineSpec(spec.name, tuple(dataclasses.replace(stage, backoff=QUICK) for stage in spec.stages))
+    stages = tuple(dataclasses.replace(stage, backoff=QUICK) for stage in spec.stages)
+    return PipelineSpec(spec.name, stages, data_type=spec.data_type)
 
 
 def _die_with_parent(number: int) -> None:

@@ -13,7 +13,7 @@ from holdfast.model.functions import named
 from holdfast.pipeline import Pipeline
 
 
-def file_of(subject: str | Path | Pipeline) -> str:
+def file_of(subject: str | Path | Pipeline[Any]) -> str:
     """A file, or a dotted module, from which another process can load the pipeline."""
     if not isinstance(subject, Pipeline):
         return os.fspath(subject)

@@ -10,9 +10,10 @@ from typing import Any
 
 from holdfast.engine.register import learn_provenance
 from holdfast.engine.upsert import Added, Looked, NewItem, as_looked, at_once, look_up, upsert, upsert_alone
-from holdfast.errors import UsageError, ValueRefused
+from holdfast.errors import UsageError, ValueMismatch, ValueRefused
 from holdfast.model import codec
 from holdfast.model.item import check_key
+from holdfast.model.typed import ValueType
 from holdfast.store import Store, Transaction
 
 #: Items per transaction: long enough to be fast, short enough to let others write in between.
@@ -21,8 +22,8 @@ CHUNK = 2000
 #: From old and new data to the data to store.
 Merge = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 
-#: An item as a user writes it: a mapping with a `key`, or a key alone.
-Written = str | Mapping[str, Any]
+#: An item as a user writes it: a mapping with a `key`, or a key alone; with a type, a key and a value of it as well.
+Written = str | Mapping[str, Any] | tuple[str, Any]
 
 
 def overwrite(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -39,11 +40,20 @@ class Addition:
     priority: int = 0
     #: Called after each chunk with the counts so far.
     progress: Callable[[Added], None] | None = None
+    #: What the data is checked against.
+    type: ValueType | None = None
 
     def __post_init__(self) -> None:
         given = self.priority
         if isinstance(given, bool) or not isinstance(given, int) or not -(2**31) <= given < 2**31:
             raise UsageError(f"priority {given!r} is not a whole number; smaller ones are claimed first")
+
+    def merged(self, key: str, old: str, new: str) -> str:
+        """The merged data of an item, checked."""
+        if self.merge is overwrite:
+            return new
+        data = merged(self.merge, key, old, new)
+        return data if self.type is None else typed_data(self.type, self.pipeline, key, codec.decode(data))
 
 
 #: Lends the store, with its pipelines registered, to one thread at a time.
@@ -60,7 +70,7 @@ class Adder:
 
     def add(self, opened: Opened, to: Addition, items: Iterable[Written], *, atomic: bool) -> Added:
         """Add items in transactions of our own. If atomic, all items are checked and merged before the first is written."""
-        return self._add_checked(opened, to, read_items(items)) if atomic else self._add_stream(opened, to, items)
+        return self._add_checked(opened, to, read_items(items, to)) if atomic else self._add_stream(opened, to, items)
 
     def _add_checked(self, opened: Opened, to: Addition, ready: list[NewItem]) -> Added:
         total = Added(0, 0, 0)
@@ -79,7 +89,7 @@ class Adder:
     def _add_stream(self, opened: Opened, to: Addition, items: Iterable[Written]) -> Added:
         total = Added(0, 0, 0)
         try:
-            for chunk in read_in_chunks(items):
+            for chunk in read_in_chunks(items, to):
                 # Only for the chunk: the iterator may take long, or use the same app.
                 with opened() as store:
                     self._learn_provenance(store, to)
@@ -106,7 +116,7 @@ class Adder:
 def _look(store: Store, to: Addition, items: list[NewItem]) -> dict[str, Looked]:
     there = store.glance(partial(look_up, pipeline=to.pipeline, items=items))
     given = {item.key: item.data for item in items}
-    return {key: Looked(old, merged(to.merge, key, old, given[key])) for key, old in there.items()}
+    return {key: Looked(old, to.merged(key, old, given[key])) for key, old in there.items()}
 
 
 def _write(store: Store, to: Addition, items: list[NewItem], looked: dict[str, Looked]) -> Added:
@@ -140,16 +150,22 @@ def _write(store: Store, to: Addition, items: list[NewItem], looked: dict[str, L
 
 def add_within(opened: Opened, connection: Any, to: Addition, items: Iterable[Written]) -> Added:
     """Add items inside the transaction of the caller's connection."""
-    ready = read_items(items)
+    ready = read_items(items, to)
     with opened() as store, store.within(connection) as tx:
-        return add_items(tx, to.pipeline, ready, to.merge, to.priority)
+        return add_items(tx, to.pipeline, ready, to.merge, to.priority, to.type)
 
 
 def add_items(
-    tx: Transaction, pipeline: str, items: list[NewItem], merge: Merge = overwrite, priority: int = 0
+    tx: Transaction,
+    pipeline: str,
+    items: list[NewItem],
+    merge: Merge = overwrite,
+    priority: int = 0,
+    type_: ValueType | None = None,
 ) -> Added:
     """Add items in a transaction that may wait for the merge function."""
-    return upsert(tx, pipeline, items, partial(merged, merge), priority).added
+    to = Addition(pipeline, merge, priority, None, type_)
+    return upsert(tx, pipeline, items, to.merged, priority).added
 
 
 def merged(merge: Merge, key: str, old: str, new: str) -> str:
@@ -169,22 +185,35 @@ def merged(merge: Merge, key: str, old: str, new: str) -> str:
         raise UsageError(f"item {key!r}: the merge function {name} returned {error}") from None
 
 
-def read_items(items: Iterable[Written]) -> list[NewItem]:
+def typed_data(type_: ValueType, pipeline: str, key: str, data: Any) -> str:
+    """The data of an item in the JSON form of its type, or an error with the path of what does not fit."""
+    try:
+        form = type_.form(data, "data")
+        if not isinstance(form, dict):
+            raise ValueMismatch(f"data: its form is a {type(form).__name__}, expected an object")
+        return codec.encode(form)
+    except ValueMismatch as error:
+        raise UsageError(f"{pipeline}: item {key!r}: {error}") from None
+    except ValueRefused as error:
+        raise UsageError(f"{pipeline}: item {key!r}: its data has {error}") from None
+
+
+def read_items(items: Iterable[Written], to: Addition | None = None) -> list[NewItem]:
     """Check every item before anything is written."""
     ready: dict[str, NewItem] = {}
     for place, given in enumerate(items, start=1):
-        item = _read(place, given)
+        item = _read(place, given, to)
         if item.key in ready:
             raise UsageError(f"the key {item.key!r} comes twice in one add; nothing was added")
         ready[item.key] = item
     return list(ready.values())
 
 
-def read_in_chunks(items: Iterable[Written]) -> Iterator[list[NewItem]]:
+def read_in_chunks(items: Iterable[Written], to: Addition | None = None) -> Iterator[list[NewItem]]:
     """The same for any number of items, a chunk at a time. A key that comes again starts a new chunk, and is merged."""
     ready: dict[str, NewItem] = {}
     for place, given in enumerate(items, start=1):
-        item = _read(place, given)
+        item = _read(place, given, to)
         if item.key in ready:
             yield list(ready.values())
             ready.clear()
@@ -196,9 +225,13 @@ def read_in_chunks(items: Iterable[Written]) -> Iterator[list[NewItem]]:
         yield list(ready.values())
 
 
-def _read(place: int, given: object) -> NewItem:
+def _read(place: int, given: object, to: Addition | None) -> NewItem:
+    data: Any
+    type_ = None if to is None else to.type
     if isinstance(given, str):
         key, data = check_key(given), {}
+    elif type_ is not None and isinstance(given, tuple) and len(given) == 2:
+        key, data = check_key(given[0]), given[1]
     elif isinstance(given, (dict, Mapping)):
         data = dict(given)
         if "key" not in data:
@@ -206,6 +239,8 @@ def _read(place: int, given: object) -> NewItem:
         key = check_key(data.pop("key"))
     else:
         raise UsageError(f"item {place} is a {type(given).__name__}; give a key or an object with a 'key'")
+    if to is not None and type_ is not None:
+        return NewItem(key, typed_data(type_, to.pipeline, key, data), type_.fingerprint)
     try:
         return NewItem(key, codec.encode(data))
     except ValueRefused as error:

@@ -25,6 +25,8 @@ class Checkpoint(NamedTuple):
     #: What it cost and how long it took.
     cost: int
     took_us: int | None
+    #: The fingerprint of the type that it was checked against.
+    type: str | None
 
     @property
     def passed(self) -> bool:

@@ -224,6 +224,7 @@ def record_found(
     memory: str | None = None,
     bad: int = 0,
     looked_up: Sequence[LookedUp] = (),
+    type_: str | None = None,
 ) -> Recorded:
     """Add new items and change those that have changed; for an unchanged one, only its mark is written. A key counts once per
     run.
@@ -235,7 +236,7 @@ def record_found(
     known = {key: (mark, run) for key, mark, run in tx.run("read_found", source=due.id, keys=list(given))}
     unseen = [one for one in batch if given[one.key] is one and known.get(one.key, ("", 0))[1] != due.run]
     differ = [one for one in unseen if not one.is_as(known.get(one.key, (None, 0))[0])]
-    done = upsert(tx, due.pipeline, [NewItem(one.key, one.data) for one in differ], decide)
+    done = upsert(tx, due.pipeline, [NewItem(one.key, one.data, type_) for one in differ], decide)
     again = {item.key for item in done.left}
     seen = [one for one in unseen if one.key not in again]
     tx.run_rows("save_found", [(one.key, one.stored) for one in seen], source=due.id, run=due.run)

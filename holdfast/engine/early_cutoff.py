@@ -27,7 +27,7 @@ def changed_outputs(tx: Transaction, stage: int, again: Sequence[FinishedAttempt
     if not again:
         return set()
     found = tx.run("read_outcome_states", stage=stage, items=[one.lease.item for one in again])
-    old = {item: output for item, state, output, _ in found if state in PASSED}
+    old = {item: output for item, state, output, *_ in found if state in PASSED}
     return {one.lease.item for one in again if old.get(one.lease.item, "none") != one.output_hash}
 
 
@@ -48,7 +48,7 @@ def go_on(tx: Transaction, stage: int, again: Sequence[FinishedAttempt], changed
         near = {row.id for row in nearest} if picture.item in changed else set()
         for row in _next_to_run(known, picture, stage, near, rerun):
             made = picture.made[row.id]
-            chosen.setdefault(rerun, {})[picture.item, row.id] = (State(made.state), made.version)
+            chosen.setdefault(rerun, {})[picture.item, row.id] = (State(made.state), made.version, made.type)
     for rerun, was in sorted(chosen.items()):
         reopened = reopen(tx, was, rerun)
         for item, number in reopened:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -42,6 +43,8 @@ class FollowOn(NamedTuple):
     data: str
     when_exists: str
     child: bool
+    #: The fingerprint of the type that the data was checked against.
+    type: str | None = None
 
 
 class Cost(NamedTuple):
@@ -104,6 +107,8 @@ class FinishedAttempt(msgspec.Struct, eq=False, gc=False):
     lost: bool = False
     #: The process that ran it has already committed it: there is nothing left to write.
     saved: bool = False
+    #: The fingerprint of the type that the result was checked against.
+    type: str | None = None
 
     @property
     def started_at(self) -> int:
@@ -133,19 +138,37 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[FinishedAttemp
     row = layout(tx).stages[stage]
     odd = [one for one in finished if not one.routine]
     routine = [one for one in finished if one.routine] if len(odd) < len(finished) else []
-    for version in {one.version for one in routine}:
-        rows = _routine_rows(row, [one for one in routine if one.version == version])
-        tx.run_rows("insert_routine", rows, stage=stage, version=version, state=WORDS[State.DONE], cost=0, life=1)
+    for (version, type_), same in _alike(routine, attrgetter("version", "type")):
+        tx.run_rows(
+            "insert_routine",
+            _routine_rows(row, same),
+            stage=stage,
+            version=version,
+            type=type_,
+            state=WORDS[State.DONE],
+            cost=0,
+            life=1,
+        )
     if odd:
         paid = _settle_memos(tx, stage, odd)
         tx.run_rows("insert_outcomes", [_row(row, one, paid) for one in odd if not one.lease.rerun])
         tx.run_rows("replace_outcomes", [_row(row, one, paid) for one in odd if one.lease.rerun])
-    for state, version in {(one.state, one.version) for one in finished}:
-        times = [one.took_us for one in finished if one.state == state and one.version == version]
+    for (state, version, type_), same in _alike(finished, attrgetter("state", "version", "type")):
+        times = [one.took_us for one in same]
         if timed:
-            _count_times(tx, stage, state, version, times)
+            _count_times(tx, stage, state, version, type_, times)
         else:
-            tx.count(stage, state, len(times), version=version)
+            tx.count(stage, state, len(times), version=version, type=type_)
+
+
+def _alike(
+    finished: Sequence[FinishedAttempt], what: Callable[[FinishedAttempt], tuple[Any, ...]]
+) -> list[tuple[tuple[Any, ...], Sequence[FinishedAttempt]]]:
+    """The attempts that have the same in common; nearly always all of them."""
+    found = set(map(what, finished))
+    if len(found) == 1:
+        return [(found.pop(), finished)]
+    return [(one, [attempt for attempt in finished if what(attempt) == one]) for one in found]
 
 
 def record_costs(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> None:
@@ -215,6 +238,7 @@ def _row(row: StageRow, one: FinishedAttempt, paid: Mapping[int, int]) -> tuple[
         one.error,
         one.cause.group if one.cause and state not in PASSED else None,
         one.result,
+        one.type,
     )
 
 
@@ -239,7 +263,9 @@ def _routine_rows(row: StageRow, finished: Sequence[FinishedAttempt]) -> list[tu
     return rows
 
 
-def _count_times(tx: Transaction, stage: int, state: State, version: str, times: Sequence[int]) -> None:
+def _count_times(
+    tx: Transaction, stage: int, state: State, version: str, type_: str | None, times: Sequence[int]
+) -> None:
     """Count attempts that ended in this state, in buckets by how long they took."""
     buckets: dict[int, list[int]] = {}
     for took_us in times:
@@ -249,7 +275,16 @@ def _count_times(tx: Transaction, stage: int, state: State, version: str, times:
         else:
             buckets[number] = [took_us]
     for number, took in buckets.items():
-        tx.count(stage, state, len(took), version=version, bucket=number, took_us=sum(took), most_us=max(took))
+        tx.count(
+            stage,
+            state,
+            len(took),
+            version=version,
+            type=type_,
+            bucket=number,
+            took_us=sum(took),
+            most_us=max(took),
+        )
 
 
 @lru_cache(maxsize=1024)

@@ -33,9 +33,9 @@ def fold(tx: Transaction, most: int = CHUNK) -> int:
 
 def _fold_versions(tx: Transaction, most: int) -> int:
     rows = tx.run("take_versions_of_the_gone", most=most)
-    summed: Counter[tuple[int, str]] = Counter()
-    for stage, version, n in rows:
-        summed[stage, version] += n
+    summed: Counter[tuple[int, str, str]] = Counter()
+    for stage, version, type_, n in rows:
+        summed[stage, version, type_] += n
     tx.run_rows("add_versions", [(0, *key, n) for key, n in sorted(summed.items())])
     if rows:
         tx.run("forget_versions")

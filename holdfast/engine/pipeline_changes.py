@@ -27,7 +27,7 @@ def changes(tx: Transaction, spec: PipelineSpec, rows: Mapping[str, StageRow]) -
     history = _History(tx)
     found = renames(rows, spec)
     there = renamed(rows, found)
-    files = [was for [was] in tx.run("origin_of", name=spec.name) if was and spec.origin and was != spec.origin]
+    files = [was for was, _ in tx.run("declared_of", name=spec.name) if was and spec.origin and was != spec.origin]
     passed: dict[str, int] = {}
     new: list[NewWork] = []
     rewired = []

@@ -61,8 +61,8 @@ def prune_items(tx: Transaction, pipeline: int, before: int, most: int = CHUNK) 
 
 def forget_items(tx: Transaction, items: Sequence[int]) -> None:
     """Delete items without open work, and everything that belongs to them alone."""
-    for stage, state, version, n in tx.run("outcome_counts_of", items=list(items)):
-        tx.count(stage, State(state), -n, version=version)
+    for stage, state, version, type_, n in tx.run("outcome_counts_of", items=list(items)):
+        tx.count(stage, State(state), -n, version=version, type=type_)
     for statement in (
         "delete_memos_of",
         "delete_answers_of",
@@ -90,5 +90,5 @@ def withdraw(tx: Transaction, stage: int, items: Sequence[int]) -> None:
 def uncover(tx: Transaction, stage: int, items: Sequence[int]) -> None:
     """Count the outcomes again that removed reruns would have replaced."""
     if items:
-        for _, old, _, version in tx.run("read_outcome_states", stage=stage, items=list(items)):
-            tx.count(stage, State(old), 1, version=version)
+        for _, old, _, version, type_ in tx.run("read_outcome_states", stage=stage, items=list(items)):
+            tx.count(stage, State(old), 1, version=version, type=type_)

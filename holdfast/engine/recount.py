@@ -16,10 +16,11 @@ from holdfast.store import Store, Transaction
 
 
 class Miscount(NamedTuple):
-    """How many results of a version are counted, and how many there are."""
+    """How many results of a version, of one type, are counted, and how many there are."""
 
     stage: int
     version: str
+    type: str
     counted: int
     there: int
 
@@ -60,7 +61,7 @@ def repair(reader: Store, writer: Store) -> list[str]:
         # If another process has recounted since it was read, the difference was already added.
         mine = bool(tx.run("count_versions_anew", times=times))
         if mine:
-            tx.run_rows("add_versions", [(0, one.stage, one.version, one.there - one.counted) for one in wrong])
+            tx.run_rows("add_versions", [(0, *one[:3], one.there - one.counted) for one in wrong])
             tx.run_rows(
                 "add_counts", [(tx.slot, one.stage, one.state, -1, one.there - one.counted, 0, 0) for one in states]
             )
@@ -80,9 +81,9 @@ def repair(reader: Store, writer: Store) -> list[str]:
 def _miscounts(tx: Transaction) -> tuple[int, list[Miscount]]:
     """The number of recounts so far, and what is wrong."""
     tx.read_all()
-    counted = {(stage, version): n for stage, version, n in tx.run("read_versions")}
-    times = counted.pop((0, ""), 0)
-    there = {(stage, version): n for stage, version, n in tx.run("versions_by_row")}
+    counted = {(stage, version, type_): n for stage, version, type_, n in tx.run("read_versions")}
+    times = counted.pop((0, "", ""), 0)
+    there = {(stage, version, type_): n for stage, version, type_, n in tx.run("versions_by_row")}
     places = sorted(counted.keys() | there.keys())
     found = [Miscount(*place, counted.get(place, 0), there.get(place, 0)) for place in places]
     return times, [one for one in found if one.counted != one.there]
@@ -120,8 +121,8 @@ def _missing(store: Store, pipeline: int) -> Iterator[int]:
 def _described(tx: Transaction, wrong: list[Miscount]) -> list[str]:
     known = layout(tx).stages
     return [
-        f"{known[one.stage].label if one.stage in known else one.stage}, version {one.version!r}: "
-        f"counted {one.counted}, there are {one.there}"
+        f"{known[one.stage].label if one.stage in known else one.stage}, version {one.version!r}"
+        f"{f', type {one.type}' if one.type else ''}: counted {one.counted}, there are {one.there}"
         for one in wrong
     ]
 

@@ -41,8 +41,9 @@ class Registered(NamedTuple):
 
 def is_registered(tx: Transaction, spec: PipelineSpec) -> bool:
     """Whether registering would change nothing. Takes no locks."""
-    same_file = not spec.origin or [(spec.origin,)] == [tuple(row) for row in tx.run("origin_of", name=spec.name)]
-    return same_file and not _differs(tx, _stages_of(tx, spec.name), spec)
+    [(origin, type_)] = tx.run("declared_of", name=spec.name) or [("", None)]
+    same = (not spec.origin or spec.origin == origin) and spec.type == type_
+    return same and not _differs(tx, _stages_of(tx, spec.name), spec)
 
 
 def _differs(tx: Transaction, there: Mapping[str, StageRow], spec: PipelineSpec) -> bool:
@@ -77,7 +78,11 @@ def as_registered(tx: Transaction, specs: Iterable[PipelineSpec]) -> Layout:
             )
             row = replace(row, position=position, after=stage.after, after_children=stage.after_children, active=True)
             readings = _readings(row, stage, _provenance(tx, spec.name))
-            rows.append(replace(row, version=stage.version, compatible=stage.compatible_from, readings=readings))
+            rows.append(
+                replace(
+                    row, version=stage.version, compatible=stage.compatible_from, readings=readings, type=stage.type
+                )
+            )
         rows += [replace(row, active=False) for row in there.values()]
     return Layout.of(known.generation, rows, known.resources.values(), known.pipelines.values())
 
@@ -97,6 +102,7 @@ def register(tx: Transaction, spec: PipelineSpec, *, accepted: bool = True) -> R
     priced = {} if accepted else changes(tx, spec, there).on_hold
     if spec.origin:
         tx.run("set_origin", pipeline=pipeline, origin=spec.origin)
+    tx.run("set_type_of_data", pipeline=pipeline, type=spec.type)
     if found := renames(there, spec):
         rename(tx, there, found)
         there = _stages_of(tx, spec.name)
@@ -210,6 +216,7 @@ def _columns(stage: StageSpec, position: int, readings: Readings) -> dict[str, A
         "resources": msgspec.json.encode(stage.resources).decode(),
         "max_reruns_per_hour": stage.max_reruns_per_hour,
         "readings": readings.write(),
+        "type": stage.type,
     }
 
 
@@ -224,6 +231,7 @@ def _columns_of_row(row: StageRow) -> dict[str, Any]:
         "resources": msgspec.json.encode(row.uses).decode(),
         "max_reruns_per_hour": row.max_reruns_per_hour,
         "readings": row.readings.write(),
+        "type": row.type,
     }
 
 
@@ -285,6 +293,7 @@ class _Plan:
                 row.uses,
                 row.max_reruns_per_hour,
                 row.readings,
+                row.type,
             ) != (
                 stage.version,
                 stage.max_attempts,
@@ -293,6 +302,7 @@ class _Plan:
                 stage.resources,
                 stage.max_reruns_per_hour,
                 _readings(row, stage, provenance),
+                stage.type,
             ):
                 self.changed.add(stage.name)
 

@@ -77,8 +77,8 @@ def _count(tx: Transaction, stage: StageRow, n: int, last: Sequence[int]) -> Non
 
 def _reopen(tx: Transaction, stage: StageRow, items: list[int]) -> None:
     was = {
-        (item, stage.id): (State(state), version)
-        for item, state, _, version in tx.run("read_outcome_states", stage=stage.id, items=items)
+        (item, stage.id): (State(state), version, type_)
+        for item, state, _, version, type_ in tx.run("read_outcome_states", stage=stage.id, items=items)
     }
     for item, number in reopen(tx, was, Rerun.ASKED):
         tx.record("submitted_again", pipeline=stage.pipeline, item=item, stage=number, was=str(was[item, number][0]))

@@ -87,9 +87,11 @@ def reopen(tx: Transaction, rows: list[Chosen], who: Who) -> Counter[str]:
     """Reopen finished stages that have not changed since they were chosen."""
     states = {(item, stage): state for item, stage, state in rows}
     unchanged = {
-        (item, number): (State(state), version)
+        (item, number): (State(state), version, type_)
         for stage, same in _by_stage(rows)
-        for item, number, state, version in tx.run("lock_outcomes", stage=stage, items=[row.item for row in same])
+        for item, number, state, version, type_ in tx.run(
+            "lock_outcomes", stage=stage, items=[row.item for row in same]
+        )
         if states[item, number] == state
     }
     count: Counter[str] = Counter()
@@ -157,18 +159,20 @@ def _end(
 ) -> None:
     earlier = (
         {
-            item: (State(old), version)
-            for item, old, _, version in tx.run("read_outcome_states", stage=stage, items=[row[0] for row in taken])
+            item: (State(old), version, type_)
+            for item, old, _, version, type_ in tx.run(
+                "read_outcome_states", stage=stage, items=[row[0] for row in taken]
+            )
         }
         if any(row[3] for row in taken)
         else {}
     )
     outcomes = []
     for item, attempts, *_ in taken:
-        old, version = earlier.get(item, (None, None))
+        old, version, type_ = earlier.get(item, (None, None, None))
         stays = old if old in stands else None
         _record(tx, "cancelled", item, stage, state, who, stays=stays)
-        tx.count(stage, stays or State.CANCELLED, 1, version=version)
+        tx.count(stage, stays or State.CANCELLED, 1, version=version, type=type_)
         if stays is None:
             outcomes.append(_cancelled(tx, item, stage, attempts, who))
     tx.run_rows("replace_outcomes", outcomes)
@@ -182,7 +186,8 @@ def _by_stage(rows: Iterable[Chosen]) -> Iterable[tuple[int, list[Chosen]]]:
 def _cancelled(tx: Transaction, item: int, stage: int, attempts: int, who: Who) -> tuple[Any, ...]:
     """An outcome row for `replace_outcomes`."""
     unknown = (None, None, None)
-    return (item, stage, State.CANCELLED, attempts, None, None, tx.now, *unknown, 0, 1, who.reason or None, None, None)
+    no_result = (None, None, None)
+    return (item, stage, State.CANCELLED, attempts, None, None, tx.now, *unknown, 0, 1, who.reason or None, *no_result)
 
 
 def _record(tx: Transaction, event: str, item: int, stage: int, state: str, who: Who, **more: Any) -> None:

@@ -1,10 +1,10 @@
-"""Stale: results made by an outdated version of the handler, or from an outdated input.
+"""Stale: results made by an outdated version of the handler, from an outdated input, or of a type that they no longer fit.
 
 `plan` forecasts what a reprocess would do, from recorded history. `Reprocess` does it: the first stale stage of each item runs
 again, and later stages run again if their input has changed or they are stale themselves. Where the new output equals the old
 one, results made from it are kept.
 
-If all results are of current versions, only items listed as changed are read; otherwise every item.
+If all results are of current versions and types, only items listed as changed are read; otherwise every item.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from holdfast.engine.on_hold import hold_for_version
 from holdfast.engine.pages import few_items
 from holdfast.engine.reopen import reopen
 from holdfast.engine.selection import ActionPlace, Which, Who, beginning
+from holdfast.engine.unfit_results import may_not_fit, unfit_results
 from holdfast.errors import UsageError
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.pattern import Pattern
@@ -40,6 +41,7 @@ FAST_SECONDS = 5
 #: Why every item has to be looked at.
 ASKED = "all items were requested"
 VERSION = "there are results of other versions"
+TYPE = "there are results of other types"
 UNSURE = "it is not known which items have changed"
 ANOTHER_ORDER = "the stages come in another order"
 
@@ -58,7 +60,7 @@ class Stale(NamedTuple):
     item: int
     key: str
     stage: StageRow
-    #: `version`, `input changed`, `asked` (not stale), or `upstream`: runs only if an earlier stage has a new output.
+    #: `version`, `type`, `input changed`, `asked` (not stale), or `upstream`: runs only if an earlier stage has a new output.
     why: str
     #: The cost and time of the last run.
     cost: int
@@ -207,13 +209,14 @@ class Accept:
             meant = {one.item: one for one in rows if one.stage.id == row.id}
             items = list(meant)
             # A transaction that reopens a stage locks its outcome: which stages are open cannot change until the commit.
-            made_by = {item: made for item, _, _, made in tx.run("lock_outcomes", stage=row.id, items=items)}
+            made_by = {item: made for item, _, _, *made in tx.run("lock_outcomes", stage=row.id, items=items)}
             again = {item for item, at in tx.run("open_stages_of", items=items, stages=[row.id]) if at == row.id}
             given = [(item, meant[item].input_hash) for item in made_by if item not in again]
             for item, state in tx.run_rows("accept_results", given, stage=row.id, version=row.version):
                 count[row.name] += 1
-                tx.count(row.id, State(state), -1, version=made_by[item])
-                tx.count(row.id, State(state), 1, version=row.version)
+                version, type_ = made_by[item]
+                tx.count(row.id, State(state), -1, version=version, type=type_)
+                tx.count(row.id, State(state), 1, version=row.version, type=type_)
                 tx.record(
                     "accepted",
                     pipeline=row.pipeline,
@@ -278,17 +281,21 @@ def why_every_item(tx: Transaction, pipeline: str, stage: str | None, today: Tod
     for number, state, _, n, *_ in tx.run("read_counts"):
         if state in PASSED:
             passed[number] += n
-    made: dict[int, dict[str, int]] = {}
-    for number, version, n in tx.run("read_versions"):
-        made.setdefault(number, {})[version] = n
-    other = False
+    made: dict[int, dict[tuple[str, str], int]] = {}
+    for number, version, type_, n in tx.run("read_versions"):
+        made.setdefault(number, {})[version, type_] = n
+    found: set[str] = set()
     for row in stages:
         if stage in (None, row.name):
-            versions = made.get(row.id, {})
-            if sum(versions.values()) != passed[row.id] or any(n < 0 for n in versions.values()):
+            counts = made.get(row.id, {})
+            if sum(counts.values()) != passed[row.id] or any(n < 0 for n in counts.values()):
                 return UNSURE
-            other = other or any(n and not row.stands(version) for version, n in versions.items())
-    return VERSION if other else None
+            for (version, type_), n in counts.items():
+                if n and not row.stands(version):
+                    found.add(VERSION)
+                elif n and may_not_fit(row, type_):
+                    found.add(TYPE)
+    return VERSION if VERSION in found else TYPE if found else None
 
 
 def stretch(
@@ -314,8 +321,10 @@ def stretch(
         choose = "items_with_data" if every_item else "changed_with_data"
         items = tx.run(choose, pipeline=stages[0].pipeline, after=after, key=pattern, most=CHUNK)
     found: list[Stale] = []
-    for picture in read_pictures(tx, items, stages) if items else ():
-        found += _look(known, stages, stage, stale_only, picture)
+    pictures = read_pictures(tx, items, stages) if items else []
+    unfit = unfit_results(tx, stages, pictures)
+    for picture in pictures:
+        found += _look(known, stages, stage, stale_only, picture, unfit)
     if few is not None:
         return found, 0, None
     return found, len(items), items[-1][0] if len(items) == CHUNK else None
@@ -332,7 +341,12 @@ def _stages(known: Layout, pipeline: str, stage: str | None) -> list[StageRow]:
 
 
 def _look(
-    known: Layout, stages: list[StageRow], only: str | None, stale_only: bool, picture: ItemPicture
+    known: Layout,
+    stages: list[StageRow],
+    only: str | None,
+    stale_only: bool,
+    picture: ItemPicture,
+    unfit: Collection[tuple[int, int]],
 ) -> Iterator[Stale]:
     """The stale stages of one item, in order. Open ones will run anyway."""
     tainted: set[int] = set()
@@ -351,6 +365,8 @@ def _look(
         why = None
         if not row.stands(made.version):
             why = "version"
+        elif (picture.item, row.id) in unfit:
+            why = "type"
         elif picture.has_other_input(row, before):
             why = "input changed"
         elif upstream:
@@ -405,8 +421,8 @@ def _reopen(tx: Transaction, chosen: list[Stale], who: Who) -> Counter[str]:
     for number in sorted({stage for _, stage in why}):
         items = sorted(item for item, stage in why if stage == number)
         passed = {
-            (item, number): (State(state), version)
-            for item, _, state, version in tx.run("lock_outcomes", stage=number, items=items)
+            (item, number): (State(state), version, type_)
+            for item, _, state, version, type_ in tx.run("lock_outcomes", stage=number, items=items)
             if state in PASSED
         }
         reopened = reopen(tx, passed, Rerun.WAVE)
@@ -434,7 +450,7 @@ def _deviations(tx: Transaction, known: Layout, pipeline: str, stages: Iterable[
     number = known.of_pipeline(pipeline)[0].pipeline
     some = [item for (item,) in tx.run("sample_of_items", pipeline=number, most=SAMPLE // 2)]
     costs: dict[int, list[int]] = {stage: [] for stage in stages}
-    for _, stage, state, _, _, _, cost, _ in tx.run("outcomes_of", items=some, stages=list(costs)):
+    for _, stage, state, _, _, _, cost, *_ in tx.run("outcomes_of", items=some, stages=list(costs)):
         if state in PASSED:
             costs[stage].append(cost)
     return {stage: statistics.pstdev(found) if found else 0.0 for stage, found in costs.items()}

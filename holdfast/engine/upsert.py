@@ -29,6 +29,8 @@ class Added(NamedTuple):
 class NewItem(NamedTuple):
     key: str
     data: str
+    #: The fingerprint of the type that the data was checked against.
+    type: str | None = None
 
 
 class Looked(NamedTuple):
@@ -131,12 +133,13 @@ def at_once(
     number = layout.number_of(pipeline) if layout is not None else None
     if layout is None or number is None or len(items) != 1:
         return None
-    [(key, data)] = items
+    [(key, data, type_)] = items
     first = [stage.id for stage in layout.of_pipeline(pipeline) if not stage.after]
     params = {
         "pipeline": number,
         "key": key,
         "data": data,
+        "type": type_,
         "priority": priority,
         "slot": slot,
         "stages": first,
@@ -156,7 +159,7 @@ def _change_known(
     tx: Transaction, pipeline: str, left: dict[str, NewItem], keys: list[str], decide: Decide, done: Upserted
 ) -> Upserted:
     """Move the items that exist out of `left`, and save those whose data changes."""
-    updates: list[tuple[int, str]] = []
+    updates: list[tuple[int, str, str | None]] = []
     before: list[tuple[int, str, str]] = []
     own = _number(tx, pipeline)
     for number, key, data in tx.run("read_by_keys", pipeline=own, keys=keys):
@@ -167,11 +170,11 @@ def _change_known(
             continue
         done.known[key] = number
         if new != data:
-            updates.append((number, new))
+            updates.append((number, new, item.type))
             before.append((number, key, data))
     read_anew(tx, pipeline, before)
     tx.run_rows("update_items", updates, now=tx.now)
-    enter(tx, own, [number for number, _ in updates])
+    enter(tx, own, [number for number, *_ in updates])
     return done._replace(changed=done.changed + len(updates))
 
 

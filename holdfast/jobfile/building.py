@@ -16,11 +16,12 @@ from holdfast.model.backoff import Backoff
 from holdfast.model.durations import seconds
 from holdfast.model.money import micros
 from holdfast.model.stage import MAX_RERUNS_PER_HOUR, PipelineSpec, StageSpec
+from holdfast.model.typed import data_type
 
 
 class Find(Protocol):
-    def __call__(self, node: Node, path: str, /) -> UserFunction:
-        """The function that a node names."""
+    def __call__(self, node: Node, path: str, /, *, a_type: bool = False) -> Any:
+        """The function, or the type, that a node names."""
         ...
 
 
@@ -29,27 +30,28 @@ def stand_in(item: Any, ctx: Any) -> None:
 
 
 def finder(handlers: Handlers, problems: Problems) -> Find:
-    """Find functions by their paths. A missing one is a problem, and a stand-in takes its place."""
+    """Find functions and types by their paths. A missing one is a problem; a stand-in takes the place of a function, and
+    nothing that of a type."""
 
-    def find(node: Node, path: str, /) -> UserFunction:
+    def find(node: Node, path: str, /, *, a_type: bool = False) -> Any:
         try:
-            return handlers.find(node.value)
+            return handlers.find_type(node.value) if a_type else handlers.find(node.value)
         except DefinitionError as error:
             problems.add(node.place, path, discreet(node, str(error)))
-            return stand_in
+            return None if a_type else stand_in
 
     return find
 
 
-def build_stage(name: str, node: Node, path: str, find: Find) -> StageSpec:
-    """One stage; raises what the model says about it."""
+def build_stage(name: str, node: Node, path: str, find: Find, data: Any = None) -> StageSpec:
+    """One stage of a pipeline with this type of data; raises what the model says about it."""
     given = node.plain()
 
     def function(key: str) -> Any:
         one = node.get(key)
         return None if one is None else find(one, below(path, key))
 
-    units = node.get("units")
+    units, returns = node.get("units"), node.get("returns")
     return StageSpec(
         name=name,
         handler=function("handler"),
@@ -70,6 +72,8 @@ def build_stage(name: str, node: Node, path: str, find: Find) -> StageSpec:
         max_cost=_amount(given.get("max_cost")),
         renamed_from=given.get("renamed_from"),
         reads=_several(given["reads"]) if "reads" in given else None,
+        data=data,
+        returns=None if returns is None else find(returns, below(path, "returns"), a_type=True),
     )
 
 
@@ -78,24 +82,38 @@ def build_pipeline(
 ) -> PipelineSpec | None:
     """A pipeline of a checked file. Only the signatures of its functions can still be wrong."""
     stages = []
+    data = build_data(node.get("data"), below(path, "data"), find, problems)
     for stage, one in node.value["stages"].items():
         where = below(below(path, "stages"), stage)
         try:
-            stages.append(build_stage(stage, one, where, find))
+            stages.append(build_stage(stage, one, where, find, data))
         except HoldfastError as error:
-            handler = one.value["handler"]
-            problems.add(handler.place, below(where, "handler"), without_stage(str(error), stage))
+            said = without_stage(str(error), stage)
+            key = "returns" if said.startswith("returns: ") else "handler"
+            problems.add(one.value[key].place, below(where, key), said.removeprefix("returns: "))
     if len(stages) < len(node.value["stages"].value):
         return None
     try:
-        return PipelineSpec.build(name, stages, origin)
+        return PipelineSpec.build(name, stages, origin, data)
     except HoldfastError as error:
         problems.add(node.key_place, path, str(error))
         return None
 
 
+def build_data(node: Node | None, path: str, find: Find, problems: Problems) -> Any:
+    """The type of the data of a pipeline's items, if it names one that can be."""
+    declared = None if node is None else find(node, path, a_type=True)
+    try:
+        data_type(declared, path)
+    except DefinitionError as error:
+        assert node is not None
+        problems.add(node.place, path, discreet(node, str(error).removeprefix(f"{path}: ")))
+        return None
+    return declared
+
+
 def build_merge(node: Node, path: str, find: Find, problems: Problems) -> UserFunction:
-    merge = find(node, path)
+    merge: UserFunction = find(node, path)
     if not takes(merge, 2):
         what = "the function cannot be called as merge(old, new), expected one that takes these two"
         problems.add(node.place, path, what)

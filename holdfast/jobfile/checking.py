@@ -51,11 +51,12 @@ class _Pipeline:
         merge, tuning = self.node.get("merge"), self.node.get("tuning")
         guards = tuning.get("guards") if tuning is not None else None
         _may_be(merge, below(self.path, "merge"), self.problems)
+        _may_be(self.node.get("data"), below(self.path, "data"), self.problems)
         if guards is not None:
             _may_be(guards.get("handler"), f"{self.path}.tuning.guards.handler", self.problems)
         for name, stage in self.stages.items():
             path = below(f"{self.path}.stages", name)
-            for key in ("handler", "normalise", "estimate"):
+            for key in ("handler", "normalise", "estimate", "returns"):
                 _may_be(stage.get(key), below(path, key), self.problems)
             units = stage.get("units")
             for unit, node in units.items() if units is not None else ():
@@ -72,8 +73,8 @@ class _Pipeline:
         if not node.sound:
             return
 
-        def find(_node: Node, _path: str, /) -> UserFunction:
-            return stand_in
+        def find(_node: Node, _path: str, /, *, a_type: bool = False) -> UserFunction | None:
+            return None if a_type else stand_in
 
         try:
             build_stage(name, node, path, find)

@@ -1,4 +1,4 @@
-"""Find a function by its full dotted path: `package.module.name`, or `package.module:object.name` for an attribute.
+"""Find a function, or a type, by its full dotted path: `package.module.name`, or `package.module:object.name` for an attribute.
 
 Modules beside the job file are found first. A module is imported once, also if that fails.
 """
@@ -35,6 +35,16 @@ class Handlers:
 
     def find(self, path: str) -> UserFunction:
         """The function at this path; the error says what is missing, or what went wrong in the module and where."""
+        found = self._find(path, "function")
+        if not callable(found):
+            raise DefinitionError(f"{path!r} is of type {type(found).__name__}, expected a function")
+        return found  # type: ignore[no-any-return]
+
+    def find_type(self, path: str) -> Any:
+        """The same for a type, which may be a list or a union of others that has a name in a module."""
+        return self._find(path, "type")
+
+    def _find(self, path: str, what: str) -> Any:
         module, names = _split(path)
         found: Any = self._import(module)
         done = module
@@ -42,11 +52,9 @@ class Handlers:
             try:
                 found = getattr(found, name)
             except Exception as error:
-                raise DefinitionError(self._missing(found, done, name, error)) from None
+                raise DefinitionError(self._missing(found, done, name, error, what)) from None
             done = f"{done}.{name}"
-        if not callable(found):
-            raise DefinitionError(f"{path!r} is of type {type(found).__name__}, expected a function")
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _import(self, name: str) -> ModuleType:
         if name not in self._modules:
@@ -68,13 +76,13 @@ class Handlers:
             return f"there is no module {error.name!r}, expected package.module.name{deeper}"
         return f"module {name!r} cannot be imported: {place(error, self._folder) or name}: {said(error)}"
 
-    def _missing(self, found: Any, done: str, name: str, error: Exception) -> str:
+    def _missing(self, found: Any, done: str, name: str, error: Exception, what: str) -> str:
         if not isinstance(error, AttributeError):
             return f"{done}.{name} cannot be read: {place(error, self._folder) or done}: {said(error)}"
         home = f" (of {found.__file__})" if isinstance(found, ModuleType) and getattr(found, "__file__", None) else ""
         known = [one for one in dir(found) if not one.startswith("_")]
         near = did_you_mean(name, known) if known else ""
-        hint = near if near.startswith("did you mean") else "expected the name of a function in it"
+        hint = near if near.startswith("did you mean") else f"expected the name of a {what} in it"
         return f"{done!r}{home} has no {name!r}, {hint}"
 
 

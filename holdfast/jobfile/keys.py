@@ -137,6 +137,7 @@ FLAG = Scalar("true or false", (bool,), {"type": "boolean"})
 DOTTED = _text(
     "the full dotted path of a function, as in books.extract", _dotted, pattern=rf"[.:]|{VARIABLE['pattern']}"
 )
+TYPE = _text("the full dotted path of a type, as in books.Summary", _dotted, pattern=rf"[.:]|{VARIABLE['pattern']}")
 
 BREAKER = Table(
     {
@@ -244,6 +245,7 @@ STAGE = Table(
         "max_cost": KeySpec(_money(_amount), "what one item may cost at this stage"),
         "renamed_from": KeySpec(TEXT, "what the stage was called before: its results, records and history come along"),
         "reads": KeySpec(Many(TEXT), "what it uses of an item's data, by a dotted path or several"),
+        "returns": KeySpec(TYPE, "the type of its results, by its full dotted path; a result that does not fit fails"),
     }
 )
 
@@ -253,6 +255,7 @@ ALERT = Free("an alert")
 PIPELINE = Table(
     {
         "stages": KeySpec(Named(STAGE, "stage", some=True), "the stages, by name", required=True),
+        "data": KeySpec(TYPE, "the type of its items' data, by its full dotted path; what does not fit is refused"),
         "merge": KeySpec(DOTTED, "the function that merges an item that is known with one that is found"),
         "sources": KeySpec(Named(SOURCE, "source"), "where items come from, by name"),
         "tuning": KeySpec(TUNING, "what may be changed while work goes on"),

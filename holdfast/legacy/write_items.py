@@ -153,6 +153,7 @@ class _Work:
                 entry.error,
                 self._group(id_, item, stage, entry) if state in BAD else None,
                 entry.result,
+                None,
             )
         )
         if started_at is None or (entry.ended_at is None and entry.took_us is None) or state is State.CANCELLED:

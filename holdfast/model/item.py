@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
 from holdfast.errors import UsageError
 
+if TYPE_CHECKING:
+    # With a default, which Python itself knows only from 3.13 on.
+    from typing_extensions import TypeVar
+
+    Data = TypeVar("Data", covariant=True, default=dict[str, Any])
+else:
+    from typing import TypeVar
+
+    Data = TypeVar("Data", covariant=True)
+
 #: In UTF-8; a database index must be able to hold it.
 MAX_KEY_BYTES = 1024
 
 
-class Item(msgspec.Struct, frozen=True):
-    """One thing to process: the key its source gave it, and its data."""
+class Item(msgspec.Struct, Generic[Data], frozen=True):
+    """One thing to process: the key its source gave it, and its data. `Item[Book]` has an instance of Book as its data."""
 
     pipeline: str
     key: str
-    data: dict[str, Any]
+    data: Data
 
 
 def check_key(key: object) -> str:

@@ -58,6 +58,8 @@ class StageRow:
     max_reruns_per_hour: int = MAX_RERUNS_PER_HOUR
     #: Which part of an item's data is its input.
     readings: Readings = EVERYTHING
+    #: The fingerprint of the type of its results.
+    type: str | None = None
 
     def stands(self, version: str | None) -> bool:
         """Whether a result of this version is still valid."""

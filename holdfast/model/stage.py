@@ -8,18 +8,31 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from types import MethodType
-from typing import Any, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec
 
 from holdfast.errors import DefinitionError, UsageError
 from holdfast.model import codec
+from holdfast.model.annotations import item_type, types_of
 from holdfast.model.backoff import Backoff
 from holdfast.model.functions import is_async
 from holdfast.model.names import did_you_mean, there_are
 from holdfast.model.reading import is_path
+from holdfast.model.typed import ValueType, data_type, declared_type
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    R = TypeVar("R", covariant=True)
+    #: What `ctx.result` returns: mostly what the function does.
+    V = TypeVar("V", covariant=True, default=R)
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R", covariant=True)
+    V = TypeVar("V", covariant=True)
 
 Handler = Callable[..., Any]
 P = ParamSpec("P")
-R = TypeVar("R")
 
 #: Unless a stage says something else.
 MAX_RERUNS_PER_HOUR = 1000
@@ -61,13 +74,21 @@ class StageSpec:
     max_reruns_per_hour: int = MAX_RERUNS_PER_HOUR
     #: What it reads of an item's data, as dotted paths; None for everything. Its results depend on nothing else in the data.
     reads: tuple[str, ...] | None = None
+    #: The type of the data of its pipeline's items, and of its own results, as their author names them.
+    data: Any = None
+    returns: Any = None
     is_async: bool = field(init=False, repr=False, compare=False)
+    #: What its handler gets as `item.data`, and what its results are checked against; None for what is in the JSON.
+    item_type: ValueType | None = field(init=False, repr=False, compare=False)
+    result_type: ValueType | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         where = f"stage {self.name!r}"
         check_name(self.name, "stage")
         if isinstance(self.handler, Stage):
             # A stage of another pipeline, or one named in a job file: take its function.
+            if self.returns is None:
+                object.__setattr__(self, "returns", self.handler.spec.returns)
             object.__setattr__(self, "handler", self.handler.spec.handler)
         _check_versions(self, where)
         _check_attempts(self, where)
@@ -81,6 +102,25 @@ class StageSpec:
             )
         _check_signature(self.handler, where)
         object.__setattr__(self, "is_async", is_async(self.handler))
+        data, returns = types_of(self.handler, self.batch is not None)
+        object.__setattr__(self, "item_type", item_type(self.data, data, where))
+        object.__setattr__(self, "result_type", declared_type(self.returns, f"{where}: returns") or returns)
+
+    @property
+    def type(self) -> str | None:
+        """The fingerprint of the type of its results; None if they have none."""
+        return None if self.result_type is None else self.result_type.fingerprint
+
+    def data_of(self, data: dict[str, Any]) -> Any:
+        """What its handler gets as `item.data`. ValueMismatch if the data does not fit the type."""
+        return data if self.item_type is None else self.item_type.value(data, "data")
+
+    def value_of(self, text: str | None) -> Any:
+        """The value of a stored result; None for that of a skipped stage. ValueMismatch if it does not fit the type."""
+        if text is None:
+            return None
+        form = codec.decode(text)
+        return form if self.result_type is None else self.result_type.value(form, "result")
 
     def stands(self, version: str) -> bool:
         """Whether a result of this version is still valid."""
@@ -145,7 +185,11 @@ def _check_costs(stage: StageSpec, where: str) -> None:
         raise DefinitionError(f"{where}: an estimate, or units, need a resource that they count against")
 
 
-class Stage(Generic[P, R]):
+class Batch(Generic[R]):
+    """For type checkers: the results of a stage are the elements of what its function returns."""
+
+
+class Stage(Generic[P, R, V]):
     """A function that was made a stage. It is called as before, and can be given where a stage is expected: `after=extract`."""
 
     def __init__(self, function: Callable[P, R], spec: StageSpec) -> None:
@@ -155,6 +199,10 @@ class Stage(Generic[P, R]):
     @property
     def name(self) -> str:
         return self.spec.name
+
+    def value_of(self, text: str | None) -> Any:
+        """The value of a result of this stage, as it is stored: an instance of its type, if it has one."""
+        return self.spec.value_of(text)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.spec.handler(*args, **kwargs)  # type: ignore[no-any-return]
@@ -194,10 +242,13 @@ class PipelineSpec:
     stages: tuple[StageSpec, ...]
     #: The file that defines it, if known.
     origin: str = field(default="", compare=False)
+    #: What the data of its items is checked against when they are added.
+    data_type: ValueType | None = field(default=None, compare=False)
 
     @classmethod
-    def build(cls, name: str, stages: Iterable[StageSpec], origin: str = "") -> PipelineSpec:
-        """Check names and order; refuse two stages of one name, an unknown name, a cycle."""
+    def build(cls, name: str, stages: Iterable[StageSpec], origin: str = "", data: Any = None) -> PipelineSpec:
+        """Check names and order; refuse two stages of one name, an unknown name, a cycle. `data` is the type of its items'
+        data."""
         check_name(name, "pipeline")
         given: dict[str, StageSpec] = {}
         for stage in stages:
@@ -214,13 +265,24 @@ class PipelineSpec:
                         f"{there_are(before, sorted(given))}"
                     )
         _check_former_names(name, given)
-        return cls(name, _in_order(name, given), origin)
+        return cls(name, _in_order(name, given), origin, data_type(data, f"pipeline {name!r}: data"))
 
     def stage(self, name: str) -> StageSpec:
+        found = self.find(name)
+        if found is None:
+            raise DefinitionError(f"pipeline {self.name!r} has no stage {name!r}")
+        return found
+
+    def find(self, name: str) -> StageSpec | None:
         for stage in self.stages:
             if stage.name == name:
                 return stage
-        raise DefinitionError(f"pipeline {self.name!r} has no stage {name!r}")
+        return None
+
+    @property
+    def type(self) -> str | None:
+        """The fingerprint of the type of its items' data; None if it has none."""
+        return None if self.data_type is None else self.data_type.fingerprint
 
 
 def _check_former_names(pipeline: str, given: Mapping[str, StageSpec]) -> None:

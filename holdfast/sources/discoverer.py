@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from holdfast.engine import discover
-from holdfast.engine.add import Merge, merged
+from holdfast.engine.add import Addition, Merge, typed_data
 from holdfast.engine.discover import DueSource, Wanted
 from holdfast.engine.register import learn_provenance
 from holdfast.engine.upsert import Decide, Looked, NewItem, as_looked, keys_for, look_up
@@ -21,6 +21,7 @@ from holdfast.model import codec
 from holdfast.model.durations import spoken
 from holdfast.model.found import Checked, Found, Kept, LookCounts, check, label
 from holdfast.model.logs import logger
+from holdfast.model.typed import ValueType
 from holdfast.model.urls import as_key
 from holdfast.sources.contract import LookedUp, LookEnded, Source, SourceFailed, ending, said
 from holdfast.sources.for_each import ForEach, RunsInTransaction
@@ -47,6 +48,7 @@ class Discoverer:
         sources: Mapping[str, Sequence[SourceSpec]],
         *,
         merges: Mapping[str, Merge] | None = None,
+        types: Mapping[str, ValueType] | None = None,
         stop: threading.Event | None = None,
         batch: int = BATCH,
         clock: Callable[[], float] = time.monotonic,
@@ -57,6 +59,8 @@ class Discoverer:
         self._sources = {pipeline: {spec.name: spec for spec in specs} for pipeline, specs in sources.items()}
         #: By pipeline, for sources without a merge function of their own.
         self._merges = dict(merges or {})
+        #: By pipeline: what the data of its items is checked against.
+        self._types = dict(types or {})
         self._stop = stop or threading.Event()
         self._batch = batch
         self._clock = clock
@@ -108,6 +112,7 @@ class _Look:
         self._deadline = owner._clock() + spec.timeout_seconds
         self._source: Source | None = None
         self._merge: Merge | None = None
+        self._type = owner._types.get(due.pipeline)
         self._waiting: list[Checked] = []
         self._weight = 0
         #: Look-ups since the last batch.
@@ -207,7 +212,7 @@ class _Look:
             mark = f"{one.mark} {codec.digest(self._spec.data)[:8]}" if one.mark else ""
             one = one._replace(data={**self._spec.data, **one.data}, mark=mark)
         try:
-            checked = check(one)
+            checked = self._typed(check(one))
         except (UsageError, ValueRefused) as error:
             self._source.skip(f"{str(one.key)[:80]!r}: {error}")
             return
@@ -215,6 +220,14 @@ class _Look:
         self._weight += len(checked.data)
         if len(self._waiting) >= self._owner._batch or self._weight >= BATCH_BYTES:
             self._flush()
+
+    def _typed(self, one: Checked) -> Checked:
+        """With the form that the type of the pipeline's data gives it. Its mark is that of the data as it was found: a default
+        that the type has changed is no change of the item."""
+        type_ = self._type
+        if type_ is None:
+            return one
+        return one._replace(data=typed_data(type_, self._due.pipeline, one.key, codec.decode(one.data)))
 
     def _flush(self) -> None:
         """Save the items found so far, and the memory of the source."""
@@ -234,6 +247,7 @@ class _Look:
                     memory=memory,
                     bad=bad,
                     looked_up=self._looked_up,
+                    type_=None if self._type is None else self._type.fingerprint,
                 )
             )
             self._due.counts, batch = done.counts, done.left
@@ -270,13 +284,14 @@ class _Look:
         if self._merge is None:
             return batch, discover.newest
         known = self._owner._read(partial(discover.known_marks, due=self._due, keys=[one.key for one in batch]))
+        to = Addition(self._due.pipeline, self._merge, type=self._type)
         items = {one.key: NewItem(one.key, one.data) for one in batch if not one.is_as(known.get(one.key))}
         there = self._owner._read(partial(look_up, pipeline=self._due.pipeline, items=list(items.values())))
         looked: dict[str, Looked] = {}
         refused: set[str] = set()
         for key, old in there.items():
             try:
-                looked[key] = Looked(old, merged(self._merge, key, old, items[key].data))
+                looked[key] = Looked(old, to.merged(key, old, items[key].data))
             except UsageError as error:
                 self._skip(str(error))
                 refused.add(key)

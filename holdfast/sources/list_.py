@@ -29,5 +29,5 @@ class List(Source):
     options: ClassVar[Mapping[str, Reader]] = {"list": _items}
 
     def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept]:
-        for key, data in read_items(self.settings["list"]):
+        for key, data, _ in read_items(self.settings["list"]):
             yield Found(key, codec.decode(data))

@@ -36,7 +36,7 @@ class Transaction:
         self._driver = store.driver
         self._statements = store.statements
         self._counts: dict[tuple[int, str, int], list[int]] = {}
-        self._versions: dict[tuple[int, str], int] = {}
+        self._versions: dict[tuple[int, str, str], int] = {}
         self._events: list[tuple[Any, ...]] = []
         self._news: set[int] = set()
         #: Nothing was written, so there is nothing to commit.
@@ -74,13 +74,15 @@ class Transaction:
         n: int,
         *,
         version: str | None = None,
+        type: str | None = None,
         bucket: int = -1,
         took_us: int = 0,
         most_us: int = 0,
     ) -> None:
-        """Add to the counts, which are written at the end. Items that passed are also counted by version."""
+        """Add to the counts, which are written at the end. Items that passed are also counted by version and
+        type."""
         if state in PASSED:
-            made_by = (stage, version or "")
+            made_by = (stage, version or "", type or "")
             self._versions[made_by] = self._versions.get(made_by, 0) + n
         entry = self._counts.get((stage, state, bucket))
         if entry is None:

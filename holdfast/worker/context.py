@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol, Unpack
+from typing import Any, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
 from holdfast import points
 from holdfast.clock import microseconds
+from holdfast.engine.add import typed_data
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import AttemptEffect, Cost, FollowOn
 from holdfast.engine.follow_ons import WHEN_EXISTS
 from holdfast.engine.memos import MemoWrite
-from holdfast.errors import UsageError, ValueRefused
+from holdfast.errors import UsageError, ValueMismatch, ValueRefused
 from holdfast.model import codec
 from holdfast.model.faults import storable
 from holdfast.model.item import Item, check_key
 from holdfast.model.logs import logger
 from holdfast.model.money import Amount, micros
+from holdfast.model.outcome import RetryLater, Skip
 from holdfast.model.paid import CallFacts
 from holdfast.model.resource import COOL_MOST_SECONDS
-from holdfast.model.stage import Stage, StageSpec, stage_name
+from holdfast.model.stage import Batch, PipelineSpec, Stage, StageSpec, stage_name
 from holdfast.model.user_event import MOST_PER_ATTEMPT, UserEvent
 from holdfast.providers.pauses import used_up_for
 from holdfast.runtime.process_identity import Lineage
@@ -40,9 +42,18 @@ from holdfast.worker.sub_step_terms import (
 )
 from holdfast.worker.sync_or_async import SubSteps, run, run_async
 
+T = TypeVar("T")
+
+#: What handlers return in place of a result. Type checkers remove what is named here from the type of a result.
+Ended = Skip | RetryLater | BaseException
+
 
 class Surroundings(Protocol):
     """What a context needs from the process it runs in."""
+
+    def pipeline(self, name: str) -> PipelineSpec | None:
+        """A pipeline that this process knows."""
+        ...
 
     @property
     def stopping(self) -> bool: ...
@@ -86,7 +97,7 @@ class Said(msgspec.Struct, eq=False):
 class Context(msgspec.Struct, eq=False):
     """One attempt, as its handler sees it. It cannot be used after the handler has returned."""
 
-    item: Item
+    item: Item[Any]
     #: Which attempt this is, counted from 1.
     attempt: int
     #: None until the handler records something; most return only a result.
@@ -161,7 +172,7 @@ class Context(msgspec.Struct, eq=False):
         self,
         pipeline: str,
         key: str,
-        data: Mapping[str, Any] | None = None,
+        data: Any = None,
         *,
         when_exists: str = "skip",
         child: bool = False,
@@ -169,7 +180,8 @@ class Context(msgspec.Struct, eq=False):
         """Add an item to a pipeline, in the transaction that completes this stage.
 
         If the key exists, `"skip"` leaves the item alone, `"rerun"` restarts it unless it is waiting or running, and
-        `"merge"` merges the data. A stage of this item with `after_children=` waits for every `child`.
+        `"merge"` merges the data. A stage of this item with `after_children=` waits for every `child`. The data is an
+        object; for a pipeline of this process whose data has a type, it may be an instance, and must fit.
         """
         said = self._say()
         if not isinstance(pipeline, str):
@@ -178,11 +190,17 @@ class Context(msgspec.Struct, eq=False):
             raise UsageError(f"{self._where}: when_exists={when_exists!r}: it is one of {', '.join(WHEN_EXISTS)}")
         if child and (pipeline, key) == (self.item.pipeline, self.item.key):
             raise UsageError(f"{self._where}: submit: an item cannot be a child of itself")
-        if data is not None and not isinstance(data, Mapping):
+        spec = self._around.pipeline(pipeline)
+        type_ = None if spec is None else spec.data_type
+        if data is None:
+            data = {}
+        elif type_ is None and not isinstance(data, Mapping):
             raise UsageError(f"{self._where}: submit: data is {type(data).__name__}, not an object")
         try:
-            text = codec.encode(dict(data or {}))
-            said.follow_ons.append(FollowOn(pipeline, check_key(key), text, when_exists, child))
+            key = check_key(key)
+            text = codec.encode(dict(data)) if type_ is None else typed_data(type_, pipeline, key, data)
+            known = None if type_ is None else type_.fingerprint
+            said.follow_ons.append(FollowOn(pipeline, key, text, when_exists, child, known))
         except (ValueRefused, UsageError) as error:
             raise UsageError(f"{self._where}: submit: {error}") from None
 
@@ -238,13 +256,40 @@ class Context(msgspec.Struct, eq=False):
         self._check()
         return self._around.count_children(self._lease.item, pipeline)
 
-    def result(self, stage: str | Stage[..., Any]) -> Any:
-        """The result of an earlier stage for this item; None if it was skipped. A fresh copy each time."""
+    @overload
+    def result(self, stage: Stage[..., Any, Batch[Coroutine[Any, Any, Sequence[T | Ended]]]]) -> T: ...
+
+    @overload
+    def result(self, stage: Stage[..., Any, Batch[Sequence[T | Ended]]]) -> T: ...
+
+    @overload
+    def result(self, stage: Stage[..., Any, Coroutine[Any, Any, T | Ended]]) -> T: ...
+
+    @overload
+    def result(self, stage: Stage[..., Any, T | Ended]) -> T: ...
+
+    @overload
+    def result(self, stage: str) -> Any: ...
+
+    def result(self, stage: str | Stage[..., Any, Any]) -> Any:
+        """The result of an earlier stage for this item; None if it was skipped. A fresh copy each time: an instance, if
+        the stage has a type.
+        """
         self._check()
         name = stage_name(stage, "ctx.result")
         undeclared.used_result(name, self._spec)
         text = self._around.read_result(self.item.pipeline, self._lease.item, name, self._lease.results)
-        return None if text is None else codec.decode(text)
+        pipeline = self._around.pipeline(self.item.pipeline)
+        spec = None if pipeline is None else pipeline.find(name)
+        if spec is None and isinstance(stage, Stage):
+            spec = stage.spec
+        try:
+            return spec.value_of(text) if spec is not None else None if text is None else codec.decode(text)
+        except ValueMismatch as error:
+            raise ValueMismatch(
+                f"{self._where}: the result of {name!r} does not fit its type: {error}; it was made before the type "
+                "changed: `holdfast plan` shows what is stale by type, `holdfast reprocess` makes it anew"
+            ) from None
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Report how far this attempt has come; the next heartbeat publishes it."""

@@ -17,6 +17,7 @@ from holdfast.errors import (
     StoreConflict,
     StoreUnavailable,
     UsageError,
+    ValueMismatch,
     ValueRefused,
 )
 from holdfast.model import codec
@@ -114,7 +115,13 @@ class HandlerOutcome:
         if isinstance(answer, BaseException):
             return self._outcome(call, lease, _Raised.of(answer), 1)
         try:
+            if (type_ := call.spec.result_type) is not None:
+                answer = type_.form(answer, "result")
             result, form = codec.encoded(answer)
+        except ValueMismatch as error:
+            # An attempt like any other: a model may answer differently when it is asked again.
+            mismatch = ValueMismatch(f"item {lease.key!r}, stage {call.spec.name!r}: {error}")
+            return self._outcome(call, lease, _Raised.of(mismatch), 1)
         except ValueRefused as error:
             text = f"item {lease.key!r}, stage {call.spec.name!r}: the result cannot be kept: {error}"
             return self._finished(call, lease, State.FAILED, error=text, traceback=text)
@@ -125,6 +132,8 @@ class HandlerOutcome:
             self._overloads.pop((call.kind, lease.item), None)
         output_hash = NOTHING if form is None else codec.digest(form)
         finished = FinishedAttempt(lease, _DONE, call.spec.version, result, output_hash)
+        if type_ is not None:
+            finished.type = type_.fingerprint
         finished.routine = not self._complete(finished, call) and lease.is_first
         return finished
 
@@ -229,7 +238,7 @@ class HandlerOutcome:
         )
 
     def _finished(self, call: StageCall, lease: Lease, state: State, **more: Any) -> FinishedAttempt:
-        finished = FinishedAttempt(lease, state, call.spec.version, **more)
+        finished = FinishedAttempt(lease, state, call.spec.version, type=call.spec.type, **more)
         self._complete(finished, call)
         return finished
 

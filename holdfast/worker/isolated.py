@@ -28,6 +28,7 @@ from holdfast.errors import HoldfastError, StoreUnavailable, UsageError
 from holdfast.model import codec
 from holdfast.model.faults import describe
 from holdfast.model.logs import logger
+from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import Alone, State
 from holdfast.runtime import child_messages as wire
 from holdfast.store import Store, Transaction
@@ -105,8 +106,15 @@ class StageChild:
 
     stopping = False
 
-    def __init__(self, line: socket.socket, offer: Offer, another_store: Callable[[], Store]) -> None:
+    def __init__(
+        self,
+        line: socket.socket,
+        offer: Offer,
+        another_store: Callable[[], Store],
+        pipeline: Callable[[str], PipelineSpec | None],
+    ) -> None:
         self._line = line
+        self.pipeline = pipeline
         self._lock = threading.Lock()
         self._offer = offer
         self._another_store = another_store

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast import points
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import FinishedAttempt
-from holdfast.errors import UsageError
+from holdfast.errors import UsageError, ValueMismatch
 from holdfast.model.item import Item
 from holdfast.runtime.process_identity import Lineage
 from holdfast.worker import undeclared_reads as undeclared
@@ -95,7 +95,18 @@ class StageRunner(HandlerOutcome):
         if lease.unsure is not None:
             raise UsageError(lease.unsure)
         data = lease.read_data()
+        if call.spec.item_type is not None:
+            data = self._typed(call, lease, data)
         if undeclared.listener is not None:
             data = undeclared.watched(data, call.spec)
         item = Item(call.pipeline, lease.key, data)
         return Context(item, lease.attempt, None, self._around, lease, call.spec, self._forks)
+
+    def _typed(self, call: StageCall, lease: Lease, data: dict[str, Any]) -> Any:
+        try:
+            return call.spec.data_of(data)
+        except ValueMismatch as error:
+            raise ValueMismatch(
+                f"item {lease.key!r}, stage {call.spec.name!r}: {error}; it was added before its type changed, or where the "
+                "type was not known: add it again with data that fits (`holdfast plan` shows what is stale)"
+            ) from None

@@ -104,6 +104,7 @@ class Worker:
         self.settings = settings or Settings()
         self._store = store
         self._pipelines = pipelines
+        self._specs = {spec.name: spec for spec in pipelines}
         self._make_services = tuple(services)
         self._stop_requests = 0
         #: The signal that stopped it, if one did.
@@ -137,6 +138,9 @@ class Worker:
             raise UsageError(f"stage {stage!r} has no result for this item yet: name it in after=")
         result: str | None = found[0][1]
         return result
+
+    def pipeline(self, name: str) -> PipelineSpec | None:
+        return self._specs.get(name)
 
     def note_progress(self, item: int, stage: str, note: dict[str, Any]) -> None:
         self._progress[item, stage] = note
@@ -219,7 +223,9 @@ class Worker:
         self._store.close()
         self._reader.close()
         server = ForkServer.forked(
-            lambda line: StageChild(line, self._offer, lambda: self._store.another(self._writer_limits)).run()
+            lambda line: StageChild(
+                line, self._offer, lambda: self._store.another(self._writer_limits), self.pipeline
+            ).run()
         )
         self._hand = InHand(self.settings.concurrency)
         writer, poll = self._store.another(self._writer_limits), self.settings.poll_seconds

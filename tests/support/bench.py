@@ -20,7 +20,7 @@ from holdfast.worker import Settings, Worker
 STUCK_SECONDS = 20.0
 QUICK = Backoff(first_seconds=0.01, most_seconds=0.02)
 
-Items = Iterable[str | Mapping[str, Any]]
+Items = Iterable[str | Mapping[str, Any] | tuple[str, Any]]
 
 
 class Ran:
@@ -56,14 +56,14 @@ class Bench:
         self.url = url
         self._stack = ExitStack()
 
-    def app(self, pipeline: Pipeline, items: Items = ()) -> Holdfast:
+    def app(self, pipeline: Pipeline[Any], items: Items = ()) -> Holdfast:
         app = self._stack.enter_context(Holdfast(self.url, [pipeline.spec], resources=pipeline.resources))
         if items:
             app.add(pipeline.name, items)
         return app
 
     def __call__(
-        self, pipeline: Pipeline, items: Items = (), *, timeout: float = STUCK_SECONDS, **settings: Any
+        self, pipeline: Pipeline[Any], items: Items = (), *, timeout: float = STUCK_SECONDS, **settings: Any
     ) -> Ran:
         """Add the items and work until nothing is left to do."""
         app = self.app(pipeline, items)
@@ -78,7 +78,7 @@ class Bench:
         return Ran(app)
 
     @contextmanager
-    def serving(self, pipeline: Pipeline, items: Items = (), **settings: Any) -> Iterator[tuple[Worker, Ran]]:
+    def serving(self, pipeline: Pipeline[Any], items: Items = (), **settings: Any) -> Iterator[tuple[Worker, Ran]]:
         """A worker in a thread beside the test, stopped at the end."""
         app = self.app(pipeline, items)
         worker = app.worker(Settings(**{"grace_seconds": 0.2, "poll_seconds": 0.1, **settings}))

@@ -235,18 +235,20 @@ CREATE TABLE holdfast_actions (
 );
 CREATE INDEX ix_holdfast_actions_open ON holdfast_actions (touched_at) WHERE state = 'open';
 
--- How many passed results, without those that are being made again, each version has: what is stale is known without reading
--- items. Kept like counts, and adds up to their done and skipped; where it does not, a worker of the version before has written.
+-- How many passed results, without those that are being made again, each version has, by the type that they were checked
+-- against: what is stale is known without reading items. Kept like counts, and adds up to their done and skipped; where it does not, a worker of the version before has written.
 -- The row of stage 0 exists once everything is counted, and has the number of recounts.
 CREATE TABLE holdfast_versions (
     slot BIGINT NOT NULL,
     stage BIGINT NOT NULL,
     version TEXT NOT NULL,
+    -- The fingerprint of the type; empty if they were checked against none.
+    type TEXT NOT NULL,
     n BIGINT NOT NULL,
-    PRIMARY KEY (slot, stage, version)
+    PRIMARY KEY (slot, stage, version, type)
 ) {keyed} {hot};
-INSERT INTO holdfast_versions (slot, stage, version, n)
-SELECT 0, 0, '', 1 WHERE NOT EXISTS (SELECT 1 FROM holdfast_pipelines);
+INSERT INTO holdfast_versions (slot, stage, version, type, n)
+SELECT 0, 0, '', '', 1 WHERE NOT EXISTS (SELECT 1 FROM holdfast_pipelines);
 
 -- Items whose results may be outdated: their data has changed, or a passed stage was reopened. A row is removed when a check
 -- finds the item up to date.

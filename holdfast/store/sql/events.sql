@@ -13,9 +13,9 @@ ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = holdfast_counts.n + e
     most_us = CASE WHEN excluded.most_us > holdfast_counts.most_us THEN excluded.most_us ELSE holdfast_counts.most_us END;
 
 -- name: add_versions
-INSERT INTO holdfast_versions (slot, stage, version, n)
-{values slot bigint, stage bigint, version text, n bigint}
-ON CONFLICT (slot, stage, version) DO UPDATE SET n = holdfast_versions.n + excluded.n;
+INSERT INTO holdfast_versions (slot, stage, version, type, n)
+{values slot bigint, stage bigint, version text, type text, n bigint}
+ON CONFLICT (slot, stage, version, type) DO UPDATE SET n = holdfast_versions.n + excluded.n;
 
 -- name: forget_versions
 -- Versions without results.

@@ -1,17 +1,18 @@
 -- name: insert_routine
-INSERT INTO holdfast_outcomes (stage, version, state, cost, life, item, attempts, lease, started_at, ended_at, input_hash, output_hash, result)
-{values :stage bigint, :version text, :state text, :cost bigint, :life int, item bigint, attempts int, lease bigint, started_at bigint, ended_at bigint, input_hash text, output_hash text, result text};
+INSERT INTO holdfast_outcomes (stage, version, type, state, cost, life, item, attempts, lease, started_at, ended_at, input_hash, output_hash, result)
+{values :stage bigint, :version text, :type text, :state text, :cost bigint, :life int, item bigint, attempts int, lease bigint, started_at bigint, ended_at bigint, input_hash text, output_hash text, result text};
 
 -- name: insert_outcomes
-INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, input_hash, output_hash, cost, life, error, error_group, result)
-{values item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, input_hash text, output_hash text, cost bigint, life int, error text, error_group text, result text};
+INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, input_hash, output_hash, cost, life, error, error_group, result, type)
+{values item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, input_hash text, output_hash text, cost bigint, life int, error text, error_group text, result text, type text};
 
 -- name: replace_outcomes
-INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, input_hash, output_hash, cost, life, error, error_group, result)
-{values item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, input_hash text, output_hash text, cost bigint, life int, error text, error_group text, result text}
+INSERT INTO holdfast_outcomes (item, stage, state, attempts, lease, started_at, ended_at, version, input_hash, output_hash, cost, life, error, error_group, result, type)
+{values item bigint, stage bigint, state text, attempts int, lease bigint, started_at bigint, ended_at bigint, version text, input_hash text, output_hash text, cost bigint, life int, error text, error_group text, result text, type text}
 ON CONFLICT (item, stage) DO UPDATE SET state = excluded.state, attempts = excluded.attempts, lease = excluded.lease,
     started_at = excluded.started_at, ended_at = excluded.ended_at, version = excluded.version,
-    input_hash = excluded.input_hash, output_hash = excluded.output_hash, cost = excluded.cost, life = excluded.life, error = excluded.error, error_group = excluded.error_group, result = excluded.result;
+    input_hash = excluded.input_hash, output_hash = excluded.output_hash, cost = excluded.cost, life = excluded.life, error = excluded.error, error_group = excluded.error_group, result = excluded.result,
+    type = excluded.type;
 
 -- name: add_to_costs
 -- Adds to the cost of imported outcomes, which have no lease.
@@ -20,7 +21,7 @@ FROM {rows item bigint, stage bigint, amount bigint}
 WHERE holdfast_outcomes.item = r.item AND holdfast_outcomes.stage = r.stage AND holdfast_outcomes.lease IS NULL;
 
 -- name: read_outcome_states
-SELECT item, state, output_hash, version FROM holdfast_outcomes WHERE stage = :stage AND item {in items};
+SELECT item, state, output_hash, version, type FROM holdfast_outcomes WHERE stage = :stage AND item {in items};
 
 -- name: read_results
 -- Results of finished stages; those over :most characters are read on demand, so that a claim needs little memory.

@@ -20,7 +20,7 @@ WHERE i.pipeline = :pipeline AND i.updated_at < :before AND x.status IN ('done',
   AND NOT EXISTS (SELECT 1 FROM holdfast_children c WHERE c.child = i.id);
 
 -- name: outcome_counts_of
-SELECT stage, state, version, COUNT(*) FROM holdfast_outcomes WHERE item {in items} GROUP BY stage, state, version;
+SELECT stage, state, version, type, COUNT(*) FROM holdfast_outcomes WHERE item {in items} GROUP BY stage, state, version, type;
 
 -- name: delete_memos_of
 DELETE FROM holdfast_memos WHERE item {in items};

@@ -90,9 +90,9 @@ ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = holdfast_counts.n + e
 DELETE FROM holdfast_counts WHERE stage = :stage;
 
 -- name: join_versions
-INSERT INTO holdfast_versions (slot, stage, version, n)
-SELECT slot, :into, version, n FROM holdfast_versions WHERE stage = :stage
-ON CONFLICT (slot, stage, version) DO UPDATE SET n = holdfast_versions.n + excluded.n;
+INSERT INTO holdfast_versions (slot, stage, version, type, n)
+SELECT slot, :into, version, type, n FROM holdfast_versions WHERE stage = :stage
+ON CONFLICT (slot, stage, version, type) DO UPDATE SET n = holdfast_versions.n + excluded.n;
 
 -- name: leave_versions
 DELETE FROM holdfast_versions WHERE stage = :stage;

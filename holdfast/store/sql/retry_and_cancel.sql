@@ -2,7 +2,7 @@
 
 -- name: lock_outcomes
 -- Nobody else may reopen or replace these outcomes until this transaction ends.
-SELECT o.item, o.stage, o.state, o.version FROM holdfast_outcomes o
+SELECT o.item, o.stage, o.state, o.version, o.type FROM holdfast_outcomes o
 WHERE o.stage = :stage AND o.item {in items} ORDER BY o.item {for_update};
 
 -- name: take_held

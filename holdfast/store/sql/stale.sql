@@ -14,8 +14,11 @@ WHERE c.pipeline = :pipeline AND c.item > :after AND i.id = c.item
 SELECT id, key, data FROM holdfast_items WHERE id {in items} ORDER BY id;
 
 -- name: outcomes_of
-SELECT item, stage, state, version, input_hash, output_hash, cost, ended_at - started_at FROM holdfast_outcomes
+SELECT item, stage, state, version, input_hash, output_hash, cost, ended_at - started_at, type FROM holdfast_outcomes
 WHERE item {in items} AND stage {in stages};
+
+-- name: results_of
+SELECT item, result FROM holdfast_outcomes WHERE stage = :stage AND item {in items};
 
 -- name: open_stages_of
 SELECT w.item, w.stage FROM holdfast_items i CROSS JOIN holdfast_waiting w
@@ -40,7 +43,7 @@ UPDATE holdfast_outcomes SET input_hash = r.today FROM {rows item bigint, stage 
 WHERE holdfast_outcomes.item = r.item AND holdfast_outcomes.stage = r.stage AND holdfast_outcomes.input_hash = r.before;
 
 -- name: read_versions
-SELECT stage, version, {sum n} FROM holdfast_versions GROUP BY stage, version;
+SELECT stage, version, type, {sum n} FROM holdfast_versions GROUP BY stage, version, type;
 
 -- name: enter_changed
 -- Even if it is listed already: a transaction that is about to remove the entry has not seen this change.
@@ -74,12 +77,12 @@ UPDATE holdfast_pipelines SET recheck = 0 WHERE id = :pipeline AND recheck = :re
 
 -- name: versions_by_row
 -- For `db check`: the results of each version, counted from the rows.
-SELECT o.stage, COALESCE(o.version, ''), COUNT(*) FROM holdfast_item_stages x
+SELECT o.stage, COALESCE(o.version, ''), COALESCE(o.type, ''), COUNT(*) FROM holdfast_item_stages x
 JOIN holdfast_outcomes o ON o.item = x.item AND o.stage = x.stage
-WHERE x.state IN ('done', 'skipped') GROUP BY o.stage, COALESCE(o.version, '');
+WHERE x.state IN ('done', 'skipped') GROUP BY o.stage, COALESCE(o.version, ''), COALESCE(o.type, '');
 
 -- name: count_versions_anew
 -- No row: another process has recounted since.
-INSERT INTO holdfast_versions (slot, stage, version, n) VALUES (0, 0, '', 1)
-ON CONFLICT (slot, stage, version) DO UPDATE SET n = holdfast_versions.n + 1 WHERE holdfast_versions.n = :times
+INSERT INTO holdfast_versions (slot, stage, version, type, n) VALUES (0, 0, '', '', 1)
+ON CONFLICT (slot, stage, version, type) DO UPDATE SET n = holdfast_versions.n + 1 WHERE holdfast_versions.n = :times
 RETURNING n;

@@ -226,7 +226,7 @@ class ClaimPlanner:
         def look() -> None:
             for number, key, data, _ in rows:
                 try:
-                    weights[number] = _weight(spec, Item(pipeline, key, codec.decode(data)))
+                    weights[number] = _weight(spec, Item(pipeline, key, spec.data_of(codec.decode(data))))
                 except BaseException as error:
                     unsure[number] = f"what it will use cannot be told: {describe(error)[0]}"
 

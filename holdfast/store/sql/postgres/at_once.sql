@@ -3,8 +3,8 @@
 
 -- name: add_at_once
 WITH born AS (
-    INSERT INTO holdfast_items (pipeline, key, data, priority, created_at, updated_at)
-    SELECT :pipeline, :key, :data, :priority, {clock}, {clock}
+    INSERT INTO holdfast_items (pipeline, key, data, type, priority, created_at, updated_at)
+    SELECT :pipeline, :key, :data, :type, :priority, {clock}, {clock}
     WHERE :generation = (SELECT COALESCE(SUM(generation), 0) FROM holdfast_pipelines)
     ON CONFLICT (pipeline, key) DO NOTHING RETURNING id),
 begun AS (

@@ -14,4 +14,4 @@ DELETE FROM holdfast_versions WHERE ctid = ANY(ARRAY(
     SELECT v.ctid FROM holdfast_versions v
     WHERE v.slot <> 0 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = v.slot)
     ORDER BY v.slot, v.stage, v.version LIMIT :most FOR UPDATE OF v SKIP LOCKED))
-RETURNING stage, version, n;
+RETURNING stage, version, type, n;

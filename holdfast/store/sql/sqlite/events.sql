@@ -7,7 +7,7 @@ DELETE FROM holdfast_counts WHERE (slot, stage, state, bucket) IN (
 RETURNING stage, state, bucket, n, total_us, most_us;
 
 -- name: take_versions_of_the_gone
-DELETE FROM holdfast_versions WHERE (slot, stage, version) IN (
-    SELECT slot, stage, version FROM holdfast_versions v
+DELETE FROM holdfast_versions WHERE (slot, stage, version, type) IN (
+    SELECT slot, stage, version, type FROM holdfast_versions v
     WHERE v.slot <> 0 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = v.slot) LIMIT :most)
-RETURNING stage, version, n;
+RETURNING stage, version, type, n;

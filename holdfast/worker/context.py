@@ -393,14 +393,14 @@ class BatchContext:
         self.items = [one.item for one in contexts]
         self._contexts = {one.item.key: one for one in contexts}
 
-    def of(self, item: Item) -> Context:
+    def of(self, item: Item[Any]) -> Context:
         return self._contexts[item.key]
 
     def once(
         self,
         name: str,
         function: Callable[..., Any],
-        items: Sequence[Item],
+        items: Sequence[Item[Any]],
         *args: Any,
         **options: Unpack[OnceOptions],
     ) -> Any:
@@ -443,7 +443,7 @@ class BatchContext:
         parts = [one._sub_step(terms) for one in contexts]
         return self._first._run(Once(self._first._around, self._first._spec, terms, parts, items).steps())
 
-    def idempotency_key(self, name: str, items: Sequence[Item]) -> str:
+    def idempotency_key(self, name: str, items: Sequence[Item[Any]]) -> str:
         """An idempotency key for a provider: the same whenever a call is made for these items in this order."""
         name = plain_name(name)
         contexts = self._contexts_of(items, f"idempotency_key({name!r})")
@@ -456,7 +456,7 @@ class BatchContext:
     def _first(self) -> Context:
         return next(iter(self._contexts.values()))
 
-    def _contexts_of(self, items: Sequence[Item], what: str) -> list[Context]:
+    def _contexts_of(self, items: Sequence[Item[Any]], what: str) -> list[Context]:
         where = f"stage {self._first._spec.name!r}: {what}"
         if not isinstance(items, Sequence) or not all(isinstance(one, Item) for one in items):
             raise UsageError(f"{where}: give a list of items of this batch")

@@ -87,14 +87,12 @@ def test_the_type_of_a_handler_counts_if_the_file_names_none(types: Folder, hand
         (
             "handler: kinds.summarise, returns: kinds.Sumary",
             "",
-            "4:54: pipelines.books.stages.summarise.returns: 'kinds' (of {folder}/kinds.py) has no 'Sumary', "
-            "did you mean 'Summary'?",
+            "4:54: pipelines.books.stages.summarise.returns: 'kinds' (of {folder}/kinds.py) has no 'Sumary', did you mean",
         ),
         (
             "handler: kinds.summarise, returns: kinds.zzzzzz",
             "",
-            "4:54: pipelines.books.stages.summarise.returns: 'kinds' (of {folder}/kinds.py) has no 'zzzzzz', "
-            "expected the name of a type in it",
+            "4:54: pipelines.books.stages.summarise.returns: 'kinds' (of {folder}/kinds.py) has no 'zzzzzz', expected the name",
         ),
         (
             "handler: kinds.summarise, returns: kinds.LIMIT",
@@ -109,15 +107,18 @@ def test_the_type_of_a_handler_counts_if_the_file_names_none(types: Folder, hand
         (
             "handler: kinds.of_summary",
             DATA,
-            "5:28: pipelines.books.stages.summarise.handler: its handler takes an Item[Summary], but the data of this "
-            "pipeline is of type Book",
+            "5:28: pipelines.books.stages.summarise.handler: its handler takes an Item[Summary], but the data of this pipeline",
         ),
         (
             "handler: kinds.summarise, returns: Summary",
             "",
             "4:54: pipelines.books.stages.summarise.returns: 'Summary' is not a full dotted path",
         ),
-        ("handler: kinds.summarise", "    data: 3\n", "3:11: pipelines.books.data: 3 is given, expected the full dotted"),
+        (
+            "handler: kinds.summarise",
+            "    data: 3\n",
+            "3:11: pipelines.books.data: 3 is given, expected the full dotted",
+        ),
         ("handler: kinds.summarise", "    data: nowhere.Book\n", "3:11: pipelines.books.data: there is no module"),
     ],
 )

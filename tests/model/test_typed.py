@@ -1,9 +1,10 @@
-"""Types of values: what fits is read as an instance, what does not is refused with its path, and a fingerprint tells types apart."""
+"""Types: what fits is read as an instance, what does not is refused with its path, and a fingerprint tells types apart."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import os
 import subprocess
 import sys
 from decimal import Decimal
@@ -227,7 +228,7 @@ def test_fingerprints_are_the_same_in_every_process() -> None:
     ran = [
         subprocess.run(
             [sys.executable, "-c", program],
-            env={**__import__("os").environ, "PYTHONHASHSEED": seed},
+            env={**os.environ, "PYTHONHASHSEED": seed},
             cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,
@@ -293,7 +294,9 @@ class Unreadable:
 def unreadable(item: Any, ctx: Any) -> Unreadable: ...
 
 
-@pytest.mark.parametrize("handler", [plain, anything, nothing, outcome, unresolved, numbers, unreadable, lambda i, c: 1])
+@pytest.mark.parametrize(
+    "handler", [plain, anything, nothing, outcome, unresolved, numbers, unreadable, lambda i, c: 1]
+)
 def test_annotations_that_name_no_model_change_nothing(handler: Any) -> None:
     assert (stage(handler).item_type, stage(handler).result_type, stage(handler).type) == (None, None, None)
 
@@ -331,13 +334,13 @@ def test_a_stage_turns_stored_json_into_its_value() -> None:
 
 @pytest.mark.parametrize("declared", [object, print, 3, "Model", list[object], Unreadable])
 def test_what_is_declared_and_cannot_be_read_from_json_is_refused(declared: Any) -> None:
-    with pytest.raises(DefinitionError, match="stage 'extract': returns: .* is no type that can be read from JSON"):
+    with pytest.raises(DefinitionError, match=r"stage 'extract': returns: .* is no type that can be read from JSON"):
         stage(plain, returns=declared)
 
 
 @pytest.mark.parametrize("declared", [int, list[Model], dict, Model | None])
 def test_the_data_of_an_item_is_an_object(declared: Any) -> None:
-    with pytest.raises(DefinitionError, match="pipeline 'books': data: .* is not a type of objects"):
+    with pytest.raises(DefinitionError, match=r"pipeline 'books': data: .* is not a type of objects"):
         PipelineSpec.build("books", [stage(plain)], data=declared)
 
 

@@ -1,4 +1,4 @@
-"""Typed values: data is checked when it is added, a result before it is saved, and handlers get instances made of what is stored."""
+"""Typed values: data is checked when it is added, a result before it is saved, and handlers get instances of both."""
 
 from __future__ import annotations
 
@@ -210,7 +210,9 @@ def test_a_handler_without_types_gets_and_returns_what_it_did(run: Bench) -> Non
 
     @pipeline.stage(after=work)
     def check(item: Item, ctx: Context) -> bool:
-        return ctx.result(work) == ctx.result("work") == {"data": {"n": 1}, "unknown": {"pages": 1, "title": "untitled"}}
+        return (
+            ctx.result(work) == ctx.result("work") == {"data": {"n": 1}, "unknown": {"pages": 1, "title": "untitled"}}
+        )
 
     ran = run(pipeline, [{"key": "a", "n": 1}])
     assert ran.result("a", "check") is True

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import Any, get_args, get_origin, get_type_hints
 
 from holdfast.errors import DefinitionError
@@ -51,25 +53,41 @@ def _argument(annotation: Any, origin: Any) -> Any:
 
 def _resolved(function: Any, names: Iterable[str]) -> dict[str, Any]:
     """The annotations of a function under these names, evaluated one by one; without those that cannot be."""
-    while isinstance(function, types.MethodType) or hasattr(function, "__wrapped__") or hasattr(function, "func"):
-        function = next(
-            getattr(function, name) for name in ("__func__", "__wrapped__", "func") if hasattr(function, name)
-        )
-    if not isinstance(function, types.FunctionType):
-        function = type(function).__call__
+    function = _innermost(function)
     try:
         given = dict(function.__annotations__)
-        # What is defined in the function around it and used in it is found, too.
-        around = inspect.getclosurevars(function).nonlocals if function.__closure__ else {}
-    except Exception:
+        around = _around(function)
+    except Exception:  # Python 3.14 evaluates annotations when they are asked for
         return {}
     found: dict[str, Any] = {}
     for name in names:
         if name in given:
             try:
-                found[name] = _evaluated(given[name], function.__globals__, dict(around))
+                found[name] = _evaluated(given[name], function.__globals__, around)
             except Exception:
                 continue
+    return found
+
+
+def _innermost(function: Any) -> Any:
+    """The function behind a method, a partial, a decorator or an object that can be called."""
+    while True:
+        if isinstance(function, types.MethodType):
+            function = function.__func__
+        elif isinstance(function, partial):
+            function = function.func
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            return function if isinstance(function, types.FunctionType) else type(function).__call__
+
+
+def _around(function: Any) -> dict[str, Any]:
+    """What is defined in the function around it and used in it."""
+    found: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # not set yet
+            found[name] = cell.cell_contents
     return found
 
 

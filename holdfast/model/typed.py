@@ -146,7 +146,8 @@ def is_model(kind: Any) -> bool:
 
 
 @cache
-def _cached(declared: Any) -> ValueType:
+def _cached(declared: Any, members: tuple[Any, ...]) -> ValueType:
+    """`members`, since two unions are equal whatever their order."""
     return ValueType(declared)
 
 
@@ -155,7 +156,7 @@ def _value_type(declared: Any) -> ValueType:
         hash(declared)
     except TypeError:
         return ValueType(declared)
-    return _cached(declared)
+    return _cached(declared, _members(declared))
 
 
 def _members(declared: Any) -> tuple[Any, ...]:

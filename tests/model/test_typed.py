@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 import attrs
 import msgspec
+import numpy
 import pydantic
 import pytest
 
@@ -175,6 +177,7 @@ def test_unions_of_models_are_read_as_the_first_that_fits_and_one_that_could_be_
         either.form({}, "result")
     with pytest.raises(ValueMismatch, match="a Other would be read as Model"):
         type_of(Model | Other).form(Other(pages=1), "result")
+    assert type_of(Other | Model).value({"pages": 1}, "result") == Other(pages=1)
 
 
 def test_a_value_is_not_shown_in_the_message_that_refuses_it() -> None:
@@ -319,6 +322,29 @@ def test_a_class_that_is_local_to_a_function_is_found_if_the_handler_uses_it() -
         return Local(1)
 
     assert (made := stage(handler).result_type) is not None and made.declared is Local
+
+
+class Callable:
+    def __call__(self, item: Item[Model], ctx: Any) -> Struct: ...
+
+    def method(self, item: Item[Model], ctx: Any) -> Struct: ...
+
+
+def beside(extra: int, item: Item[Model], ctx: Any) -> Struct: ...
+
+
+@pytest.mark.parametrize("handler", [Callable(), Callable().method, functools.partial(beside, 1)])
+def test_methods_objects_and_partials_name_their_types_too(handler: Any) -> None:
+    found = stage(handler)
+    assert [one and one.declared for one in (found.item_type, found.result_type)] == [Model, Struct]
+
+
+def test_texts_and_numbers_of_other_libraries_fit() -> None:
+    class Text(str):
+        __slots__ = ()
+
+    assert type_of(Model).form({"pages": numpy.int64(3), "title": Text("x")}, "result") == {"pages": 3, "title": "x"}
+    assert type_of(Data).form(Data(numpy.int64(3), Text("x")), "result") == {"pages": 3, "title": "x"}  # type: ignore[arg-type]
 
 
 def test_a_stage_turns_stored_json_into_its_value() -> None:

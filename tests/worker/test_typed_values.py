@@ -258,6 +258,24 @@ def test_old_data_that_does_not_fit_fails_its_item_with_the_path_and_others_go_o
     assert ran.stage("old", "summarise").attempts == 2
 
 
+def test_old_data_that_does_not_fit_does_not_end_the_others_of_its_batch(run: Bench) -> None:
+    before = Pipeline("books")
+
+    @before.stage(name="summarise")
+    def nothing(item: Item, ctx: Context) -> None: ...
+
+    run.app(before, [{"key": "a", "pages": 1}, {"key": "old", "pages": "many"}, {"key": "b", "pages": 2}])
+    pipeline = books()
+
+    @pipeline.stage(batch=10, max_attempts=2, backoff=QUICK)
+    def summarise(items: list[Item[Book]], ctx: BatchContext) -> list[int]:
+        return [item.data.pages for item in items]
+
+    ran = run(pipeline)
+    assert ran.states("summarise") == {"done": 2, "exhausted": 1}
+    assert "data.pages" in (ran.stage("old", "summarise").error or "")
+
+
 @pytest.mark.parametrize("isolate", [None, "process"])
 def test_an_old_result_that_does_not_fit_fails_its_item_names_plan_and_others_go_on(
     run: Bench, isolate: Isolate

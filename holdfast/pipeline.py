@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypedDict, Unpack, overload
 
 from holdfast.answers.summary import Summary
 from holdfast.app import Holdfast
@@ -40,6 +40,7 @@ else:
 P = ParamSpec("P")
 R = TypeVar("R")
 V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
 
 #: A stage that comes before another: its name, or the function that was decorated.
 Before = str | Callable[..., Any]
@@ -94,6 +95,28 @@ class StageSettings(_StageSettings, total=False):
 
 #: By name; those of the base class are not in its own annotations.
 _SETTINGS = (*_StageSettings.__annotations__, "batch", "returns")
+
+
+class _Whole:
+    """For type checkers: a result is what the function returns."""
+
+
+class _Each:
+    """For type checkers: results are the elements of what the function returns."""
+
+
+class StageDecorator(Protocol[V_co]):
+    """What `Pipeline.stage(…)` returns: it makes a function a stage with results of this type. One class for all settings, so
+    that those of unknown types, in a `**dictionary`, still make a stage of it."""
+
+    @overload
+    def __call__(self: StageDecorator[_Whole], function: Callable[P, R], /) -> Stage[P, R]: ...
+
+    @overload
+    def __call__(self: StageDecorator[_Each], function: Callable[P, R], /) -> Stage[P, R, Batch[R]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Stage[P, R, V_co]: ...
 
 
 class Pipeline(Generic[Data]):
@@ -176,17 +199,17 @@ class Pipeline(Generic[Data]):
         returns: type[V],
         batch: int | None = None,
         **settings: Unpack[_StageSettings],
-    ) -> Callable[[Callable[P, R]], Stage[P, R, V]]: ...
+    ) -> StageDecorator[V]: ...
 
     @overload
     def stage(
         self, function: None = None, /, *, batch: int, returns: Any = None, **settings: Unpack[_StageSettings]
-    ) -> Callable[[Callable[P, R]], Stage[P, R, Batch[R]]]: ...
+    ) -> StageDecorator[_Each]: ...
 
     @overload
     def stage(
         self, function: None = None, /, *, batch: None = None, returns: Any = None, **settings: Unpack[_StageSettings]
-    ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
+    ) -> StageDecorator[_Whole]: ...
 
     def stage(self, function: Callable[..., Any] | None = None, /, **settings: Unpack[StageSettings]) -> Any:
         """Make a function a stage. It is called with the item and a context, in a thread, or on an event loop if it is async.

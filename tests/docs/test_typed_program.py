@@ -58,6 +58,14 @@ def untyped(item: Item, ctx: Context) -> dict[str, int]:
     return {"pages": item.data["pages"]}
 
 
+common: dict[str, Any] = {"max_attempts": 3}
+
+
+@plain.stage(after=untyped, **common)
+def usual(item: Item, ctx: Context) -> list[int]:
+    return [*ctx.result(untyped).values()]
+
+
 def look(item: Item[Book], alone: Item, ctx: Context, pipeline: Pipeline) -> None:
     reveal_type(item.data)  # Book
     reveal_type(alone.data)  # dict[str, Any]
@@ -67,6 +75,7 @@ def look(item: Item[Book], alone: Item, ctx: Context, pipeline: Pipeline) -> Non
     reveal_type(ctx.result(embed))  # Count
     reveal_type(ctx.result(count))  # Count
     reveal_type(ctx.result(untyped))  # dict[str, int]
+    reveal_type(ctx.result(usual))  # list[int]
     reveal_type(ctx.result("summarise"))  # Any
     reveal_type(summarise(item, ctx))  # Summary
     reveal_type(summarise)  # Stage[item: Item[Book], ctx: Context], Summary, Summary]

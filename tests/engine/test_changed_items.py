@@ -399,7 +399,7 @@ def test_results_of_a_worker_that_does_not_count_versions_are_looked_for_in_ever
     finished.add(["v"])
     finished.complete(finished.claim()[0])
     finished.execute("DELETE FROM holdfast_versions WHERE stage = 1 AND slot <> 0")
-    finished.execute("INSERT INTO holdfast_versions (slot, stage, version, n) VALUES (0, 1, '1', 3)")
+    finished.execute("INSERT INTO holdfast_versions (slot, stage, version, type, n) VALUES (0, 1, '1', '', 3)")
     assert (why(finished), why(finished, "b")) == (stale.UNSURE, None)
     assert wrong(finished) == ["p/a, version '1': counted 3, there are 4"]
     count_anew(finished)

@@ -171,8 +171,8 @@ class Crowd:
         )
         if state in ("done", "skipped"):
             self.app.execute(
-                "INSERT INTO holdfast_versions (slot, stage, version, n) "
-                f"SELECT 0, {stage}, '1', 0 WHERE true ON CONFLICT (slot, stage, version) DO NOTHING"
+                "INSERT INTO holdfast_versions (slot, stage, version, type, n) "
+                f"SELECT 0, {stage}, '1', '', 0 WHERE true ON CONFLICT (slot, stage, version, type) DO NOTHING"
             )
             self.app.execute(
                 f"UPDATE holdfast_versions SET n = n + (SELECT {n}) WHERE slot = 0 AND stage = {stage} AND version = '1'"

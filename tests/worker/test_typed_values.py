@@ -220,15 +220,16 @@ def test_a_handler_without_types_gets_and_returns_what_it_did(run: Bench) -> Non
     assert stored(run.url, "outcomes") == [None, None]
 
 
-def test_items_and_outcomes_carry_the_fingerprints_of_their_types(run: Bench) -> None:
+@pytest.mark.parametrize("isolate", [None, "process"])
+def test_items_and_outcomes_carry_the_fingerprints_of_their_types(run: Bench, isolate: Isolate) -> None:
     pipeline = books()
 
-    @pipeline.stage
+    @pipeline.stage(isolate=isolate)
     def summarise(item: Item[Book], ctx: Context) -> Note:
         ctx.event("user.read")  # not a routine completion
         return Note(text="x")
 
-    @pipeline.stage(after=summarise)
+    @pipeline.stage(after=summarise, isolate=isolate)
     def again(item: Item[Book], ctx: Context) -> Note:
         return ctx.result(summarise)
 

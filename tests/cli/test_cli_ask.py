@@ -340,7 +340,7 @@ def test_db_check_repairs_counts_that_rows_of_somebody_else_have_put_wrong(done:
 
 def test_db_check_repairs_what_plan_is_answered_from(done: Any, url: str) -> None:
     with Holdfast(url) as app:
-        app.store.write(lambda tx: tx.run_rows("add_versions", [(0, 1, "7", 2)]))
+        app.store.write(lambda tx: tx.run_rows("add_versions", [(0, 1, "7", "", 2)]))
     wrong = "books/extract, version '7': counted 2, there are 0"
     assert done.json("db", "check", code=5) == {"wrong": [wrong], "repaired": []}
     assert done.json("db", "check", "--repair") == {"wrong": [], "repaired": [wrong]}

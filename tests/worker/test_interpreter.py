@@ -46,6 +46,19 @@ def test_it_ends_also_with_an_error():
     assert (gc.get_threshold(), sys.getswitchinterval()) == before
 
 
+def test_of_several_workers_in_one_process_the_last_one_sets_it_back():
+    """They end in the order in which they began, as runs side by side do."""
+    before = gc.get_threshold(), sys.getswitchinterval()
+    first, second = set_for_work(), set_for_work()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert gc.get_threshold()[0] == YOUNG_OBJECTS
+    second.__exit__(None, None, None)
+    assert gc.get_freeze_count() == 0
+    assert (gc.get_threshold(), sys.getswitchinterval()) == before
+
+
 def test_a_program_that_has_set_it_for_itself_keeps_it_so():
     sys.setswitchinterval(0.0001)
     gc.set_threshold(50_000, 5, 5)

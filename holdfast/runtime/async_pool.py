@@ -11,7 +11,8 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, Generic
 
@@ -34,10 +35,18 @@ class AsyncPool(Generic[C]):
     """Runs calls of async handlers."""
 
     def __init__(
-        self, runner: AsyncRunner[C, Any], owner: CallOwner[C], *, events: asyncio.AbstractEventLoop | None = None
+        self,
+        runner: AsyncRunner[C, Any],
+        owner: CallOwner[C],
+        *,
+        events: asyncio.AbstractEventLoop | None = None,
+        took_back: Callable[[C], bool] | None = None,
     ) -> None:
-        """`events` is an event loop that is already running; it keeps running after the pool stops."""
+        """`events` is an event loop that is already running; it keeps running after the pool stops. When a task of the pool is
+        cancelled there, `took_back` is asked whether the owner of the call has taken it back; if not, its handler failed.
+        """
         self._events = events
+        self._took_back = took_back
         self._runner = runner
         self._owner = owner
         self._calls: _Waiting[C] = _Waiting()
@@ -53,7 +62,7 @@ class AsyncPool(Generic[C]):
         """Run these calls as soon as a task is free."""
         self._calls.extend(calls)
         if self._loop is None:
-            self._loop = _Loop(self._runner, self._owner, self._calls, self._events)
+            self._loop = _Loop(self._runner, self._owner, self._calls, self._events, self._took_back)
         self._loop.wake()
 
     def withdraw(self) -> list[C]:
@@ -115,10 +124,12 @@ class _Loop(Generic[C]):
         owner: CallOwner[C],
         calls: _Waiting[C],
         events: asyncio.AbstractEventLoop | None,
+        took_back: Callable[[C], bool] | None,
     ) -> None:
         self._runner = runner
         self._owner = owner
         self._calls = calls
+        self._took_back = took_back
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[C, asyncio.Task[None] | None] = {}
@@ -134,7 +145,12 @@ class _Loop(Generic[C]):
             self._thread.start()
 
     def wake(self) -> None:
-        self._loop.call_soon_threadsafe(self._start_tasks)
+        try:
+            self._loop.call_soon_threadsafe(self._start_tasks)
+        except RuntimeError as error:
+            # The caller has closed its loop without waiting for us.
+            log.error("the event loop cannot go on: %s", error)
+            self.broken = True
 
     def overdue(self, now: float) -> list[C]:
         """Calls that have not ended although their timeout and the time for clean-up have passed."""
@@ -177,24 +193,22 @@ class _Loop(Generic[C]):
 
     def stop(self) -> None:
         """Cancel running calls and end the loop. A handler that blocks the loop is left behind."""
-        if self.broken:
+        if self.broken or self._loop.is_closed():
             return
-        if self._thread is None:
-            self._closing = True
+        self._closing = True
+        if self._thread is not None:
+            asyncio.run_coroutine_threadsafe(self._close(), self._loop)
+            self._thread.join(timeout=1.0)
+        elif _is_running_here(self._loop):
             for task in self._tasks:
                 task.cancel()
-            return
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop)
-        self._thread.join(timeout=1.0)
+        else:
+            with suppress(TimeoutError, RuntimeError):  # the loop is blocked or stopped, or was closed
+                asyncio.run_coroutine_threadsafe(_cancel(self._tasks), self._loop).result(1.0)
 
     async def _close(self) -> None:
-        self._closing = True
         # Includes tasks that handlers left behind, as `asyncio.run` does.
-        tasks = asyncio.all_tasks(self._loop) - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=0.5)
+        await _cancel(asyncio.all_tasks(self._loop) - {asyncio.current_task()})
         self._loop.stop()
 
     def _answer(self) -> None:
@@ -266,21 +280,40 @@ class _Loop(Generic[C]):
                 finished = await self._runner.run_async(call, time.monotonic)
             except BaseException as error:
                 finished = self._broken_off(call, error)
-            self._running.pop(call, None)
+            finally:
+                self._running.pop(call, None)
             if call.end():
                 report(call, finished)
             elif call.abandoned:
                 return  # another task has replaced this one
 
     def _is_free(self) -> bool:
-        """Whether nothing in this loop is waiting: neither a handler nor a task that a handler left behind."""
-        return not self._running and len(asyncio.all_tasks(self._loop)) <= len(self._tasks)
+        """Whether nothing in this loop is waiting: neither a handler nor a task that a handler left behind. Never on the
+        caller's loop, whose other tasks must not wait for a commit.
+        """
+        return self._thread is not None and not self._running and len(asyncio.all_tasks(self._loop)) <= len(self._tasks)
 
     def _broken_off(self, call: C, error: BaseException) -> Any:
-        if self._closing and isinstance(error, asyncio.CancelledError):
-            raise error
+        if isinstance(error, asyncio.CancelledError):
+            if self._closing or (self._took_back is not None and self._took_back(call)):
+                raise error
         # The handler cancelled the task that runs it. That task belongs to the pool and must continue.
         task = asyncio.current_task()
         while task is not None and task.cancelling():
             task.uncancel()
         return self._runner.raised(call, error)
+
+
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel these tasks and let them clean up."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=0.5)

@@ -27,6 +27,7 @@ from holdfast.model.names import there_are
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import Alone
 from holdfast.runtime import process_identity as machine
+from holdfast.runtime.async_caller import AsyncCaller
 from holdfast.runtime.async_pool import AsyncPool
 from holdfast.runtime.call import CallOwner
 from holdfast.runtime.fork_server import ForkServer
@@ -119,6 +120,7 @@ class Worker:
         self._host = machine.this_host()
         self._late = 0
         self._parts_made = False
+        self._caller: AsyncCaller | None = None
 
     # What a context needs from the process ------------------------------------------------------------------------
 
@@ -168,12 +170,17 @@ class Worker:
         on_tick: Callable[[], None] | None = None,
         tick_seconds: float = 0.5,
         on_signal: Callable[[], None] | None = None,
+        caller: AsyncCaller | None = None,
     ) -> None:
         """Work until stopped or, with `until_drained`, until no work is left in this worker or any other.
 
-        `on_tick` is called periodically in this thread, `on_signal` when the first signal requests a stop. Raises
-        StoreBroken if the database becomes unusable.
+        `on_tick` is called periodically in this thread, `on_signal` when the first signal requests a stop. If an async
+        `caller` waits for it, async handlers run on the caller's event loop. Raises StoreBroken if the database becomes
+        unusable.
         """
+        self._caller = caller
+        if caller is not None:
+            caller.on_stop(self.stop)
 
         def asked(number: int) -> None:
             # Only count: the interrupted code may hold the lock of the event.
@@ -249,7 +256,8 @@ class Worker:
         runner = StageRunner(self)
         owner = CallOwner(self.settings.concurrency, self._report, self._may_start, self._committer.out_of_work)
         self._isolated = ProcessPool(StageConversation(runner, self), owner, server)
-        self._async_pool = AsyncPool(runner, owner)
+        events = None if self._caller is None else self._caller.events
+        self._async_pool = AsyncPool(runner, owner, events=events, took_back=self._took_back)
         self._threads = ThreadPool(runner, owner, self._hand)
         self._pools = (self._isolated, self._threads, self._async_pool)
 
@@ -389,6 +397,13 @@ class Worker:
             return True
         self._committer.hand_back([call])
         return False
+
+    def _took_back(self, call: StageCall) -> bool:
+        """Hand back a call whose task was cancelled together with the caller, as at the end of `asyncio.run`."""
+        if self._caller is None or not self._caller.is_cancelled:
+            return False
+        self._committer.hand_back([call])
+        return True
 
     def _report(self, call: StageCall, finished: list[FinishedAttempt]) -> None:
         if self._progress:

@@ -80,6 +80,7 @@ from holdfast.model.states import BAD, State
 from holdfast.model.tuning import Tuning
 from holdfast.model.urls import as_key
 from holdfast.model.user_event import UserEvent
+from holdfast.runtime.async_caller import AsyncCaller
 from holdfast.runtime.services import MakeService
 from holdfast.store import Store, Transaction, open_store
 from holdfast.version import VERSION
@@ -329,14 +330,16 @@ class Holdfast:
         self,
         settings: Settings | None = None,
         *,
+        until_drained: bool = True,
         on_tick: Callable[[], None] | None = None,
         tick_seconds: float = 0.5,
         raise_on_failure: bool = False,
+        caller: AsyncCaller | None = None,
     ) -> Summary:
-        """Work until nothing is left to do in these pipelines, here or anywhere. If something ended failed or exhausted, that
-        is logged as a warning, or raised as RunFailed."""
+        """Work until nothing is left to do in these pipelines, here or anywhere, or else until stopped. If something ended
+        failed or exhausted, that is logged as a warning, or raised as RunFailed. `caller` is a task that awaits this."""
         worker = self.worker(settings)
-        worker.run(until_drained=True, on_tick=on_tick, tick_seconds=tick_seconds)
+        worker.run(until_drained=until_drained, on_tick=on_tick, tick_seconds=tick_seconds, caller=caller)
         summary = self.summary(interrupted=worker.interrupted)
         if summary.failed:
             if raise_on_failure:
@@ -559,7 +562,7 @@ class Holdfast:
 
     # A person's acts ----------------------------------------------------------------------------------------------
 
-    def retry(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> ActionCounts:
+    def retry(self, /, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> ActionCounts:
         """Send stages back to pending with all their attempts. Filters: pipeline, stage, states, key, error,
         group, older_than."""
         meant = read_filter(**which)
@@ -568,12 +571,13 @@ class Holdfast:
                 self.store.write(lambda tx: tx.run("end_hold_walks", stages=stages_of(tx, meant)))
         return self._act(RetryStages(meant), Who(by, reason), dry_run)
 
-    def cancel(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> ActionCounts:
+    def cancel(self, /, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> ActionCounts:
         """Set open stages aside. The same filters."""
         return self._act(CancelStages(read_filter(**which)), Who(by, reason), dry_run)
 
     def forget(
         self,
+        /,
         *,
         memo: str | None = None,
         undo: bool = False,
@@ -587,7 +591,7 @@ class Holdfast:
         kind = (Restore if undo else Forget)(read_filter(**which), memo)
         return self._act(kind, Who(by, reason), dry_run)
 
-    def delete(self, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> ActionCounts:
+    def delete(self, /, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> ActionCounts:
         """Remove items for good, with data, results, memos, history and children that belong to no other; what they have cost
         stays, as amounts. Filters: pipeline, key, stage, states, error, group. Returns how many of which pipeline; a dry run
         does not count children."""
@@ -718,6 +722,7 @@ class Holdfast:
 
     def resolve_many(
         self,
+        /,
         *,
         charged: Amount,
         memo: str | None = None,

@@ -24,6 +24,8 @@ from holdfast.model.stage import Batch, PipelineSpec, Stage, StageSpec, check_na
 from holdfast.model.tuning import Tuning
 from holdfast.model.typed import data_type
 from holdfast.providers.prices import Prices
+from holdfast.runtime.async_caller import AsyncCaller, in_thread
+from holdfast.signals import caught
 from holdfast.sources import SourceSpec, read_source
 from holdfast.worker import Settings
 
@@ -290,6 +292,17 @@ class Pipeline(Generic[Data]):
         with self._app() as app:
             return app.add(self.name, items, merge=merge, priority=priority, atomic=atomic)
 
+    async def add_async(
+        self,
+        items: Iterable[str | Mapping[str, Any]],
+        *,
+        merge: Merge = overwrite,
+        priority: int = 0,
+        atomic: bool | None = None,
+    ) -> Added:
+        """`add` for an async program: the event loop goes on meanwhile. Items and `merge` are used in a thread."""
+        return await in_thread(partial(self.add, items, merge=merge, priority=priority, atomic=atomic))
+
     def run(
         self,
         *,
@@ -298,22 +311,57 @@ class Pipeline(Generic[Data]):
         grace: Duration = 10,
         name: str = "",
         raise_on_failure: bool = False,
+        until_drained: bool = True,
     ) -> Summary:
         """Look at every source, take every item through every stage, and return when nothing is left to do.
 
         If items ended failed or exhausted, a warning is logged with the most frequent errors. With `raise_on_failure`,
-        RunFailed is raised, which has the summary.
+        RunFailed is raised, which has the summary. With `until_drained=False`, work until stopped, as `holdfast worker` does.
         """
-        settings = Settings(
-            concurrency=concurrency,
-            lease_seconds=seconds(lease, what="lease"),
-            grace_seconds=seconds(grace, what="grace"),
-            name=name,
-        )
+        settings = _settings(concurrency, lease, grace, name)
         with self._app() as app:
-            if self.sources:
-                discover_now(app, {self.name: self.sources}, {})
-            return app.run(settings, raise_on_failure=raise_on_failure)
+            if until_drained:
+                self._discover(app)
+            return app.run(settings, raise_on_failure=raise_on_failure, until_drained=until_drained)
+
+    async def run_async(
+        self,
+        *,
+        concurrency: int = 16,
+        lease: Duration = 30,
+        grace: Duration = 10,
+        name: str = "",
+        raise_on_failure: bool = False,
+        until_drained: bool = True,
+        signals: bool = False,
+    ) -> Summary:
+        """`run` for an async program. Async handlers run on the caller's event loop, so they may use its clients; all else runs
+        in threads.
+
+        Cancelled, it stops as `run` does on a signal: running handlers get their grace, the rest is handed back without
+        spending an attempt, and then the cancellation goes on; cancelled again, it hands back at once. With `signals`, SIGTERM
+        and SIGINT do the same, and it returns. Otherwise they are left to the caller.
+        """
+        settings = _settings(concurrency, lease, grace, name)
+
+        def discover() -> None:
+            with self._app() as app:
+                self._discover(app)
+
+        def work() -> Summary:
+            with self._app() as app:
+                return app.run(settings, raise_on_failure=raise_on_failure, until_drained=until_drained, caller=caller)
+
+        if self.sources and until_drained:
+            await in_thread(discover)
+        caller = AsyncCaller()
+        with caught(lambda _: caller.stop(), signals):
+            return await in_thread(work, caller.stop)
+
+    def _discover(self, app: Holdfast) -> None:
+        """Look at every source now: a worker does so when they are due, and a run may have ended by then."""
+        if self.sources:
+            discover_now(app, {self.name: self.sources}, {})
 
     def _app(self) -> Holdfast:
         return Holdfast(
@@ -324,6 +372,15 @@ class Pipeline(Generic[Data]):
             alerts=self.alerts,
             services=[discovering({self.name: self.sources}, {}, [self.spec])],
         )
+
+
+def _settings(concurrency: int, lease: Duration, grace: Duration, name: str) -> Settings:
+    return Settings(
+        concurrency=concurrency,
+        lease_seconds=seconds(lease, what="lease"),
+        grace_seconds=seconds(grace, what="grace"),
+        name=name,
+    )
 
 
 def _stage_values(given: StageSettings) -> dict[str, Any]:

@@ -151,7 +151,10 @@ def _write(store: Store, to: Addition, items: list[NewItem], looked: dict[str, L
 def add_within(opened: Opened, connection: Any, to: Addition, items: Iterable[Written]) -> Added:
     """Add items inside the transaction of the caller's connection."""
     ready = read_items(items, to)
-    with opened() as store, store.within(connection) as tx:
+    with opened() as store:
+        guest = store.guest(connection)
+    # The store is free again: another caller's transaction may be what this one waits for.
+    with guest.within() as tx:
         return add_items(tx, to.pipeline, ready, to.merge, to.priority, to.type)
 
 

@@ -115,17 +115,20 @@ class Store(StoreConnection):
 
         return self._patiently(once, patience_seconds)
 
-    @contextmanager
-    def within(self, connection: Any) -> Iterator[Transaction]:
-        """Run our statements inside a transaction of the caller's: on a SQLAlchemy Connection or Session, or a raw one."""
+    def guest(self, connection: Any) -> Store:
+        """This store on a connection of the caller's to the same database: a SQLAlchemy Connection or Session, or a raw one."""
         driver = self.connect().over(_raw(connection))
-        statements = self.statements
         guest = Store(self.kind, lambda _: driver, self.where)
-        guest._driver, guest.statements = driver, statements
-        tx = Transaction(guest, driver.begin_within(), new_identity())
+        guest._driver, guest.statements = driver, self.statements
+        return guest
+
+    @contextmanager
+    def within(self) -> Iterator[Transaction]:
+        """Of a guest: run our statements inside the caller's transaction."""
+        tx = Transaction(self, self.driver.begin_within(), new_identity())
         yield tx
         tx.flush()
-        driver.end_within()
+        self.driver.end_within()
 
     def listener(self) -> NewsListener:
         return self.connect().listener()
@@ -218,9 +221,12 @@ def _raw(connection: Any) -> Any:
     if hasattr(connection, "driver_connection"):
         return connection.driver_connection
     if hasattr(connection, "connection") and not hasattr(connection, "cursor"):
-        # A Session has a method of that name, a Connection an attribute.
-        inner = connection.connection() if callable(connection.connection) else connection.connection
-        return _raw(inner)
+        if callable(connection.connection):  # a Session
+            return _raw(connection.connection())
+        if not connection.in_transaction():
+            # It has seen no statement yet, and would not commit what it does not know of.
+            connection.begin()
+        return _raw(connection.connection)
     return connection
 
 

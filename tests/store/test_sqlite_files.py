@@ -327,7 +327,7 @@ def test_a_forked_child_cannot_open_the_store_of_its_parent_by_another_name_eith
 @pytest.mark.fault(50)
 def test_a_connection_to_the_store_by_another_name_is_one_to_the_store(app, second):
     conn = sqlite3.connect(second.removeprefix("sqlite:///"))
-    with app.store.within(conn) as tx:
+    with app.store.guest(conn).within() as tx:
         tx.record("written")
     conn.commit()
     conn.close()

@@ -589,6 +589,20 @@ class open_transaction:
         self.it.close()
 
 
+@pytest.mark.req("V2", "V12")
+@pytest.mark.parametrize("commit", [True, False], ids=["committed", "rolled back"])
+def test_a_connection_that_has_done_nothing_else_ends_what_was_added(shop: Holdfast, own: OwnTables, commit: bool):
+    """SQLAlchemy begins a transaction with its first statement, and its commit does nothing before that."""
+    with own.engine.connect() as connection:
+        shop.add("links", ["a"], connection=connection)
+        connection.commit() if commit else connection.rollback()
+        assert keys_of(shop) == (["a"] if commit else [])
+        # The connection can be used on, as after any other statement.
+        with connection.begin():
+            shop.add("links", ["b"], connection=connection)
+    assert keys_of(shop) == (["a", "b"] if commit else ["b"])
+
+
 def test_adding_within_merges_what_is_known(shop: Holdfast, own: OwnTables):
     shop.add("links", [{"key": "a", "n": 1}, {"key": "b", "n": 1}])
     with own.engine.begin() as connection:
@@ -684,6 +698,35 @@ def test_two_callers_who_add_the_same_key_wait_for_each_other(shop: Holdfast, ow
         thread.join(20)
 
     assert keys_of(shop) == ["x"]
+    assert shop.check() == []
+
+
+@pytest.mark.req("V10", "P16")
+def test_a_caller_who_waits_for_another_does_not_keep_it_from_adding_more(shop: Holdfast, own: OwnTables, url: str):
+    """Two requests of a web application that share one app. The second waits for the first one's transaction, which can only
+    end if the first may go on."""
+    first = own.engine.connect()
+    shop.add("links", ["x"], connection=first)
+
+    def second() -> None:
+        with own.engine.begin() as connection:
+            if own.schema is not None:
+                # So that a failure of this test ends.
+                connection.exec_driver_sql("SET LOCAL lock_timeout = '25s'")
+            shop.add("links", ["x"], connection=connection)
+
+    waits = threading.Thread(target=second, daemon=True)
+    waits.start()
+    wait_for(lambda: someone_waits_on(url) or not waits.is_alive())
+    goes_on = threading.Thread(target=lambda: shop.add("links", ["y"], connection=first), daemon=True)
+    goes_on.start()
+    goes_on.join(20)
+    assert not goes_on.is_alive(), "each waits for the other"
+    first.commit()
+    first.close()
+    waits.join(20)
+
+    assert keys_of(shop) == ["x", "y"]
     assert shop.check() == []
 
 

@@ -20,7 +20,7 @@ from holdfast.engine.add import Merge
 from holdfast.model.alert import AlertRule
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.tuning import Tuning
-from holdfast.runtime.async_caller import AsyncCaller, in_thread
+from holdfast.runtime.async_caller import AsyncCaller, in_thread, with_connection
 from holdfast.runtime.services import MakeService
 from holdfast.signals import caught
 from holdfast.worker import Settings
@@ -47,6 +47,11 @@ class _Awaited(Generic[P, R]):
             return self
 
         async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if (connection := kwargs.pop("connection", None)) is not None:
+                method: Callable[..., R] = self._method
+                return await with_connection(
+                    connection, lambda it: method(instance.opened(), *args, **kwargs, connection=it)
+                )
             return await in_thread(lambda: self._method(instance.opened(), *args, **kwargs))
 
         described = inspect.signature(self._method)

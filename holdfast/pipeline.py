@@ -24,7 +24,7 @@ from holdfast.model.stage import Batch, PipelineSpec, Stage, StageSpec, check_na
 from holdfast.model.tuning import Tuning
 from holdfast.model.typed import data_type
 from holdfast.providers.prices import Prices
-from holdfast.runtime.async_caller import AsyncCaller, in_thread
+from holdfast.runtime.async_caller import AsyncCaller, in_thread, with_connection
 from holdfast.signals import caught
 from holdfast.sources import SourceSpec, read_source
 from holdfast.worker import Settings
@@ -284,13 +284,25 @@ class Pipeline(Generic[Data]):
         *,
         merge: Merge = overwrite,
         priority: int = 0,
+        connection: Any = None,
         atomic: bool | None = None,
     ) -> Added:
         """Add items: keys, or mappings with a `key`; if the data has a type, also pairs of a key and an instance. A key that
         is known is merged, not added again. Every item of a list is checked before the first is written; those of a generator
-        are added as they come, unless `atomic` says otherwise."""
+        are added as they come, unless `atomic` says otherwise.
+
+        With a `connection` of yours to the store's database (a SQLAlchemy Connection or Session, Django's connection, or one of
+        the driver), they are added inside its transaction: they appear when you commit, and not if you roll back. The pipeline
+        must be registered before, on SQLite before your transaction writes (`register`).
+        """
         with self._app() as app:
-            return app.add(self.name, items, merge=merge, priority=priority, atomic=atomic)
+            return app.add(self.name, items, merge=merge, priority=priority, connection=connection, atomic=atomic)
+
+    def register(self) -> None:
+        """Make the pipeline known to its store, which is created if it is missing. `add` and `run` do so themselves; a program
+        that adds items within transactions of its own does so once, when it starts."""
+        with self._app() as app:
+            app.register()
 
     async def add_async(
         self,
@@ -298,10 +310,15 @@ class Pipeline(Generic[Data]):
         *,
         merge: Merge = overwrite,
         priority: int = 0,
+        connection: Any = None,
         atomic: bool | None = None,
     ) -> Added:
-        """`add` for an async program: the event loop goes on meanwhile. Items and `merge` are used in a thread."""
-        return await in_thread(partial(self.add, items, merge=merge, priority=priority, atomic=atomic))
+        """`add` for an async program: the event loop goes on meanwhile. Items and `merge` are used in a thread. The connection
+        may be an AsyncConnection or AsyncSession of SQLAlchemy, with aiosqlite or psycopg, too."""
+        return await with_connection(
+            connection,
+            lambda it: self.add(items, merge=merge, priority=priority, connection=it, atomic=atomic),
+        )
 
     def run(
         self,

@@ -12,7 +12,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from holdfast.store.async_connection import AsyncConnection, is_async
 
 T = TypeVar("T")
 
@@ -41,6 +43,16 @@ async def in_thread(work: Callable[[], T], stop: Callable[[], None] | None = Non
     if cancelled is not None:
         raise cancelled from waiting.exception()
     return waiting.result()
+
+
+async def with_connection(connection: Any, work: Callable[[Any], T]) -> T:
+    """The result of `work`, which runs in a thread and gets the caller's connection. One that is async is used on the caller's
+    event loop; cancelled, nothing more is sent to it, and the caller can roll back."""
+    if not is_async(connection):
+        return await in_thread(lambda: work(connection))
+    sender = AsyncConnection()
+    reached = await sender.reach(connection)
+    return await in_thread(lambda: work(reached), sender.cut_off)
 
 
 def _complete(outcome: Future[T], call: Callable[[], T]) -> None:

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from psycopg import sql
@@ -19,6 +19,7 @@ from psycopg import sql
 from holdfast.clock import Clock
 from holdfast.errors import StoreConflict, StoreError, StoreUnavailable, UsageError
 from holdfast.model.logs import logger
+from holdfast.store.async_connection import AwaitedPostgres
 from holdfast.store.database_errors import is_innocent
 from holdfast.store.driver import MARKING, Begun, Forkable, Limits, Mark, Row, quietly
 from holdfast.store.postgres_address import lock_key, read_url
@@ -123,7 +124,7 @@ class Postgres(Forkable):
         return f"(SELECT COALESCE(SUM(generation), 0)::bigint FROM {self.dialect.table('pipelines')})"
 
     def over(self, raw: Any) -> Postgres:
-        if not isinstance(raw, psycopg.Connection):
+        if not isinstance(raw, psycopg.Connection | AwaitedPostgres):
             raise UsageError(f"a psycopg connection to {self._where} is needed, not a {type(raw).__name__}")
         if raw.autocommit and raw.info.transaction_status is psycopg.pq.TransactionStatus.IDLE:
             raise UsageError(
@@ -131,7 +132,8 @@ class Postgres(Forkable):
             )
         guest = Postgres(self._conninfo, self.dialect, self._where, self._clock, Limits())
         guest._is_guest = True
-        guest._conn, guest._line = raw, CursorLine(raw)
+        guest._conn = cast(psycopg.Connection[Row], raw)
+        guest._line = CursorLine(guest._conn)
         there = guest._find_place()
         if there != self._place:
             # Asked only if it differs: the caller may hold the last session of the pooler.

@@ -15,13 +15,14 @@ from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from holdfast.clock import Clock, HostClock
 from holdfast.errors import StoreBroken, StoreConflict, StoreError, UsageError
 from holdfast.model.logs import logger
+from holdfast.store.async_connection import AwaitedSQLite
 from holdfast.store.database_errors import is_innocent
 from holdfast.store.driver import MARKING, Begun, Driver, Forkable, Mark, Row, quietly
 from holdfast.store.sqlite_dialect import SQLiteDialect
@@ -149,7 +150,7 @@ class SQLite(Forkable):
         return int(generation)
 
     def over(self, raw: Any) -> SQLite:
-        if not isinstance(raw, sqlite3.Connection):
+        if not isinstance(raw, sqlite3.Connection | AwaitedSQLite):
             raise UsageError(f"a connection to {self.path} is needed, not a {type(raw).__name__}")
         [(_, _, file)] = [row for row in raw.execute("PRAGMA database_list") if row[1] == "main"]
         if identity_of(Path(file)) != self._identity:
@@ -160,7 +161,7 @@ class SQLite(Forkable):
             )
         guest = SQLite.__new__(SQLite)
         guest._set_up(self.path, self._clock)
-        guest._conn, guest._identity = raw, self._identity
+        guest._conn, guest._identity = cast(sqlite3.Connection, raw), self._identity
         return guest
 
     def begin_within(self) -> Begun:

@@ -10,7 +10,8 @@ from itertools import count
 from typing import Any, TypeVar
 
 from holdfast import schema
-from holdfast.errors import StoreBroken, StoreConflict, StoreUnavailable
+from holdfast.errors import StoreBroken, StoreConflict, StoreUnavailable, UsageError
+from holdfast.store.async_connection import is_async
 from holdfast.store.connection import StoreConnection
 from holdfast.store.driver import Begun, Driver, Limits, NewsListener
 from holdfast.store.kind import StoreKind
@@ -116,7 +117,10 @@ class Store(StoreConnection):
         return self._patiently(once, patience_seconds)
 
     def guest(self, connection: Any) -> Store:
-        """This store on a connection of the caller's to the same database: a SQLAlchemy Connection or Session, or a raw one."""
+        """This store on a connection of the caller's to the same database: a SQLAlchemy Connection or Session, Django's
+        connection, or a raw one."""
+        if is_async(connection):
+            raise UsageError("the connection is async: add with `await pipeline.add_async(…)`, or with holdfast.aio")
         driver = self.connect().over(_raw(connection))
         guest = Store(self.kind, lambda _: driver, self.where)
         guest._driver, guest.statements = driver, self.statements
@@ -220,6 +224,9 @@ def _raw(connection: Any) -> Any:
     """The driver's connection below the caller's object."""
     if hasattr(connection, "driver_connection"):
         return connection.driver_connection
+    if hasattr(connection, "ensure_connection"):  # Django's
+        connection.ensure_connection()
+        return connection.connection
     if hasattr(connection, "connection") and not hasattr(connection, "cursor"):
         if callable(connection.connection):  # a Session
             return _raw(connection.connection())

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.engine.provenance import merge_provenance
     from holdfast.engine.upsert import Added
     from holdfast.errors import (
+        AlreadyRunning,
         BadRequest,
         ContentFiltered,
         DefinitionError,
@@ -43,6 +44,7 @@ __version__ = VERSION
 
 __all__ = [
     "Added",
+    "AlreadyRunning",
     "Backoff",
     "BadRequest",
     "BatchContext",
@@ -87,6 +89,7 @@ _HOMES = {
     "worker.once": ("CallAgain",),
     "app": ("Holdfast",),
     "errors": (
+        "AlreadyRunning",
         "BadRequest",
         "ContentFiltered",
         "DefinitionError",

@@ -10,7 +10,7 @@ import os
 import platform
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -64,7 +64,7 @@ from holdfast.engine.stale import Accept, Reprocess
 from holdfast.engine.tune import Declared, declare, defined_resources, is_declared
 from holdfast.engine.upsert import Added, keys_for
 from holdfast.engine.why import Why
-from holdfast.errors import RunFailed, StoreBroken, UsageError
+from holdfast.errors import AlreadyRunning, RunFailed, StoreBroken, UsageError
 from holdfast.model import codec
 from holdfast.model.alert import AlertRule, read_alerts
 from holdfast.model.durations import Duration, seconds
@@ -347,6 +347,18 @@ class Holdfast:
             for line in [f"{summary.failed:,} stages of items did not pass:", *str(summary).splitlines()]:
                 log.warning("%s", line)
         return summary
+
+    @contextmanager
+    def one_at_a_time(self) -> Iterator[None]:
+        """Keep away other runs of these pipelines that ask for the same; raises AlreadyRunning if there is one. The lock ends
+        with this process, however that ends. Workers that do not ask for it share the work."""
+        with ExitStack() as locks:
+            for name in sorted(spec.name for spec in self.pipelines):
+                lock = self._store.lock(name)
+                if lock is None:
+                    raise AlreadyRunning(f"another run of the pipeline {name!r} is at work: this one does nothing")
+                locks.callback(lock.close)
+            yield
 
     # Questions ----------------------------------------------------------------------------------------------------
 

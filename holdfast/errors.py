@@ -13,6 +13,7 @@ HoldfastError
 ├── LeaseLost             the work was taken over; nothing of it was saved
 ├── StageTimeout          an attempt ran longer than its stage allows
 ├── RunFailed             a run in which items failed, if asked for                      (exit code 3)
+├── AlreadyRunning        another run of the same pipeline holds the lock, if asked for  (exit code 7)
 ├── ProcessDied           the process that ran an attempt ended before the attempt did
 ├── Rejected              raised by `validate`: this answer of a paid call is not acceptable
 ├── CallInDoubt           a paid call may have been made, and a person has to decide
@@ -108,6 +109,12 @@ class RunFailed(HoldfastError):
     def __init__(self, summary: Any) -> None:
         super().__init__(summary)
         self.summary = summary
+
+
+class AlreadyRunning(HoldfastError):
+    """Another run of the pipeline is at work, and one at a time was asked for. Nothing was done."""
+
+    exit_code = 7
 
 
 class Permanent(HoldfastError):

@@ -170,7 +170,7 @@ def note_verbose(ctx: click.Context, param: click.Parameter, value: int) -> int:
 def commands() -> None:
     """Run every item through every stage, and lose nothing: on a SQLite file or on PostgreSQL.
 
-    Exit codes: 0 all is well, 2 wrong usage, 3 some items failed, 4 wrong pipeline, 5 the database.
+    Exit codes: 0 all is well, 2 wrong usage, 3 some items failed, 4 wrong pipeline, 5 the database, 7 already running.
     """
 
 

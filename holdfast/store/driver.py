@@ -163,6 +163,11 @@ class Driver(Protocol):
         """Why nothing can be written now, found without writing; None if no reason is known."""
         ...
 
+    def lock(self, name: str) -> Lock | None:
+        """Take the lock of this name, without waiting; None if another process has it. The connection may be part of the lock,
+        and is used for nothing else."""
+        ...
+
     def hides(self) -> str | None:
         """Which of our tables hide some of their rows, and from whom; None if all rows are visible."""
         ...
@@ -180,6 +185,12 @@ class FarDriver(Driver, Protocol):
     ) -> tuple[list[Row], int]:
         """A whole write in one round trip, with a notification for these stages: the rows of its statement, and the time."""
         ...
+
+
+class Lock(Protocol):
+    """What holds a lock, until it is closed or its process ends."""
+
+    def close(self) -> None: ...
 
 
 class NewsListener(Protocol):

@@ -335,6 +335,20 @@ class Postgres(Forkable):
             return f"{self._where} takes no writes now (a full disk is a common reason): nothing can be saved"
         return None
 
+    def lock(self, name: str) -> Postgres | None:
+        # In a transaction that stays open: behind a pooler, the lock of a session would be left behind in it. Between two
+        # statements it holds no snapshot, so it keeps no old rows alive.
+        key = lock_key(f"{self.dialect.schema}/run/{name}")
+        timeouts = "('idle_in_transaction_session_timeout', 'transaction_timeout')"
+        [_, _, [(taken,)]] = self._together(
+            [
+                ("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", None),
+                (f"SELECT set_config(name, '0', true) FROM pg_catalog.pg_settings WHERE name IN {timeouts}", None),
+                (f"SELECT pg_catalog.pg_try_advisory_xact_lock({key})", None),
+            ]
+        )
+        return self if taken else None
+
     def hides(self) -> str | None:
         schema = sql.Literal(self.dialect.schema_name).as_string(None)
         [(tables, role)] = self.run_text(

@@ -37,7 +37,7 @@ from holdfast.store.sqlite_files import (
     identity_of,
     lock_trouble,
     make_database,
-    open_queue,
+    open_lock_file,
     opened,
     translated,
 )
@@ -45,6 +45,7 @@ from holdfast.store.sqlite_locks import holder
 from holdfast.store.sqlite_log import KEPT_BYTES, log_of
 from holdfast.store.sqlite_news import FileNews
 from holdfast.store.sqlite_permissions import check_files, check_planted
+from holdfast.store.sqlite_run_lock import FileLock
 from holdfast.store.statements import Statement
 from holdfast.store.store import Store
 from holdfast.store.watch import watch
@@ -96,7 +97,7 @@ class SQLite(Forkable):
             # Only SQLite opens the file: closing any other descriptor of it would drop this process's locks.
             self._conn = connect(path, "mode=rw")
             self._mode = self._run("PRAGMA journal_mode", {})[0][0]
-            self._queue = open_queue(path)
+            self._queue = open_lock_file(path)
             self._queue_identity = identity_of(self._queue)
             self._prepare(self._conn)
             # Once more, for files that were put there between the check and the opening.
@@ -316,6 +317,9 @@ class SQLite(Forkable):
         return (
             f"the disk is full: {free:,} bytes are left in {self.path.parent}; nothing can be saved until there is room"
         )
+
+    def lock(self, name: str) -> FileLock | None:
+        return FileLock.take(self.path, name)
 
     def hides(self) -> str | None:
         return None

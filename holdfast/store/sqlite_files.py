@@ -88,9 +88,9 @@ def free_bytes(folder: Path) -> int:
     return found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
 
 
-def open_queue(path: Path) -> int:
-    """The lock file of the writers, created if it is missing."""
-    file = Path(f"{path}-writer")
+def open_lock_file(path: Path, ending: str = "writer") -> int:
+    """A lock file beside the database, that of the writers or another one, created if it is missing."""
+    file = Path(f"{path}-{ending}")
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         database = os.stat(path)

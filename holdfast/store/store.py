@@ -13,7 +13,7 @@ from holdfast import schema
 from holdfast.errors import StoreBroken, StoreConflict, StoreUnavailable, UsageError
 from holdfast.store.async_connection import is_async
 from holdfast.store.connection import StoreConnection
-from holdfast.store.driver import Begun, Driver, Limits, NewsListener
+from holdfast.store.driver import Begun, Driver, Limits, Lock, NewsListener
 from holdfast.store.kind import StoreKind
 from holdfast.store.transaction import Transaction
 from holdfast.store.write import CONFLICT_TRIES, AtOnce, Write
@@ -133,6 +133,18 @@ class Store(StoreConnection):
         yield tx
         tx.flush()
         self.driver.end_within()
+
+    def lock(self, name: str) -> Lock | None:
+        """Take the lock of this name, without waiting; None if another process has it. It lasts until it is closed, or this
+        process ends."""
+        store = self.another()
+        taken: Lock | None = None
+        try:
+            taken = store.connect().lock(name)
+            return taken
+        finally:
+            if taken is not store._driver:
+                store.close()
 
     def listener(self) -> NewsListener:
         return self.connect().listener()

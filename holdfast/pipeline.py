@@ -23,6 +23,7 @@ from holdfast.model.resource import ResourceSpec
 from holdfast.model.stage import Batch, PipelineSpec, Stage, StageSpec, check_name
 from holdfast.model.tuning import Tuning
 from holdfast.model.typed import data_type
+from holdfast.notebook import cell, may_replace, progress
 from holdfast.providers.prices import Prices
 from holdfast.runtime.async_caller import AsyncCaller, in_thread, with_connection
 from holdfast.signals import caught
@@ -179,6 +180,8 @@ class Pipeline(Generic[Data]):
         self.data = data
         data_type(data, f"pipeline {name!r}: data")
         self._stages: dict[str, StageSpec] = {}
+        #: In which run of a cell a stage was defined, in a notebook.
+        self._defined_in: dict[str, int | None] = {}
         self._sources: dict[str, SourceSpec] = {}
         self._prices = dict(prices or {})
         Prices.read(self._prices, where=f"pipeline {name!r}: prices")
@@ -233,9 +236,11 @@ class Pipeline(Generic[Data]):
             name = settings.get("name") or str(getattr(function, "__name__", ""))
             after = self._names(settings.get("after", ()))
             spec = StageSpec(name=name, handler=function, after=after, data=self.data, prices=self._prices, **values)
-            if spec.name in self._stages:
+            there = self._stages.get(spec.name)
+            if there is not None and not may_replace(there.handler, function, self._defined_in[spec.name]):
                 raise DefinitionError(f"pipeline {self.name!r} has two stages named {spec.name!r}: rename one of them")
             self._stages[spec.name] = spec
+            self._defined_in[spec.name] = cell()
             return Stage(spec.handler, spec)
 
         return decorate if function is None else decorate(function)
@@ -260,7 +265,7 @@ class Pipeline(Generic[Data]):
     def source(self, name: str, **given: Any) -> None:
         """Have workers look for items somewhere: `books.source("inbox", files="inbox/*.epub", every="10m")`."""
         check_name(name, "source")
-        if name in self._sources:
+        if name in self._sources and cell() is None:
             raise DefinitionError(f"pipeline {self.name!r} has two sources named {name!r}: rename one of them")
         self._sources[name] = read_source(name, given, where=f"pipeline {self.name!r}", folder=Path.cwd())
 
@@ -339,7 +344,13 @@ class Pipeline(Generic[Data]):
         with self._app() as app:
             if until_drained:
                 self._discover(app)
-            return app.run(settings, raise_on_failure=raise_on_failure, until_drained=until_drained)
+            with progress(app) as watched:
+                return app.run(
+                    settings,
+                    raise_on_failure=raise_on_failure,
+                    until_drained=until_drained,
+                    on_tick=None if watched is None else watched.tick,
+                )
 
     async def run_async(
         self,

@@ -1,123 +1,27 @@
-"""What `run` shows while it works: bars on a terminal, a line now and then elsewhere.
-
-The counts are read by a thread with a connection of its own, so that a database which stalls or is away delays neither
-the worker nor its stop; what is drawn is the newest that was read.
-"""
+"""What `run` shows while it works: bars on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from holdfast.answers.status import PipelineStatus, StageStatus
-from holdfast.answers.words import spoken
-from holdfast.app import Holdfast
-from holdfast.cli.output import printable
-from holdfast.errors import HoldfastError
-from holdfast.model.logs import logger
-from holdfast.model.money import spoken as money
+from holdfast.progress import DRAW_SECONDS, StageProgress, View, Watched
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-log = logger("holdfast.cli")
-
-#: On a terminal bars are drawn this often.
-DRAW_SECONDS = 0.25
-#: How often it is asked what was spent.
-MONEY_SECONDS = 1.0
 #: A line that would say the same as the one before it is left out this long.
 SAME_LINE_SECONDS = 60.0
 
-#: What the states are called in a line of progress; several may share a word.
-_WORDS = {
-    "done": "done",
-    "skipped": "skipped",
-    "failed": "failed",
-    "exhausted": "failed",
-    "cancelled": "cancelled",
-    "in_progress": "running",
-    "retry_later": "to be retried",
-    "on_hold": "on hold",
-    "pending": "waiting",
-}
 
-
-class StageProgress:
-    """The counts of one stage, in the words of a progress line."""
-
-    def __init__(self, pipeline: str, stage: StageStatus, total: int) -> None:
-        self.label = f"{pipeline}/{stage.name}"
-        self.total = total
-        #: What keeps it from going on, if something does.
-        self.held = printable(stage.held.text) if stage.held else ""
-        #: How much longer it takes at the pace of this run, if that can be told yet.
-        self.left_seconds: float | None = None
-        #: What this run has spent.
-        self.spent = Decimal(0)
-        self.counts = {"done": 0}
-        for state, word in _WORDS.items():
-            if state in stage.states:
-                self.counts[word] = self.counts.get(word, 0) + stage.states[state]
-
-    @property
-    def over(self) -> int:
-        """How many items need nothing more from this stage."""
-        return sum(self.counts.get(word, 0) for word in ("done", "skipped", "failed", "cancelled"))
-
-    def __str__(self) -> str:
-        counts = ", ".join(f"{n:,} {word}" for word, n in self.counts.items())
-        more = "".join(f", {part}" for part in (self.eta, self.money) if part)
-        return f"{self.label}: {counts}{more}{f' ({self.held})' if self.held else ''}"
-
-    @property
-    def money(self) -> str:
-        return f"{money(self.spent)} spent" if self.spent else ""
-
-    @property
-    def eta(self) -> str:
-        return "" if self.left_seconds is None else f"about {spoken(timedelta(seconds=self.left_seconds))} left"
-
-
-def read_stages(pipelines: Sequence[PipelineStatus]) -> list[StageProgress]:
-    stages = []
-    for pipeline in pipelines:
-        total = max((sum(stage.states.values()) for stage in pipeline.stages), default=0)
-        stages += [StageProgress(pipeline.name, stage, total) for stage in pipeline.stages]
-    return stages
-
-
-class Pace:
-    """How fast stages have gone in this run, and what they have spent, from the first counts that were read on."""
-
-    def __init__(self) -> None:
-        self._first: dict[str, tuple[float, int]] = {}
-        self._spent_before: dict[str, Decimal] | None = None
-        self._spent: dict[str, Decimal] = {}
-
-    def note_money(self, spent: dict[str, Decimal]) -> None:
-        """What stages have spent by now."""
-        if self._spent_before is None:
-            self._spent_before = spent
-        self._spent = {label: n - self._spent_before.get(label, Decimal(0)) for label, n in spent.items()}
-
-    def foretell(self, stages: Sequence[StageProgress], now: float) -> None:
-        for stage in stages:
-            since, over = self._first.setdefault(stage.label, (now, stage.over))
-            if now > since and over < stage.over < stage.total:
-                stage.left_seconds = (stage.total - stage.over) * (now - since) / (stage.over - over)
-            stage.spent = self._spent.get(stage.label, Decimal(0))
-
-
-class View(Protocol):
-    def draw(self, stages: Sequence[StageProgress]) -> None: ...
-
-    def close(self) -> None: ...
+def watched(url: str, pipelines: Sequence[str], out: TextIO, line_seconds: float) -> Watched:
+    """The progress of these pipelines, in the form that fits where it goes."""
+    if out.isatty():
+        return Watched(url, pipelines, lambda: Bars(out))
+    lines: Callable[[], View] = lambda: PlainLines(out, line_seconds)  # noqa: E731
+    return Watched(url, pipelines, lines, min(DRAW_SECONDS, line_seconds))
 
 
 class PlainLines:
@@ -140,7 +44,7 @@ class PlainLines:
             self._last, self._said_at = line, now
             print(line, file=self._out, flush=True)
 
-    def close(self) -> None: ...
+    def close(self, stages: Sequence[StageProgress] | None) -> None: ...
 
 
 class Bars:
@@ -184,69 +88,7 @@ class Bars:
             self._progress.update(task, rate=" ".join(part for part in parts if part))
         self._progress.refresh()
 
-    def close(self) -> None:
+    def close(self, stages: Sequence[StageProgress] | None) -> None:
+        if stages is not None:
+            self.draw(stages)
         self._progress.stop()
-
-
-class Watched:
-    """Reads the counts again and again, and lets a view draw them. `tick` is called from the worker's main thread."""
-
-    def __init__(self, url: str, pipelines: Sequence[str], out: TextIO, line_seconds: float) -> None:
-        self._url = url
-        self._pipelines = pipelines
-        self._out = out
-        self._line_seconds = line_seconds
-        self._on_terminal = out.isatty()
-        self.tick_seconds = DRAW_SECONDS if self._on_terminal else min(DRAW_SECONDS, line_seconds)
-        self._newest: list[StageProgress] = []
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._read, name="holdfast-progress", daemon=True)
-        self._view: View | None = None
-        self._mute = False
-
-    def tick(self) -> None:
-        """Draw. Nothing that goes wrong here may disturb the work; whoever looked on may have left."""
-        if self._mute:
-            return
-        try:
-            if self._view is None:
-                # Not before: the worker has forked by now, and a fork wants no other thread.
-                self._view = Bars(self._out) if self._on_terminal else PlainLines(self._out, self._line_seconds)
-                self._thread.start()
-            self._view.draw(self._newest)
-        except OSError:
-            self._mute = True
-
-    def close(self, pipelines: Sequence[PipelineStatus] | None) -> None:
-        """Draw how it ended, and stop."""
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=1.0)
-        if self._view is None or self._mute:
-            return
-        try:
-            if pipelines is not None and self._on_terminal:
-                self._view.draw(read_stages(pipelines))
-            self._view.close()
-        except OSError:
-            self._mute = True
-
-    def _read(self) -> None:
-        app: Holdfast | None = None
-        pace = Pace()
-        money_at = 0.0
-        while not self._stopped.wait(self.tick_seconds if self._newest else 0.0):
-            try:
-                app = app or Holdfast(self._url, create=False)
-                status = [one for one in app.status().pipelines if one.name in self._pipelines]
-                stages = read_stages(status)
-                if time.monotonic() >= money_at:
-                    money_at = time.monotonic() + MONEY_SECONDS
-                    pace.note_money({f"{one.pipeline}/{one.stage}": one.spent for one in app.costs().sums})
-                pace.foretell(stages, time.monotonic())
-                self._newest = stages
-            except HoldfastError as error:
-                log.debug("no progress to show: %s", error)
-                self._stopped.wait(1.0)
-        if app is not None:
-            app.close()

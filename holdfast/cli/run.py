@@ -15,7 +15,7 @@ from holdfast.app import Holdfast
 from holdfast.cli import SOME_FAILED, options
 from holdfast.cli.changes import approval
 from holdfast.cli.output import print_json
-from holdfast.cli.progress import Watched
+from holdfast.cli.progress import watched
 from holdfast.cli.stopping import exit_code, say_stopping
 from holdfast.cli.summary import print_summary
 from holdfast.errors import AlreadyRunning
@@ -50,7 +50,7 @@ def run(
     crash_as_asked()
     found = load(file, store)
     names = [spec.name for spec in found.specs]
-    watched = Watched(found.url, names, sys.stderr if as_json else sys.stdout, seconds(progress_seconds))
+    shown = watched(found.url, names, sys.stderr if as_json else sys.stdout, seconds(progress_seconds))
     with found.open() as app, _alone(app, one_at_a_time, quiet):
         app.register(approval(yes=yes))
         if any(found.sources.values()):
@@ -62,13 +62,13 @@ def run(
         try:
             worker.run(
                 until_drained=True,
-                on_tick=None if quiet else watched.tick,
-                tick_seconds=watched.tick_seconds,
+                on_tick=None if quiet else shown.tick,
+                tick_seconds=shown.tick_seconds,
                 on_signal=None if quiet else say_stopping,
             )
             summary = app.summary(interrupted=worker.interrupted)
         finally:
-            watched.close(None if summary is None else summary.pipelines)
+            shown.close(None if summary is None else summary.pipelines)
     if quiet and not summary.failed and not summary.interrupted:
         return
     if as_json:

@@ -18,8 +18,8 @@ from holdfast.answers.units import instant
 from holdfast.answers.words import iso, to_the_second
 from holdfast.cli.logs import set_up
 from holdfast.cli.output import as_json, printable
-from holdfast.cli.progress import Pace, StageProgress
 from holdfast.program_file import load
+from holdfast.progress import Pace, StageProgress
 from holdfast.worker import Settings
 
 UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import stat
 import sys
 import threading
 import warnings
@@ -105,6 +106,7 @@ def serve_forks(line: socket.socket, serve: Serve) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
+    _drop_connections()
     children: set[int] = set()
     while True:
         try:
@@ -168,6 +170,23 @@ class _ChildLine(Forkable):
 def exit_in_words(code: int) -> str:
     """An exit code of a process, negative for a signal, in words."""
     return f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+
+
+def _drop_connections() -> None:
+    """Let go of the parent's network connections. If this process kept those of a web server open, their other sides would not
+    see the parent close them.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in map(int, os.listdir("/dev/fd")):
+        with suppress(OSError):
+            if not stat.S_ISSOCK(os.fstat(number).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(number)) as one:
+                is_connection = one.type == socket.SOCK_STREAM and one.family in (socket.AF_INET, socket.AF_INET6)
+            if is_connection:
+                # Not closed: the number could be given to another file while an object still uses it.
+                os.dup2(null, number, inheritable=False)
+    os.close(null)
 
 
 def kill_all_of(pid: int) -> None:

@@ -321,6 +321,35 @@ def test_without_an_end_it_works_until_it_is_cancelled(url: str):
     assert leases(url) == 0
 
 
+@pytest.mark.req("P16")
+def test_a_connection_that_was_open_when_the_worker_began_ends_when_the_program_closes_it(url: str):
+    """The processes that a worker forks must not keep it open: a client of a web application would wait for its end."""
+    books = Pipeline("books", store=url)
+
+    async def main() -> None:
+        ready: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+        server = await asyncio.start_server(lambda _, writer: ready.put_nowait(writer), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        accepted = await ready.get()
+        begun = asyncio.Event()
+
+        @books.stage()
+        async def work(item: Item, ctx: Context) -> None:
+            begun.set()
+
+        await books.add_async(["page-1"])
+        serving = asyncio.create_task(books.run_async(until_drained=False, grace=0))
+        await until(begun)
+        accepted.close()
+        assert await asyncio.wait_for(reader.read(), STUCK_SECONDS) == b""
+        serving.cancel()
+        await asyncio.wait([serving])
+        writer.close()
+        server.close()
+
+    run_loop(main)
+
+
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path

@@ -10,11 +10,13 @@ from holdfast.version import VERSION
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
+    from holdfast.blobs.reference import Blob
     from holdfast.engine.provenance import merge_provenance
     from holdfast.engine.upsert import Added
     from holdfast.errors import (
         AlreadyRunning,
         BadRequest,
+        BlobMissing,
         ContentFiltered,
         DefinitionError,
         HoldfastError,
@@ -48,6 +50,8 @@ __all__ = [
     "Backoff",
     "BadRequest",
     "BatchContext",
+    "Blob",
+    "BlobMissing",
     "CallAgain",
     "ContentFiltered",
     "Context",
@@ -88,9 +92,11 @@ _HOMES = {
     "engine.provenance": ("merge_provenance",),
     "worker.once": ("CallAgain",),
     "app": ("Holdfast",),
+    "blobs.reference": ("Blob",),
     "errors": (
         "AlreadyRunning",
         "BadRequest",
+        "BlobMissing",
         "ContentFiltered",
         "DefinitionError",
         "HoldfastError",

@@ -30,10 +30,12 @@ from holdfast.answers.summary import Summary
 from holdfast.answers.units import micros_since_1970
 from holdfast.answers.why import Explanation
 from holdfast.answers.worker import Workers
+from holdfast.blobs import BLOBS_VARIABLE, Blob, Blobs, open_blobs
 from holdfast.clock import Clock, microseconds
 from holdfast.engine import (
     actions,
     alert_rules,
+    collect_blobs,
     costs,
     error_groups,
     limits,
@@ -125,10 +127,15 @@ class Holdfast:
         merges: Mapping[str, Merge] | None = None,
         alerts: Sequence[AlertRule] = (),
         services: Sequence[MakeService] = (),
+        blobs: str | None = None,
         create: bool = True,
         clock: Clock | None = None,
     ) -> None:
+        """`blobs` is where `ctx.keep` puts content: a folder, or an address that fsspec understands; by default
+        HOLDFAST_BLOBS, then the folder beside a SQLite file."""
         self.url = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+        self._blobs_at = blobs or os.environ.get(BLOBS_VARIABLE) or None
+        self._opened_blobs: Blobs | None = None
         remember_password_of(self.url)
         self.pipelines = tuple(pipelines)
         #: By pipeline: what becomes of data that is added to a known key, where nothing else is said.
@@ -324,7 +331,7 @@ class Holdfast:
             from holdfast.worker.background.alerts import alerting
 
             services.append(alerting(rules))
-        return Worker(self.store, self.pipelines, settings, services)
+        return Worker(self.store, self.pipelines, settings, services, self._blobs)
 
     def run(
         self,
@@ -492,10 +499,25 @@ class Holdfast:
         with self._lock:
             self.store.write(work)
 
+    def blob(self, value: Any) -> Blob:
+        """Content that a handler has kept, by its reference as it is found in a result: `app.blob(value).read()`."""
+        return self._blobs.blob(value)
+
+    @property
+    def has_blobs(self) -> bool:
+        """Whether there is a place with content that handlers have kept, as far as this app knows."""
+        return self._blobs.is_used
+
+    @property
+    def _blobs(self) -> Blobs:
+        if self._opened_blobs is None:
+            self._opened_blobs = open_blobs(self._blobs_at, self.url, self._read(collect_blobs.store_identity))
+        return self._opened_blobs
+
     def check(self, *, progress: Callable[[str, int], None] | None = None) -> list[str]:
         """What must never be, and is; an empty list if all is well. `progress` gets the table that is read, and how far."""
         with self._scan() as store:
-            return check(store, progress)
+            return check(store, progress, self._blobs)
 
     def repair(self, *, by: str = "", reason: str = "") -> list[str]:
         """Set aside rows that belong to nothing, correct counts by state and by version, and rebuild sums of money that differ
@@ -755,12 +777,13 @@ class Holdfast:
         items_older_than: Duration | None = None,
         dry_run: bool = False,
     ) -> dict[str, int]:
-        """Forget old events, and items that ended long ago, with everything that belongs to them.
+        """Forget old events, and items that ended long ago, with everything that belongs to them; and content that was kept
+        with `ctx.keep`, once it is a day old and nothing refers to it.
 
         A dry run only counts, and reads through all events and items for it. Children of items that would go are not
-        counted: they go after their parents.
+        counted: they go after their parents; nor is content that only these items refer to.
         """
-        count = {"events": 0, "items": 0}
+        count = {"events": 0, "items": 0, "blobs": 0}
         with self._lock:
             if events_older_than is not None:
                 age = microseconds(seconds(events_older_than, what="events_older_than"))
@@ -777,6 +800,8 @@ class Holdfast:
                         continue
                     while done := self.store.write(lambda tx, n=number: prune.prune_items(tx, n, tx.now - age)):  # type: ignore[misc]
                         count["items"] += done
+        with self._scan() as store:
+            count["blobs"] = collect_blobs.collect(store, self._blobs, dry_run=dry_run)
         return count
 
     def _read(self, work: Callable[[Transaction], T]) -> T:

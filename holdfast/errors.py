@@ -10,6 +10,7 @@ HoldfastError
 ├── EffectStalled         an effect kept its transaction waiting until the database ended it
 ├── ValueRefused          a value that has no faithful JSON form
 ├── ValueMismatch         a value that does not fit the type that is declared for it
+├── BlobMissing           content that was kept with `ctx.keep` is not there any more, or damaged
 ├── LeaseLost             the work was taken over; nothing of it was saved
 ├── StageTimeout          an attempt ran longer than its stage allows
 ├── RunFailed             a run in which items failed, if asked for                      (exit code 3)
@@ -81,6 +82,10 @@ class ValueRefused(HoldfastError):
 
 class ValueMismatch(HoldfastError):
     """A value that does not fit the type that is declared for it. The message begins with its path."""
+
+
+class BlobMissing(HoldfastError):
+    """Content that a reference names is not where it was kept, or is not what was kept."""
 
 
 class LeaseLost(HoldfastError):

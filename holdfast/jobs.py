@@ -43,6 +43,7 @@ def open_job(job: JobDefinition, url: str | None = None, *, create: bool = True)
         merges=job.merges,
         alerts=job.alerts,
         services=[partial(JobFileFollower, job=job), discovering(job.sources, job.merges, job.pipelines)],
+        blobs=job.blobs,
         create=create,
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, Ty
 
 from holdfast.answers.summary import Summary
 from holdfast.app import Holdfast
+from holdfast.blobs.opening import check_address
 from holdfast.discovery import discover_now, discovering
 from holdfast.engine.add import Merge, overwrite
 from holdfast.engine.upsert import Added
@@ -141,6 +142,8 @@ class Pipeline(Generic[Data]):
         tuning: Mapping[str, Any] | None = None,
         resources: Mapping[str, Mapping[str, Any]] | None = None,
         alerts: Mapping[str, Mapping[str, Any]] | None = None,
+        prices: Mapping[str, Any] | None = None,
+        blobs: str | None = None,
     ) -> None: ...
 
     @overload
@@ -153,6 +156,8 @@ class Pipeline(Generic[Data]):
         tuning: Mapping[str, Any] | None = None,
         resources: Mapping[str, Mapping[str, Any]] | None = None,
         alerts: Mapping[str, Mapping[str, Any]] | None = None,
+        prices: Mapping[str, Any] | None = None,
+        blobs: str | None = None,
     ) -> None: ...
 
     def __init__(
@@ -165,6 +170,7 @@ class Pipeline(Generic[Data]):
         resources: Mapping[str, Mapping[str, Any]] | None = None,
         alerts: Mapping[str, Mapping[str, Any]] | None = None,
         prices: Mapping[str, Any] | None = None,
+        blobs: str | None = None,
     ) -> None:
         """`data` is the type of its items' data: a pydantic model, a dataclass, a TypedDict or a msgspec struct. An item that
         does not fit is refused when it is added, and handlers get an instance.
@@ -172,13 +178,17 @@ class Pipeline(Generic[Data]):
         `tuning` has the limits of the pipeline, its `guards`, and under `stages` the limits of single stages. `resources`
         are what its stages share with others, by name: `{"gemini": {"rate": "60/min"}}`. `alerts` are rules by name, as in a
         job file: `{"failures": {"event": "attempt_failed", "count": 10, "within": "5m", "webhook": address}}`. `prices` say
-        what models cost per million tokens, for `ctx.call`: `{"gpt-5-mini": {"in": "0.25", "out": "2.00"}}`."""
+        what models cost per million tokens, for `ctx.call`: `{"gpt-5-mini": {"in": "0.25", "out": "2.00"}}`. `blobs` is
+        where `ctx.keep` puts content: a folder, or an address like `s3://bucket/folder`."""
         check_name(name, "pipeline")
         self.name = name
         self.store = store
         #: The type of its items' data; None for any object.
         self.data = data
         data_type(data, f"pipeline {name!r}: data")
+        if blobs is not None:
+            check_address(blobs, f"pipeline {name!r}: blobs")
+        self.blobs = blobs
         self._stages: dict[str, StageSpec] = {}
         #: In which run of a cell a stage was defined, in a notebook.
         self._defined_in: dict[str, int | None] = {}
@@ -399,6 +409,7 @@ class Pipeline(Generic[Data]):
             tunings={self.name: self.tuning},
             alerts=self.alerts,
             services=[discovering({self.name: self.sources}, {}, [self.spec])],
+            blobs=self.blobs,
         )
 
 

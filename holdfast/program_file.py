@@ -50,6 +50,8 @@ class Loaded:
     alerts: tuple[AlertRule, ...] = ()
     #: What only a job file has: secrets, and tuning that may change while workers run.
     job: JobDefinition | None = field(default=None)
+    #: Where the file says that blobs are kept.
+    blobs: str | None = None
 
     def open(self, *, create: bool = True) -> Holdfast:
         """Open the store with all of this."""
@@ -62,6 +64,7 @@ class Loaded:
             tunings=self.tunings,
             alerts=self.alerts,
             services=[discovering(self.sources, self.merges, self.specs)],
+            blobs=self.blobs,
             create=create,
         )
 
@@ -89,6 +92,7 @@ def load(file: str, store: str | None) -> Loaded:
             job.merges,
             job.alerts,
             job,
+            job.blobs,
         )
     return _load_python(file, store)
 
@@ -124,6 +128,7 @@ def load_pipelines(module: ModuleType, file: str, store: str | None) -> Loaded:
         tunings,
         {one.name: one.sources for one in found},
         alerts=tuple(_in_common(f"the pipelines of {file} give alert", "different rules", _alerts_of(found)).values()),
+        blobs=_common_blobs(file, found),
     )
 
 
@@ -146,6 +151,15 @@ def _common_store(file: str, pipelines: list[Pipeline[Any]]) -> str | None:
     if len(stores) > 1:
         raise DefinitionError(f"the pipelines of {file} name different stores: choose one with --store")
     return stores.pop() if stores else None
+
+
+def _common_blobs(file: str, pipelines: list[Pipeline]) -> str | None:
+    named = {one.blobs for one in pipelines} - {None}
+    if len(named) > 1:
+        raise DefinitionError(
+            f"the pipelines of {file} keep blobs at different addresses, but share a store: choose one"
+        )
+    return named.pop() if named else None
 
 
 def load_module(file: str) -> ModuleType:

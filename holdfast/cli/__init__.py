@@ -50,7 +50,7 @@ COMMANDS = {
     "adopt-sql": ("adopt_sql", "Print a migration that prepares your own table."),
     "loop": ("loop", "Run a loop over your own table."),
     "import-legacy": ("legacy", "Import items from the database of an earlier program."),
-    "prune": ("prune", "Delete old events, and items that ended long ago."),
+    "prune": ("prune", "Delete old events, items that ended long ago, and unreferenced blobs."),
     "db": ("database", "Manage the database: upgrade, check, grants."),
     "doctor": ("database", "Diagnose the installation, the database and its workers."),
 }

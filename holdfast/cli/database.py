@@ -40,15 +40,17 @@ def upgrade(store: str | None, as_json: bool) -> None:
 
 @db.command(short_help="Look for what must never be.")
 @click.option("--repair", is_flag=True, help="Set aside rows that belong to nothing, and rebuild counts.")
+@options.blobs
 @options.common()
-def check(repair: bool, store: str | None, as_json: bool) -> None:
+def check(repair: bool, blobs: str | None, store: str | None, as_json: bool) -> None:
     """Look for what must never be: a damaged file, a stage of an item in two places, rows of no item or no stage, texts that
-    cannot be read, counts or sums of money that do not add up, items that wait for themselves.
+    cannot be read, counts or sums of money that do not add up, items that wait for themselves, references to kept content that
+    is not there.
 
     Reads every row. Without --repair nothing is changed: it says what a repair would find. Exit code 5 if something is found
     that was not repaired. Work may go on meanwhile, also during a repair; workers of an older holdfast must have ended.
     """
-    with options.open_to_ask(store) as app:
+    with options.open_to_ask(store, blobs=blobs) as app:
         repaired = app.repair(by=options.user()) if repair else []
         with closing(ProgressLine()) as progress:
             wrong = app.check(progress=lambda table, rows: progress.draw(f"reading {table}: {rows:,}"))

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.app import DEFAULT_URL, URL_VARIABLE, Holdfast
+from holdfast.blobs import BLOBS_VARIABLE
 from holdfast.cli import note_verbose
 from holdfast.cli.logs import set_up
 from holdfast.errors import StoreBroken, UsageError
@@ -80,9 +81,18 @@ def together(*several: Callable[[Function], Function]) -> Callable[[Function], F
     return decorated
 
 
-def open_to_ask(store: str | None, pipelines: Sequence[PipelineSpec] = ()) -> Holdfast:
+#: Where content is that handlers have kept.
+blobs = click.option(
+    "--blobs",
+    type=text,
+    metavar="ADDRESS",
+    help=f"Where kept content is. [default: ${BLOBS_VARIABLE}, then the folder beside a SQLite file]",
+)
+
+
+def open_to_ask(store: str | None, pipelines: Sequence[PipelineSpec] = (), *, blobs: str | None = None) -> Holdfast:
     """The store as it is: nothing is made, neither a file nor tables."""
-    return existing(Holdfast(address(store), pipelines, create=False))
+    return existing(Holdfast(address(store), pipelines, blobs=blobs, create=False))
 
 
 def existing(app: Holdfast) -> Holdfast:

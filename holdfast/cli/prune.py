@@ -1,4 +1,4 @@
-"""`holdfast prune`: forget what is old."""
+"""`holdfast prune`: forget what is old, and what nothing refers to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.cli.output import print_json
 from holdfast.errors import UsageError
 
 
-@click.command(short_help="Delete old events, and items that ended long ago.")
+@click.command(short_help="Delete old events, items that ended long ago, and unreferenced blobs.")
 @click.option(
     "--events-older-than", type=options.text, metavar="TIME", help="Events older than this: 90d. Costs are kept."
 )
@@ -26,27 +26,30 @@ from holdfast.errors import UsageError
 @click.option(
     "--yes", is_flag=True, envvar="HOLDFAST_YES", help="Delete everything without asking. [env: HOLDFAST_YES]"
 )
+@options.blobs
 @options.common()
 def prune(
     events_older_than: str | None,
     items_older_than: str | None,
     dry_run: bool,
     yes: bool,
+    blobs: str | None,
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Forget old events, and items all of whose stages ended long ago, with everything that belongs to them.
+    """Forget old events, and items all of whose stages ended long ago, with everything that belongs to them. Content that was
+    kept with ctx.keep goes as well, once it is a day old and nothing refers to it any more.
 
     What was spent stays known. An item whose key is added again begins anew. Works in small steps: stopped half-way,
     the next one goes on. An age of 0 forgets everything that has ended, and asks first. A dry run does not count children
     of items that would go: they go after their parents.
     """
-    if events_older_than is None and items_older_than is None:
-        raise UsageError("nothing to forget: give --events-older-than, --items-older-than or both")
     events = None if events_older_than is None else times.age(events_older_than, what="--events-older-than")
     items = None if items_older_than is None else times.age(items_older_than, what="--items-older-than")
     everything = [name for name, age in (("all events", events), ("all items that have ended", items)) if age == 0]
-    with options.open_to_ask(store) as app:
+    with options.open_to_ask(store, blobs=blobs) as app:
+        if events is None and items is None and not app.has_blobs:
+            raise UsageError("nothing to forget: give --events-older-than, --items-older-than or --blobs")
         if everything and not (dry_run or yes):
             _ask(app, events, items, " and ".join(everything))
         counts = app.prune(events_older_than=events, items_older_than=items, dry_run=dry_run)
@@ -69,5 +72,6 @@ def _at_a_terminal() -> bool:
 
 
 def _told(counts: dict[str, int], events: float | None, items: float | None) -> str:
-    asked = {"events": events, "items": items}
-    return ", ".join(f"{counts[name]:,} {name}" for name in asked if asked[name] is not None)
+    asked = {"events": events is not None, "items": items is not None, "blobs": bool(counts["blobs"])}
+    asked["blobs"] |= not any(asked.values())
+    return ", ".join(f"{counts[name]:,} {name}" for name, wanted in asked.items() if wanted)

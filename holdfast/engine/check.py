@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.engine import reconcile_money, recount, strays
+from holdfast.blobs import Blobs
+from holdfast.engine import collect_blobs, reconcile_money, recount, strays
 from holdfast.engine.wait_cycles import find_wait_cycles
 from holdfast.store import Store, Transaction
 
 
-def check(store: Store, progress: Callable[[str, int], None] | None = None) -> list[str]:
+def check(store: Store, progress: Callable[[str, int], None] | None = None, blobs: Blobs | None = None) -> list[str]:
     """What is wrong; an empty list if all is well. `progress` is called with the table that is read, and how far."""
     integrity = store.integrity()
     if integrity != "ok":
         return [f"the database is damaged: {integrity}"]
-    return store.read(partial(_rows, progress=progress)) + recount.check(store)
+    wrong = store.read(partial(_rows, progress=progress)) + recount.check(store)
+    return wrong if blobs is None else wrong + collect_blobs.missing(store, blobs)
 
 
 def _rows(tx: Transaction, progress: Callable[[str, int], None] | None) -> list[str]:

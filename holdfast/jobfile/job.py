@@ -42,6 +42,8 @@ class JobDefinition:
     secrets: Secrets = field(compare=False)
     #: Sources (by pipeline and name) and alerts as they were written, to see whether they have changed.
     written: Mapping[str, Any]
+    #: Where content is kept that handlers keep.
+    blobs: str | None = None
 
     def __repr__(self) -> str:
         return f"JobDefinition({str(self.path)!r}, pipelines={[one.name for one in self.pipelines]})"

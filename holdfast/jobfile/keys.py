@@ -273,5 +273,9 @@ FILE = Table(
             Named(ALERT, "alert", r"[^\x00-\x1f\x7f]{1,100}", "up to 100 printable characters"),
             "who is told of what, by name",
         ),
+        "blobs": KeySpec(
+            _text("a folder, or an address like s3://bucket/folder", _not_empty),
+            "where ctx.keep puts content: a folder, or an address like s3://bucket/folder",
+        ),
     }
 )

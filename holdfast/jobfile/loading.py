@@ -83,8 +83,13 @@ def _build(
     store = _plain(document.get("store")) or None
     if store is not None:
         secrets.add_passwords(store)
+    blobs = _plain(document.get("blobs")) or None
+    if blobs is not None:
+        secrets.add_passwords(blobs)
     resources = _plain(document.get("resources"))
-    return JobDefinition(path, store, tuple(specs), resources, tunings, sources, merges, alerts, secrets, written)
+    return JobDefinition(
+        path, store, tuple(specs), resources, tunings, sources, merges, alerts, secrets, written, blobs
+    )
 
 
 def _find_guards(tuning: Node | None, path: str, find: Any) -> None:

@@ -115,7 +115,7 @@ class JobFileWatch:
 
 def differences(old: JobDefinition, new: JobDefinition) -> tuple[str, ...]:
     """The parts in which the specs of two jobs differ; tunings are not compared."""
-    found = [] if old.store == new.store else ["store"]
+    found = [key for key in ("store", "blobs") if getattr(old, key) != getattr(new, key)]
     before, after = ({spec.name: spec for spec in job.pipelines} for job in (old, new))
     for name in [*before, *(one for one in after if one not in before)]:
         path = below("pipelines", name)

@@ -52,7 +52,7 @@ def encoded(value: Any, *, limit: int = MAX_BYTES) -> tuple[str, Any]:
         text, same = b"", False
     if len(text) > limit:
         raise ValueRefused(
-            f"{len(text):,} bytes as JSON; the limit is {limit:,}: store it elsewhere, return its address"
+            f"{len(text):,} bytes as JSON; the limit is {limit:,}: store it elsewhere (ctx.keep), return its address"
         )
     if not same or b"\\u0000" in text or _may_be_deep(text):
         form = json_form(value, limit)
@@ -137,7 +137,9 @@ def _refuse_the_obviously_large(value: Any, limit: int) -> None:
             size += sum(len(key) for key in part if isinstance(key, str))
             parts += part.values()
         if size > limit:
-            raise ValueRefused(f"over {size:,} bytes; the limit is {limit:,}: store it elsewhere, return its address")
+            raise ValueRefused(
+                f"over {size:,} bytes; the limit is {limit:,}: store it elsewhere (ctx.keep), return its address"
+            )
 
 
 def _may_be_deep(encoded: bytes) -> bool:

@@ -194,7 +194,7 @@ def _number(number: float) -> float:
 def _take_room(room: list[int], size: int) -> None:
     room[0] -= size
     if room[0] < 0:
-        raise _Unfit("more parts than fit into the limit", ": store it elsewhere, return its address")
+        raise _Unfit("more parts than fit into the limit", ": store it elsewhere (ctx.keep), return its address")
 
 
 def _own_form(part: Any, kind: Any) -> Any:
@@ -250,7 +250,7 @@ def _instead(kind: type) -> str:
     if issubclass(kind, (set, frozenset)):
         return ": give a list"
     if issubclass(kind, (bytes, bytearray, memoryview)):
-        return ": store it elsewhere and give its address, or base64 text"
+        return ": store it elsewhere (ctx.keep) and give its address, or base64 text"
     return ": give text, a number, a list or an object"
 
 

@@ -10,6 +10,8 @@ from typing import Any, Protocol, TypeVar, Unpack, overload
 import msgspec
 
 from holdfast import points
+from holdfast.blobs import Blob, Blobs
+from holdfast.blobs.blobs import Content
 from holdfast.clock import microseconds
 from holdfast.engine.add import typed_data
 from holdfast.engine.claim import Lease
@@ -30,6 +32,7 @@ from holdfast.model.user_event import MOST_PER_ATTEMPT, UserEvent
 from holdfast.providers.pauses import used_up_for
 from holdfast.runtime.process_identity import Lineage
 from holdfast.worker import undeclared_reads as undeclared
+from holdfast.worker.keep import keeping
 from holdfast.worker.once import Once, forget
 from holdfast.worker.provider_call import CallOptions, CallWith, ProviderCall
 from holdfast.worker.sub_step import SubStep, key_of, key_of_all
@@ -57,6 +60,9 @@ class Surroundings(Protocol):
 
     @property
     def stopping(self) -> bool: ...
+
+    @property
+    def blobs(self) -> Blobs: ...
 
     def read_result(self, pipeline: str, item: int, stage: str, known: Mapping[int, str]) -> str | None:
         """The result of an earlier stage as JSON text; None if it was skipped."""
@@ -290,6 +296,21 @@ class Context(msgspec.Struct, eq=False):
                 f"{self._where}: the result of {name!r} does not fit its type: {error}; it was made before the type "
                 "changed: `holdfast plan` shows what is stale by type, `holdfast reprocess` makes it anew"
             ) from None
+
+    def keep(self, content: Content, name: str | None = None, type: str | None = None) -> Any:
+        """Keep bytes, a file by its path, or an open binary file outside of the database, and return a reference (`Blob`)
+        for the result, once the content is durable. In an async handler: `await ctx.keep(...)`.
+
+        The content is kept as long as a result, a memo, an event or an item's data refers to it. `name` is a file name; the
+        media `type` is guessed from it.
+        """
+        self._check()
+        return self._run(keeping(self._around.blobs, content, name, type))
+
+    def blob(self, value: Any) -> Blob:
+        """Kept content by its reference, as it is found in a result or in an item's data: `ctx.blob(value).read()`."""
+        self._check()
+        return self._around.blobs.blob(value)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Report how far this attempt has come; the next heartbeat publishes it."""

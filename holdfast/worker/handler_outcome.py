@@ -6,6 +6,8 @@ import random
 from collections import Counter
 from typing import Any, NamedTuple
 
+from holdfast.blobs import Blobs
+from holdfast.blobs.reference import KEY
 from holdfast.clock import microseconds
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import FinishedAttempt
@@ -41,6 +43,7 @@ from holdfast.providers.questions import is_wrong_request
 from holdfast.providers.verdicts import is_of_provider
 from holdfast.worker.call import StageCall
 from holdfast.worker.context import Said
+from holdfast.worker.keep import require_content
 
 #: Avoids an Enum lookup on a path that every item takes.
 _DONE = State.DONE
@@ -89,7 +92,8 @@ def _used_up(limit: RateLimited) -> OutOfCredit:
 class HandlerOutcome:
     """Turns what handlers return and raise into finished attempts."""
 
-    def __init__(self, rng: random.Random | None = None) -> None:
+    def __init__(self, blobs: Blobs, rng: random.Random | None = None) -> None:
+        self._blobs = blobs
         self._rng = rng or random.Random()
         #: By stage and item: how often in a row it has met an overload, and how many others had passed before.
         self._overloads: dict[tuple[int, int], tuple[int, int]] = {}
@@ -135,6 +139,12 @@ class HandlerOutcome:
         if type_ is not None:
             finished.type = type_.fingerprint
         finished.routine = not self._complete(finished, call) and lease.is_first
+        if KEY in result or finished.follow_ons or finished.events:
+            try:
+                facts = [codec.encode(event.facts) for event in finished.events]
+                require_content(self._blobs, [result, *(one.data for one in finished.follow_ons), *facts])
+            except Exception as error:
+                return self._outcome(call, lease, _Raised.of(error), 1)
         return finished
 
     def _normalised(self, call: StageCall, lease: Lease, result: str) -> Any:

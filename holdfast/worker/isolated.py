@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from holdfast.blobs import Blobs
 from holdfast.engine.claim import Lease
 from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.finish import AttemptEffect, FinishedAttempt
@@ -112,7 +113,9 @@ class StageChild:
         offer: Offer,
         another_store: Callable[[], Store],
         pipeline: Callable[[str], PipelineSpec | None],
+        blobs: Blobs,
     ) -> None:
+        self.blobs = blobs
         self._line = line
         self.pipeline = pipeline
         self._lock = threading.Lock()

@@ -25,7 +25,7 @@ class StageRunner(HandlerOutcome):
     """Turns calls into finished attempts."""
 
     def __init__(self, around: Surroundings, rng: random.Random | None = None) -> None:
-        super().__init__(rng)
+        super().__init__(around.blobs, rng)
         self._around = around
         self._forks = Lineage.forks
 

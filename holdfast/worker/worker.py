@@ -12,6 +12,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.blobs import Blobs, NoBlobs
+from holdfast.blobs.reference import references_in
 from holdfast.engine.clock_changes import clock_behind
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.layout import layout
@@ -101,12 +103,14 @@ class Worker:
         pipelines: Sequence[PipelineSpec],
         settings: Settings | None = None,
         services: Sequence[MakeService] = (),
+        blobs: Blobs | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self._store = store
         self._pipelines = pipelines
         self._specs = {spec.name: spec for spec in pipelines}
         self._make_services = tuple(services)
+        self.blobs = blobs or NoBlobs()
         self._stop_requests = 0
         #: The signal that stopped it, if one did.
         self.stopped_by: int | None = None
@@ -148,6 +152,9 @@ class Worker:
         self._progress[item, stage] = note
 
     def remember(self, memos: Sequence[MemoWrite]) -> Future[None]:
+        for memo in memos:
+            # Nothing is refused here: the answer may be paid for.
+            self.blobs.hold(references_in(memo.value or ""))
         return self._committer.remember(memos)
 
     def count_children(self, item: int, pipeline: str) -> dict[str, int]:
@@ -231,7 +238,7 @@ class Worker:
         self._reader.close()
         server = ForkServer.forked(
             lambda line: StageChild(
-                line, self._offer, lambda: self._store.another(self._writer_limits), self.pipeline
+                line, self._offer, lambda: self._store.another(self._writer_limits), self.pipeline, self.blobs
             ).run()
         )
         self._hand = InHand(self.settings.concurrency)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.engine.prune import CHUNK
 from holdfast.program_file import load
+from tests.support.kept import content_in, make_old
 
 
 @pytest.fixture
@@ -34,14 +36,14 @@ def test_items_that_ended_are_forgotten_with_all_of_theirs(done: Any) -> None:
 def test_old_events_are_forgotten(done: Any) -> None:
     before = len(done.json("events"))
     answer = done.json("prune", "--events-older-than", "0s", "--yes")
-    assert answer == {"dry_run": False, "events": before, "items": 0}
+    assert answer == {"dry_run": False, "events": before, "items": 0, "blobs": 0}
     assert done.json("events") == []
     assert len(done.json("items")) == 3
 
 
 def test_what_is_young_stays(done: Any) -> None:
     answer = done.json("prune", "--events-older-than", "90d", "--items-older-than", "365d")
-    assert answer == {"dry_run": False, "events": 0, "items": 0}
+    assert answer == {"dry_run": False, "events": 0, "items": 0, "blobs": 0}
     assert done("prune", "--events-older-than", "300000d", "--items-older-than", "1h").stdout == (
         "forgotten: 0 events, 0 items\n"
     )
@@ -53,8 +55,13 @@ def test_a_dry_run_counts_and_forgets_nothing(done: Any) -> None:
     events = len(done.json("events"))
     both = ("--items-older-than", "0s", "--events-older-than", "0s", "--dry-run")
     assert done("prune", *both).stdout == f"would be forgotten: {events} events, 2 items\n"
-    assert done.json("prune", *both) == {"dry_run": True, "events": events, "items": 2}
-    assert done.json("prune", "--items-older-than", "1h", "--dry-run") == {"dry_run": True, "events": 0, "items": 0}
+    assert done.json("prune", *both) == {"dry_run": True, "events": events, "items": 2, "blobs": 0}
+    assert done.json("prune", "--items-older-than", "1h", "--dry-run") == {
+        "dry_run": True,
+        "events": 0,
+        "items": 0,
+        "blobs": 0,
+    }
     assert (len(done.json("items")), len(done.json("events"))) == (3, events)
 
 
@@ -98,7 +105,7 @@ def test_a_dry_run_counts_items_beyond_the_first_step(cli: Any, books: str) -> N
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ([], "give --events-older-than, --items-older-than or both"),
+        ([], "give --events-older-than, --items-older-than or --blobs"),
         (["--events-older-than", "soon"], "--events-older-than: 'soon' is not a length of time"),
         (["--items-older-than", "-1"], "--items-older-than: '-1' must be zero or more"),
         (["--items-older-than", "1h", "--events-older-than", ""], "--events-older-than: ''"),
@@ -109,3 +116,30 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_forgotten(done: Any, arg
     result = done("prune", *args, code=2)
     assert said in result.stderr and result.stderr.count("\n") == 1
     assert (len(done.json("items")), len(done.json("events"))) == (3, before)
+
+
+@pytest.mark.req("P13")
+def test_without_options_only_content_is_forgotten_that_nothing_refers_to(done: Any, tmp_path: Path) -> None:
+    place = tmp_path / "kept"
+    with Holdfast(done.url, blobs=str(place)) as app:
+        reference = app._blobs.keep(b"unreferenced")
+        assert done("prune", "--blobs", str(place)).stdout == "forgotten: 0 blobs\n"
+        make_old(place)
+        assert done("prune", "--blobs", str(place), "--dry-run").stdout == "would be forgotten: 1 blobs\n"
+        assert app.blob(reference).read() == b"unreferenced"
+    both = done("prune", "--blobs", str(place), "--events-older-than", "90d")
+    assert both.stdout == "forgotten: 0 events, 1 blobs\n"
+    assert content_in(place) == set()
+
+
+@pytest.mark.req("P13")
+def test_a_check_of_the_database_finds_references_to_nothing(done: Any, books: str, tmp_path: Path) -> None:
+    with Holdfast(done.url, load(books, None).specs) as app:
+        app.add("books", [{"key": "odd", "page": {"$blob": "sha256:" + "0" * 64, "size": 1}}])
+    [wrong] = done.json("db", "check", "--blobs", str(tmp_path / "kept"), code=5)["wrong"]
+    assert "refers to sha256:000" in wrong and wrong.endswith(f"which is not at {_of(tmp_path / 'kept', done.url)}")
+
+
+def _of(place: Path, url: str) -> str:
+    with Holdfast(url, blobs=str(place)) as app:
+        return app._blobs.where

@@ -112,7 +112,7 @@ def test_nothing_is_forgotten_unless_asked_and_a_wrong_age_is_refused(app, hold,
     app.add(["x"])
     app.run_through()
     clock.advance(1000 * DAY)
-    assert hold.prune() == {"events": 0, "items": 0}
+    assert hold.prune() == {"events": 0, "items": 0, "blobs": 0}
     for age in (-1, "soon", float("inf")):
         with pytest.raises(UsageError, match="events_older_than"):
             hold.prune(events_older_than=age)
@@ -145,7 +145,7 @@ def old(app, hold, clock) -> App:
 
 def test_items_that_came_to_an_end_long_ago_go_and_what_is_open_stays(old, hold):
     gone = {key: number_of(old, key) for key in ("done", "skipped", "failed", "exhausted", "cancelled")}
-    assert hold.prune(items_older_than="9d") == {"events": 0, "items": 5}
+    assert hold.prune(items_older_than="9d") == {"events": 0, "items": 5, "blobs": 0}
     assert keys(old) == ["delayed", "held", "waits"]
     assert {key: rows_of(old, number) for key, number in gone.items()} == {key: {} for key in gone}
     assert old.counts() == old.recount()

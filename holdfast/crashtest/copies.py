@@ -78,7 +78,7 @@ def _memory(source: Path | None) -> str | None:
     """A file system in memory, if there is room: unlike a crash of the machine, a killed process does not affect it."""
     if not os.access("/dev/shm", os.W_OK):
         return None
-    size = 0 if source is None else source.stat().st_size
+    size = 0 if source is None else source.stat().st_size + sum(one.stat().st_size for one in _blobs(source).rglob("*"))
     return "/dev/shm" if shutil.disk_usage("/dev/shm").free > 4 * size + SPARE_BYTES else None
 
 
@@ -93,9 +93,11 @@ class _Files:
 
     def fresh(self) -> None:
         for old in self.path.parent.glob(f"{self.path.name}*"):
-            old.unlink()
+            if old != _blobs(self.path):
+                old.unlink()
         make_database(self.path)
         shutil.copyfile(self._kept, self.path)
+        _copy_blobs(self._kept, self.path)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -110,6 +112,18 @@ def _copy(source: Path, target: Path) -> None:
     finally:
         old.close()
         new.close()
+    _copy_blobs(source, target)
+
+
+def _copy_blobs(source: Path, target: Path) -> None:
+    """Replace the kept content beside a database by that beside another."""
+    shutil.rmtree(_blobs(target), ignore_errors=True)
+    if _blobs(source).is_dir():
+        shutil.copytree(_blobs(source), _blobs(target))
+
+
+def _blobs(database: Path) -> Path:
+    return Path(f"{database}.blobs")
 
 
 # PostgreSQL -----------------------------------------------------------------------------------------------------------

@@ -65,7 +65,15 @@ def crashtest(
         folder = Path(name)
         with (
             copies_for(store, folder, None if template is None else str(template)) as copies,
-            SubjectServer(file, copies.url, folder, variables=variables, timeout_seconds=patience) as server,
+            SubjectServer(
+                file,
+                copies.url,
+                folder,
+                variables=variables,
+                # What a template refers to is where it was kept.
+                blobs=str(folder / "blobs") if template is None else None,
+                timeout_seconds=patience,
+            ) as server,
         ):
             chosen = choose(pipeline, subject, server.pipelines, file)
             server.prepare({chosen: [given]}, function_of(setup, file), alone=True)

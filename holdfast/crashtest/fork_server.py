@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from holdfast import errors
 from holdfast.app import URL_VARIABLE
+from holdfast.blobs import BLOBS_VARIABLE
 from holdfast.crashtest.crash_points import CRASH_VARIABLE
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.runtime import child_messages as wire
@@ -50,15 +51,24 @@ class SubjectServer:
     """Starts the fork server. Where loading the file left something that must not be forked, starts a new process per run."""
 
     def __init__(
-        self, file: str, url: str, folder: Path, *, variables: Sequence[str] = (), timeout_seconds: float = 60.0
+        self,
+        file: str,
+        url: str,
+        folder: Path,
+        *,
+        variables: Sequence[str] = (),
+        blobs: str | None = None,
+        timeout_seconds: float = 60.0,
     ) -> None:
-        """`variables` are environment variables that receive the address, in addition to HOLDFAST_URL."""
+        """`variables` are environment variables that receive the address, in addition to HOLDFAST_URL. `blobs` is where content
+        is kept, in place of what the environment says."""
         self._file = file
         self._folder = folder
         self._timeout = timeout_seconds
         self._environment = {
             **os.environ,
             **dict.fromkeys((URL_VARIABLE, *variables), url),
+            **({} if blobs is None else {BLOBS_VARIABLE: blobs}),
             # The same modules as here, and none of the crashes that were asked of this process.
             "PYTHONPATH": os.pathsep.join(place or os.getcwd() for place in sys.path),
             CRASH_VARIABLE: "",

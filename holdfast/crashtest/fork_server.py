@@ -84,6 +84,8 @@ class SubjectServer:
         self.named: str | None = told["named"]
         #: What loading the file left behind that must not be forked, in words. Then every run loads the file again.
         self.left: str = told["left"]
+        #: Where it keeps content; None for the place beside the store.
+        self.blobs: str | None = self._environment.get(BLOBS_VARIABLE) or told["blobs"]
         return self
 
     def __exit__(self, *_: object) -> None:

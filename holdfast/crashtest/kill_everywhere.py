@@ -57,7 +57,7 @@ class CrashTest:
     def undisturbed(self) -> CrashRun:
         """One complete run. The tables before it are remembered too."""
         self.copies.fresh()
-        self._remember(take(self.copies.url, self.wanted))
+        self._remember(take(self.copies.url, self.wanted, self.server.blobs))
         run = self._run(None)
         assert run is not None
         self._undisturbed = self._undisturbed or run
@@ -122,7 +122,7 @@ class CrashTest:
         if order is not None:
             if not ended.killed:
                 return None
-            killed = take(self.copies.url, self.wanted)
+            killed = take(self.copies.url, self.wanted, self.server.blobs)
             ended = self.server.run(record=file)
         resumed = 1
         while ended.code != 0 or self._settle():
@@ -133,7 +133,9 @@ class CrashTest:
                 )
             resumed += 1
             ended = self.server.run(record=file)
-        run = CrashRun(take(self.copies.url, self.wanted), record.read(file), resumed - (order is None), killed)
+        run = CrashRun(
+            take(self.copies.url, self.wanted, self.server.blobs), record.read(file), resumed - (order is None), killed
+        )
         file.unlink()
         return run
 

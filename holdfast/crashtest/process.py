@@ -29,6 +29,7 @@ from typing import Any
 
 from holdfast import points, schema
 from holdfast.app import URL_VARIABLE, Holdfast
+from holdfast.blobs import BLOBS_VARIABLE
 from holdfast.crashtest import record, watch
 from holdfast.crashtest.crash_points import CRASH_VARIABLE, crash_from_environment
 from holdfast.engine.layout import layout
@@ -67,7 +68,8 @@ def main() -> None:
         return
     named = found.url if found.url != url else None
     left = _left_behind(before)
-    wire.send(line, {"pipelines": [spec.name for spec in found.specs], "named": named, "left": left})
+    names = [spec.name for spec in found.specs]
+    wire.send(line, {"pipelines": names, "named": named, "left": left, "blobs": found.blobs})
     subject = Subject(file, dataclasses.replace(found, url=url))
     # Freeze what is loaded: garbage collection in a child would copy every page of it.
     gc.freeze()
@@ -109,7 +111,8 @@ class Subject:
     def _open(self) -> Holdfast:
         # No sources, no alerts and no limits: a crash test runs the given item at full speed.
         resources: dict[str, dict[str, Any]] = {name: {} for name in self._found.resources}
-        return Holdfast(self._found.url, self._specs, resources=resources, merges=self._found.merges)
+        blobs = os.environ.get(BLOBS_VARIABLE) or self._found.blobs
+        return Holdfast(self._found.url, self._specs, resources=resources, merges=self._found.merges, blobs=blobs)
 
     def _prepare(self, order: dict[str, Any]) -> None:
         """Create holdfast's tables and the user's, and add the items."""

@@ -68,9 +68,9 @@ class Snapshot:
         return frozenset((*name, state) for name, (state, _, _) in self.stages.items() if state in FINISHED)
 
 
-def take(url: str, tables: Sequence[str] | None) -> Snapshot:
-    """Take a snapshot. `tables` are the user's tables to include; None for all."""
-    with Holdfast(url, create=False) as app:
+def take(url: str, tables: Sequence[str] | None, blobs: str | None = None) -> Snapshot:
+    """Take a snapshot. `tables` are the user's tables to include; None for all. `blobs` is where content is kept."""
+    with Holdfast(url, blobs=blobs, create=False) as app:
         items, stages = _items(app)
         costs, doubts = Counter[str](), Counter[str]()
         for one in app.costs(("pipeline", "stage")).sums:

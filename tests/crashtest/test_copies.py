@@ -6,6 +6,7 @@ import sqlite3
 import uuid
 from pathlib import Path
 
+import msgspec
 import psycopg
 import pytest
 
@@ -14,6 +15,7 @@ from holdfast.crashtest import copies
 from holdfast.crashtest.fork_server import SubjectServer
 from holdfast.errors import StoreError, UsageError
 from holdfast.testing import crashtest
+from tests.support.kept import content_in
 
 #: Its store is named in it, and it opens a connection when it is loaded and keeps it.
 OWN_STORE = """
@@ -44,6 +46,18 @@ def extract(item, ctx):
     return item.data
 """
 
+
+KEEPS = """
+from holdfast import Pipeline
+
+books = Pipeline("books")
+
+
+@books.stage()
+def extract(item, ctx):
+    old = ctx.blob(item.data["page"]).read() if "page" in item.data else b"nothing"
+    return {"page": ctx.keep(b"after " + old)}
+"""
 
 books = Pipeline("books")
 
@@ -81,6 +95,22 @@ def test_the_store_that_the_file_names_is_left_as_it_is_and_every_run_begins_wit
     named, loaded = report.notes
     assert "names a store of its own" in named
     assert "every run loads the file anew" in loaded
+
+
+@pytest.mark.req("P13")
+def test_every_run_begins_with_the_content_of_the_template_and_the_real_place_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    template, file, real = tmp_path / "template.db", tmp_path / "keeps.py", tmp_path / "real"
+    file.write_text(KEEPS)
+    with Holdfast(f"sqlite:///{template}") as app:
+        app.upgrade()
+        reference = msgspec.to_builtins(app._blobs.keep(b"old page"))
+    crashtest(file, item={"key": "x", "page": reference}, template=template, only=[1, 2]).assert_ok()
+    assert content_in(tmp_path / "template.db.blobs") == {b"old page"}
+    monkeypatch.setenv("HOLDFAST_BLOBS", str(real))
+    crashtest(file, item="x", only=[1]).assert_ok()
+    assert not real.exists()
 
 
 @pytest.mark.req("J13")

@@ -26,7 +26,7 @@ WORKER_POINTS = (
 
 
 #: Every point that `ctx.keep` passes through, in order: content that is there already is not written, and not named.
-KEEP_POINTS = ("keep.before", "keep.written", "keep.named", "keep.after")
+KEEP_POINTS = ("keep.before", "keep.writing", "keep.written", "keep.named", "keep.after")
 
 #: The arguments of the last point that a thread reached.
 _last = threading.local()

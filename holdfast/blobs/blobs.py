@@ -20,6 +20,9 @@ from holdfast.errors import UsageError
 #: What can be kept: bytes, the path of a file, or a file that is open for reading in binary mode.
 Content = bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO
 
+#: A hash, and the number of bytes.
+Digest = tuple[str, int]
+
 #: Content that nothing refers to is collected once it is older.
 GRACE_SECONDS = 24 * 3600.0
 #: The age of content that is kept again, or referred to again, is renewed if it is older: half the grace.
@@ -50,11 +53,12 @@ class Blobs(ABC):
         with _opened(content) as file:
             points.reach("keep.before")
             start = _position(file)
-            found = None if start is None else digest(file)
+            found = None if start is None else _digest(file)
             if found is None or not self.renew(*found):
                 if start is not None:
                     file.seek(start)
-                found = self.write(file)
+                # A file may change between two readings, our own copy of bytes does not.
+                found = self.write(file, found if isinstance(file, io.BytesIO) and file is not content else None)
             points.reach("keep.after")
         sha256, size = found
         self._be_sure_of(sha256)
@@ -88,8 +92,8 @@ class Blobs(ABC):
         not of this size."""
 
     @abstractmethod
-    def write(self, file: BinaryIO) -> tuple[str, int]:
-        """Store what a file has from here on, durably; return its hash and size."""
+    def write(self, file: BinaryIO, known: Digest | None = None) -> Digest:
+        """Store what a file has from here on, durably; return its hash and size, which may be known already."""
 
     @abstractmethod
     def open(self, sha256: str, size: int) -> BinaryIO:
@@ -120,17 +124,31 @@ class Blobs(ABC):
         """Remove what writers that died before this time have not finished."""
 
 
-def digest(file: IO[bytes], copy: IO[bytes] | None = None) -> tuple[str, int]:
-    """The hash and the size of what a file has from here on; copies it, if asked to."""
+def copy(file: IO[bytes], new: IO[bytes], known: Digest | None) -> Digest:
+    """Copy what a file has from here on; return its hash and size, which may be known already."""
     made, size = hashlib.sha256(), 0
+    for chunk in _chunks(file):
+        if known is None:
+            made.update(chunk)
+            size += len(chunk)
+        new.write(chunk)
+        points.reach("keep.writing")
+    return known or (made.hexdigest(), size)
+
+
+def _digest(file: IO[bytes]) -> Digest:
+    made, size = hashlib.sha256(), 0
+    for chunk in _chunks(file):
+        made.update(chunk)
+        size += len(chunk)
+    return made.hexdigest(), size
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
     while chunk := file.read(CHUNK):
         if not isinstance(chunk, (bytes, bytearray, memoryview)):
             raise UsageError(f"keep: the file returns {type(chunk).__name__}, not bytes: open it in binary mode")
-        made.update(chunk)
-        size += len(chunk)
-        if copy is not None:
-            copy.write(chunk)
-    return made.hexdigest(), size
+        yield chunk
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast import points
-from holdfast.blobs.blobs import RENEW_SECONDS, Blobs, digest
+from holdfast.blobs.blobs import RENEW_SECONDS, Blobs, Digest, copy
 from holdfast.errors import BlobMissing, StoreUnavailable
 
 _HASH = re.compile("[0-9a-f]{64}")
@@ -41,22 +41,22 @@ class BlobFolder(Blobs):
 
     # Keeping ------------------------------------------------------------------------------------------------------
 
-    def write(self, file: BinaryIO) -> tuple[str, int]:
+    def write(self, file: BinaryIO, known: Digest | None = None) -> Digest:
         try:
-            return self._write(file)
+            return self._write(file, known)
         except OSError as error:
             if error.errno in _FULL:
                 raise StoreUnavailable(f"{self._root}: the disk is full") from error
             raise
 
-    def _write(self, file: BinaryIO) -> tuple[str, int]:
+    def _write(self, file: BinaryIO, known: Digest | None) -> Digest:
         self._make(self._root)
         part = self._root / f"{secrets.token_hex(16)}{_PART}"
         number = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE, 0o600)
         try:
             with os.fdopen(number, "wb") as new:
                 self._own(number, self._mode)
-                sha256, size = digest(file, new)
+                sha256, size = copy(file, new, known)
                 new.flush()
                 os.fsync(number)
                 points.reach("keep.written")

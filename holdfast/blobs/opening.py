@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 from urllib.parse import unquote, urlsplit
 
-from holdfast.blobs.blobs import Blobs
+from holdfast.blobs.blobs import Blobs, Digest
 from holdfast.blobs.folder import BlobFolder
 from holdfast.blobs.remote import RemoteBlobs
 from holdfast.errors import StoreBroken, UsageError
@@ -80,7 +80,7 @@ class NoBlobs(Blobs):
     def renew(self, sha256: str, size: int | None = None) -> bool:
         return size is None  # nothing is known of it
 
-    def write(self, file: BinaryIO) -> tuple[str, int]:
+    def write(self, file: BinaryIO, known: Digest | None = None) -> Digest:
         raise UsageError(_NO_PLACE)
 
     def open(self, sha256: str, size: int) -> BinaryIO:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from holdfast import points
-from holdfast.blobs.blobs import RENEW_SECONDS, Blobs, digest
+from holdfast.blobs.blobs import RENEW_SECONDS, Blobs, Digest, copy
 from holdfast.blobs.reference import CHUNK
 from holdfast.errors import BlobMissing, UsageError
 from holdfast.model.redact import redact
@@ -47,12 +47,12 @@ class RemoteBlobs(Blobs):
 
     # Keeping ------------------------------------------------------------------------------------------------------
 
-    def write(self, file: BinaryIO) -> tuple[str, int]:
+    def write(self, file: BinaryIO, known: Digest | None = None) -> Digest:
         # A copy of our own: the caller's file may change between its hash and its upload.
-        with tempfile.NamedTemporaryFile(prefix="holdfast-") as copy:
-            sha256, size = digest(file, copy)
-            copy.flush()
-            self._upload(copy.name, sha256, size)
+        with tempfile.NamedTemporaryFile(prefix="holdfast-") as local:
+            sha256, size = copy(file, local, known)
+            local.flush()
+            self._upload(local.name, sha256, size)
         return sha256, size
 
     def _upload(self, local: str, sha256: str, size: int) -> None:

@@ -224,6 +224,8 @@ def test_content_is_durable_before_it_has_its_name_and_the_name_before_it_is_ref
     new_folder = ["folder"]
     assert steps == [
         "keep.before",
+        "keep.writing",
+        "keep.writing",
         f"content {len(PAGE)}",
         "keep.written",
         *new_folder,

@@ -68,7 +68,7 @@ def test_what_is_kept_comes_back_byte_for_byte(blobs: RemoteBlobs, tmp_path: Pat
 
 def test_content_that_is_there_is_not_uploaded_again(blobs: RemoteBlobs, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = blobs.keep(PAGE)
-    monkeypatch.setattr(blobs, "write", lambda file: pytest.fail("uploaded again"))
+    monkeypatch.setattr(blobs, "write", lambda *given: pytest.fail("uploaded again"))
     assert blobs.keep(PAGE) == kept
 
 

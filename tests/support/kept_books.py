@@ -16,7 +16,7 @@ kept = Pipeline("kept")
 
 def page_of(key: str) -> bytes:
     """Content that takes several writes."""
-    return key.encode() * 300_000
+    return key.encode() * 1_500_000
 
 
 @kept.stage(backoff=QUICK)

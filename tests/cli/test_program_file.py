@@ -161,6 +161,11 @@ WRONG = {
     "an exit": ("import sys\nsys.exit(0)\n", "wrong.py, line 2: it ends the program when imported"),
     "no pipeline": ("x = 1\n", "wrong.py has no pipeline"),
     "two of one name": (one() + "other = Pipeline('one')\n", "wrong.py has two pipelines named 'one'"),
+    "two places for blobs": (
+        one("a").replace("store=None", "blobs='s3://a'")
+        + one("b", None, "two").replace("store=None", "blobs='s3://b'"),
+        "the pipelines of wrong.py keep blobs at different addresses",
+    ),
     "two stores": (
         one("a", "sqlite:///a.db") + one("b", "sqlite:///b.db", "two"),
         "the pipelines of wrong.py name different stores",
@@ -211,3 +216,14 @@ def test_a_file_that_is_not_there_is_exit_code_4(file: str, lite: Any) -> None:
 def test_an_empty_exception_is_told_by_its_name(write: Write) -> None:
     with pytest.raises(DefinitionError, match=r"line 1: AssertionError$"):
         load(write("empty.py", "assert False"), None)
+
+
+@pytest.mark.req("P13")
+def test_the_place_for_kept_content_comes_from_the_file(write: Write, tmp_path: Path) -> None:
+    python = write("one.py", one().replace("store=None", "blobs='kept'"))
+    yaml = write("one.yaml", "blobs: kept\npipelines: {one: {stages: {work: {handler: one.work}}}}\n")
+    for file in (python, yaml):
+        url = f"sqlite:///{tmp_path / file}.db"
+        with load(file, url).open() as app:
+            app.upgrade()
+            assert Path(app._blobs.where).parent == Path("kept").resolve()

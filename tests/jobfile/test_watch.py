@@ -248,3 +248,12 @@ def test_what_cannot_be_read_at_the_moment_of_loading_is_looked_at_again(
     saved.replace(text)
     monkeypatch.setattr(watch, "_load", load)
     assert isinstance(watch.one_pass(), Reloaded)
+
+
+@pytest.mark.req("P13")
+def test_another_place_for_kept_content_needs_a_restart(folder: Folder):
+    saved = Saved(folder)
+    assert saved.watch.job.blobs is None
+    saved.replace("blobs: s3://bucket/books\n" + FILE)
+    assert saved.watch.one_pass() == SpecChanged(("blobs",))
+    assert load(folder.file).blobs == "s3://bucket/books"

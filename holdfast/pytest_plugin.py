@@ -43,8 +43,10 @@ MOST_RESUMES = 20
 class StoreForTests:
     """An empty store for one test, with holdfast's tables."""
 
-    def __init__(self, url: str, database: str, stack: ExitStack) -> None:
+    def __init__(self, url: str, database: str, stack: ExitStack, blobs: str) -> None:
         self.url = url
+        #: The folder for what handlers keep, whatever the pipelines and the environment name.
+        self.blobs = blobs
         #: `sqlite` or `postgres`.
         self.database = database
         self._stack = stack
@@ -59,6 +61,7 @@ class StoreForTests:
             [one.spec for one in pipelines],
             resources=resources,
             tunings={one.name: one.tuning for one in pipelines},
+            blobs=self.blobs,
             clock=clock,
         )
         return self._stack.enter_context(app)
@@ -88,7 +91,7 @@ def holdfast_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[S
             store = open_store(url)
             store.upgrade()
             store.close()
-        yield StoreForTests(url, str(request.param), stack)
+        yield StoreForTests(url, str(request.param), stack, str(tmp_path / "holdfast.blobs"))
 
 
 @pytest.fixture(scope="session")
@@ -188,7 +191,9 @@ def crash_at(holdfast_store: StoreForTests, tmp_path: Path) -> Callable[..., Sum
         from holdfast.crashtest.subject import choose, file_of
 
         file = file_of(subject)
-        with SubjectServer(file, holdfast_store.url, tmp_path, timeout_seconds=timeout) as server:
+        with SubjectServer(
+            file, holdfast_store.url, tmp_path, blobs=holdfast_store.blobs, timeout_seconds=timeout
+        ) as server:
             if items := list(items):
                 server.prepare({choose(pipeline, subject, server.pipelines, file): items})
             if not server.run(crash_at=point).killed:

@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from holdfast import points
 from holdfast.blobs.blobs import RENEW_SECONDS, Blobs, Digest, copy
-from holdfast.errors import BlobMissing, StoreUnavailable
+from holdfast.errors import BlobMissing, StoreBroken, StoreUnavailable
 
 _HASH = re.compile("[0-9a-f]{64}")
 _PART = ".part"
@@ -120,6 +120,8 @@ class BlobFolder(Blobs):
         try:
             with self._shard(sha256) as folder:
                 return stat.S_ISREG(os.stat(sha256, dir_fd=folder, follow_symlinks=False).st_mode)
+        except PermissionError:
+            raise StoreBroken(f"{self._root} cannot be read: you need the right to enter it") from None
         except OSError:
             return False
 

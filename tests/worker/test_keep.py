@@ -284,3 +284,21 @@ def test_fsspec_keeps_it_elsewhere(url: str, tmp_path: Path, isolate: Any) -> No
     p.run()
     with Holdfast(url, blobs=at) as app:
         assert opened(app, app.show("x").stage("render").result) == PAGE
+
+
+@pytest.mark.parametrize("holdfast_store", ["sqlite"], indirect=True)
+def test_a_users_test_keeps_nothing_in_the_real_place(
+    holdfast_store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_BLOBS", str(tmp_path / "real"))
+    p = Pipeline("p", blobs=str(tmp_path / "also real"))
+
+    @p.stage()
+    def render(item: Item, ctx: Context) -> Any:
+        return ctx.keep(PAGE)
+
+    app = holdfast_store.open(p)
+    app.add("p", ["x"])
+    app.run()
+    assert opened(app, app.show("x").stage("render").result) == PAGE
+    assert not list(tmp_path.glob("*real"))

@@ -24,6 +24,16 @@ _DIFFERENT = re.compile(rb'\\[^"]')
 NOW = "(EXTRACT(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint"
 
 
+#: The number of the transaction that wrote a row. A row has its last 32 bits: it is the highest number below :reached that ends
+#: with them.
+_WRITER = (
+    "CAST(:reached AS BIGINT) - ((CAST(:reached AS BIGINT) - CAST(CAST({0}.xmin AS TEXT) AS BIGINT)) & 4294967295)"
+)
+_IS_LATE = f"({_WRITER} > CAST(:seen AS BIGINT))"
+_IS_SEEN = f"pg_visible_in_snapshot(CAST(CAST({_WRITER} AS TEXT) AS xid8), CAST(:snapshot AS pg_snapshot))"
+_IS_UNSEEN = f"({_IS_LATE} AND NOT {_IS_SEEN})"
+
+
 class PostgresDialect(Dialect):
     name = "postgres"
     words: Mapping[str, str] = MappingProxyType(
@@ -39,6 +49,13 @@ class PostgresDialect(Dialect):
             "glob": "LIKE",
             "position": "strpos",
             "date_of_call": "to_char(DATE '1970-01-01' + CAST(c.day AS INTEGER), 'YYYY-MM-DD')",
+            "started_at": "TIMESTAMPTZ 'epoch' + o.started_at * INTERVAL '1 microsecond'",
+            "finished_at": "TIMESTAMPTZ 'epoch' + o.ended_at * INTERVAL '1 microsecond'",
+            "on_sqlite": "--",
+            # A snapshot does not list the subtransactions in progress. Outcomes are never written in one; a user's transaction
+            # may change an item in one.
+            "unseen": f"({_IS_UNSEEN.format('o')} OR {_IS_UNSEEN.format('i')} "
+            f"OR (i.updated_at <> i.created_at AND {_IS_LATE.format('i')}))",
             # For statements that are sent before the time is known. A clock set by a test is a parameter.
             "clock": f"COALESCE(CAST(:now AS BIGINT), {NOW})",
         }

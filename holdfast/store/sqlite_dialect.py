@@ -14,6 +14,12 @@ from holdfast.store.statements import Dialect
 _to_json = msgspec.json.Encoder().encode
 
 
+def _instant(column: str) -> str:
+    """Microseconds since 1970 as ISO 8601 in UTC."""
+    seconds = f"strftime('%Y-%m-%dT%H:%M:%S', {column} / 1000000, 'unixepoch')"
+    return f"{seconds} || printf('.%06dZ', {column} % 1000000)"
+
+
 class SQLiteDialect(Dialect):
     name = "sqlite"
     words: Mapping[str, str] = MappingProxyType(
@@ -28,6 +34,15 @@ class SQLiteDialect(Dialect):
             "glob": "GLOB",
             "position": "instr",
             "date_of_call": "date(c.day * 86400, 'unixepoch')",
+            "started_at": _instant("o.started_at"),
+            "finished_at": _instant("o.ended_at"),
+            "on_sqlite": "",
+            # One writer at a time: leases are granted, and rows amended, in the order of commits. What passed without a lease
+            # was imported together with its item; whatever else ended without one counts as unseen.
+            "unseen": "(o.lease > :seen OR o.lease IN (SELECT value FROM json_each(:snapshot)) "
+            "OR (o.lease IS NULL AND (o.state NOT IN ('done', 'skipped') OR o.item > :last_item)) "
+            "OR EXISTS (SELECT 1 FROM holdfast_amended a WHERE a.item = o.item AND a.stage IN (0, o.stage) "
+            "AND a.lease >= :seen))",
             "has_schema": "SELECT count(*) FROM sqlite_master WHERE name = 'holdfast_schema_version'",
         }
     )

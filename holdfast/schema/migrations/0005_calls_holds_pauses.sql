@@ -321,3 +321,19 @@ ALTER TABLE holdfast_items ADD COLUMN type TEXT;
 ALTER TABLE holdfast_outcomes ADD COLUMN type TEXT;
 ALTER TABLE holdfast_pipelines ADD COLUMN type TEXT;
 ALTER TABLE holdfast_stages ADD COLUMN type TEXT;
+
+-- Results for those who ask in SQL: a row per finished stage of an item, with names and times. One that is being made again stays
+-- until the new one replaces it.
+CREATE VIEW holdfast_results AS
+SELECT p.name AS pipeline, i.key, s.name AS stage, o.state, o.attempts, o.version,
+       CAST(o.cost / 1000000.0 AS NUMERIC(24, 6)) AS cost, {started_at} AS started_at, {finished_at} AS finished_at,
+       o.error, i.data, o.result
+FROM holdfast_outcomes o JOIN holdfast_items i ON i.id = o.item JOIN holdfast_stages s ON s.id = o.stage
+JOIN holdfast_pipelines p ON p.id = s.pipeline;
+
+-- Changes of a finished stage that no lease tells of, with the newest lease of that moment; stage 0 for a change of the item's
+-- data. An export that goes on from an earlier one reads it. On PostgreSQL each row names its transaction, so nothing is kept.
+{on_sqlite}CREATE TABLE holdfast_amended (item BIGINT NOT NULL, stage BIGINT NOT NULL, lease BIGINT NOT NULL, PRIMARY KEY (item, stage)) WITHOUT ROWID;
+{on_sqlite}CREATE TRIGGER holdfast_amend_outcome AFTER UPDATE OF stage, state, attempts, lease, version, cost, error, result ON holdfast_outcomes WHEN new.lease IS NULL OR new.lease = old.lease BEGIN INSERT INTO holdfast_amended (item, stage, lease) VALUES (new.item, new.stage, COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_leases'), 0)) ON CONFLICT (item, stage) DO UPDATE SET lease = excluded.lease; END;
+{on_sqlite}CREATE TRIGGER holdfast_amend_item AFTER UPDATE OF data ON holdfast_items BEGIN INSERT INTO holdfast_amended (item, stage, lease) VALUES (new.id, 0, COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_leases'), 0)) ON CONFLICT (item, stage) DO UPDATE SET lease = excluded.lease; END;
+{on_sqlite}CREATE TRIGGER holdfast_forget_amended AFTER DELETE ON holdfast_items BEGIN DELETE FROM holdfast_amended WHERE item = old.id; END;

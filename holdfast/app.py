@@ -67,6 +67,7 @@ from holdfast.engine.tune import Declared, declare, defined_resources, is_declar
 from holdfast.engine.upsert import Added, keys_for
 from holdfast.engine.why import Why
 from holdfast.errors import AlreadyRunning, RunFailed, StoreBroken, UsageError
+from holdfast.export.results import Results
 from holdfast.model import codec
 from holdfast.model.alert import AlertRule, read_alerts
 from holdfast.model.durations import Duration, seconds
@@ -449,6 +450,33 @@ class Holdfast:
             )
         )
 
+    def results(
+        self,
+        pipeline: str,
+        stage: str | None = None,
+        *,
+        columns: str | Iterable[str] | None = None,
+        state: str | Sequence[str] | None = None,
+        key: Patterns = None,
+        error: str | None = None,
+        group: str | None = None,
+        older_than: Duration | None = None,
+        since: str | None = None,
+    ) -> Results:
+        """The results of a pipeline's items, to iterate over, as a data frame or as a file: those that are done, unless states,
+        an error or a group of errors say otherwise; with `since`, the cursor of an earlier export, those written after it.
+        `columns` are those of frames and files."""
+        which = read_filter(
+            pipeline=pipeline,
+            stage=stage,
+            states=several(state),
+            key=key,
+            error=error,
+            group=group,
+            older_than=older_than,
+        )
+        return Results(self.scan, which, columns, since)
+
     def errors(
         self, *, pipeline: str | None = None, stage: str | None = None, since: datetime | None = None, most: int = 50
     ) -> ErrorGroups:
@@ -516,13 +544,13 @@ class Holdfast:
 
     def check(self, *, progress: Callable[[str, int], None] | None = None) -> list[str]:
         """What must never be, and is; an empty list if all is well. `progress` gets the table that is read, and how far."""
-        with self._scan() as store:
+        with self.scan() as store:
             return check(store, progress, self._blobs)
 
     def repair(self, *, by: str = "", reason: str = "") -> list[str]:
         """Set aside rows that belong to nothing, correct counts by state and by version, and rebuild sums of money that differ
         from the ledger, while work goes on; return what was wrong. A damaged database is left alone."""
-        with self._scan() as reader:
+        with self.scan() as reader:
             if reader.integrity() != "ok":
                 return []
             found = reader.read(reconcile_money.find)
@@ -537,7 +565,7 @@ class Holdfast:
     def doctor(self) -> Diagnosis:
         """Facts about the installation, the database and the workers, for a person who looks for trouble."""
         here = {"holdfast": VERSION, "python": platform.python_version(), "system": platform.platform()}
-        with self._scan() as store:
+        with self.scan() as store:
             return Diagnosis(
                 here, store.facts(), store.cannot_write(), store.schema_version(), Workers.of(store.read(reads.workers))
             )
@@ -569,7 +597,7 @@ class Holdfast:
     ) -> Plan:
         """What a `reprocess` with the same words would do, cost and take, from recorded history. Where every item has to be
         looked at, `on_walk` is told why, and now and then how many were."""
-        with self._scan() as store:
+        with self.scan() as store:
             forecasts = stale.plan(
                 store,
                 pipeline,
@@ -633,7 +661,7 @@ class Holdfast:
 
     def _act(self, kind: ActionKind, who: Who, dry_run: bool) -> ActionCounts:
         if dry_run:
-            with self._scan() as store:
+            with self.scan() as store:
                 return actions.count(store, kind)
         with self._lock:
             return actions.act(self.store, kind, who)
@@ -800,7 +828,7 @@ class Holdfast:
                         continue
                     while done := self.store.write(lambda tx, n=number: prune.prune_items(tx, n, tx.now - age)):  # type: ignore[misc]
                         count["items"] += done
-        with self._scan() as store:
+        with self.scan() as store:
             count["blobs"] = collect_blobs.collect(store, self._blobs, dry_run=dry_run)
         return count
 
@@ -810,7 +838,7 @@ class Holdfast:
             return self._reader.read(work, patience_seconds=5.0)
 
     @contextmanager
-    def _scan(self) -> Iterator[Store]:
+    def scan(self) -> Iterator[Store]:
         """A connection for a question that reads much: other questions do not wait for it."""
         self._require_tables()
         store = self._reader.another()

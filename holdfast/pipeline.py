@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypedDict, Unpack, overload
 
 from holdfast.answers.summary import Summary
-from holdfast.app import Holdfast
+from holdfast.app import Holdfast, read_filter
 from holdfast.blobs.opening import check_address
 from holdfast.discovery import discover_now, discovering
 from holdfast.engine.add import Merge, overwrite
 from holdfast.engine.upsert import Added
 from holdfast.errors import DefinitionError, UsageError
+from holdfast.export.results import Results
 from holdfast.model.alert import AlertRule, read_alerts
 from holdfast.model.backoff import Backoff
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.money import Amount, micros
 from holdfast.model.names import there_are
+from holdfast.model.pattern import Patterns, several
 from holdfast.model.resource import ResourceSpec
 from holdfast.model.stage import Batch, PipelineSpec, Stage, StageSpec, check_name
 from holdfast.model.tuning import Tuning
@@ -29,6 +32,7 @@ from holdfast.providers.prices import Prices
 from holdfast.runtime.async_caller import AsyncCaller, in_thread, with_connection
 from holdfast.signals import caught
 from holdfast.sources import SourceSpec, read_source
+from holdfast.store import Store
 from holdfast.worker import Settings
 
 if TYPE_CHECKING:
@@ -400,6 +404,26 @@ class Pipeline(Generic[Data]):
         """Look at every source now: a worker does so when they are due, and a run may have ended by then."""
         if self.sources:
             discover_now(app, {self.name: self.sources}, {})
+
+    def results(
+        self,
+        stage: Before | None = None,
+        *,
+        columns: str | Iterable[str] | None = None,
+        state: str | Sequence[str] | None = None,
+        key: Patterns = None,
+        since: str | None = None,
+    ) -> Results:
+        """The results of a stage, or of all of them, to iterate over, as a data frame or as a file: those that are done, unless
+        states say otherwise. `Holdfast.results` has more filters."""
+        name = stage if stage is None or isinstance(stage, str) else self._name_of(stage)
+        which = read_filter(pipeline=self.name, stage=name, states=several(state), key=key)
+        return Results(self._reading, which, columns, since)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Store]:
+        with Holdfast(self.store, create=False) as app, app.scan() as store:
+            yield store
 
     def _app(self) -> Holdfast:
         return Holdfast(

@@ -51,7 +51,7 @@ class Answer(msgspec.Struct, frozen=True):
         return f"<{' '.join([type(self).__name__, *parts])}>"
 
     def _repr_html_(self) -> str:
-        return _html([], [[name, value] for name, value in attributes(self).items()])
+        return html_table([], [[name, value] for name, value in attributes(self).items()])
 
 
 A = TypeVar("A", bound=Answer, covariant=True)
@@ -118,10 +118,10 @@ def _brief(value: Any) -> str:
 
 def _table(answers: Sequence[Answer]) -> str:
     head = [*attributes(answers[0])] if answers else []
-    return _html(head, [[getattr(one, name) for name in head] for one in answers])
+    return html_table(head, [[getattr(one, name) for name in head] for one in answers])
 
 
-def _html(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def html_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A table; every text in it is escaped."""
 
     def row(cells: Iterable[object], tag: str) -> str:

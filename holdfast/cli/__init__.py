@@ -32,6 +32,7 @@ COMMANDS = {
     "show": ("item", "One item: its data, stages and history."),
     "why": ("item", "What keeps an item from running, and when it clears."),
     "errors": ("errors", "What fails, grouped by cause."),
+    "export": ("export", "Write results to a file: JSON lines, CSV or Parquet."),
     "events": ("events", "What happened, oldest first."),
     "costs": ("costs", "What was spent."),
     "retry": ("act", "Run failed, exhausted or cancelled stages again."),

@@ -79,6 +79,7 @@ def test_a_worker_does_all_of_its_work_with_these_rights_and_may_change_no_table
         ["prune", "--events-older-than", "1d"],
         ["status"],
         ["errors"],
+        ["export", "books"],
         ["costs"],
         ["doctor"],
     ):

@@ -39,6 +39,7 @@ QUESTIONS = [
     ["why", "bad"],
     ["events"],
     ["errors"],
+    ["export", "books", "-o", "/dev/null"],
     ["costs"],
     ["limits"],
     ["plan", "books.py"],

@@ -100,7 +100,9 @@ def read_options() -> tuple[argparse.Namespace, Options]:
     parser.add_argument("--peers", default="", metavar="A,B", help="peers to measure as well, by name, or: all")
     parser.add_argument("--items", type=int, help="items of W1 and W2 (20,000; with --quick 2,000)")
     parser.add_argument("--rounds", type=int, help="rounds (3; with --quick 1)")
-    parser.add_argument("--sizes", type=int, nargs="+", metavar="N", help="how many items W5 and W8 have, fewest first")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", metavar="N", help="how many items W5, W8 and W10 have, fewest first"
+    )
     parser.add_argument("--lease", type=float, default=2.0, metavar="S", help="lease of W6 in seconds (2)")
     parser.add_argument(
         "--patience", type=float, default=1800.0, metavar="S", help="give up a measurement after (1800)"

@@ -51,6 +51,8 @@ class Order:
     most: int = 0
     #: fill: how many items, and in which state.
     state: str = "waiting"
+    #: export: the kind of file.
+    format: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from benchmarks import filling, questions
@@ -165,6 +167,17 @@ def ask(order: Order) -> Facts:
         return questions.ask(app, order.items)
 
 
+def export(order: Order) -> Facts:
+    """All results, with all columns, into a file."""
+    with tempfile.TemporaryDirectory(prefix="hf-export-") as folder, app_of(order) as app:
+        order.ready()
+        spent, began = cpu_seconds(), now()
+        rows = app.results(NAME).write(Path(folder, f"out.{order.format}"))
+        if rows != order.items:
+            raise SystemExit(f"{rows} rows were exported instead of {order.items}")
+        return {"seconds": now() - began, "cpu_seconds": cpu_seconds() - spent, "memory_mb": most_memory_mb()}
+
+
 # Handlers -------------------------------------------------------------------------------------------------------------
 
 
@@ -230,4 +243,15 @@ def _sleeping(order: Order) -> Callable[[int], Handler]:
 
 
 if __name__ == "__main__":
-    main({"add": add, "drain": drain, "drain_some": drain_some, "serve": serve, "send": send, "fill": fill, "ask": ask})
+    main(
+        {
+            "add": add,
+            "drain": drain,
+            "drain_some": drain_some,
+            "serve": serve,
+            "send": send,
+            "fill": fill,
+            "ask": ask,
+            "export": export,
+        }
+    )

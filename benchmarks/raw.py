@@ -20,7 +20,8 @@ import msgspec
 
 from benchmarks.board import now as instant
 from benchmarks.child import Facts, Order, cpu_seconds, main, most_memory_mb
-from benchmarks.ours import app_of
+from benchmarks.ours import app_of, fill
+from benchmarks.raw_export import export
 from benchmarks.steady import steady_rate
 
 BATCH = 500
@@ -334,4 +335,4 @@ class BulkPostgres(RawPostgres):
 
 
 if __name__ == "__main__":
-    main({"add": add, "drain": drain, "drain_some": drain_some})
+    main({"add": add, "drain": drain, "drain_some": drain_some, "fill": fill, "export": export})

@@ -19,7 +19,7 @@ class Options:
 
     items: int
     rounds: int
-    #: How many rows W5 and W8 have, from few to very many.
+    #: How many rows W5, W8 and W10 have, from few to very many.
     sizes: tuple[int, ...]
     lease_seconds: float
     #: When a measurement that does not end is given up.

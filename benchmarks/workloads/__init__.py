@@ -4,6 +4,7 @@ from benchmarks.workload import Workload
 from benchmarks.workloads.adding import Adding
 from benchmarks.workloads.asking import Asking
 from benchmarks.workloads.draining import Draining, Stepping
+from benchmarks.workloads.exporting import Exporting
 from benchmarks.workloads.growing import Growing
 from benchmarks.workloads.killing import Killing
 from benchmarks.workloads.pacing import Pacing
@@ -12,5 +13,16 @@ from benchmarks.workloads.waking import Waking
 
 
 def workloads() -> dict[str, Workload]:
-    made = (Adding(), Draining(), Stepping(), Waking(), Growing(), Killing(), Pacing(), Asking(), Sharing())
+    made = (
+        Adding(),
+        Draining(),
+        Stepping(),
+        Waking(),
+        Growing(),
+        Killing(),
+        Pacing(),
+        Asking(),
+        Sharing(),
+        Exporting(),
+    )
     return {one.name: one for one in made}

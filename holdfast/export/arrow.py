@@ -25,7 +25,7 @@ def required(module: str, package: str, what: str) -> Any:
 
 def schema_of(columns: Sequence[Column]) -> Any:
     """The Arrow schema of these columns."""
-    pa = required("pyarrow", "'holdfast[parquet]'", "this")
+    pa = required("pyarrow", "pyarrow", "this")
     kinds = {
         Kind.TEXT: pa.string(),
         Kind.JSON: pa.string(),
@@ -64,7 +64,7 @@ class Group:
 
     def batch(self) -> Any:
         """The rows as a record batch; the group is empty afterwards."""
-        pa = required("pyarrow", "'holdfast[parquet]'", "this")
+        pa = required("pyarrow", "pyarrow", "this")
         arrays = [pa.array(values, type=one.type) for values, one in zip(self._values, self._schema, strict=True)]
         self._clear()
         return pa.record_batch(arrays, schema=self._schema)
@@ -98,7 +98,7 @@ class Parquet:
     """A Parquet file. Without its end, which is written last, nobody can read it."""
 
     def __init__(self, out: BinaryIO, columns: Sequence[Column]) -> None:
-        parquet = required("pyarrow.parquet", "'holdfast[parquet]'", "a Parquet file")
+        parquet = required("pyarrow.parquet", "pyarrow", "a Parquet file")
         self._group = Group(columns)
         self._sink = _Sink(out)
         self._writer = parquet.ParquetWriter(self._sink, schema_of(columns), compression="zstd")

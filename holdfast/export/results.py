@@ -73,7 +73,7 @@ class Results:
 
     def to_arrow(self) -> Any:
         """A `pyarrow.Table`, with the types that the columns declare."""
-        pa = required("pyarrow", "'holdfast[parquet]'", "to_arrow()")
+        pa = required("pyarrow", "pyarrow", "to_arrow()")
         return pa.Table.from_batches([*batches(self._wanted(), self._columns)], schema=schema_of(self._columns))
 
     def to_pandas(self) -> Any:

@@ -39,7 +39,7 @@ QUESTIONS = [
     ["why", "bad"],
     ["events"],
     ["errors"],
-    ["export", "books", "-o", "/dev/null"],
+    ["export", "books", "--output", "/dev/null"],
     ["costs"],
     ["limits"],
     ["plan", "books.py"],
@@ -307,9 +307,12 @@ def test_a_role_that_may_only_read_the_tables_gets_every_answer(cli: Any, books:
         for grant in cli("db", "grants", "--reader", role).stdout.splitlines():
             conn.execute(grant)
         for question in QUESTIONS:
-            answer = reader.json(*question)
+            answer, owners = reader.json(*question), cli.json(*question)
+            if question[0] == "export":
+                # A server that others use moves on between two cursors.
+                assert answer.pop("cursor") and owners.pop("cursor")
             if question != ["doctor"]:
-                assert answer == cli.json(*question), question
+                assert answer == owners, question
         doctor = reader.json("doctor")["store"]
         # The connection of this test is another role's: whether it has a transaction open, the reader cannot see.
         assert doctor["hidden_sessions"] > 0

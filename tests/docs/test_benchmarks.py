@@ -66,6 +66,20 @@ def test_the_benchmark_measures_holdfast_beside_the_raw_loop(database: str, tmp_
     assert "raw" in "".join(ElementTree.fromstring(drawing.read_text()).itertext())
 
 
+def test_the_benchmark_measures_exports_beside_the_raw_database(database: str, tmp_path: Path, postgres: str):
+    where = ["--only", database, "--postgres", postgres, "--results", str(tmp_path)]
+    ended = bench("W10", "--quick", "--sizes", "1000", *where)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    [file] = tmp_path.glob("*.json")
+    rows = json.loads(file.read_text())["rows"]
+    assert [(row["case"], row["contender"]) for row in rows] == [
+        ("jsonl, 1,000 rows", "raw"),
+        *((f"{format}, 1,000 rows", "holdfast async") for format in ("jsonl", "csv", "parquet")),
+    ]
+    assert all(row["failed"] is None and row["rounds"]["1"]["rate"] > 0 for row in rows)
+    assert [len(row["against_raw"]) for row in rows] == [0, 1, 0, 0]
+
+
 @pytest.mark.parametrize("sync", [[], ["--sync"]], ids=["async", "sync"])
 def test_where_the_time_of_a_step_goes_is_shown(sync: list[str], tmp_path: Path):
     command = [sys.executable, "-m", "benchmarks.where", "--items", "200", "--stages", "2", "--only", "sqlite", *sync]
@@ -80,7 +94,7 @@ def test_where_the_time_of_a_step_goes_is_shown(sync: list[str], tmp_path: Path)
     ("arguments", "words"),
     [
         (["--rounds", "-1"], "rounds 1 or more"),
-        (["W10"], "there is no workload W10; there are W1"),
+        (["W11"], "there is no workload W11; there are W1"),
         (["--peers", "huey,nobody"], "there is no peer nobody; there are pgqueuer"),
     ],
 )

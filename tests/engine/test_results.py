@@ -486,3 +486,15 @@ def test_imported_results_are_exported_once(app: App, way: str) -> None:
         app.execute("DELETE FROM holdfast_amended")
     assert len(read(app.store)) == 5
     export_until_settled(app)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_what_a_worker_inserts_runs_no_trigger(app: App) -> None:
+    """Exports cost those who work nothing: what notes changes runs on updates only."""
+    app.pipeline({"a": []})
+    insert = (
+        "EXPLAIN INSERT INTO holdfast_outcomes (item, stage, state, attempts, ended_at) VALUES (1, 1, 'done', 1, 1)"
+    )
+    update = "EXPLAIN UPDATE holdfast_outcomes SET version = '2' WHERE item = 1"
+    assert "Program" not in {row[1] for row in app.query(insert)}
+    assert "Program" in {row[1] for row in app.query(update)}

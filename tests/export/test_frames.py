@@ -108,7 +108,7 @@ def test_frames_have_the_declared_types(books: Pipeline) -> None:
 @pytest.mark.parametrize(
     ("method", "missing", "said"),
     [
-        ("to_arrow", "pyarrow", r"to_arrow\(\) needs 'holdfast\[parquet\]': pip install 'holdfast\[parquet\]'"),
+        ("to_arrow", "pyarrow", r"to_arrow\(\) needs pyarrow: pip install pyarrow"),
         ("to_pandas", "pandas", r"to_pandas\(\) needs pandas: pip install pandas"),
         ("to_polars", "polars", r"to_polars\(\) needs polars: pip install polars"),
     ],

@@ -16,8 +16,10 @@ import pyarrow.parquet
 import pytest
 
 from holdfast import Holdfast
+from holdfast.answers.units import instant
+from holdfast.answers.words import iso
 from holdfast.errors import UsageError
-from holdfast.export import Results, arrow
+from holdfast.export import Results, arrow, text_files
 from holdfast.export.text_files import DANGEROUS
 from holdfast.store import Store
 from holdfast.testing import ManualClock
@@ -227,3 +229,8 @@ def test_wrong_columns_are_refused_before_anything_is_read(app: Holdfast, column
 def test_an_unknown_format_is_refused(app: Holdfast, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no format 'xlsx'"):
         app.results("p").write(tmp_path / "out.xlsx")
+
+
+@pytest.mark.parametrize("micros", [0, 1, -1, 1_800_000_000_000_007, 10**15, -(10**18), 2**62, -(2**62), None])
+def test_instants_are_written_as_in_all_json(micros: int | None) -> None:
+    assert text_files._time(micros) == (None if micros is None else iso(instant(micros)))

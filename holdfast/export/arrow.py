@@ -12,7 +12,7 @@ from holdfast.errors import UsageError
 from holdfast.export.columns import Column, ExportRow, Kind, cell
 
 #: A group of rows is written when it has so many rows, or so many characters.
-GROUP_ROWS, GROUP_CHARACTERS = 50_000, 16_000_000
+GROUP_ROWS, GROUP_CHARACTERS = 10_000, 4_000_000
 
 
 def required(module: str, package: str, what: str) -> Any:

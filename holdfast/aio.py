@@ -73,6 +73,7 @@ class Holdfast:
         merges: Mapping[str, Merge] | None = None,
         alerts: Sequence[AlertRule] = (),
         services: Sequence[MakeService] = (),
+        blobs: str | None = None,
         create: bool = True,
         clock: Clock | None = None,
     ) -> None:
@@ -85,6 +86,7 @@ class Holdfast:
             merges=merges,
             alerts=alerts,
             services=services,
+            blobs=blobs,
             create=create,
             clock=clock,
         )
@@ -157,10 +159,12 @@ class Holdfast:
     why = _Awaited(sync.Holdfast.why)
     history = _Awaited(sync.Holdfast.history)
     items = _Awaited(sync.Holdfast.items)
+    results = _Awaited(sync.Holdfast.results)
     errors = _Awaited(sync.Holdfast.errors)
     events = _Awaited(sync.Holdfast.events)
     count_events = _Awaited(sync.Holdfast.count_events)
     event = _Awaited(sync.Holdfast.event)
+    blob = _Awaited(sync.Holdfast.blob)
     check = _Awaited(sync.Holdfast.check)
     repair = _Awaited(sync.Holdfast.repair)
     doctor = _Awaited(sync.Holdfast.doctor)

@@ -150,9 +150,11 @@ def test_type_checkers_know_the_parameters_and_the_answers(tmp_path: Path, check
     if checker == "mypy":
         command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), str(file)]
     else:
-        pytest.importorskip("pyright", reason="pyright is not installed")
+        pytest.importorskip("pyright", reason="NOT PROVED HERE: what pyright says; it is not installed")
         command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, str(file)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if checker == "pyright" and " error" not in ran.stdout:
+        pytest.skip(f"NOT PROVED HERE: what pyright says; it cannot be run: {ran.stderr[-200:]}")
     lines = [line for line in ran.stdout.splitlines() if "error" in line and "typed.py:" in line]
     first = TYPED.splitlines().index('        await hold.add("books", ["a"], priority="high")') + 1
     assert [int(line.split("typed.py:")[1].split(":")[0]) for line in lines] == [first, first + 1, first + 2], (

@@ -132,11 +132,11 @@ def test_mypy_knows_the_types_of_values(folder: Path) -> None:
     assert [plainly(one) for one in re.findall(r'Revealed type is "(.*)"', checked.stdout)] == wanted()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pyright") is None, reason="pyright is not installed")
+@pytest.mark.skipif(importlib.util.find_spec("pyright") is None, reason="NOT PROVED HERE: pyright is not installed")
 def test_pyright_knows_the_types_of_values(folder: Path) -> None:
     checked = ran(folder, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", "program.py", "wrong.py")
     if not checked.stdout.startswith("{"):
-        pytest.skip(f"pyright cannot be run here: {checked.stderr[-200:]}")
+        pytest.skip(f"NOT PROVED HERE: pyright cannot be run: {checked.stderr[-200:]}")
     found = json.loads(checked.stdout)["generalDiagnostics"]
     errors = [one for one in found if one["severity"] == "error"]
     assert [Path(one["file"]).name for one in errors] == ["wrong.py"] * 3, errors

@@ -3,10 +3,10 @@ with stand-ins before any user code runs, and build it afterwards."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from holdfast.errors import DefinitionError, HoldfastError
+from holdfast.errors import DefinitionError, HoldfastError, UsageError
 from holdfast.jobfile.handlers import Handlers, UserFunction, takes
 from holdfast.jobfile.keys import is_dotted
 from holdfast.jobfile.problems import Position, Problems, below
@@ -17,6 +17,7 @@ from holdfast.model.durations import seconds
 from holdfast.model.money import micros
 from holdfast.model.stage import MAX_RERUNS_PER_HOUR, PipelineSpec, StageSpec
 from holdfast.model.typed import data_type
+from holdfast.providers.prices import Prices
 
 
 class Find(Protocol):
@@ -43,8 +44,8 @@ def finder(handlers: Handlers, problems: Problems) -> Find:
     return find
 
 
-def build_stage(name: str, node: Node, path: str, find: Find, data: Any = None) -> StageSpec:
-    """One stage of a pipeline with this type of data; raises what the model says about it."""
+def build_stage(name: str, node: Node, path: str, find: Find, **shared: Any) -> StageSpec:
+    """One stage; `shared` is what the pipeline says for all of its stages. Raises what the model says about it."""
     given = node.plain()
 
     def function(key: str) -> Any:
@@ -72,7 +73,7 @@ def build_stage(name: str, node: Node, path: str, find: Find, data: Any = None) 
         max_cost=_amount(given.get("max_cost")),
         renamed_from=given.get("renamed_from"),
         reads=_several(given["reads"]) if "reads" in given else None,
-        data=data,
+        **shared,
         returns=None if returns is None else find(returns, below(path, "returns"), a_type=True),
     )
 
@@ -83,10 +84,11 @@ def build_pipeline(
     """A pipeline of a checked file. Only the signatures of its functions can still be wrong."""
     stages = []
     data = build_data(node.get("data"), below(path, "data"), find, problems)
+    prices = build_prices(node.get("prices"), below(path, "prices"), problems)
     for stage, one in node.value["stages"].items():
         where = below(below(path, "stages"), stage)
         try:
-            stages.append(build_stage(stage, one, where, find, data))
+            stages.append(build_stage(stage, one, where, find, data=data, prices=prices))
         except HoldfastError as error:
             said = without_stage(str(error), stage)
             key = "returns" if said.startswith("returns: ") else "handler"
@@ -98,6 +100,18 @@ def build_pipeline(
     except HoldfastError as error:
         problems.add(node.key_place, path, str(error))
         return None
+
+
+def build_prices(node: Node | None, path: str, problems: Problems) -> Mapping[str, Any]:
+    """What models cost, as the file says it."""
+    given: Mapping[str, Any] = {} if node is None else node.plain()
+    try:
+        Prices.read(given, where=path)
+    except UsageError as error:
+        assert node is not None
+        problems.add(key_of(node, path, str(error)), path, str(error).removeprefix(f"{path}: "))
+        return {}
+    return given
 
 
 def build_data(node: Node | None, path: str, find: Find, problems: Problems) -> Any:

@@ -252,6 +252,16 @@ STAGE = Table(
 SOURCE = Free("a source")
 ALERT = Free("an alert")
 
+PRICE = Table(
+    {
+        "in": KeySpec(_money(_amount), "per million tokens read"),
+        "out": KeySpec(_money(_amount), "per million tokens written"),
+        "cached": KeySpec(_money(_amount), "per million tokens read from a cache; as others, if not given"),
+        "cache_write": KeySpec(_money(_amount), "per million tokens written to a cache; as others, if not given"),
+        "per_call": KeySpec(_money(_amount), "per call"),
+    }
+)
+
 PIPELINE = Table(
     {
         "stages": KeySpec(Named(STAGE, "stage", some=True), "the stages, by name", required=True),
@@ -259,6 +269,10 @@ PIPELINE = Table(
         "merge": KeySpec(DOTTED, "the function that merges an item that is known with one that is found"),
         "sources": KeySpec(Named(SOURCE, "source"), "where items come from, by name"),
         "tuning": KeySpec(TUNING, "what may be changed while work goes on"),
+        "prices": KeySpec(
+            Named(PRICE, "model", r"[^\x00-\x1f\x7f]{1,200}", "up to 200 printable characters"),
+            "what models cost, by name; a name may end in *",
+        ),
     }
 )
 

@@ -46,6 +46,7 @@ pipelines:
     merge: holdfast.merge_provenance
     sources:
       inbox: {files: "inbox/*.epub", every: 10m}
+    prices: {gpt-5-mini: {in: "0.25", out: "2.00"}}
     tuning:
       rate: 10/s
       concurrency: 4
@@ -71,7 +72,8 @@ RESOURCES = {
 
 def in_python(shelf: Any) -> Pipeline:
     """The pipeline `books` of the file above."""
-    books = Pipeline("books", store="sqlite:///books.db", tuning=TUNING, resources=RESOURCES)
+    prices = {"gpt-5-mini": {"in": "0.25", "out": "2.00"}}
+    books = Pipeline("books", store="sqlite:///books.db", tuning=TUNING, resources=RESOURCES, prices=prices)
     books.stage(
         after="extract",
         batch=16,
@@ -231,3 +233,12 @@ def test_a_stage_in_python_has_its_estimate_and_units_checked() -> None:
         books.stage(resource="gemini", units={"tokens": 5})(work)  # type: ignore[dict-item]
     with pytest.raises(DefinitionError, match="need a resource"):
         books.stage(estimate=1)(work)
+
+
+@pytest.mark.req("P12")
+def test_a_price_that_cannot_be_read_is_a_problem_at_its_key(folder: Folder) -> None:
+    wrong = FULL.replace("prices: {gpt-5-mini: {", "prices: {'g*t': {")
+    [problem] = folder.wrong(wrong)
+    assert "pipelines.books.prices" in problem and "is not the name of a model" in problem
+    [problem] = folder.wrong(FULL.replace('in: "0.25"', "in: cheap"))
+    assert "is not an amount" in problem

@@ -10,10 +10,8 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache, partial, wraps
-from typing import Any, Protocol
-
-import msgspec
+from functools import partial, wraps
+from typing import Any, Protocol, get_origin
 
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
@@ -21,6 +19,7 @@ from holdfast.model.functions import is_async
 from holdfast.model.logs import logger
 from holdfast.model.money import Amount
 from holdfast.model.stage import StageSpec
+from holdfast.model.typed import declared_type
 from holdfast.providers.headers import Heard, listening
 from holdfast.providers.parts import parts_of
 from holdfast.providers.prices import Prices
@@ -174,9 +173,19 @@ class _Listener:
         return form if parts is None else Answers(parts, form)
 
 
-@lru_cache(maxsize=1000)
+#: What this process has warned about.
+_warned: dict[tuple[str, ...], object] = {}
+
+
+def _is_new(*about: str) -> bool:
+    """Whether it is warned about for the first time, also if several threads ask at once."""
+    mine = object()
+    return _warned.setdefault(about, mine) is mine
+
+
 def _warn_about(function: str, stage: str) -> None:
-    """Warn once for each function."""
+    if not _is_new("headers", function, stage):
+        return
     log.warning(
         "stage %r calls %s, whose response headers are not heard, and whose client may retry by itself, which may be paid for "
         "twice: give ctx.call a method of holdfast.providers.prepare(client)",
@@ -201,8 +210,9 @@ def _cost(prices: Prices, model: str | None, estimate: Amount | None, answer: An
     return estimate or 0
 
 
-@lru_cache(maxsize=1000)
 def _warn_about_price(model: str) -> None:
+    if not _is_new("price", model):
+        return
     log.warning(
         "no price is known for %s: its calls count with their estimate, or with nothing; give prices=, or install "
         "genai-prices",
@@ -217,9 +227,7 @@ def _facts(model: str | None, answer: Any) -> Mapping[str, Any]:
 
 def _parser(parse: Any) -> Callable[[Any], Any] | None:
     """The function that makes a value of an answer; a type makes an instance."""
-    if parse is None:
-        return None
-    if hasattr(parse, "model_validate"):
-        return partial(parse.model_validate)
-    is_type = isinstance(parse, type) or hasattr(parse, "__origin__")
-    return partial(msgspec.convert, type=parse) if is_type else partial(parse)
+    if parse is None or (callable(parse) and not isinstance(parse, type) and get_origin(parse) is None):
+        return parse
+    declared = declared_type(parse, "parse")
+    return None if declared is None else partial(declared.value, at="answer")

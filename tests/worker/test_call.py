@@ -145,7 +145,7 @@ def test_a_model_without_a_price_counts_its_tokens_and_its_estimate(run: Bench, 
     def work(item: Item, ctx: Context) -> Any:
         return ctx.options(estimate="0.03").call("ask", client.create, model="unheard-of", prompt=item.key)
 
-    provider_call._warn_about_price.cache_clear()
+    provider_call._warned.clear()
     ran = run(one_stage(work), ["a", "b"])
     [by_model] = ran.app.costs(["model"]).sums
     assert (by_model.model, by_model.costs, by_model.tokens_in) == ("unheard-of", Decimal("0.06"), 2000)
@@ -384,6 +384,6 @@ def test_an_answer_after_which_nothing_is_left_makes_everyone_wait(run: Bench, k
 
 
 def test_a_bare_function_is_warned_about_once(run: Bench, client: Client, caplog: Any):
-    provider_call._warn_about.cache_clear()
+    provider_call._warned.clear()
     run(one_stage(asking(client)), ["a", "b", "c"])
     assert caplog.text.count("holdfast.providers.prepare(client)") == 1

@@ -462,7 +462,7 @@ class Holdfast:
         group: str | None = None,
         older_than: Duration | None = None,
         since: str | None = None,
-    ) -> Results:
+    ) -> Results[Any]:
         """The results of a pipeline's items, to iterate over, as a data frame or as a file: those that are done, unless states,
         an error or a group of errors say otherwise; with `since`, the cursor of an earlier export, those written after it.
         `columns` are those of frames and files."""
@@ -475,7 +475,8 @@ class Holdfast:
             group=group,
             older_than=older_than,
         )
-        return Results(self.scan, which, columns, since)
+        stages = [one for spec in self.pipelines if spec.name == pipeline for one in spec.stages]
+        return Results(self.scan, which, columns, since, stages)
 
     def errors(
         self, *, pipeline: str | None = None, stage: str | None = None, since: datetime | None = None, most: int = 50

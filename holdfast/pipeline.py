@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from holdfast.signals import caught
 from holdfast.sources import SourceSpec, read_source
 from holdfast.store import Store
 from holdfast.worker import Settings
+from holdfast.worker.context import Ended
 
 if TYPE_CHECKING:
     # With a default, which Python itself knows only from 3.13 on.
@@ -47,6 +48,7 @@ else:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
@@ -125,6 +127,17 @@ class StageDecorator(Protocol[V_co]):
 
     @overload
     def __call__(self, function: Callable[P, R], /) -> Stage[P, R, V_co]: ...
+
+
+class ResultFilters(TypedDict, total=False):
+    """Which results of a stage `Pipeline.results` gives, and how."""
+
+    #: The columns of frames and files.
+    columns: str | Iterable[str] | None
+    state: str | Sequence[str] | None
+    key: Patterns
+    #: The cursor of an earlier export: only what was written after it.
+    since: str | None
 
 
 class Pipeline(Generic[Data]):
@@ -405,20 +418,40 @@ class Pipeline(Generic[Data]):
         if self.sources:
             discover_now(app, {self.name: self.sources}, {})
 
+    @overload
     def results(
-        self,
-        stage: Before | None = None,
-        *,
-        columns: str | Iterable[str] | None = None,
-        state: str | Sequence[str] | None = None,
-        key: Patterns = None,
-        since: str | None = None,
-    ) -> Results:
+        self, stage: Stage[..., Any, Batch[Coroutine[Any, Any, Sequence[T | Ended]]]], **filters: Unpack[ResultFilters]
+    ) -> Results[T]: ...
+
+    @overload
+    def results(
+        self, stage: Stage[..., Any, Batch[Sequence[T | Ended]]], **filters: Unpack[ResultFilters]
+    ) -> Results[T]: ...
+
+    @overload
+    def results(
+        self, stage: Stage[..., Any, Coroutine[Any, Any, T | Ended]], **filters: Unpack[ResultFilters]
+    ) -> Results[T]: ...
+
+    @overload
+    def results(self, stage: Stage[..., Any, T | Ended], **filters: Unpack[ResultFilters]) -> Results[T]: ...
+
+    @overload
+    def results(self, stage: Before | None = None, **filters: Unpack[ResultFilters]) -> Results[Any]: ...
+
+    def results(self, stage: Any = None, **filters: Unpack[ResultFilters]) -> Results[Any]:
         """The results of a stage, or of all of them, to iterate over, as a data frame or as a file: those that are done, unless
         states say otherwise. `Holdfast.results` has more filters."""
-        name = stage if stage is None or isinstance(stage, str) else self._name_of(stage)
-        which = read_filter(pipeline=self.name, stage=name, states=several(state), key=key)
-        return Results(self._reading, which, columns, since)
+        for name in filters:
+            if name not in ResultFilters.__annotations__:
+                raise UsageError(
+                    f"results: {name!r} is unknown; {there_are(name, list(ResultFilters.__annotations__))}"
+                )
+        chosen = stage if stage is None or isinstance(stage, str) else self._name_of(stage)
+        states, key = several(filters.get("state")), filters.get("key")
+        which = read_filter(pipeline=self.name, stage=chosen, states=states, key=key)
+        stages = self._stages.values()
+        return Results(self._reading, which, filters.get("columns"), filters.get("since"), stages)
 
     @contextmanager
     def _reading(self) -> Iterator[Store]:

@@ -106,7 +106,7 @@ def _read_cursor(file: Path) -> str | None:
         raise UsageError(f"{file} cannot be read: {error}") from error
 
 
-def _write(results: Results, output: str, kind: Format | None) -> int:
+def _write(results: Results[Any], output: str, kind: Format | None) -> int:
     line = ProgressLine() if sys.stderr.isatty() else None
     progress = None if line is None else lambda rows: line.draw(f"{rows:,} rows")
     try:
@@ -130,7 +130,7 @@ def _failed(app: Holdfast, pipeline: str, stage: str | None) -> int:
     return sum(counts.get(state, 0) for counts in states for state in BAD)
 
 
-def _say(results: Results, rows: int, failed: int, *, to_stderr: bool, as_json: bool) -> None:
+def _say(results: Results[Any], rows: int, failed: int, *, to_stderr: bool, as_json: bool) -> None:
     if as_json:
         told = {"rows": rows, "cursor": results.cursor, "everything_again": results.is_all_again, "failed": failed}
         click.echo(in_json(told), err=to_stderr)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from holdfast.answers.units import amount, instant
 from holdfast.engine.results import ResultRow
+from holdfast.errors import ValueMismatch
 from holdfast.model import codec
+from holdfast.model.stage import StageSpec
+
+V = TypeVar("V")
 
 
 def value_of(text: str | None) -> Any:
@@ -18,15 +22,25 @@ def value_of(text: str | None) -> Any:
     return None if text is None else codec.shown(text)
 
 
-class Result(msgspec.Struct, frozen=True):
+def _typed(spec: StageSpec, row: ResultRow) -> Any:
+    """The result as an instance of its declared type."""
+    try:
+        return spec.value_of(row.result)
+    except ValueMismatch as error:
+        raise ValueMismatch(
+            f"item {row.key!r}, stage {spec.name!r}: {error}; its type has changed since: `holdfast plan` lists such results"
+        ) from None
+
+
+class Result(msgspec.Struct, Generic[V], frozen=True):
     """How a stage of an item ended, and what it returned."""
 
     pipeline: str
     key: str
     stage: str
     state: str
-    #: What the handler returned.
-    result: Any
+    #: What the handler returned: an instance, if this program declares a type for it.
+    result: V
     #: The item's data, as it is now.
     data: Any
     error: str | None
@@ -37,13 +51,13 @@ class Result(msgspec.Struct, frozen=True):
     finished_at: datetime
 
     @classmethod
-    def of(cls, row: ResultRow, pipeline: str, stage: str) -> Result:
-        return cls(
+    def of(cls, row: ResultRow, pipeline: str, stage: str, spec: StageSpec | None = None) -> Result[Any]:
+        return Result(
             pipeline=pipeline,
             key=row.key,
             stage=stage,
             state=row.state,
-            result=value_of(row.result),
+            result=value_of(row.result) if spec is None else _typed(spec, row),
             data=value_of(row.data),
             error=row.error,
             cost=amount(row.cost),

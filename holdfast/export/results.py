@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol, get_args
+from typing import Any, BinaryIO, Generic, Literal, Protocol, TypeVar, get_args
 
 from holdfast.answers.answer import html_table
 from holdfast.engine.results import ResultWalk
@@ -18,7 +18,10 @@ from holdfast.export.result import Result
 from holdfast.export.text_files import Csv, JsonLines
 from holdfast.export.whole_file import whole_file
 from holdfast.model.names import there_are
+from holdfast.model.stage import StageSpec
 from holdfast.store import Store
+
+V = TypeVar("V")
 
 Format = Literal["jsonl", "csv", "parquet"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -46,13 +49,20 @@ _WRITERS: dict[str, Callable[[BinaryIO, list[Column]], _Writer]] = {
 }
 
 
-class Results:
+class Results(Generic[V]):
     """The results that a filter selects. Nothing is read before it is iterated over, and each iteration reads anew, page by
     page and in constant memory."""
 
     def __init__(
-        self, open_store: Open, which: Which, columns: str | Iterable[str] | None = None, since: str | None = None
+        self,
+        open_store: Open,
+        which: Which,
+        columns: str | Iterable[str] | None = None,
+        since: str | None = None,
+        stages: Iterable[StageSpec] = (),
     ) -> None:
+        """`stages` are those whose results have a type that this program knows."""
+        self._specs = {stage.name: stage for stage in stages if stage.result_type is not None}
         self._open = open_store
         self._which = which
         self._columns = read_columns(columns)
@@ -67,9 +77,9 @@ class Results:
         """The names of the columns, in frames and files."""
         return tuple(one.name for one in self._columns)
 
-    def __iter__(self) -> Iterator[Result]:
+    def __iter__(self) -> Iterator[Result[V]]:
         for one in self._rows(with_data=True, with_result=True):
-            yield Result.of(one.row, one.pipeline, one.stage)
+            yield Result.of(one.row, one.pipeline, one.stage, self._specs.get(one.stage))
 
     def to_arrow(self) -> Any:
         """A `pyarrow.Table`, with the types that the columns declare."""

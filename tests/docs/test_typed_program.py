@@ -77,6 +77,9 @@ def look(item: Item[Book], alone: Item, ctx: Context, pipeline: Pipeline) -> Non
     reveal_type(ctx.result(untyped))  # dict[str, int]
     reveal_type(ctx.result(usual))  # list[int]
     reveal_type(ctx.result("summarise"))  # Any
+    reveal_type([one.result for one in books.results(summarise)])  # list[Summary]
+    reveal_type(next(iter(books.results(embed))).result)  # Count
+    reveal_type(next(iter(books.results("summarise"))).result)  # Any
     reveal_type(summarise(item, ctx))  # Summary
     reveal_type(summarise)  # Stage[item: Item[Book], ctx: Context], Summary, Summary]
     reveal_type(books)  # Pipeline[Book]

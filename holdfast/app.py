@@ -540,7 +540,10 @@ class Holdfast:
     @property
     def _blobs(self) -> Blobs:
         if self._opened_blobs is None:
-            self._opened_blobs = open_blobs(self._blobs_at, self.url, self._read(collect_blobs.store_identity))
+            # On a connection of its own, also within a scan: no other question waits for it.
+            with self.scan() as store:
+                identity = store.read(collect_blobs.store_identity)
+            self._opened_blobs = open_blobs(self._blobs_at, self.url, identity)
         return self._opened_blobs
 
     def check(self, *, progress: Callable[[str, int], None] | None = None) -> list[str]:

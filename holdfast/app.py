@@ -71,11 +71,11 @@ from holdfast.export.results import Results
 from holdfast.model import codec
 from holdfast.model.alert import AlertRule, read_alerts
 from holdfast.model.durations import Duration, seconds
+from holdfast.model.key_pattern import Patterns, several
 from holdfast.model.layout import Layout
 from holdfast.model.logs import logger
 from holdfast.model.money import Amount, micros
 from holdfast.model.names import there_are
-from holdfast.model.pattern import Patterns, several
 from holdfast.model.pipeline_changes import Changes
 from holdfast.model.redact import remember_password_of
 from holdfast.model.stage import PipelineSpec, check_resources, named_resources

@@ -20,9 +20,9 @@ from holdfast.export.results import Results
 from holdfast.model.alert import AlertRule, read_alerts
 from holdfast.model.backoff import Backoff
 from holdfast.model.durations import Duration, seconds
+from holdfast.model.key_pattern import Patterns, several
 from holdfast.model.money import Amount, micros
 from holdfast.model.names import there_are
-from holdfast.model.pattern import Patterns, several
 from holdfast.model.resource import ResourceSpec
 from holdfast.model.stage import Batch, PipelineSpec, Stage, StageSpec, check_name
 from holdfast.model.tuning import Tuning

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Protocol
 
 from holdfast.answers.status import PipelineStatus, StageStatus
-from holdfast.answers.words import spoken
+from holdfast.answers.text_tables import spoken
 from holdfast.app import Holdfast
 from holdfast.errors import HoldfastError
 from holdfast.model.logs import logger, printable

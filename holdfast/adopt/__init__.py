@@ -19,7 +19,7 @@ from holdfast.adopt.rows.insert_once import insert_once
 from holdfast.adopt.rows.stale import Requeued, fail_spent, requeue_stale
 from holdfast.adopt.table.held_row import Finished, Held
 from holdfast.adopt.table.mapping import TableMapping
-from holdfast.adopt.unit import Unit, held
+from holdfast.adopt.unit_of_work import Unit, held
 
 __all__ = [
     "Counters",

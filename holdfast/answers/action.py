@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 from holdfast.answers.answer import Answer, Answers
 from holdfast.answers.event import facts_of
 from holdfast.answers.reading import read
+from holdfast.answers.text_tables import counted, details, in_words, iso, table, to_the_second
 from holdfast.answers.units import amount
-from holdfast.answers.words import counted, details, in_words, iso, table, to_the_second
 from holdfast.model.logs import printable
 
 #: What of a filter is money.

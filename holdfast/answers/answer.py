@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.answers.json_of import json_of
 from holdfast.answers.reading import read
-from holdfast.answers.words import in_words, shortened
+from holdfast.answers.text_tables import in_words, shortened
 from holdfast.errors import UsageError
 from holdfast.model.names import there_are
 

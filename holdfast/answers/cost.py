@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 from holdfast.answers.answer import Answer
-from holdfast.answers.words import aligned, table
+from holdfast.answers.text_tables import aligned, table
 from holdfast.model.money import spoken as money
 
 #: What a sum has for what it is by.

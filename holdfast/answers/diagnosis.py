@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from holdfast.answers.answer import Answer
-from holdfast.answers.words import table, to_the_second
+from holdfast.answers.text_tables import table, to_the_second
 from holdfast.answers.worker import Workers
 from holdfast.model.logs import printable
 

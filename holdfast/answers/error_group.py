@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import ClassVar
 
 from holdfast.answers.answer import Answer, Answers
-from holdfast.answers.words import aligned, shortened, table, to_the_second
+from holdfast.answers.text_tables import aligned, shortened, table, to_the_second
 from holdfast.model.shell import word
 
 

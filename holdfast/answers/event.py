@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 
 from holdfast.answers.answer import Answer, Answers
 from holdfast.answers.reading import read
+from holdfast.answers.text_tables import details, exact, iso
 from holdfast.answers.units import amount, instant
-from holdfast.answers.words import details, exact, iso
 from holdfast.model.logs import printable
 from holdfast.model.user_event import is_user_event
 

@@ -13,7 +13,7 @@ from holdfast.answers.answer import Answer, Answers, attributes, named
 from holdfast.answers.event import facts_of
 from holdfast.answers.paid_call import Ledger, Memos
 from holdfast.answers.reading import read
-from holdfast.answers.words import compact, details, exact, iso, shortened, spoken, table, to_the_second
+from holdfast.answers.text_tables import compact, details, exact, iso, shortened, spoken, table, to_the_second
 from holdfast.model.logs import printable
 from holdfast.model.redact import redact_value
 

@@ -10,7 +10,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, cast, get_args, get_type_hints
 
-from holdfast.answers.words import exact, iso
+from holdfast.answers.text_tables import exact, iso
 
 
 def json_of(value: Any) -> Any:

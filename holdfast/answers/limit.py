@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 from holdfast.answers.answer import Answer, Answers
-from holdfast.answers.words import to_the_second
+from holdfast.answers.text_tables import to_the_second
 from holdfast.model.logs import printable
 from holdfast.model.money import spoken as money
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from holdfast.answers.answer import Answer, Answers
 from holdfast.answers.reading import read
-from holdfast.answers.words import compact, exact, iso
+from holdfast.answers.text_tables import compact, exact, iso
 from holdfast.model import codec
 from holdfast.model.logs import printable
 from holdfast.model.shell import word

@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 from holdfast.answers.answer import Answer, Answers
+from holdfast.answers.text_tables import counted, spoken, table
 from holdfast.answers.units import amount, length
-from holdfast.answers.words import counted, spoken, table
 from holdfast.model.money import micros
 from holdfast.model.money import spoken as money
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import ClassVar
 
 from holdfast.answers.answer import Answer, named
-from holdfast.answers.words import counted, spoken, table, to_the_second
+from holdfast.answers.text_tables import counted, spoken, table, to_the_second
 from holdfast.answers.worker import Workers
 from holdfast.model.logs import printable
 from holdfast.model.states import OPEN, State

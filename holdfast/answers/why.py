@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from holdfast.answers.answer import Answer
 from holdfast.answers.paid_call import MemoRecord, Memos
 from holdfast.answers.reading import read
-from holdfast.answers.words import compact, iso
+from holdfast.answers.text_tables import compact, iso
 from holdfast.answers.worker import ProgressNote
 from holdfast.model.logs import printable
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import ClassVar
 
 from holdfast.answers.answer import Answer, Answers
-from holdfast.answers.words import shortened, table, to_the_second
+from holdfast.answers.text_tables import shortened, table, to_the_second
 
 
 class ProgressNote(Answer, frozen=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from holdfast.answers.words import counted
+from holdfast.answers.text_tables import counted
 from holdfast.cli import options
 from holdfast.cli.output import print_counts
 from holdfast.errors import UsageError

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.answers.words import counted
+from holdfast.answers.text_tables import counted
 from holdfast.app import Holdfast
 from holdfast.cli import options
 from holdfast.cli.choose import one_pipeline

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from holdfast.answers.answer import Answer, Answers
-from holdfast.answers.words import as_text, counted, table
-from holdfast.answers.words import shortened as shortened
+from holdfast.answers.text_tables import as_text, counted, table
+from holdfast.answers.text_tables import shortened as shortened
 from holdfast.model.logs import printable as printable
 
 

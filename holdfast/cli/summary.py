@@ -8,7 +8,7 @@ import click
 
 from holdfast.answers.status import PipelineStatus, StageStatus
 from holdfast.answers.summary import Summary
-from holdfast.answers.words import shortened, spoken
+from holdfast.answers.text_tables import shortened, spoken
 from holdfast.cli.output import print_table, printable
 from holdfast.model.states import BAD, OPEN, State
 

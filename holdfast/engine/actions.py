@@ -25,7 +25,7 @@ from holdfast.engine.stale import Accept, Reprocess
 from holdfast.engine.undo import Trail, UndoCancel, UndoForget, UndoRestore, UndoRetry, follow
 from holdfast.errors import UsageError
 from holdfast.model import codec
-from holdfast.model.faults import storable
+from holdfast.model.failure_cause import storable
 from holdfast.model.logs import logger
 from holdfast.store import Store, Transaction
 

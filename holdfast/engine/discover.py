@@ -22,7 +22,7 @@ from holdfast.engine.upsert import Decide, NewItem, upsert
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.model import codec
 from holdfast.model.backoff import Backoff
-from holdfast.model.faults import storable
+from holdfast.model.failure_cause import storable
 from holdfast.model.found import Checked, LookCounts, LookedUp
 from holdfast.model.names import there_are
 from holdfast.model.schedule import NEVER

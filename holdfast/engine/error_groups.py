@@ -14,7 +14,7 @@ from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.model.facts import Facts
-from holdfast.model.faults import HINTS, Cause, cause_of
+from holdfast.model.failure_cause import HINTS, Cause, cause_of
 from holdfast.store import Transaction
 
 #: So many groups are kept of a stage, for each writer.

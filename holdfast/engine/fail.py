@@ -15,7 +15,7 @@ from holdfast.engine.fan_in import begin_waiting_parents
 from holdfast.engine.finish import FinishedAttempt, end_leases, record_costs, record_user_events, save_outcomes
 from holdfast.engine.layout import layout
 from holdfast.engine.settle_resources import settle
-from holdfast.model.decide import after_failure
+from holdfast.model.after_failure import after_failure
 from holdfast.model.states import State
 from holdfast.store import Transaction
 

@@ -19,7 +19,7 @@ from holdfast.engine import ledger
 from holdfast.engine.claim import NOTHING_YET, Lease
 from holdfast.engine.layout import layout, record
 from holdfast.model import codec
-from holdfast.model.faults import Cause
+from holdfast.model.failure_cause import Cause
 from holdfast.model.layout import StageRow
 from holdfast.model.paid import NO_FACTS, CallFacts, Paid
 from holdfast.model.reading import tagged

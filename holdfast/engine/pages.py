@@ -22,9 +22,9 @@ from holdfast.engine.item_stages import read_item_stages
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.model.facts import Facts
+from holdfast.model.key_pattern import Pattern, Patterns, several
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.names import there_are
-from holdfast.model.pattern import Pattern, Patterns, several
 from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction
 

@@ -14,7 +14,7 @@ from holdfast.engine.pages import items as items
 from holdfast.errors import UsageError
 from holdfast.model import codec
 from holdfast.model.facts import Facts
-from holdfast.model.faults import cause_of
+from holdfast.model.failure_cause import cause_of
 from holdfast.model.history import MEANING, SENT_BACK
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.paid import CHARGED

@@ -17,7 +17,7 @@ from holdfast.engine.finish import FinishedAttempt, save_outcomes
 from holdfast.engine.layout import layout
 from holdfast.engine.resource_gates import lock_resources
 from holdfast.engine.strays import without_strays
-from holdfast.model.decide import after_death
+from holdfast.model.after_failure import after_death
 from holdfast.model.states import State
 from holdfast.store import Transaction
 

@@ -28,8 +28,8 @@ from holdfast.engine.result_cursor import (
 )
 from holdfast.engine.selection import Which, patterns_of
 from holdfast.errors import UsageError
+from holdfast.model.key_pattern import Pattern, several
 from holdfast.model.layout import StageRow
-from holdfast.model.pattern import Pattern, several
 from holdfast.model.states import BAD, FINISHED, PASSED, State
 from holdfast.store import Store, Transaction
 

@@ -11,9 +11,9 @@ from holdfast.engine import error_groups
 from holdfast.engine.layout import layout
 from holdfast.engine.pages import Place as Cursor
 from holdfast.engine.pages import stages_of_items
-from holdfast.model.faults import storable
+from holdfast.model.failure_cause import storable
+from holdfast.model.key_pattern import several
 from holdfast.model.layout import StageRow
-from holdfast.model.pattern import several
 from holdfast.model.states import State
 from holdfast.store import Transaction
 

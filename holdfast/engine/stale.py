@@ -27,8 +27,8 @@ from holdfast.engine.reopen import reopen
 from holdfast.engine.selection import ActionPlace, Which, Who, beginning
 from holdfast.engine.unfit_results import may_not_fit, unfit_results
 from holdfast.errors import UsageError
+from holdfast.model.key_pattern import Pattern
 from holdfast.model.layout import Layout, StageRow
-from holdfast.model.pattern import Pattern
 from holdfast.model.states import PASSED, Rerun, State
 from holdfast.store import Store, Transaction
 

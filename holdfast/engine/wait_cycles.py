@@ -13,8 +13,8 @@ from itertools import islice, pairwise
 from holdfast.engine import error_groups
 from holdfast.engine.describe_chain import describe_chain
 from holdfast.engine.layout import layout, record
-from holdfast.model.faults import Cause
-from holdfast.model.pattern import exactly
+from holdfast.model.failure_cause import Cause
+from holdfast.model.key_pattern import exactly
 from holdfast.model.shell import word
 from holdfast.model.states import WORDS, State
 from holdfast.store import Transaction

@@ -9,8 +9,8 @@ from holdfast.engine.on_hold import outdated_workers, spoken_of
 from holdfast.engine.reads import find_item, stages_of, workers
 from holdfast.model import codec
 from holdfast.model.facts import Facts
+from holdfast.model.key_pattern import exactly
 from holdfast.model.layout import StageRow
-from holdfast.model.pattern import exactly
 from holdfast.model.pipeline_changes import release
 from holdfast.model.shell import word
 from holdfast.model.states import State

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from holdfast.answers.text_tables import exact, iso
 from holdfast.answers.units import amount, instant
-from holdfast.answers.words import exact, iso
 from holdfast.export.columns import Column, ExportRow, Kind, cell
 
 #: A spreadsheet takes a cell that begins with one of these for a formula.

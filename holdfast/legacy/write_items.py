@@ -14,7 +14,7 @@ from holdfast.errors import UsageError
 from holdfast.legacy.read_item import Entry
 from holdfast.legacy.read_values import ImportProblem, OldData
 from holdfast.model import codec
-from holdfast.model.faults import cause_of
+from holdfast.model.failure_cause import cause_of
 from holdfast.model.layout import StageRow
 from holdfast.model.outcome import NOTHING
 from holdfast.model.stage import PipelineSpec

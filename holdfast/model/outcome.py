@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.model import codec
 from holdfast.model.durations import Duration, seconds
-from holdfast.model.faults import storable
+from holdfast.model.failure_cause import storable
 
 #: The output hash of a stage without a result.
 NOTHING = codec.digest(None)

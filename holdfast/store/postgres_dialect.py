@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from psycopg import sql
 
-from holdfast.model.pattern import characters
+from holdfast.model.key_pattern import characters
 from holdfast.store.statements import Dialect, Statement
 
 _to_json_lines = msgspec.json.Encoder().encode_lines

@@ -42,10 +42,10 @@ from holdfast.store.sqlite_files import (
     translated,
 )
 from holdfast.store.sqlite_locks import holder
-from holdfast.store.sqlite_log import KEPT_BYTES, log_of
 from holdfast.store.sqlite_news import FileNews
 from holdfast.store.sqlite_permissions import check_files, check_planted
 from holdfast.store.sqlite_run_lock import FileLock
+from holdfast.store.sqlite_wal import KEPT_BYTES, log_of
 from holdfast.store.statements import Statement
 from holdfast.store.store import Store
 from holdfast.store.watch import watch

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.pattern import characters, exactly
+from holdfast.model.key_pattern import characters, exactly
 from holdfast.store.statements import Dialect
 
 _to_json = msgspec.json.Encoder().encode

@@ -112,7 +112,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def glob_pattern(self, pattern: str) -> str:
-        """A pattern of keys (`model.pattern`) for `{glob}` and `{fits}`."""
+        """A pattern of keys (`model.key_pattern`) for `{glob}` and `{fits}`."""
 
     @abstractmethod
     def pack_rows(self, rows: Sequence[Sequence[Any]]) -> Any:

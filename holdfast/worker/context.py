@@ -20,7 +20,7 @@ from holdfast.engine.follow_ons import WHEN_EXISTS
 from holdfast.engine.memos import MemoWrite
 from holdfast.errors import UsageError, ValueMismatch, ValueRefused
 from holdfast.model import codec
-from holdfast.model.faults import storable
+from holdfast.model.failure_cause import storable
 from holdfast.model.item import Item, check_key
 from holdfast.model.logs import logger
 from holdfast.model.money import Amount, micros
@@ -32,6 +32,7 @@ from holdfast.model.user_event import MOST_PER_ATTEMPT, UserEvent
 from holdfast.providers.pauses import used_up_for
 from holdfast.runtime.process_identity import Lineage
 from holdfast.worker import undeclared_reads as undeclared
+from holdfast.worker.item_log import ItemLog
 from holdfast.worker.keep import keeping
 from holdfast.worker.once import Once, forget
 from holdfast.worker.provider_call import CallOptions, CallWith, ProviderCall
@@ -333,7 +334,7 @@ class Context(msgspec.Struct, eq=False):
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines name the item, the stage and the attempt."""
-        return _ItemLog(
+        return ItemLog(
             logger(f"holdfast.stage.{self.item.pipeline}.{self._spec.name}"),
             {"item": self.item.key, "stage": self._spec.name, "attempt": self.attempt},
         )
@@ -502,16 +503,6 @@ class BatchContext:
 
 async def _nothing() -> list[Any]:
     return []
-
-
-class _ItemLog(logging.LoggerAdapter[logging.Logger]):
-    def log(self, level: int, msg: object, *args: object, stacklevel: int = 1, **kwargs: Any) -> None:
-        if self.isEnabledFor(level):
-            facts = self.extra or {}
-            about = f"[{facts['item']} {facts['stage']} #{facts['attempt']}]"
-            # With arguments the message is a format string, but a key is not.
-            about = about.replace("%", "%%") if args else about
-            self.logger.log(level, f"{about} {msg}", *args, stacklevel=stacklevel + 1, **kwargs)
 
 
 MakeContext = Callable[[], Context | BatchContext]

@@ -24,7 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.model import codec
 from holdfast.model.durations import spoken
-from holdfast.model.faults import describe
+from holdfast.model.failure_cause import describe
 from holdfast.model.outcome import (
     NOTHING,
     CredentialRefused,

@@ -27,7 +27,7 @@ from holdfast.engine.memos import MemoWrite
 from holdfast.engine.resource_gates import lock_resources
 from holdfast.errors import HoldfastError, StoreUnavailable, UsageError
 from holdfast.model import codec
-from holdfast.model.faults import describe
+from holdfast.model.failure_cause import describe
 from holdfast.model.logs import logger
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import Alone, State

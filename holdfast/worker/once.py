@@ -17,7 +17,7 @@ from holdfast.engine.claim import Lease
 from holdfast.engine.memos import MemoWrite
 from holdfast.errors import AnswerNotKept, CallInDoubt, Permanent, UsageError, ValueRefused
 from holdfast.model import codec
-from holdfast.model.faults import storable
+from holdfast.model.failure_cause import storable
 from holdfast.model.functions import is_async
 from holdfast.model.item import Item
 from holdfast.model.money import shares

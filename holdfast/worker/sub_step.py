@@ -11,7 +11,7 @@ from holdfast.engine.claim import Lease, Memo
 from holdfast.engine.memos import MemoWrite, idempotency_key
 from holdfast.errors import CallInDoubt, Permanent, Rejected, RejectedTooOften, UsageError
 from holdfast.model import codec
-from holdfast.model.faults import storable
+from holdfast.model.failure_cause import storable
 from holdfast.model.money import spoken
 from holdfast.model.stage import StageSpec
 from holdfast.worker.sub_step_terms import Terms, name_of

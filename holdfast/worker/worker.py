@@ -44,9 +44,9 @@ from holdfast.worker.background import upkeep
 from holdfast.worker.background.guards import GuardWatch
 from holdfast.worker.background.heartbeat import Heartbeat, Listening
 from holdfast.worker.call import StageCall, versions_of
+from holdfast.worker.commit.claim_planner import ClaimPlanner
 from holdfast.worker.commit.committer import Committer
-from holdfast.worker.commit.in_hand import InHand
-from holdfast.worker.commit.what_to_claim import ClaimPlanner
+from holdfast.worker.commit.prefetch import InHand
 from holdfast.worker.isolated import StageChild, StageConversation
 from holdfast.worker.runner import StageRunner
 

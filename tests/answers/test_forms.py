@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.answers.answer import Answer, Answers
 from holdfast.answers.json_of import json_of
+from holdfast.answers.text_tables import aligned, in_words, spoken, table
 from holdfast.answers.units import amount, day, instant, micros_since_1970
-from holdfast.answers.words import aligned, in_words, spoken, table
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 

@@ -12,8 +12,8 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.answers.plan import about
+from holdfast.answers.text_tables import aligned, exact
 from holdfast.answers.units import amount
-from holdfast.answers.words import aligned, exact
 from holdfast.cli import options
 from holdfast.program_file import load
 from tests.support.steps import ask

@@ -14,8 +14,8 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.answers import StageStatus, Timings
+from holdfast.answers.text_tables import iso, to_the_second
 from holdfast.answers.units import instant
-from holdfast.answers.words import iso, to_the_second
 from holdfast.cli.logs import set_up
 from holdfast.cli.output import as_json, printable
 from holdfast.program_file import load

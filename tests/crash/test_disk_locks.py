@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.store.sqlite_log import KEPT_BYTES, LONG_BYTES
+from holdfast.store.sqlite_wal import KEPT_BYTES, LONG_BYTES
 from tests.support.locks import foreign_writer, forgotten_reader
 from tests.support.processes import RECOVERY_SECONDS, Crew, crew_on, wait_for
 from tests.support.slowness import slowness

@@ -16,8 +16,8 @@ import pyarrow.parquet
 import pytest
 
 from holdfast import Holdfast
+from holdfast.answers.text_tables import iso
 from holdfast.answers.units import instant
-from holdfast.answers.words import iso
 from holdfast.errors import UsageError
 from holdfast.export import Results, arrow, text_files
 from holdfast.export.text_files import DANGEROUS

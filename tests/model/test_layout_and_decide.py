@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.decide import DEATHS_IN_ISOLATION, after_death, after_failure
+from holdfast.model.after_failure import DEATHS_IN_ISOLATION, after_death, after_failure
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.states import FINISHED, MOVES, OPEN, Alone, State
 

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.model import redact as redacting
-from holdfast.model.faults import ERROR_LENGTH, describe, storable
+from holdfast.model.failure_cause import ERROR_LENGTH, describe, storable
 from holdfast.model.logs import CleanRecords
 from holdfast.model.redact import (
     MASK,

@@ -18,7 +18,7 @@ from holdfast.model.states import State
 from holdfast.runtime.call import CallOwner
 from holdfast.runtime.thread_pool import PATIENCE_SECONDS, SLOW_SECONDS, ThreadPool
 from holdfast.worker.call import StageCall, calls_of
-from holdfast.worker.commit.in_hand import InHand
+from holdfast.worker.commit.prefetch import InHand
 from tests.support.waiting import wait_for
 
 WIDTH = 8

@@ -21,7 +21,7 @@ from holdfast.model.money import micros
 from holdfast.model.stage import StageSpec
 from holdfast.testing import ManualClock
 from holdfast.worker.call import StageCall
-from holdfast.worker.commit.in_hand import InHand
+from holdfast.worker.commit.prefetch import InHand
 from holdfast.worker.worker import Worker
 from tests.support.bench import Ran
 from tests.support.effort import effort
@@ -536,7 +536,7 @@ BAD_FUNCTIONS: dict[str, Any] = {
 def test_a_function_that_cannot_weigh_an_item_fails_that_item_and_stops_nothing_else(
     run: LimitedBench, name: str, what: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("holdfast.worker.commit.what_to_claim.WEIGH_SECONDS", 0.2)
+    monkeypatch.setattr("holdfast.worker.commit.claim_planner.WEIGH_SECONDS", 0.2)
     pipeline, beside = (
         Pipeline("p", resources={"api": {"units": {"tokens": "1000000/s"}, "budget": "1000"}}),
         Pipeline("q"),

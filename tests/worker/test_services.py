@@ -28,7 +28,7 @@ from holdfast.worker.background.guards import GuardWatch
 from holdfast.worker.background.heartbeat import Heartbeat, Listening
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.finished_queue import FinishedQueue
-from holdfast.worker.commit.in_hand import InHand
+from holdfast.worker.commit.prefetch import InHand
 from tests.support.harness import App
 from tests.support.together import listening
 from tests.support.waiting import wait_for

@@ -18,11 +18,11 @@ from holdfast.errors import StoreConflict
 from holdfast.model.states import State
 from holdfast.runtime.async_pool import IN_A_ROW
 from holdfast.runtime.services import Scheduler, Service
+from holdfast.worker.commit.claim_planner import ClaimPlanner
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.finished_queue import QUIET_SECONDS, FinishedQueue
-from holdfast.worker.commit.in_hand import InHand
 from holdfast.worker.commit.memo_queue import MemoQueue
-from holdfast.worker.commit.what_to_claim import ClaimPlanner
+from holdfast.worker.commit.prefetch import InHand
 from holdfast.worker.commit.who_commits import OVER, CommitTurns, Round
 from tests.support.bench import Bench
 from tests.support.kinds import keys

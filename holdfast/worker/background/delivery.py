@@ -19,7 +19,7 @@ import msgspec
 from holdfast.engine.alert_rules import Delivery
 from holdfast.model import urls
 from holdfast.model.alert import AlertRule
-from holdfast.model.faults import storable
+from holdfast.model.failure_cause import storable
 from holdfast.model.logs import logger
 from holdfast.runtime.addresses import HostRefused
 from holdfast.runtime.http import HttpFailed, HttpLimits, basic_authorization, request

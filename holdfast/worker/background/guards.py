@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.model.faults import describe, storable
+from holdfast.model.failure_cause import describe, storable
 from holdfast.model.guards import Guards
 from holdfast.model.logs import logger
 from holdfast.runtime.services import Service

@@ -25,7 +25,7 @@ from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
 from holdfast.engine.reads import unfinished
 from holdfast.errors import HoldfastError, StoreBroken, StoreConflict, StoreError, StoreUnavailable
-from holdfast.model.faults import describe
+from holdfast.model.failure_cause import describe
 from holdfast.model.layout import Layout
 from holdfast.model.logs import logger
 from holdfast.model.states import State
@@ -34,9 +34,9 @@ from holdfast.store import AtOnce, Store, Transaction
 from holdfast.worker.background.heartbeat import Heartbeat
 from holdfast.worker.background.upkeep import Promoter
 from holdfast.worker.call import StageCall, calls_of, versions_of
+from holdfast.worker.commit.claim_planner import MOST_WEIGHED, ClaimOrder, ClaimPlanner
 from holdfast.worker.commit.memo_queue import MemoQueue
 from holdfast.worker.commit.settle_and_claim import SettleAndClaim, Settled
-from holdfast.worker.commit.what_to_claim import MOST_WEIGHED, ClaimOrder, ClaimPlanner
 from holdfast.worker.commit.who_commits import OVER, CommitTurns, Round
 
 log = logger("holdfast.worker")

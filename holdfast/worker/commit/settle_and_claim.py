@@ -20,7 +20,7 @@ from holdfast.engine.resource_gates import lock_resources
 from holdfast.model.layout import Layout
 from holdfast.model.states import FINISHED, State
 from holdfast.store import AtOnce, Store, Transaction
-from holdfast.worker.commit.what_to_claim import ClaimOrder, ClaimPlanner
+from holdfast.worker.commit.claim_planner import ClaimOrder, ClaimPlanner
 
 
 class Settled(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.worker.commit.finished_queue import QUIET_SECONDS, FinishedQueue
-from holdfast.worker.commit.in_hand import InHand
+from holdfast.worker.commit.prefetch import InHand
 
 #: The committer's thread checks after this time, even if another thread should have committed.
 MOST_SECONDS = 1.0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.item import MAX_KEY_BYTES
-from holdfast.model.pattern import Pattern, exactly
+from holdfast.model.key_pattern import Pattern, exactly
 from holdfast.store.sqlite_dialect import SQLiteDialect
 
 letters = st.sampled_from(["a", "b", "*", "?", "[", "]", "[*]", "[?]", "[[]", "%", "ä", "\U0010ffff"])

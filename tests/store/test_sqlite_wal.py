@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store import sqlite_log
-from holdfast.store.sqlite_log import COMPLAIN_SECONDS, KEPT_BYTES, LOOK_SECONDS, log_of
+from holdfast.store import sqlite_wal
+from holdfast.store.sqlite_wal import COMPLAIN_SECONDS, KEPT_BYTES, LOOK_SECONDS, log_of
 from tests.support.harness import connected
 from tests.support.locks import forgotten_reader
 
@@ -55,7 +55,7 @@ class Watched:
 
 @pytest.fixture
 def watched(app, path, caplog, monkeypatch):
-    monkeypatch.setattr(sqlite_log, "LONG_BYTES", LONG_BYTES)
+    monkeypatch.setattr(sqlite_wal, "LONG_BYTES", LONG_BYTES)
     monkeypatch.setattr("holdfast.store.sqlite.SQLite.look", lambda *_: None)
     return Watched(app, path, caplog)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.faults import MESSAGE_LENGTH, Cause, cause_of, describe
+from holdfast.model.failure_cause import MESSAGE_LENGTH, Cause, cause_of, describe
 
 pytestmark = pytest.mark.req("V14", "P15")
 
@@ -46,7 +46,7 @@ def parse_or_give_up(text: str) -> Any:
 
 def test_the_same_failure_of_other_items_is_alike_whatever_their_keys_and_numbers() -> None:
     one, other = cause(raised(fetch, "book-1", 7)), cause(raised(fetch, "a b/c.pdf", 12_345), key="a b/c.pdf")
-    assert one == other == Cause("ValueError", "test_faults.py: fetch", "page <n> of '<key>' is torn")
+    assert one == other == Cause("ValueError", "test_failure_cause.py: fetch", "page <n> of '<key>' is torn")
     assert one.group == other.group
 
 
@@ -63,8 +63,8 @@ def test_another_place_class_or_message_is_another_cause(other: BaseException) -
 
 
 def test_the_place_is_in_the_code_of_the_user_not_in_a_library() -> None:
-    assert cause(raised(parse, "{")).place == "test_faults.py: parse"
-    assert cause(raised(parse_or_give_up, "{")).place == "test_faults.py: parse_or_give_up"
+    assert cause(raised(parse, "{")).place == "test_failure_cause.py: parse"
+    assert cause(raised(parse_or_give_up, "{")).place == "test_failure_cause.py: parse_or_give_up"
 
 
 @pytest.mark.parametrize(

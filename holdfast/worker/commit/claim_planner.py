@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 from holdfast.engine.claim_within_limits import Blocked, Weight
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.model import codec
-from holdfast.model.faults import describe
+from holdfast.model.failure_cause import describe
 from holdfast.model.item import Item
 from holdfast.model.layout import Layout
 from holdfast.model.money import micros
 from holdfast.model.stage import StageSpec
 from holdfast.model.states import Alone
 from holdfast.worker.call import Offer, StageCall
-from holdfast.worker.commit.in_hand import HORIZON_SECONDS, InHand
+from holdfast.worker.commit.prefetch import HORIZON_SECONDS, InHand
 
 #: The most items to weigh before a claim, and how long that may take.
 MOST_WEIGHED = 100

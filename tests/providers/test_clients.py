@@ -309,7 +309,9 @@ def test_functions_of_litellm_are_prepared(provider):
     assert provider.requests == before + 1
 
 
-@pytest.mark.parametrize("value", [None, 5, "openai", object(), print, len], ids=str)
+@pytest.mark.parametrize(
+    "value", [None, 5, "openai", object(), print, len], ids=["None", "number", "text", "object", "print", "len"]
+)
 def test_anything_else_is_refused_with_what_is_taken(value):
     with pytest.raises(UsageError, match="give a client of openai, anthropic"):
         prepare(value)

@@ -566,7 +566,11 @@ def test_a_stream_of_texts_is_a_text_and_one_of_other_values_a_list():
     assert asyncio.run(assemble_async(words("It ", "is."))) == {"text": "It is."}
 
 
-@pytest.mark.parametrize("value", [[], {}, "text", b"bytes", iter([1]), open, 5, None, object()], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [[], {}, "text", b"bytes", iter([1]), open, 5, None, object()],
+    ids=["list", "dict", "text", "bytes", "iterator", "function", "number", "None", "object"],
+)
 def test_a_value_is_no_stream(value):
     assert not is_stream(value)
 

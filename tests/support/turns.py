@@ -1,9 +1,9 @@
 """Slow tests take turns: in a usual run each is run on one of the two databases, on the other one the next day.
 
 Half an hour of real processes and real kills on both databases is for `make testall`. So is every parameter of tests with
-whole workers, or with long lists, on both: of such a test, every other parameter is run on the one database and the rest on
-the other. A few tests are run every other day, and so is each file of tests of the examples and of the crash test, and each
-parameter of tests that kill, and of tests with wrong engines.
+long lists, on both: of such a test, every other parameter is run on the one database and the rest on the other. A few tests
+are run every other day, and so is each file of tests of the examples and of the crash test, and each parameter of tests that
+kill, and of tests with wrong engines.
 All other tests run on both, always.
 """
 
@@ -34,22 +34,19 @@ SLOW = (
     "tests/docs/test_example_readmes.py",
     "tests/docs/test_wheel.py",
 )
-#: Tests of commands and of handlers: all that those ask of a database is tested on both in tests/engine.
+#: Tests of commands, of workers and of loops: all that those ask of a database is tested on both in tests/engine.
 ABOVE = (
+    "tests/adopt/",
+    "tests/aio/",
     "tests/cli/",
-    "tests/worker/test_alerting.py",
-    "tests/worker/test_context.py",
-    "tests/worker/test_guarding.py",
-    "tests/worker/test_handlers.py",
-    "tests/worker/test_hostile_handlers.py",
-    "tests/worker/test_interpreter.py",
-    "tests/worker/test_secrets.py",
+    "tests/export/",
+    "tests/notebook/",
+    "tests/web/",
+    "tests/worker/",
 )
 ONE_BY_ONE = SLOW + ABOVE
-#: Tests with workers, or loops, in threads, and tests of many cases.
+#: Tests of many cases.
 WHOLE = (
-    "tests/worker/",
-    "tests/adopt/",
     "tests/engine/test_claim_within_limits.py",
     "tests/legacy/test_importing.py",
     "tests/engine/test_pages.py",

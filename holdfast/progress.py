@@ -132,7 +132,7 @@ class Watched:
         self._mute = False
 
     def tick(self) -> None:
-        """Draw. Nothing that goes wrong here may disturb the work; whoever looked on may have left."""
+        """Draw. Nothing that goes wrong here may disturb the work; the reader may have left."""
         if self._mute:
             return
         try:

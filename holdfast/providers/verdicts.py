@@ -110,7 +110,7 @@ def _reply(speaker: BaseException) -> Reply:
 
 
 def _of_plain_client(error: BaseException, now: datetime | None) -> Verdict | None:
-    """A page may answer 503 for ever: without a time to wait, that is an ordinary failure."""
+    """A page may answer 503 every time: without a time to wait, that is an ordinary failure."""
     status = status_of(error)
     if status != TOO_MANY and status not in UNAVAILABLE:
         return None

@@ -69,7 +69,7 @@ class Bench:
 
     def sources(self) -> Service:
         source = read_source("shelf", {"list": ["a"], "every": "1h"}, where="test", folder=self.folder)
-        return Discovery(self.context, {"p": [source]}, {})
+        return Discovery(self.context, {"p": [source]}, {}, {})
 
     def alerts(self) -> Service:
         rule = AlertRule.read("deaths", {"event": "worker_died", "log": True})

@@ -51,7 +51,7 @@ MOST_POINTS = 600
 #: A run in which nothing has moved for so long is stuck.
 STUCK_SECONDS = 120.0
 #: What may go wrong with an attempt here, beside the death of its worker.
-EXPECTED = ("ProviderRefused: the provider said 503", "ProcessDied: ")
+EXPECTED = ("ProviderRefused", "Overloaded: ", "ProcessDied: ")
 
 
 @dataclass

@@ -16,7 +16,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -124,6 +124,9 @@ class PaidServer:
         try:
             request.send_response(status)
             request.send_header("Content-Length", str(len(raw)))
+            if status == 503:
+                # Shorter than the half minute that a provider is left alone that does not say.
+                request.send_header("Retry-After", "0.05")
             request.end_headers()
             request.wfile.write(raw)
             request.wfile.flush()
@@ -150,9 +153,9 @@ def answer_to(key: str, name: str) -> dict[str, Any]:
 class ProviderRefused(ConnectionError):
     """The provider answered with an error, as HTTP clients tell it."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(f"the provider said {status}")
-        self.status = status
+        self.status, self.headers = status, headers
 
 
 def call_provider(key: str, name: str, idempotency: str) -> dict[str, Any]:
@@ -180,5 +183,5 @@ def _ask(method: str, path: str, headers: dict[str, str]) -> Any:
     finally:
         line.close()
     if reply.status != 200:
-        raise ProviderRefused(reply.status)
+        raise ProviderRefused(reply.status, reply.headers)
     return json.loads(body)

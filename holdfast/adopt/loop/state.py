@@ -60,6 +60,11 @@ class _AsUsual:
 AS_USUAL = _AsUsual()
 
 
+def _terms(terms: ClaimTerms) -> dict[str, ClaimTerms]:
+    last = [is_last_attempt(terms.mapping)] if has_last_attempts(terms.mapping) else []
+    return {BATCH: terms.but(map(sa.not_, last)), ALONE: terms.but(last)}
+
+
 class LoopState:
     """The settings of a loop, checked, and what changes while it runs."""
 
@@ -105,12 +110,9 @@ class LoopState:
         self.grace_seconds = seconds(grace, what=f"{self.name}: grace")
         self.report_seconds = self._length("report", report)
         self.where: list[ColumnElement[bool]] = conditions_of(where)
-        terms = ClaimTerms(
-            mapping, tuple(self.where), order_of(mapping, order_by), None if columns is None else tuple(columns)
-        )
-        last = [is_last_attempt(mapping)] if has_last_attempts(mapping) else []
+        named = None if columns is None else tuple(columns)
         #: How to claim a batch, and a row that runs alone. Built once, so that claim statements are cached.
-        self.terms = {BATCH: terms.but(map(sa.not_, last)), ALONE: terms.but(last)}
+        self.terms = _terms(ClaimTerms(mapping, tuple(self.where), order_of(mapping, order_by), named))
         counted = "attempts" in mapping.columns
         self.retry = (Backoff() if counted else None) if isinstance(retry, _AsUsual) else read_retry(retry, self.name)
         self.stale_seconds = self._read_stale(stale_after)

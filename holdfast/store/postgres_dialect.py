@@ -53,9 +53,9 @@ class PostgresDialect(Dialect):
             "finished_at": "TIMESTAMPTZ 'epoch' + o.ended_at * INTERVAL '1 microsecond'",
             "on_sqlite": "--",
             # A snapshot does not list the subtransactions in progress. Outcomes are never written in one; a user's transaction
-            # may change an item in one.
-            "unseen": f"({_IS_UNSEEN.format('o')} OR {_IS_UNSEEN.format('i')} "
-            f"OR (i.updated_at <> i.created_at AND {_IS_LATE.format('i')}))",
+            # may change an item in one. The last item matters on SQLite only, and is 0 here.
+            "unseen": f"(o.item > CAST(:last_item AS BIGINT) AND ({_IS_UNSEEN.format('o')} OR {_IS_UNSEEN.format('i')} "
+            f"OR (i.updated_at <> i.created_at AND {_IS_LATE.format('i')})))",
             # For statements that are sent before the time is known. A clock set by a test is a parameter.
             "clock": f"COALESCE(CAST(:now AS BIGINT), {NOW})",
         }

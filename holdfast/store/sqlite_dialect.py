@@ -39,7 +39,7 @@ class SQLiteDialect(Dialect):
             "on_sqlite": "",
             # One writer at a time: leases are granted, and rows amended, in the order of commits. What passed without a lease
             # was imported together with its item; whatever else ended without one counts as unseen.
-            "unseen": "(o.lease > :seen OR o.lease IN (SELECT value FROM json_each(:snapshot)) "
+            "unseen": "((o.lease > :seen AND o.lease <= :reached) OR o.lease IN (SELECT value FROM json_each(:snapshot)) "
             "OR (o.lease IS NULL AND (o.state NOT IN ('done', 'skipped') OR o.item > :last_item)) "
             "OR EXISTS (SELECT 1 FROM holdfast_amended a WHERE a.item = o.item AND a.stage IN (0, o.stage) "
             "AND a.lease >= :seen))",

@@ -203,7 +203,15 @@ def test_a_write_at_once_that_arrives_after_it_was_done_again_does_nothing(app, 
     owner.commit()
     stage, generation = app.stage("a").id, app.store.cache["layout"].generation
     params = {
-        "add_at_once": {"pipeline": 1, "key": "y", "data": "{}", "priority": 0, "slot": 5, "stages": f"{{{stage}}}"},
+        "add_at_once": {
+            "pipeline": 1,
+            "key": "y",
+            "data": "{}",
+            "priority": 0,
+            "slot": 5,
+            "stages": f"{{{stage}}}",
+            "type": None,
+        },
         "claim_at_once": {"stage": stage, "worker": app.worker("w").id, "most": 5},
     }[name]
     with pytest.raises(StoreConflict, match="done again"):

@@ -74,6 +74,7 @@ def _plan(store, dialect, statement, value):
     pattern = r"(?<![:\w]):([a-z_]+)" if dialect.name == "sqlite" else r"%\(([a-z_]+)\)s"
     params = dict.fromkeys(re.findall(pattern, statement.text), value)
     params |= {name: dialect.pack_list([1]) for name in statement.lists}
+    params |= {"snapshot": "1:1:"} if "snapshot" in params else {}
     if statement.row and dialect.name == "sqlite":
         params = [1] * (len(statement.shared) + len(statement.columns))
     elif statement.columns:

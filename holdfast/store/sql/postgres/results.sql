@@ -1,3 +1,5 @@
+-- Transactions commit in any order here: a snapshot tells which of them are in progress.
+
 -- name: results_mark
 -- Numbers of transactions mean something within one history of one server only.
 SELECT concat_ws('/', 'postgres', (SELECT system_identifier FROM pg_control_system()),

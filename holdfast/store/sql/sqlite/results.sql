@@ -1,3 +1,5 @@
+-- Commits follow one another here, so that the numbers of leases tell what is new.
+
 -- name: results_mark
 -- The newest lease, those that are open, and how far all others are committed. Beyond a hundred open ones, the rest counts as open.
 WITH newest AS (SELECT COALESCE(MAX(seq), 0) AS lease FROM sqlite_sequence WHERE name = 'holdfast_leases')

@@ -15,7 +15,7 @@ from holdfast.providers.reply import Reply, library_of, status_of
 from holdfast.providers.sending import NEVER_SENT, causes, lost_reply, was_never_sent, was_retried
 from holdfast.providers.signs import SIGNS, Verdict
 
-__all__ = ["Verdict", "is_free", "is_of_provider", "verdict"]
+__all__ = ["Verdict", "is_free", "is_of_provider", "is_wrong_request", "verdict"]
 
 _VERDICTS = (
     RateLimited,
@@ -29,7 +29,9 @@ _VERDICTS = (
 )
 #: Errors of a provider's package that have no status: within a stream, or with the connection.
 _WITHOUT_STATUS = frozenset({"APIError", "APIConnectionError", "APITimeoutError", "Timeout", "NoResponseError"})
-TOO_MANY, UNAVAILABLE = 429, frozenset({503, 529})
+_TOO_MANY, _UNAVAILABLE = 429, frozenset({503, 529})
+#: The request is wrong; the server works.
+_WRONG_REQUEST = frozenset({400, 404, 405, 406, 410, 411, 413, 414, 415, 422})
 
 
 def verdict(
@@ -55,6 +57,14 @@ def is_of_provider(error: BaseException) -> bool:
     """Whether an exception comes from a provider's package, and not from a plain HTTP client."""
     try:
         return bool(library_of(_speaker(error)))
+    except Exception:
+        return False
+
+
+def is_wrong_request(error: BaseException) -> bool:
+    """Whether only this request was wrong and the server works."""
+    try:
+        return not isinstance(error, InDoubt) and status_of(error) in _WRONG_REQUEST
     except Exception:
         return False
 
@@ -112,10 +122,10 @@ def _reply(speaker: BaseException) -> Reply:
 def _of_plain_client(error: BaseException, now: datetime | None) -> Verdict | None:
     """A page may answer 503 every time: without a time to wait, that is an ordinary failure."""
     status = status_of(error)
-    if status != TOO_MANY and status not in UNAVAILABLE:
+    if status != _TOO_MANY and status not in _UNAVAILABLE:
         return None
     reply = Reply.read(error)
-    if status == TOO_MANY:
+    if status == _TOO_MANY:
         return _rendered(RateLimited, reply, type(error).__name__, now)
     if asked_pause(reply, now) is None:
         return None

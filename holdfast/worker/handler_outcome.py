@@ -39,8 +39,7 @@ from holdfast.model.outcome import (
 from holdfast.model.resource import COOL_MOST_SECONDS, COOL_SECONDS
 from holdfast.model.states import PASSED, State
 from holdfast.providers import verdict
-from holdfast.providers.questions import is_wrong_request
-from holdfast.providers.verdicts import is_of_provider
+from holdfast.providers.verdicts import is_of_provider, is_wrong_request
 from holdfast.worker.call import StageCall
 from holdfast.worker.context import Said
 from holdfast.worker.keep import require_content

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from holdfast import Context, CredentialRefused, Holdfast, Item, Pipeline
+from holdfast import Context, CredentialRefused, Holdfast, InDoubt, Item, Pipeline
 from holdfast.answers import ResourceLimit
 from holdfast.model.money import micros
 from tests.support.bench import QUICK, Ran
@@ -133,14 +134,28 @@ def test_five_429s_and_one_answer_cost_what_the_answer_costs(run: LimitedBench, 
 
 
 @pytest.mark.req("P2")
-@pytest.mark.parametrize(("kind", "trouble"), [("thread", "500"), ("loop", "nobody"), ("process", "500")])
-def test_ten_failures_of_the_provider_leave_the_budget_untouched(
-    run: LimitedBench, provider: MoodyServer, kind, trouble
+@pytest.mark.parametrize(("kind", "client"), [("thread", "httpx"), ("loop", "httpx"), ("process", "requests")])
+def test_ten_overloads_of_the_provider_spend_no_attempt_and_leave_the_budget_untouched(
+    run: LimitedBench, provider: MoodyServer, kind, client
 ):
-    bad = nobody_listens() if trouble == "nobody" else f"{provider.url}/{trouble}"
+    """The budget is enough for one call and a half."""
+    provider.next = [*["500"] * 10, "200"]
+    limits = {"budget": "0.60", "cool": "10ms", "cool_most": "20ms"}
+    pipeline = paying(CLIENTS[client], f"{provider.url}/next", kind=kind, max_attempts=1, limits=limits)
+    with run.serving(pipeline, ["page-1"]) as (_, ran):
+        until(ran, done=1)
+        assert money(ran.app) == {"spent": PRICE, "costs": PRICE, "in_doubt": 0}
+        assert ran.stage("page-1", "work").attempts == 1
+        assert [call.state for call in ran.app.calls("page-1")] == ["not_charged"] * 10 + ["done"]
+
+
+@pytest.mark.req("P2")
+@pytest.mark.parametrize("kind", ["thread", "loop", "process"])
+def test_ten_calls_that_were_never_sent_leave_the_budget_untouched(run: LimitedBench, provider: MoodyServer, kind):
+    nobody = nobody_listens()
 
     def address(item: Item) -> str:
-        return f"{provider.url}/200" if item.key == "good" else bad
+        return f"{provider.url}/200" if item.key == "good" else nobody
 
     pipeline = paying(CLIENTS["httpx"], address, kind=kind, max_attempts=10, limits={"budget": "4.00"})
     ran = run(pipeline, ["bad"])
@@ -150,6 +165,32 @@ def test_ten_failures_of_the_provider_leave_the_budget_untouched(
     ran.app.add("p", ["good"])
     ran = run(pipeline)
     assert ran.state("good", "work") == "done"
+    assert money(ran.app) == {"spent": PRICE, "costs": PRICE, "in_doubt": 0}
+
+
+@pytest.mark.req("P2", "P11")
+@pytest.mark.parametrize(
+    ("kind", "client", "mood", "means"),
+    [
+        ("thread", "httpx", "400", "BadRequest"),
+        ("loop", "httpx", "404", "BadRequest"),
+        ("process", "requests", "413", "InputTooLong"),
+        ("thread", "aiohttp", "403-page", "BadRequest"),
+        ("thread", "httpx", "403-page", "BadRequest"),
+    ],
+)
+def test_a_paid_request_that_is_wrong_is_made_once_costs_nothing_and_ends_its_item(
+    run: LimitedBench, provider: MoodyServer, kind, client, mood, means
+):
+    def address(item: Item) -> str:
+        return f"{provider.url}/{'200' if item.key == 'good' else mood}"
+
+    ran = run(paying(CLIENTS[client], address, kind=kind, max_attempts=5), [*keys(4), "good"])
+    assert ran.states("work") == {"failed": 4, "done": 1}
+    for key in keys(4):
+        assert [call.state for call in ran.app.calls(key)] == ["not_charged"]
+        assert str(ran.stage(key, "work").error).startswith(f"{means}: ")
+    assert not limit(ran.app).paused
     assert money(ran.app) == {"spent": PRICE, "costs": PRICE, "in_doubt": 0}
 
 
@@ -193,12 +234,14 @@ def test_many_doubts_are_resolved_as_charged_by_a_filter(run: LimitedBench, prov
 @pytest.mark.parametrize("kind", ["thread", "loop"])
 def test_a_call_that_follows_a_lost_reply_is_judged_by_itself(run: LimitedBench, provider: MoodyServer, kind):
     """The refusal is raised while the handler deals with the time-out of another call."""
+    causes: list[BaseException | None] = []
 
     def work(item: Item, ctx: Context) -> Any:
         try:
             return ctx.once("first", CLIENTS["httpx"], f"{provider.url}/hang-up", cost=0.40)
-        except httpx.RemoteProtocolError:
-            return ctx.once("second", CLIENTS["httpx"], f"{provider.url}/500", cost=0.10)
+        except InDoubt as lost:
+            causes.append(lost.__cause__)
+            return ctx.once("second", CLIENTS["httpx"], f"{provider.url}/404", cost=0.10)
 
     async def ask(address: str) -> Any:
         async with httpx.AsyncClient(timeout=SECONDS, verify=False) as client:
@@ -207,13 +250,16 @@ def test_a_call_that_follows_a_lost_reply_is_judged_by_itself(run: LimitedBench,
     async def on_the_loop(item: Item, ctx: Context) -> Any:
         try:
             return await ctx.once("first", ask, f"{provider.url}/hang-up", cost=0.40)
-        except httpx.RemoteProtocolError:
-            return await ctx.once("second", ask, f"{provider.url}/500", cost=0.10)
+        except InDoubt as lost:
+            causes.append(lost.__cause__)
+            return await ctx.once("second", ask, f"{provider.url}/404", cost=0.10)
 
     pipeline = Pipeline("p", resources={"api": {}})
     handler: Any = on_the_loop if kind == "loop" else work
     pipeline.stage(name="work", resource="api", max_attempts=1)(handler)
     ran = run(pipeline, ["page-1"])
+    assert [type(cause) for cause in causes] == [httpx.RemoteProtocolError]
+    assert ran.states("work") == {"failed": 1}
     assert {call.name: call.state for call in ran.app.calls("page-1")} == {
         "first": "doubtful",
         "second": "not_charged",
@@ -312,26 +358,59 @@ def test_a_handler_may_say_itself_that_the_key_is_refused(run: LimitedBench):
         assert money(ran.app) == NOTHING
 
 
-@pytest.mark.req("P2")
+@pytest.mark.req("P2", "P11")
 @pytest.mark.parametrize("client", ["httpx", "aiohttp"])
 def test_a_page_that_forbids_a_scraper_is_the_own_failure_of_its_item(run: LimitedBench, provider: MoodyServer, client):
-    def address(item: Item) -> str:
-        return f"{provider.url}/{'200' if item.key == 'open' else '403-page'}"
+    """The handler pays for nothing: the page may be there at the next attempt."""
+    asked: list[str] = []
 
-    ran = run(paying(CLIENTS[client], address, max_attempts=2), [*keys(4), "open"])
+    def work(item: Item, ctx: Context) -> str:
+        asked.append(item.key)
+        CLIENTS[client](f"{provider.url}/{'200' if item.key == 'open' else '403-page'}")
+        return "done"
+
+    pipeline = Pipeline("p", resources={"api": {}})
+    pipeline.stage(name="work", resource="api", backoff=QUICK, max_attempts=2)(work)
+    ran = run(pipeline, [*keys(4), "open"])
     assert ran.states("work") == {"exhausted": 4, "done": 1}
-    assert not limit(ran.app).paused
-    assert money(ran.app) == {"spent": PRICE, "costs": PRICE, "in_doubt": 0}
+    assert Counter(asked) == {**dict.fromkeys(keys(4), 2), "open": 1}
+    assert not limit(ran.app).paused and ran.events("paused") == ()
+
+
+def unpaid(ask: Ask, address: str, **settings: Any) -> Pipeline:
+    pipeline = Pipeline("p", resources={"api": settings.pop("limits")})
+    pipeline.stage(name="work", resource="api", backoff=QUICK, **settings)(lambda item, ctx: ask(address))
+    return pipeline
 
 
 @pytest.mark.req("P2")
-@pytest.mark.parametrize(("mood", "opens"), [("400", False), ("500", True)])
-def test_wrong_requests_do_not_open_the_breaker_and_a_failing_provider_does(run, provider: MoodyServer, mood, opens):
-    breaker = {"breaker": {"failures": 3, "probe_after": "1h"}}
-    pipeline = paying(CLIENTS["httpx"], f"{provider.url}/{mood}", max_attempts=2, limits=breaker)
+@pytest.mark.parametrize(
+    ("mood", "pays", "ends"),
+    [("400", True, "failed"), ("400", False, "exhausted"), ("504", True, ""), ("500", False, ""), ("nobody", True, "")],
+)
+def test_wrong_requests_do_not_open_the_breaker_and_a_failing_provider_does(run, provider, mood, pays, ends):
+    limits = {"breaker": {"failures": 3, "probe_after": "1h"}}
+    address = nobody_listens() if mood == "nobody" else f"{provider.url}/{mood}"
+    pipeline = (paying if pays else unpaid)(CLIENTS["httpx"], address, max_attempts=2, limits=limits)
     with run.serving(pipeline, keys(4), concurrency=1) as (_, ran):
-        if opens:
-            wait_for(lambda: ran.events("breaker_opened"))
+        if ends:
+            until(ran, **{ends: 4})
         else:
-            until(ran, exhausted=4)
-        assert (limit(ran.app).breaker == "open") is opens
+            wait_for(lambda: ran.events("breaker_opened"))
+        assert (limit(ran.app).breaker == "open") is not bool(ends)
+
+
+@pytest.mark.req("P2", "P11")
+def test_an_overload_cools_the_resource_and_does_not_open_its_breaker(run: LimitedBench, provider: MoodyServer):
+    provider.next = ["500"]
+    limits = {"breaker": {"failures": 3, "probe_after": "1h"}, "cool": "10ms", "cool_most": "20ms"}
+    pipeline = paying(CLIENTS["httpx"], f"{provider.url}/next", max_attempts=1, limits=limits)
+    asked = len(provider.calls)
+    with run.serving(pipeline, keys(4), concurrency=1) as (_, ran):
+        wait_for(lambda: is_honest(ran.app) and len(provider.calls) - asked > 8)
+        assert ran.events("cooled_down")
+        provider.next = ["200"]
+        until(ran, done=4)
+        assert limit(ran.app).breaker != "open" and ran.events("breaker_opened") == ()
+        assert {ran.stage(key, "work").attempts for key in keys(4)} == {1}
+        assert money(ran.app) == {"spent": 4 * PRICE, "costs": 4 * PRICE, "in_doubt": 0}

@@ -17,7 +17,7 @@ _LIBRARIES = ("litellm", "openai", "anthropic", "google.genai", "mistralai", "co
 _NAMES = frozenset({"code", "type", "status", "reason", "error", "error_code", "Code", "__type"})
 _ATTRIBUTES = ("code", "type", "status", "error_code", "category", "rate_limit_type")
 #: Where a provider writes to people.
-_WORDS = ("message", "Message", "error_description", "detail", "error")
+_WORDS = ("message", "Message", "error_description", "detail", "error", "msg")
 #: Statuses that litellm makes up for errors that had none.
 _MADE_UP = frozenset({"Timeout", "APIConnectionError", "APIResponseValidationError", "JSONSchemaValidationError"})
 _MOST_WORDS = 1000
@@ -55,7 +55,7 @@ class Reply(NamedTuple):
             headers_of(error),
             body,
             frozenset(codes),
-            (_said(body) or _first_line(error))[:_MOST_WORDS],
+            (said(body) or _first_line(error))[:_MOST_WORDS],
         )
 
     def spoken(self, name: str) -> str:
@@ -157,15 +157,15 @@ def _codes(body: Any, depth: int = 5) -> Iterator[str]:
             yield from _codes(one, depth - 1)
 
 
-def _said(body: Any) -> str:
+def said(body: Any) -> str:
     """The first message in a body."""
     if isinstance(body, list):
-        return _said(body[0]) if body else ""
+        return said(body[0]) if body else ""
     if not isinstance(body, Mapping):
         return ""
-    for name in ("error", "Error"):
-        if isinstance(body.get(name), Mapping) and (said := _said(body[name])):
-            return said
+    for name in ("error", "Error", "detail"):
+        if isinstance(body.get(name), (Mapping, list)) and (found := said(body[name])):
+            return found
     for name in _WORDS:
         if isinstance(value := body.get(name), str) and value:
             return value

@@ -70,6 +70,7 @@ SIGNS = [
     # An answer was generated, and is not usable or not whole.
     Sign(InDoubt, names=("LengthFinishReasonError", "MidStreamFallbackError", "ContinuationInterruptedError")),
     Sign(InDoubt, names=("APIResponseValidationError", "ResponseValidationError", "UnknownApiResponseError")),
+    Sign(InDoubt, names=("JSONDecodeError",), package="litellm"),
     Sign(InDoubt, names=("EventStreamError",), package="botocore"),
     # Checked by the client: nothing was sent.
     Sign(CredentialRefused, names=("CredentialsError", "NoCredentialsError", "PartialCredentialsError")),
@@ -141,6 +142,7 @@ SIGNS = [
             "spending cap",
             "spend limit",
             "prepayment credits are depleted",
+            "reached your specified api usage limits",
             "insufficient balance",
             "insufficient credits",
             "budget has been exceeded",

@@ -55,7 +55,7 @@ def _broken(chunk: Any, otherwise: str) -> InDoubt:
     return InDoubt(f"an error inside the stream: {': '.join(said) or otherwise}")
 
 
-def _unfinished() -> InDoubt:
+def unfinished() -> InDoubt:
     return InDoubt("the stream ended before the answer was complete")
 
 
@@ -79,7 +79,7 @@ class _Completions:
     def answer(self) -> Any:
         choices = [self._choices[index] for index in sorted(self._choices)]
         if not any(choice.get("finish_reason") for choice in choices):
-            raise _unfinished()
+            raise unfinished()
         for choice in choices:
             message = choice.get("message")
             if isinstance(message, dict):
@@ -106,7 +106,7 @@ class _Events:
 
     def answer(self) -> Any:
         if self._answer is None:
-            raise _unfinished()
+            raise unfinished()
         return self._answer
 
 
@@ -152,7 +152,7 @@ class _Messages:
 
     def answer(self) -> Any:
         if not self._is_over:
-            raise _unfinished()
+            raise unfinished()
         for index, text in self._inputs.items():
             self._blocks[index]["input"] = _parsed(text)
         return {**self._message, "content": [self._blocks[index] for index in sorted(self._blocks)]}
@@ -184,7 +184,7 @@ class _Gemini:
     def answer(self) -> Any:
         candidates = [self._candidates[index] for index in sorted(self._candidates)]
         if not all(one.get("finish_reason") or one.get("finishReason") for one in candidates) or not self._top:
-            raise _unfinished()
+            raise unfinished()
         return {**self._top, "candidates": candidates}
 
 
@@ -221,7 +221,7 @@ class _Cohere:
 
     def answer(self) -> Any:
         if not self._is_over:
-            raise _unfinished()
+            raise unfinished()
         for parts in self._message.values():
             for part in parts if isinstance(parts, list) else ():
                 part.pop("index", None)

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
-from holdfast.providers.stream_forms import Assembly, form_of
+from holdfast.providers.stream_forms import Assembly, form_of, unfinished
 
 _LIBRARIES = ("openai.", "anthropic.", "google.genai.", "mistralai.", "cohere.", "litellm.")
 #: What the stream helpers of OpenAI and Anthropic, which are used in a `with` block, give at the end.
@@ -41,6 +41,7 @@ def assemble(stream: Any) -> Any:
     try:
         for chunk in stream:
             assembling.add(chunk)
+        _require_end(stream)
         return assembling.answer()
     finally:
         for closing in _closings(stream, "close"):
@@ -59,6 +60,7 @@ async def assemble_async(stream: Any) -> Any:
     try:
         async for chunk in stream:
             assembling.add(chunk)
+        _require_end(stream)
         return assembling.answer()
     finally:
         for closing in _closings(stream, "aclose", "close"):
@@ -102,6 +104,15 @@ def _is_helper(value: Any) -> bool:
 
 def _final(opened: Any) -> str:
     return next((name for name in _FINAL if hasattr(opened, name)), _FINAL[0])
+
+
+def _require_end(stream: Any) -> None:
+    """litellm makes up a reason for the end of a stream that broke off; these attributes have the provider's."""
+    if any(one.__module__.startswith("litellm.") for one in type(stream).__mro__):
+        names = ("received_finish_reason", "intermittent_finish_reason")
+        found = [getattr(stream, name) for name in names if hasattr(stream, name)]
+        if found and not any(found):
+            raise unfinished()
 
 
 def _closings(stream: Any, *names: str) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from datetime import datetime
 from holdfast.errors import BadRequest, ContentFiltered, HoldfastError, InDoubt, InputTooLong, NotSent
 from holdfast.model.outcome import CredentialRefused, OutOfCredit, Overloaded, RateLimited, RetryLater, Skip
 from holdfast.providers.pauses import asked_pause
-from holdfast.providers.reply import Reply, library_of, status_of
+from holdfast.providers.reply import Reply, library_of, said, status_of
 from holdfast.providers.sending import NEVER_SENT, causes, lost_reply, was_never_sent, was_retried
 from holdfast.providers.signs import SIGNS, Verdict
 
@@ -74,11 +74,10 @@ def is_free(verdict: Verdict, error: BaseException) -> bool:
     if isinstance(verdict, InDoubt) or verdict is error:
         return not isinstance(verdict, InDoubt)
     try:
-        speaker = _speaker(error)
-        if was_retried(speaker):
+        if any(was_retried(one) for one in causes(error)):
             return False
         # A filter that withholds an answer does so after it was generated, and paid for.
-        return not isinstance(verdict, ContentFiltered) or (status_of(speaker) or 0) >= 400
+        return not isinstance(verdict, ContentFiltered) or (_reply(_speaker(error)).status or 0) >= 400
     except Exception:
         return False
 
@@ -113,10 +112,26 @@ def _reply(speaker: BaseException) -> Reply:
     reply = Reply.read(speaker)
     if reply.library != "litellm":
         return reply
-    # litellm drops the provider's codes; the error that it wraps has them.
-    wrapped = [Reply.read(one) for one in causes(speaker)[1:]]
-    codes = frozenset[str]().union(*(one.codes for one in wrapped if one.status == reply.status))
-    return reply._replace(codes=reply.codes | codes)
+    wrapped = causes(speaker)[1:]
+    refusal = next((one for one in wrapped if library_of(one) != "litellm" and status_of(one) is not None), None)
+    if refusal is not None:
+        return _refused_beneath(reply, Reply.read(refusal), getattr(speaker, "is_pre_first_chunk", True))
+    # It raises a 500 for a reply that it cannot read.
+    unread = {name for one in wrapped if (name := type(one).__name__) == "JSONDecodeError"}
+    return reply._replace(names=reply.names | unread)
+
+
+def _refused_beneath(reply: Reply, refusal: Reply, is_all: bool) -> Reply:
+    """litellm changes statuses and drops codes; the client's error that it wraps has what the provider sent. The names of its
+    own errors say something about others only: `is_all` means that the refusal was all there was of a stream."""
+    return reply._replace(
+        names=reply.names - {"APIConnectionError"} - ({"MidStreamFallbackError"} if is_all else set()),
+        status=refusal.status,
+        headers=refusal.headers or reply.headers,
+        body=refusal.body or reply.body,
+        codes=reply.codes | refusal.codes,
+        words=said(refusal.body) or reply.words,
+    )
 
 
 def _of_plain_client(error: BaseException, now: datetime | None) -> Verdict | None:

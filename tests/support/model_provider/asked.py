@@ -19,13 +19,15 @@ class Price:
     tokens_in: Decimal
     cached: Decimal
     tokens_out: Decimal
+    #: For what is written to a cache, where that is counted.
+    written: Decimal | None = None
 
 
 #: The models there are, and their prices. Another model is not found.
 PRICES = {
     "gpt-5-mini": Price(Decimal("0.25"), Decimal("0.025"), Decimal(2)),
     "text-embedding-3-small": Price(Decimal("0.02"), Decimal("0.02"), Decimal(0)),
-    "claude-haiku-4-5": Price(Decimal(1), Decimal("0.1"), Decimal(5)),
+    "claude-haiku-4-5": Price(Decimal(1), Decimal("0.1"), Decimal(5), Decimal("1.25")),
     "gemini-2.5-flash": Price(Decimal("0.3"), Decimal("0.03"), Decimal("2.5")),
     "gemini-embedding-001": Price(Decimal("0.15"), Decimal("0.15"), Decimal(0)),
     "mistral-small-latest": Price(Decimal("0.1"), Decimal("0.01"), Decimal("0.3")),
@@ -67,8 +69,15 @@ class Answer:
 
     def amount(self, model: str) -> Decimal:
         price = PRICES[model]
-        fresh = self.tokens_in - self.cached
-        return (fresh * price.tokens_in + self.cached * price.cached + self.tokens_out * price.tokens_out) / _MILLION
+        written = 0 if price.written is None else self.written
+        fresh = self.tokens_in - self.cached - written
+        read = fresh * price.tokens_in + self.cached * price.cached + written * (price.written or 0)
+        return (read + self.tokens_out * price.tokens_out) / _MILLION
+
+    @property
+    def written(self) -> int:
+        """What of the input was put into a cache, where the provider has a price for that."""
+        return self.tokens_in // 8
 
     def pieces(self) -> list[str]:
         """The text as a stream brings it."""

@@ -106,12 +106,11 @@ class Anthropic:
 
 def usage(answer: Answer) -> dict[str, Any]:
     """What was written to a cache and read from it is counted beside the input, not inside it."""
-    written = answer.tokens_in // 8
     return {
-        "input_tokens": answer.tokens_in - answer.cached - written,
-        "cache_creation_input_tokens": written,
+        "input_tokens": answer.tokens_in - answer.cached - answer.written,
+        "cache_creation_input_tokens": answer.written,
         "cache_read_input_tokens": answer.cached,
-        "cache_creation": {"ephemeral_5m_input_tokens": written, "ephemeral_1h_input_tokens": 0},
+        "cache_creation": {"ephemeral_5m_input_tokens": answer.written, "ephemeral_1h_input_tokens": 0},
         "output_tokens": answer.tokens_out,
         "service_tier": "standard",
     }

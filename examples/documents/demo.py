@@ -72,23 +72,10 @@ class _Show:
     @contextmanager
     def fake_model(self) -> Iterator[None]:
         """The model that wants money, in a process of its own."""
-        command = [
-            sys.executable,
-            "-m",
-            "examples.documents.fakes.fake_model",
-            "--ledger",
-            str(self.ledger),
-            "--port",
-            "0",
-            "--price",
-            self.settings.price,
-            "--key",
-            self.settings.model_key,
-            "--first-seconds",
-            "0.3",
-            "--page-seconds",
-            "0.012",
-        ]
+        options = {"ledger": self.ledger, "port": 0, "price": self.settings.price}
+        options |= {"first-seconds": 0.3, "page-seconds": 0.012}
+        told = (f"--{name}={value}" for name, value in options.items())
+        command = [sys.executable, "-m", "examples.documents.fakes.fake_model", *told]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as model:
             assert model.stdout is not None
             url = model.stdout.readline().strip()
@@ -124,8 +111,6 @@ class _Show:
             **os.environ,
             "HOLDFAST_URL": self.settings.store,
             "DOCUMENTS_MODEL_URL": self.settings.model_url,
-            "DOCUMENTS_MODEL_KEY": self.settings.model_key,
-            "DOCUMENTS_PRICE": self.settings.price,
             "DOCUMENTS_STALE": os.environ.get("DOCUMENTS_STALE", STALE),
         }
         command = [sys.executable, "-m", "examples.documents", "run", "--quiet"]
@@ -239,6 +224,7 @@ def _choose_store(given: str | None) -> str:
     """The store that was asked for, or a fresh file. A given one must be unused: nothing of anybody's is removed."""
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir()
+    os.environ.setdefault("HOLDFAST_BLOBS", str(HOME / "documents.db.blobs"))
     url = given or f"sqlite:///{HOME}/documents.db"
     if url.startswith("postgres") and "schema=" not in url:
         # A schema for holdfast's tables, and ours beside them.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from examples.documents.embedding import as_text, embed
 from examples.documents.neighbours import Chunks, connections
 from examples.documents.reading import FORMATS, Unreadable, read
 from examples.documents.settings import TIMEOUTS, Settings
-from holdfast import Added, Backoff, Context, Holdfast, Item, Permanent, Pipeline, seconds, store_engine
+from holdfast import Added, Backoff, Blob, Context, Holdfast, Item, Permanent, Pipeline, seconds, store_engine
 
 T = TypeVar("T")
 
@@ -29,23 +30,41 @@ DOCUMENTS, CONNECTIONS = "documents", "connections"
 EMBEDDED_AT_ONCE = 64
 
 
+@dataclass
+class Book:
+    """The data of an item; without a path the file lies among the other books, under the item's key."""
+
+    path: Path | None = None
+
+
+@dataclass
+class Extracted:
+    title: str
+    format: str
+    pages: int
+    #: A text is what the earlier program had kept.
+    markdown: Blob | str
+
+
 class Documents:
     """The application: its settings, its pipelines, and the handlers of their stages."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        limits = {"concurrency": settings.calls_at_once, "budget": settings.budget, "cool": "5s"}
-        self.documents = Pipeline(DOCUMENTS, store=settings.store, resources={"model": limits})
+        self.model = model.Client(settings)
+        pause = seconds(settings.first_pause, what="DOCUMENTS_FIRST_PAUSE")
+        limits = {"concurrency": settings.calls_at_once, "budget": settings.budget, "cool": pause}
+        # Real models have prices of their own, by tokens.
+        prices = {"local-*": {"per_call": settings.price}}
+        self.documents = Pipeline(
+            DOCUMENTS, data=Book, store=settings.store, resources={"model": limits}, prices=prices
+        )
         self.connections = Pipeline(CONNECTIONS, store=settings.store)
-        tries: dict[str, Any] = {
-            "max_attempts": settings.attempts,
-            "backoff": Backoff(
-                first_seconds=seconds(settings.first_pause, what="DOCUMENTS_FIRST_PAUSE"), most_seconds=60
-            ),
-        }
+        backoff = Backoff(first_seconds=pause, most_seconds=60)
+        tries: dict[str, Any] = {"max_attempts": settings.attempts, "backoff": backoff}
         stage, limit = self.documents.stage, TIMEOUTS
         paid: dict[str, Any] = {"resource": "model", "estimate": settings.price}
-        stage(name="extract", timeout=limit["extract"], **paid, **tries)(self._extract)
+        self.extract = stage(name="extract", timeout=limit["extract"], **paid, **tries)(self._extract)
         stage(name="save_markdown", after="extract", timeout=limit["save_markdown"], **tries)(self._save_markdown)
         stage(name="chunk", after="save_markdown", timeout=limit["chunk"], **tries)(self._chunk)
         stage(name="embed", after="chunk", timeout=limit["embed"], **tries)(self._embed)
@@ -62,14 +81,12 @@ class Documents:
     def add(self, app: Holdfast, folder: Path) -> Added:
         """Add every document under a folder; its key is its path there."""
         found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in FORMATS and path.is_file())
-        return app.add(
-            DOCUMENTS, [{"key": path.relative_to(folder).as_posix(), "path": str(path.resolve())} for path in found]
-        )
+        return app.add(DOCUMENTS, [(path.relative_to(folder).as_posix(), Book(path.resolve())) for path in found])
 
     # Stages -----------------------------------------------------------------------------------------------------------
 
-    def _extract(self, item: Item, ctx: Context) -> dict[str, Any]:
-        path = Path(item.data["path"]) if "path" in item.data else self.settings.books / item.key
+    def _extract(self, item: Item[Book], ctx: Context) -> Extracted:
+        path = item.data.path or self.settings.books / item.key
         try:
             rough = read(path, lambda done, total: ctx.progress(done, total, f"reading part {done} of {total}"))
         except Unreadable as error:
@@ -80,29 +97,20 @@ class Documents:
         for number, some in enumerate(_parts(rough.pages, size)):
             first = number * size + 1
             name = "extract" if size >= total else f"extract pages {first}-{first + len(some) - 1}"
-            answer = ctx.once(
-                name,
-                model.extract,
-                self.settings,
-                item.key,
-                some,
-                first,
-                ctx.idempotency_key(name),
-                lambda page: ctx.progress(page, total, f"page {page} of {total}"),
-                cost=lambda answer: answer["cost"],
-                estimate=self.settings.price,
-                resource="model",
-            )
-            pages += answer["pages"]
-        return {"title": rough.title, "format": rough.format, "pages": total, "markdown": model.joined(pages)}
+            paid = ctx.options(estimate=self.settings.price, parse=model.pages_of)
+            key = ctx.idempotency_key(name)
+            pages += paid.call(name, self.model.extract, some, first, total, item.key, key, ctx.progress)
+        kept = ctx.keep(model.joined(pages).encode(), name=f"{path.stem}.md", type="text/markdown")
+        return Extracted(rough.title, rough.format, total, kept)
 
-    def _save_markdown(self, item: Item, ctx: Context) -> dict[str, Any]:
-        document = ctx.result("extract")
-        ctx.effect(tables.save_markdown, item.key, document)
-        return {"characters": len(document["markdown"]), "sha256": _sha256(str(document))}
+    def _save_markdown(self, item: Item[Book], ctx: Context) -> dict[str, Any]:
+        document = ctx.result(self.extract)
+        text = _text(ctx, document.markdown)
+        ctx.effect(tables.save_markdown, item.key, {**vars(document), "markdown": text})
+        return {"characters": len(text), "sha256": _sha256(text)}
 
-    def _chunk(self, item: Item, ctx: Context) -> dict[str, Any]:
-        texts = split(ctx.result("extract")["markdown"])
+    def _chunk(self, item: Item[Book], ctx: Context) -> dict[str, Any]:
+        texts = split(_text(ctx, ctx.result(self.extract).markdown))
         if not texts:
             raise Permanent(f"{item.key}: nothing was left of it to cut into chunks")
         decision = tables.decision_on(self.settings.store, item.key, texts)
@@ -110,7 +118,7 @@ class Documents:
         ctx.effect(tables.save_chunks, item.key, texts)
         return {"chunks": len(texts), "sha256": _sha256("\0".join(texts))}
 
-    def _embed(self, item: Item, ctx: Context) -> dict[str, Any]:
+    def _embed(self, item: Item[Book], ctx: Context) -> dict[str, Any]:
         rows = tables.texts_of(self.settings.store, item.key)
         if ctx.attempt > 1:
             why = f"the stage that made them is done, and attempt {ctx.attempt} goes on after it"
@@ -137,6 +145,10 @@ def _tell(ctx: Context, verb: str, why: str, **numbers: int) -> None:
     """What was decided about the chunks of a document, for the log and as an event: `user.chunks_kept`, for instance."""
     ctx.log.info("chunks %s: %s", verb, why)
     ctx.event(f"user.chunks_{verb}", why=why, **numbers)
+
+
+def _text(ctx: Context, markdown: Blob | str) -> str:
+    return markdown if isinstance(markdown, str) else ctx.blob(markdown).read().decode()
 
 
 def _parts(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:

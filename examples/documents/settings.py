@@ -27,7 +27,7 @@ class Settings:
     model_url: str = "http://127.0.0.1:8040/v1"
     model_key: str = "local"
     model_name: str = "local-extractor"
-    #: What a call costs if the model does not say it, and what is set aside for one before it is made.
+    #: What a call of the local model costs, and of any other whose price is not known.
     price: str = "0.40"
     #: The most that may be spent, in all.
     budget: str | None = None
@@ -41,7 +41,7 @@ class Settings:
     stale: str = "30m"
     #: How often a stage of a document is tried.
     attempts: int = 8
-    #: The first pause after a failed attempt.
+    #: The first pause after a failed attempt, and everyone's if the model is overloaded.
     first_pause: str = "1s"
     concurrency: int = 4
 

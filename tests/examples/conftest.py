@@ -45,10 +45,12 @@ def model(tmp_path: Path) -> Iterator[FakeModel]:
 
 @pytest.fixture
 def scene_on(
-    database: str, books: Path, model: FakeModel, request: pytest.FixtureRequest
+    database: str, books: Path, model: FakeModel, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., Scene]]:
     """Makes a scene on a store of its own; `books=` names other books."""
     with ExitStack() as stack:
+        if database == "postgres":
+            stack.enter_context(pytest.MonkeyPatch.context()).setenv("HOLDFAST_BLOBS", str(tmp_path / "blobs"))
         url = own_tables_beside(stack.enter_context(quick_url(database, request)))
 
         def make(**changes: Any) -> Scene:

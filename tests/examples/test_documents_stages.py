@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import threading
 import time
 from typing import Any
@@ -72,6 +74,43 @@ def test_a_long_book_tells_its_page_while_the_model_is_at_work(scene_on, model):
     assert seen.stage == "extracting"
     page, total = (int(word) for word in seen.progress.split()[1::2])
     assert 1 <= page <= total == 39
+
+
+def test_the_markdown_of_a_book_is_kept_outside_of_the_database_and_its_result_refers_to_it(scene):
+    run(scene, *FIRST)
+    with store_engine(scene.url).connect() as connection:
+        saved = dict(map(tuple, connection.execute(sa.select(documents.c.key, documents.c.markdown))))
+    assert saved.keys() == set(BOOKS)
+    for one in scene.application.documents.results(scene.application.extract):
+        kept = scene.app.blob(one.result.markdown)
+        assert (kept.name, kept.type) == (f"{one.key.partition('.')[0]}.md", "text/markdown")
+        assert kept.read().decode() == saved[one.key]
+    stored = scene.app.show(BOOK_OF_61, DOCUMENTS).stage("extract").result
+    assert len(str(stored)) < 400 < len(saved[BOOK_OF_61])
+
+
+@pytest.mark.req("D4", "D10")
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ({"message": "there is no such model"}, "BadRequest.*there is no such model"),
+        ({"code": "context_length_exceeded", "message": "a long book"}, "InputTooLong.*a long book"),
+    ],
+)
+def test_what_the_model_refuses_fails_at_once_with_its_words_and_is_free(scene, monkeypatch, body, error):
+    def refuse(handler: Any, *_: object) -> None:
+        text = json.dumps({"error": body}).encode()
+        handler.send_response(400)
+        handler.send_header("Content-Length", str(len(text)))
+        handler.end_headers()
+        handler.wfile.write(text)
+
+    monkeypatch.setattr("examples.documents.fakes.fake_model._Handler.do_POST", refuse)
+    scene.run()
+    shown = scene.app.show(BOOK_OF_61, DOCUMENTS).stage("extract")
+    assert (shown.state, shown.attempts) == ("failed", 1)
+    assert re.search(error, shown.error)
+    assert scene.app.costs(["item"]).total.costs == 0 and not scene.doubts()
 
 
 @pytest.mark.req("D3", "D7")

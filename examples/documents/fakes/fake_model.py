@@ -108,24 +108,26 @@ class _Handler(BaseHTTPRequestHandler):
         text = next((one["content"] for one in reversed(body.get("messages", ())) if one["role"] == "user"), "")
         pages = cut(text)
         document, idempotency = self.headers.get("X-Document", ""), self.headers.get("Idempotency-Key", "")
-        status, charged = self.server.decide(document, idempotency, len(pages))
+        status, _ = self.server.decide(document, idempotency, len(pages))
         if status == 429:
             self._refuse(429, "not so fast", {"Retry-After": f"{self.server.retry_after:g}"})
         elif status != 200:
             self._refuse(status, "the model has a bad moment")
         else:
-            self._answer(text, pages, charged)
+            self._answer(str(body.get("model")), text, pages)
 
-    def _answer(self, text: str, pages: list[tuple[int, str]], charged: str) -> None:
+    def _answer(self, model: str, text: str, pages: list[tuple[int, str]]) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
         time.sleep(self.server.first_seconds)
+        chunk = {"id": "chatcmpl-local", "object": "chat.completion.chunk", "model": model}
         for number, page in pages:
             time.sleep(self.server.page_seconds)
-            self._say({"choices": [{"index": 0, "delta": {"content": f"<!-- page {number} -->\n{tidy(page)}\n"}}]})
-        usage = {"prompt_tokens": len(text) // 4, "completion_tokens": len(text) // 4, "cost": float(charged)}
-        self._say({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": usage})
+            delta = {"content": f"<!-- page {number} -->\n{tidy(page)}\n"}
+            self._say({**chunk, "choices": [{"index": 0, "delta": delta}]})
+        usage = {"prompt_tokens": len(text) // 4, "completion_tokens": len(text) // 4}
+        self._say({**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": usage})
         self.wfile.write(b"data: [DONE]\n\n")
 
     def _say(self, part: dict[str, Any]) -> None:

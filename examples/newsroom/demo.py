@@ -76,8 +76,7 @@ class Demo:
 
     def judge(self, app: Holdfast) -> None:
         """Say whether it is as promised."""
-        [pipeline] = [one for one in app.status().pipelines if one.name == PIPELINE]
-        states = {stage.name: stage.states for stage in pipeline.stages}
+        states = {stage.name: stage.states for stage in app.status().pipeline(PIPELINE).stages}
         ends = {"done", "skipped", "failed", "exhausted"}
         analysed = states["analyse"]["done"]
         paid = sum(row.payments for row in app.costs(["stage"]).sums)
@@ -108,8 +107,7 @@ def _site(folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _finished(app: Holdfast) -> int:
-    stages = [stage for one in app.status().pipelines if one.name == PIPELINE for stage in one.stages]
-    return sum(stage.states.get("done", 0) for stage in stages)
+    return sum(stage.states.get("done", 0) for stage in app.status().pipeline(PIPELINE).stages)
 
 
 def _command(line: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any
+from dataclasses import dataclass
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -21,7 +21,15 @@ _COMMON = frozenset(
 )
 
 
-def read_article(html: str) -> dict[str, Any] | None:
+@dataclass
+class Article:
+    title: str
+    section: str
+    published: str
+    paragraphs: list[str]
+
+
+def read_article(html: str) -> Article | None:
     """Title, section, date and paragraphs; None if there is no article on the page."""
     page = LexborHTMLParser(html)
     article = page.css_first("article")
@@ -33,12 +41,12 @@ def read_article(html: str) -> dict[str, Any] | None:
     if not paragraphs:
         return None
     time = article.css_first("time")
-    return {
-        "title": _text(article.css_first("h1") or page.css_first("title")) or "(without a title)",
-        "section": str(article.attributes.get("data-section") or ""),
-        "published": str((time.attributes.get("datetime") if time is not None else "") or ""),
-        "paragraphs": paragraphs,
-    }
+    return Article(
+        _text(article.css_first("h1") or page.css_first("title")) or "(without a title)",
+        str(article.attributes.get("data-section") or ""),
+        str((time.attributes.get("datetime") if time is not None else "") or ""),
+        paragraphs,
+    )
 
 
 def _text(node: LexborNode | None) -> str:

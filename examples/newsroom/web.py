@@ -1,5 +1,4 @@
-"""Asking the site and the analyst. What goes wrong is raised as it comes: holdfast reads a status of 429 or 503 with
-Retry-After from the exception, lets everybody wait, and spends no attempt."""
+"""Asking the site and the analyst. What goes wrong is raised as it comes: holdfast reads from the exception what it means."""
 
 from __future__ import annotations
 
@@ -7,6 +6,7 @@ import json
 import os
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 
@@ -29,12 +29,16 @@ def open_url(url: str, body: bytes | None = None, headers: dict[str, str] | None
     return _opener.open(urllib.request.Request(url, body, headers or {}), timeout=TIMEOUT_SECONDS)
 
 
-def get(url: str) -> dict[str, Any]:
-    """A page: its text, and what the server says of it."""
+@dataclass
+class Page:
+    html: str
+
+
+def get(url: str) -> Page:
     try:
         with open_url(url, headers={"Accept": "text/html"}) as reply:
             charset = reply.headers.get_content_charset("utf-8")
-            return {"html": reply.read().decode(charset, "replace"), "etag": reply.headers.get("ETag")}
+            return Page(reply.read().decode(charset, "replace"))
     except urllib.error.HTTPError as error:
         if error.code in (404, 410):
             raise Permanent(f"{url}: the site answers {error.code}, the page is gone") from None
@@ -44,9 +48,9 @@ def get(url: str) -> dict[str, Any]:
         raise ConnectionError(f"{url}: {type(error).__name__}: {error}") from None
 
 
-def ask(title: str, text: str, idempotency: str) -> dict[str, Any]:
+def ask(title: str, text: str, idempotency: str, *, model: str) -> Any:
     """Have the analyst look at a text. This costs money."""
     headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency}
-    with open_url(f"{analyst()}/analyse", json.dumps({"title": title, "text": text}).encode(), headers) as reply:
-        answer: dict[str, Any] = json.load(reply)
-    return answer
+    body = json.dumps({"model": model, "title": title, "text": text}).encode()
+    with open_url(f"{analyst()}/analyse", body, headers) as reply:
+        return json.load(reply)

@@ -55,7 +55,7 @@ def expected(scene: Scene) -> set[tuple[str, str, int]]:
     for file in (scene.folder / "desk").iterdir():
         article = read_article(file.read_text())
         assert article is not None
-        texts[file.name] = " ".join([article["title"], *article["paragraphs"]])
+        texts[file.name] = " ".join([article.title, *article.paragraphs])
     return {(word, key, n) for key, text in texts.items() for word, n in words_of(text).items()}
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from examples.newsroom.reading import words_of
 
-PER_CALL, PER_HUNDRED_WORDS = Decimal("0.001"), Decimal("0.001")
+#: As under `prices` in holdfast.yaml.
+PER_CALL, PER_MILLION_TOKENS = Decimal("0.001"), Decimal("10")
 KEYWORDS = 5
 
 _GOOD = frozenset(
@@ -20,9 +21,14 @@ _BAD = frozenset(
 )
 
 
+def tokens(text: str) -> int:
+    """A word is a token, and every hundred that are begun count."""
+    return 100 * math.ceil(len(text.split()) / 100)
+
+
 def price(text: str) -> Decimal:
     """What an analysis is charged."""
-    return PER_CALL + PER_HUNDRED_WORDS * math.ceil(len(text.split()) / 100)
+    return PER_CALL + PER_MILLION_TOKENS * tokens(text) / 1_000_000
 
 
 def analyse(title: str, text: str) -> dict[str, Any]:

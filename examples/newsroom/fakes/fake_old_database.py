@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,11 +93,11 @@ def _results(article: FakeArticle, day: int) -> tuple[dict[str, Any], float]:
     html = article_page(article, day, visits=1)
     read = read_article(html)
     assert read is not None
-    text = "\n".join(read["paragraphs"])
+    text = "\n".join(read.paragraphs)
     made = {
         "fetch": {"html": html, "etag": None},
-        "extract": read,
-        "analyse": fake_analyst.analyse(read["title"], text),
+        "extract": asdict(read),
+        "analyse": fake_analyst.analyse(read.title, text),
         "index": {"words": 0},
     }
     return made, float(fake_analyst.price(text))

@@ -59,8 +59,8 @@ class FakeServer:
         self._lock = threading.Lock()
         #: Numbers of articles that cannot be delivered.
         self.broken = {BROKEN}
-        #: What was charged for a call, by its idempotency key.
-        self._prices: dict[str, Decimal] = {}
+        #: The idempotency keys of the calls that were charged.
+        self._charged: set[str] = set()
         self._http = _Http(self, port)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(_POLL,), daemon=True)
 
@@ -117,18 +117,13 @@ class FakeServer:
         with self._lock:
             self.asked.append(Asked(time.monotonic(), what, path, status, idempotency, charged))
 
-    def charge(self, path: str, idempotency: str, text: str) -> Decimal:
-        """Charge a call, and write it down; return its price. One with the key of an earlier one is not charged again."""
+    def charge(self, path: str, idempotency: str, text: str) -> None:
+        """Charge a call, and write it down. One with the key of an earlier one is not charged again."""
         with self._lock:
-            again = bool(idempotency) and idempotency in self._prices
-            price = (
-                self._prices.setdefault(idempotency, fake_analyst.price(text))
-                if idempotency
-                else fake_analyst.price(text)
-            )
-            charged = Decimal(0) if again else price
+            charged = Decimal(0) if idempotency in self._charged else fake_analyst.price(text)
+            if idempotency:
+                self._charged.add(idempotency)
             self.asked.append(Asked(time.monotonic(), "analyst", path, 200, idempotency, charged))
-        return price
 
     def told(self, body: dict[str, Any]) -> None:
         with self._lock:
@@ -240,8 +235,9 @@ class _Request(BaseHTTPRequestHandler):
 
     def _analyse(self, body: dict[str, Any]) -> None:
         title, text = str(body.get("title", "")), str(body.get("text", ""))
-        price = self.news.charge(self.path, self.headers.get("Idempotency-Key", ""), text)
-        self._json({**fake_analyst.analyse(title, text), "cost": str(price)})
+        self.news.charge(self.path, self.headers.get("Idempotency-Key", ""), text)
+        usage = {"input_tokens": fake_analyst.tokens(text), "output_tokens": 0}
+        self._json({"model": body.get("model"), "usage": usage, **fake_analyst.analyse(title, text)})
 
     def _json(self, value: Any) -> None:
         self._answer(200, json.dumps(value), "application/json")

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial, wraps
 from typing import Any, Protocol, get_origin
 
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.functions import is_async
+from holdfast.model.item import Item
 from holdfast.model.logs import logger
-from holdfast.model.money import Amount
+from holdfast.model.money import Amount, micros
 from holdfast.model.stage import StageSpec
 from holdfast.model.typed import declared_type
 from holdfast.providers.headers import Heard, listening
@@ -43,6 +45,8 @@ class CallOptions(OnceOptions, total=False):
 
 class Caller(Protocol):
     """The context in which a call is made."""
+
+    item: Item
 
     def heed_call(self, headers: Mapping[str, Any], resource: str | None) -> None:
         """Obey the headers of an answer."""
@@ -108,19 +112,22 @@ class ProviderCall:
         """The terms of the sub-step that makes this call in a stage."""
         options = self._options
         if options.get("cost") is None:
-            self._price(spec, caller)
+            self._price(spec, caller, self.args[0] if for_items else [caller.item])
         if options.get("facts") is None:
             options["facts"] = partial(_facts, self._model)
         run = self._run_async if spec.is_async else self._run
         function = wraps(self._function)(partial(run, _Listener(self, spec, caller), for_items))
         return Terms.of(self.name, function, self.args[for_items:], options, parse=_parser(self._parse))
 
-    def _price(self, spec: StageSpec, caller: Caller) -> None:
-        """Let the usage in the answer decide what it costs."""
+    def _price(self, spec: StageSpec, caller: Caller, items: Sequence[Item]) -> None:
+        """Let the usage in the answer decide what it costs. What it may cost is the price of what is sent or, where no price
+        is known, what the stage expects."""
         prices, options = Prices.read(spec.prices, where="prices"), self._options
         if options.get("estimate") is None and self._model is not None:
             options["estimate"] = prices.price(self._expected_usage(self._model))
-        if options.get("estimate") is None and spec.estimate is None and caller.has_budget():
+        if options.get("estimate") is None and spec.estimate is not None:
+            options["estimate"] = sum(_expected_cost(spec.estimate, item) for item in items)
+        if options.get("estimate") is None and caller.has_budget():
             raise UsageError(
                 f"stage {spec.name!r}, call({self.name!r}): there is a budget, and nothing says what this call may cost; it "
                 f"was not made. Give ctx.options(estimate=…), or a price for {self._model or 'its model'} with prices=, or "
@@ -192,6 +199,11 @@ def _warn_about(function: str, stage: str) -> None:
         stage,
         function,
     )
+
+
+def _expected_cost(estimate: int | Callable[[Any], Any], item: Item) -> Decimal:
+    """What a stage expects to pay for an item."""
+    return Decimal(micros(estimate(item)) if callable(estimate) else estimate).scaleb(-6)
 
 
 def _whole(answer: Any) -> Any:

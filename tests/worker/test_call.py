@@ -169,6 +169,20 @@ def test_where_there_is_a_budget_nothing_is_called_that_has_neither_price_nor_es
     assert "there is a budget" in str(ran.stage("unknown", "work").error)
 
 
+@pytest.mark.req("P12", "V11")
+@pytest.mark.parametrize("estimate", [Decimal("0.40"), lambda item: "0.40"], ids=["amount", "function"])
+def test_where_no_price_is_known_a_call_costs_what_its_stage_expects(run: Bench, client: Client, estimate: Any):
+    def work(item: Item, ctx: Context) -> Any:
+        return ctx.call("ask", client.create, model="unheard-of", prompt=item.key)["text"]
+
+    client.reply = lambda prompt: answer(prompt).model_copy(update={"model": "unheard-of"})
+    pipeline = one_stage(work, {"api": {"budget": "1.00"}}, estimate=estimate)
+    with run.serving(pipeline, [f"page-{n}" for n in range(5)], concurrency=1) as (_, ran):
+        wait_for(lambda: ran.states("work").get("done") == 2 and limit(ran).paused)
+        assert len(client.prompts) == 2
+        assert ran.app.costs(["stage"]).total.costs == Decimal("0.80")
+
+
 class Text(msgspec.Struct):
     text: str
 

@@ -12,23 +12,28 @@ BESIDE := aiohttp anthropic attrs beautifulsoup4 httpx hypothesis numpy openai p
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test tests testall system-deps lint demo demo-curation demo-fiction demo-newsroom lowest constraints requirements bench bench-peers torture clean
+.PHONY: help test tests testall system-deps lint style types demo demo-curation demo-fiction demo-newsroom lowest constraints requirements bench bench-peers torture clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
 
 test: $(READY) ## check everything: lint, types, layers, every test on both databases, requirements
-	@# Side by side: one of them alone leaves a core idle.
-	$(MAKE) --no-print-directory -j 2 lint tests
+	@# What takes seconds is known before the minutes begin; the rest side by side, since one alone leaves a core idle.
+	$(MAKE) --no-print-directory style
+	$(MAKE) --no-print-directory -j 2 types tests
 	$(PY) -m tools.requirements
 
 tests: $(READY)
 	@# More processes than cores: much of the time is spent waiting for facts.
 	$(PY) -m tools.run_tests -n 6 --dist loadgroup
 
-lint: $(READY) ## check style, types, and the direction of imports
+lint: style types ## check style, types, and the direction of imports
+
+style: $(READY)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check --quiet .
+
+types: $(READY)
 	$(PY) -m mypy holdfast tools examples benchmarks
 	$(VENV)/bin/lint-imports
 

@@ -67,7 +67,8 @@ def test_each_program_on_the_page_pays_once_for_each_text(
     prompts = " ".join(entry.prompt for entry in entries)
     assert [prompts.count(text) for text in ("A long text.", "Another one.")] == [1, 1]
     if name == "gemini":
-        assert (len(entries), total.costs) == (1, Decimal("0.0001"))  # one call for both, at the price that the program states
+        # One call for both, at the price that the program states.
+        assert (len(entries), total.costs) == (1, Decimal("0.0001"))
     else:
         # Each call is rounded up to a millionth.
         assert total.costs == sum(entry.amount.quantize(MILLIONTH, ROUND_CEILING) for entry in entries)

@@ -273,6 +273,8 @@ def why_every_item(tx: Transaction, pipeline: str, stage: str | None, today: Tod
     """Why every item has to be read; None if those listed as changed are enough."""
     known, registered = today(tx), layout(tx)
     stages = _stages(known, pipeline, stage)
+    if not stages:
+        return None
     if any(row.id in registered.stages and known.parents(row.id) != registered.parents(row.id) for row in stages):
         return ANOTHER_ORDER
     if any(reason for number, reason in tx.run("read_rechecks") if number == stages[0].pipeline):
@@ -311,6 +313,8 @@ def stretch(
     """What is stale in the next items, how many were read, and after which one to continue."""
     known = today(tx)
     stages = _stages(known, pipeline, stage)
+    if not stages:
+        return [], 0, None
     few = None
     if not after and (every_item or key is not None):
         few = few_items(tx, [stages[0].pipeline], Pattern() if key is None else Pattern(key))
@@ -331,9 +335,9 @@ def stretch(
 
 
 def _stages(known: Layout, pipeline: str, stage: str | None) -> list[StageRow]:
-    """The stages of a pipeline, in order; an error if there are none, or the given one does not exist."""
+    """The stages of a pipeline, in order; an error if there is no such pipeline, or it has no such stage."""
     stages = known.of_pipeline(pipeline)
-    if not stages:
+    if not stages and pipeline not in known.pipelines:
         raise UsageError(f"there is no pipeline {pipeline!r} in this store")
     if stage is not None and stage not in {row.name for row in stages}:
         raise UsageError(f"pipeline {pipeline!r} has no stage {stage!r}")

@@ -6,6 +6,7 @@ Everything the command line does is a call of this class, so a test or a noteboo
 from __future__ import annotations
 
 import logging
+import math
 import os
 import platform
 import threading
@@ -27,6 +28,7 @@ from holdfast.answers.paid_call import Ledger, Memos
 from holdfast.answers.plan import OutdatedWorker, Plan, StagePlan
 from holdfast.answers.status import Status
 from holdfast.answers.summary import Summary
+from holdfast.answers.throughput import Throughput
 from holdfast.answers.units import micros_since_1970
 from holdfast.answers.why import Explanation
 from holdfast.answers.worker import Workers
@@ -39,6 +41,7 @@ from holdfast.engine import (
     costs,
     error_groups,
     limits,
+    minutes,
     prune,
     reads,
     reconcile_money,
@@ -580,6 +583,12 @@ class Holdfast:
         """What was spent, summed by pipeline, stage, item, resource, model or day."""
         begin = _begin(since)
         return Costs.summed(by, self._read(lambda tx: costs.costs(tx, tuple(by), pipeline=pipeline, since=begin)))
+
+    def throughput(self, pipeline: str | None = None, *, stage: str | None = None, last: Duration = "1h") -> Throughput:
+        """How many attempts ended in the last hour, or up to two weeks, how, and how long they took, by stage and over time."""
+        span = min(seconds(last, what="last") / 60, minutes.KEPT_MINUTES)
+        whole = max(1, math.ceil(span))
+        return Throughput.of(self._read(lambda tx: minutes.throughput(tx, pipeline, stage, whole)))
 
     def memos(self, key: str, pipeline: str | None = None) -> Memos:
         """What the unfinished stages of an item have recorded so far, and what is in doubt."""

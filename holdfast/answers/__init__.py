@@ -19,6 +19,7 @@ from holdfast.answers.plan import Effort, OutdatedWorker, Plan, StagePlan
 from holdfast.answers.source import SourceList, SourceStatus
 from holdfast.answers.status import HoldReason, Obstacle, PipelineStatus, RemovedStage, StageStatus, Status, Timings
 from holdfast.answers.summary import FrequentError, Summary
+from holdfast.answers.throughput import StageThroughput, Throughput, ThroughputPoint
 from holdfast.answers.why import Explanation
 from holdfast.answers.worker import GuardHold, ProgressNote, Workers, WorkerStatus
 from holdfast.model.pipeline_changes import Changes, Moved, NewWork, Removed, Renamed, Rewired
@@ -73,8 +74,11 @@ __all__ = [
     "StageOfItem",
     "StagePlan",
     "StageStatus",
+    "StageThroughput",
     "Status",
     "Summary",
+    "Throughput",
+    "ThroughputPoint",
     "Timings",
     "WorkerStatus",
     "Workers",

@@ -35,6 +35,7 @@ COMMANDS = {
     "export": ("export", "Write results to a file: JSON lines, CSV or Parquet."),
     "events": ("events", "What happened, oldest first."),
     "costs": ("costs", "What was spent."),
+    "throughput": ("throughput", "Attempts over time, and how long they take."),
     "retry": ("act", "Run failed, exhausted or cancelled stages again."),
     "cancel": ("act", "Cancel open stages."),
     "pause": ("limits", "Pause a pipeline, a stage or a resource."),

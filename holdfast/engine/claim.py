@@ -49,6 +49,8 @@ class Lease(msgspec.Struct, eq=False, gc=False):
     #: The expected use of its resources, by unit; and why that is unknown, if it is.
     units: Mapping[str, float] = NOTHING_YET
     unsure: str | None = None
+    #: When the work became ready to be claimed; 0 if that is not known.
+    ready_at: int = 0
 
     def read_data(self) -> Any:
         """A fresh copy of the item's data; also computes its hash. Raises Permanent if the data cannot be read."""
@@ -108,6 +110,7 @@ class Lease(msgspec.Struct, eq=False, gc=False):
             {self.stage: output_hash or ""},
             1,
             self._data_hash,
+            ready_at=now,
         )
 
 
@@ -205,8 +208,8 @@ def _granted(tx: Transaction, stage: int, rows: Sequence[Row]) -> list[Lease]:
 
 def _leases(stage: int, rows: Sequence[Row], now: int) -> list[Lease]:
     return [
-        Lease(id_, item, stage, attempt, alone, rerun, key, data, now)
-        for id_, item, attempt, alone, rerun, key, data, _ in rows
+        Lease(id_, item, stage, attempt, alone, rerun, key, data, now, ready_at=ready_at)
+        for id_, item, attempt, alone, rerun, key, data, ready_at, _ in rows
     ]
 
 

@@ -12,7 +12,15 @@ from msgspec.structs import replace
 from holdfast.engine import error_groups
 from holdfast.engine.clock_changes import follow_the_clock
 from holdfast.engine.fan_in import begin_waiting_parents
-from holdfast.engine.finish import FinishedAttempt, end_leases, record_costs, record_user_events, save_outcomes
+from holdfast.engine.finish import (
+    HANDED_BACK,
+    RETRIED,
+    FinishedAttempt,
+    end_leases,
+    record_costs,
+    record_user_events,
+    save_outcomes,
+)
 from holdfast.engine.layout import layout
 from holdfast.engine.settle_resources import settle
 from holdfast.model.after_failure import after_failure
@@ -34,6 +42,7 @@ def _fail_stage(tx: Transaction, stage: int, finished: list[FinishedAttempt]) ->
     record_user_events(tx, stage, finished)
     delayed: list[tuple[Any, ...]] = []
     exhausted: list[FinishedAttempt] = []
+    retried: list[FinishedAttempt] = []
     failed = [one for one in finished if not one.snooze]
     error_groups.find_causes(failed)
     for one in finished:
@@ -51,6 +60,7 @@ def _fail_stage(tx: Transaction, stage: int, finished: list[FinishedAttempt]) ->
             del facts["due_at"]
         else:
             group = one.cause.group if one.cause else None
+            retried.append(one)
             delayed.append((lease.item, stage, due_at, then.attempts, then.alone, lease.rerun, one.error, group))
         event = "exhausted" if then.state is State.EXHAUSTED else "attempt_failed"
         tx.record(event, pipeline=row.pipeline, item=lease.item, stage=stage, **facts, traceback=one.traceback)
@@ -59,6 +69,8 @@ def _fail_stage(tx: Transaction, stage: int, finished: list[FinishedAttempt]) ->
     settle(tx, stage, finished)
     tx.run_rows("enter_delayed", delayed)
     tx.count(stage, State.RETRY_LATER, len(delayed))
+    tx.ended.append((stage, HANDED_BACK, [one for one in finished if one.snooze]))
+    tx.ended.append((stage, RETRIED, retried))
     if exhausted:
         save_outcomes(tx, stage, exhausted)
         begin_waiting_parents(tx, stage, [one.lease.item for one in exhausted])

@@ -7,9 +7,7 @@ written.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -19,6 +17,7 @@ from holdfast.engine import ledger
 from holdfast.engine.claim import NOTHING_YET, Lease
 from holdfast.engine.layout import layout, record
 from holdfast.model import codec
+from holdfast.model.duration_buckets import bucket
 from holdfast.model.failure_cause import Cause
 from holdfast.model.layout import StageRow
 from holdfast.model.paid import NO_FACTS, CallFacts, Paid
@@ -26,6 +25,9 @@ from holdfast.model.reading import tagged
 from holdfast.model.states import PASSED, WORDS, State
 from holdfast.model.user_event import UserEvent
 from holdfast.store import Transaction
+
+#: How attempts end beside the states that are an end: with another attempt to come, without a result of any kind, or too late.
+RETRIED, HANDED_BACK, LOST = "retried", "handed_back", "lost"
 
 
 class AttemptEffect(NamedTuple):
@@ -154,6 +156,7 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[FinishedAttemp
         tx.run_rows("insert_outcomes", [_row(row, one, paid) for one in odd if not one.lease.rerun])
         tx.run_rows("replace_outcomes", [_row(row, one, paid) for one in odd if one.lease.rerun])
     for (state, version, type_), same in _alike(finished, attrgetter("state", "version", "type")):
+        tx.ended.append((stage, WORDS[state], same))
         times = [one.took_us for one in same]
         if timed:
             _count_times(tx, stage, state, version, type_, times)
@@ -287,23 +290,13 @@ def _count_times(
         )
 
 
-@lru_cache(maxsize=1024)
-def bucket(took_us: int) -> int:
-    """Durations are counted in buckets, four to each doubling."""
-    return int(math.log2(took_us) * 4) if took_us > 1 else 0
-
-
-def bucket_middle_us(number: int) -> float:
-    """A duration in the middle of a bucket."""
-    return float(2 ** ((number + 0.5) / 4))
-
-
 def _without_lost(
     tx: Transaction, stage: int, finished: Sequence[FinishedAttempt], lost: Sequence[tuple[int]]
 ) -> list[FinishedAttempt]:
     if not lost:
         return list(finished)
     gone = {lease for (lease,) in lost}
+    tx.ended.append((stage, LOST, [one for one in finished if one.lease.id in gone]))
     for one in finished:
         one.lost = one.lease.id in gone
         if one.lost:

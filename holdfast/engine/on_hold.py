@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import FinishedAttempt, end_leases, record_costs, record_user_events
+from holdfast.engine.finish import HANDED_BACK, FinishedAttempt, end_leases, record_costs, record_user_events
 from holdfast.engine.layout import layout
 from holdfast.engine.release import release
 from holdfast.engine.settle_resources import settle
@@ -52,6 +52,7 @@ def hold_in_doubt(tx: Transaction, finished: Sequence[FinishedAttempt]) -> None:
     ordered = sorted(finished, key=lambda one: (one.lease.stage, one.lease.id))
     for stage, same in groupby(ordered, key=lambda one: one.lease.stage):
         ended = end_leases(tx, stage, list(same))
+        tx.ended.append((stage, HANDED_BACK, ended))
         record_costs(tx, stage, ended)
         record_user_events(tx, stage, ended)
         settle(tx, stage, ended)

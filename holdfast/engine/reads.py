@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from holdfast.engine import claim_within_limits, ledger
 from holdfast.engine.events import count_events as count_events
 from holdfast.engine.events import events as events
-from holdfast.engine.finish import bucket_middle_us
 from holdfast.engine.item_stages import read_item_stages
 from holdfast.engine.layout import layout
 from holdfast.engine.pages import items as items
 from holdfast.errors import UsageError
 from holdfast.model import codec
+from holdfast.model.duration_buckets import percentile_us
 from holdfast.model.facts import Facts
 from holdfast.model.failure_cause import cause_of
 from holdfast.model.history import MEANING, SENT_BACK
@@ -156,17 +156,8 @@ def _timings(buckets: dict[int, int], sums: list[int]) -> Facts:
         "mean_seconds": sums[0] / count / 1e6,
         "max_seconds": sums[1] / 1e6,
         # From buckets of growing width: right to about a tenth.
-        **{f"p{share}_seconds": min(_percentile(buckets, share, count), sums[1]) / 1e6 for share in (50, 90, 99)},
+        **{f"p{share}_seconds": min(percentile_us(buckets, share), sums[1]) / 1e6 for share in (50, 90, 99)},
     }
-
-
-def _percentile(buckets: dict[int, int], share: int, count: int) -> float:
-    seen = 0
-    for bucket, n in sorted(buckets.items()):
-        seen += n
-        if seen * 100 >= share * count:
-            return bucket_middle_us(bucket)
-    return 0.0
 
 
 def workers(tx: Transaction) -> list[Facts]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import FinishedAttempt, end_leases
+from holdfast.engine.finish import HANDED_BACK, FinishedAttempt, end_leases
 from holdfast.engine.layout import layout
 from holdfast.engine.settle_resources import settle
 from holdfast.model.states import State
@@ -22,6 +22,8 @@ def release(tx: Transaction, leases: Sequence[Lease], reason: str | None = None)
         row = layout(tx).stages[stage]
         ended = end_leases(tx, stage, [FinishedAttempt(lease, State.PENDING) for lease in same])
         settle(tx, stage, ended)
+        if reason is not None:
+            tx.ended.append((stage, HANDED_BACK, ended))
         stood = [one.lease for one in ended]
         tx.run_rows(
             "enter_waiting",

@@ -40,6 +40,7 @@ _SMALL: Mapping[str, Mapping[str, type]] = {
     "stages": {"after": list, "compatible": list, "resources": list, "formerly": list},
     "pipelines": {"guards": dict, "tuned": dict, "provenance": list},
     "resources": {"spec": dict, "tuned": dict},
+    "minutes": {"counts": dict},
     "actions": {"filter": dict, "place": dict, "preview": object, "counts": dict},
 }
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from holdfast.engine import error_groups, ledger
 from holdfast.engine.clock_changes import follow_the_clock
-from holdfast.engine.finish import bucket, input_hash
+from holdfast.engine.finish import input_hash
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.legacy.read_item import Entry
 from holdfast.legacy.read_values import ImportProblem, OldData
 from holdfast.model import codec
+from holdfast.model.duration_buckets import bucket
 from holdfast.model.failure_cause import cause_of
 from holdfast.model.layout import StageRow
 from holdfast.model.outcome import NOTHING

@@ -39,6 +39,8 @@ class Transaction:
         self._versions: dict[tuple[int, str, str], int] = {}
         self._events: list[tuple[Any, ...]] = []
         self._news: set[int] = set()
+        #: The attempts that this transaction ends: stage, outcome, attempts. To be counted once it is committed.
+        self.ended: list[tuple[int, str, Sequence[Any]]] = []
         #: Nothing was written, so there is nothing to commit.
         self.is_for_nothing = False
         self._let_in = False

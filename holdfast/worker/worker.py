@@ -43,6 +43,7 @@ from holdfast.store.store import new_identity
 from holdfast.worker.background import upkeep
 from holdfast.worker.background.guards import GuardWatch
 from holdfast.worker.background.heartbeat import Heartbeat, Listening
+from holdfast.worker.background.minutes import MinuteWriter
 from holdfast.worker.call import StageCall, versions_of
 from holdfast.worker.commit.claim_planner import ClaimPlanner
 from holdfast.worker.commit.committer import Committer
@@ -278,7 +279,8 @@ class Worker:
             store, self._heartbeat, lambda: self._committer.idle, lambda stages: self._committer.news(stages)
         )
         self._heartbeat_thread = ServiceThread(
-            [self._heartbeat, listening], on_broken=lambda error: self._committer.fail(error)
+            [self._heartbeat, listening, MinuteWriter(store, lambda: self._committer.minutes)],
+            on_broken=lambda error: self._committer.fail(error),
         )
         self._guard_watch = GuardWatch(
             lambda: self._guards(writer), lambda: self._committer.news(), on_held=lambda: self._heartbeat.beat_soon()

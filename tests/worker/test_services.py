@@ -26,9 +26,11 @@ from holdfast.worker.background import upkeep
 from holdfast.worker.background.alerts import Alerts
 from holdfast.worker.background.guards import GuardWatch
 from holdfast.worker.background.heartbeat import Heartbeat, Listening
+from holdfast.worker.background.minutes import MinuteWriter
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.finished_queue import FinishedQueue
 from holdfast.worker.commit.prefetch import InHand
+from holdfast.worker.minute_counts import MinuteCounts
 from tests.support.harness import App
 from tests.support.together import listening
 from tests.support.waiting import wait_for
@@ -57,6 +59,12 @@ class Bench:
 
     def _identity(self) -> Identity:
         return Identity(new_identity(), "w", "host", "1 1", round(LEASE_SECONDS * 1e6))
+
+    def minutes(self) -> MinuteCounts:
+        """As if one attempt had ended."""
+        counts = MinuteCounts()
+        counts.add(self.app.clock.now(), [(1, "done", [])])
+        return counts
 
     @property
     def context(self) -> ServiceContext:
@@ -92,6 +100,7 @@ SERVICES: dict[str, Callable[[Bench], Service]] = {
     "rechecker": lambda bench: upkeep.Rechecker(bench.store),
     "pruner": lambda bench: upkeep.Pruner(bench.store, 90),
     "heartbeat": lambda bench: bench.heartbeat,
+    "minutes": lambda bench: MinuteWriter(bench.store, bench.minutes),
     "notifications": lambda bench: Listening(bench.store, bench.heartbeat, lambda: True, lambda stages: None),
     "guards": lambda bench: GuardWatch(dict, lambda: None),
     "alerts": Bench.alerts,

@@ -305,16 +305,18 @@ CREATE INDEX ix_holdfast_outcomes_group ON holdfast_outcomes (error_group, item)
 -- Since when it waits; 0 if a worker of the version before wrote the row.
 ALTER TABLE holdfast_waiting ADD COLUMN since BIGINT NOT NULL DEFAULT 0;
 
--- Attempts per minute and how they ended, for curves over the last days; one set of rows per writer, as in counts.
+-- When the work became ready to be claimed; 0 if a worker of the version before claimed it.
+ALTER TABLE holdfast_leases ADD COLUMN ready_at BIGINT NOT NULL DEFAULT 0;
+
+-- The attempts that ended in a minute, as JSON: how, how long they ran, how long they had waited. For curves over the last days.
+-- A worker writes rows of its own; rows of several workers, and of several minutes, are joined under slot 0 later.
 CREATE TABLE holdfast_minutes (
-    slot BIGINT NOT NULL,
-    stage BIGINT NOT NULL,
     minute BIGINT NOT NULL,
-    outcome TEXT NOT NULL,
-    n BIGINT NOT NULL,
-    total_us BIGINT NOT NULL,
-    PRIMARY KEY (slot, stage, minute, outcome)
-) {keyed} {hot};
+    stage BIGINT NOT NULL,
+    slot BIGINT NOT NULL,
+    counts TEXT NOT NULL,
+    PRIMARY KEY (minute, stage, slot)
+) {keyed};
 -- The trace in which an item was added, and the types that its data and its results were checked against.
 ALTER TABLE holdfast_items ADD COLUMN traceparent TEXT;
 ALTER TABLE holdfast_items ADD COLUMN type TEXT;

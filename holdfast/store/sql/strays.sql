@@ -60,5 +60,8 @@ SELECT id, guards, tuned, provenance FROM holdfast_pipelines;
 -- name: texts_of_resources
 SELECT id, spec, tuned FROM holdfast_resources;
 
+-- name: texts_of_minutes
+SELECT minute, counts FROM holdfast_minutes;
+
 -- name: texts_of_actions
 SELECT id, filter, place, preview, counts FROM holdfast_actions;

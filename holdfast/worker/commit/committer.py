@@ -38,6 +38,7 @@ from holdfast.worker.commit.claim_planner import MOST_WEIGHED, ClaimOrder, Claim
 from holdfast.worker.commit.memo_queue import MemoQueue
 from holdfast.worker.commit.settle_and_claim import SettleAndClaim, Settled
 from holdfast.worker.commit.who_commits import OVER, CommitTurns, Round
+from holdfast.worker.minute_counts import MinuteCounts
 
 log = logger("holdfast.worker")
 
@@ -100,6 +101,8 @@ class Committer(CommitTurns):
         self.empty = threading.Event()
         self.broken: Exception | None = None
         self.done = dict.fromkeys(State, 0)
+        #: What has ended in which minute.
+        self.minutes = MinuteCounts()
 
     # What other threads call --------------------------------------------------------------------------------------
 
@@ -352,6 +355,7 @@ class Committer(CommitTurns):
             self._finished.put_back(cycle.left)
         self._hand.drop(finished)
         self._note(finished)
+        self.minutes.add(cycle.at, cycle.ended)
         known: dict[int, list[Lease]] = {}
         for lease in cycle.moved:
             known.setdefault(lease.stage, []).append(lease)

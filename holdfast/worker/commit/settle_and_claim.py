@@ -39,6 +39,8 @@ class Settled(NamedTuple):
     left: list[FinishedAttempt]
     #: Stages that were skipped because their calls would start too late for their rate limit.
     late: list[int]
+    #: The attempts that it ended: stage, outcome, attempts.
+    ended: Sequence[tuple[int, str, Sequence[FinishedAttempt]]] = ()
 
 
 class SettleAndClaim:
@@ -61,7 +63,7 @@ class SettleAndClaim:
         """End these attempts and carry out these claims. With `goes_on`, leases move straight on to the next stage.
         After `seconds`, no more effects are run.
         """
-        cycle = Settled(tx.now, time.monotonic(), [], {}, [], {}, [], [], [])
+        cycle = Settled(tx.now, time.monotonic(), [], {}, [], {}, [], [], [], tx.ended)
         known = layout(tx)
         if known.resources:
             stages = {one.lease.stage for one in finished}

@@ -25,11 +25,11 @@ WITH taken AS (
         SELECT ctid FROM holdfast_waiting
         WHERE stage = :stage AND :generation = (SELECT COALESCE(SUM(generation), 0) FROM holdfast_pipelines)
         ORDER BY priority, item LIMIT :most FOR UPDATE SKIP LOCKED))
-    RETURNING item, priority, attempts, alone, rerun),
+    RETURNING item, priority, attempts, alone, rerun, since),
 leased AS (
-    INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
-    SELECT item, :stage, :worker, LEAST(attempts, 1000000) + 1, alone, rerun, {clock} FROM taken ORDER BY priority, item
-    RETURNING id, item, attempt, alone, rerun),
+    INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since, ready_at)
+    SELECT item, :stage, :worker, LEAST(attempts, 1000000) + 1, alone, rerun, {clock}, since FROM taken ORDER BY priority, item
+    RETURNING id, item, attempt, alone, rerun, ready_at),
 marked AS (
     INSERT INTO holdfast_commits AS c (writer, seq, at) SELECT :writer, :seq, {clock} WHERE EXISTS (SELECT 1 FROM leased)
     ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE c.seq < excluded.seq RETURNING seq),
@@ -39,6 +39,6 @@ counted AS (
     FROM (SELECT COUNT(*) AS n FROM leased) AS all_of_them, (VALUES ('pending', -1), ('in_progress', 1)) AS moves (state, sign)
     WHERE n > 0
     ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = c.n + excluded.n)
-SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data,
+SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
 FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;

@@ -6,12 +6,12 @@
 WITH taken AS (
     DELETE FROM holdfast_waiting WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM holdfast_waiting WHERE stage = :stage ORDER BY priority, item LIMIT :most FOR UPDATE SKIP LOCKED))
-    RETURNING item, priority, attempts, alone, rerun),
+    RETURNING item, priority, attempts, alone, rerun, since),
 leased AS (
-    INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
-    SELECT item, :stage, :worker, LEAST(attempts, 1000000) + 1, alone, rerun, :now FROM taken ORDER BY priority, item
-    RETURNING id, item, attempt, alone, rerun)
-SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data,
+    INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since, ready_at)
+    SELECT item, :stage, :worker, LEAST(attempts, 1000000) + 1, alone, rerun, :now, since FROM taken ORDER BY priority, item
+    RETURNING id, item, attempt, alone, rerun, ready_at)
+SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
 FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;
 
@@ -60,11 +60,11 @@ WITH taken AS (
     DELETE FROM holdfast_waiting WHERE ctid = ANY(ARRAY(
         SELECT w.ctid FROM holdfast_waiting w JOIN holdfast_items i ON i.id = w.item
         WHERE w.stage = :stage AND w.priority = i.priority AND i.id {in items} ORDER BY w.priority, w.item FOR UPDATE OF w SKIP LOCKED))
-    RETURNING item, priority, attempts, alone, rerun),
+    RETURNING item, priority, attempts, alone, rerun, since),
 leased AS (
-    INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
-    SELECT item, :stage, :worker, LEAST(attempts, 1000000) + 1, alone, rerun, :now FROM taken ORDER BY priority, item
-    RETURNING id, item, attempt, alone, rerun)
-SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data,
+    INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since, ready_at)
+    SELECT item, :stage, :worker, LEAST(attempts, 1000000) + 1, alone, rerun, :now, since FROM taken ORDER BY priority, item
+    RETURNING id, item, attempt, alone, rerun, ready_at)
+SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
 FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;

@@ -3,12 +3,12 @@
 -- postgres/moves.sql.
 
 -- name: claim
-INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
-SELECT item, :stage, :worker, MIN(attempts, 1000000) + 1, alone, rerun, :now FROM holdfast_waiting
+INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since, ready_at)
+SELECT item, :stage, :worker, MIN(attempts, 1000000) + 1, alone, rerun, :now, since FROM holdfast_waiting
 WHERE stage = :stage ORDER BY priority, item LIMIT :most;
 DELETE FROM holdfast_waiting WHERE stage = :stage AND (priority, item) IN (
     SELECT priority, item FROM holdfast_waiting WHERE stage = :stage ORDER BY priority, item LIMIT :most);
-SELECT json_group_array(json_array(l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data,
+SELECT json_group_array(json_array(l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item))) AS packed
 FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item
 WHERE l.id > (SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_leases') - changes();
@@ -47,13 +47,13 @@ DELETE FROM holdfast_leases WHERE id IN (
         WHERE l.alone >= 2 AND NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = l.worker))));
 
 -- name: claim_these
-INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since)
-SELECT w.item, :stage, :worker, MIN(w.attempts, 1000000) + 1, w.alone, w.rerun, :now
+INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since, ready_at)
+SELECT w.item, :stage, :worker, MIN(w.attempts, 1000000) + 1, w.alone, w.rerun, :now, w.since
 FROM holdfast_items i JOIN holdfast_waiting w ON w.stage = :stage AND w.priority = i.priority AND w.item = i.id
 WHERE i.id {in items} ORDER BY w.priority, w.item;
 DELETE FROM holdfast_waiting WHERE stage = :stage AND (priority, item) IN (
     SELECT i.priority, i.id FROM holdfast_items i WHERE i.id {in items});
-SELECT json_group_array(json_array(l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data,
+SELECT json_group_array(json_array(l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item))) AS packed
 FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item
 WHERE l.id > (SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_leases') - changes();

@@ -1,0 +1,54 @@
+"""Counts the attempts of this worker by minute, once they are committed, for its background service to write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from holdfast.engine.finish import LOST, FinishedAttempt
+from holdfast.model.attempt_counts import MINUTE_US, AttemptCounts
+from holdfast.model.duration_buckets import bucket
+
+#: By minute since 1970 and stage.
+ByMinute = dict[tuple[int, int], AttemptCounts]
+
+
+class MinuteCounts:
+    """What has ended in which minute at which stage. The committer adds, another thread takes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: ByMinute = {}
+
+    def add(self, at: int, ended: Sequence[tuple[int, str, Sequence[FinishedAttempt]]]) -> None:
+        """Count the attempts that a transaction has ended at this time."""
+        minute = at // MINUTE_US
+        with self._lock:
+            for stage, outcome, attempts in ended:
+                counts = self._counts.get((minute, stage))
+                if counts is None:
+                    counts = self._counts[minute, stage] = AttemptCounts()
+                counts.outcomes[outcome] += len(attempts)
+                if outcome != LOST:
+                    _count(counts, attempts)
+
+    def take(self) -> ByMinute:
+        """What was counted since the last time."""
+        with self._lock:
+            taken, self._counts = self._counts, {}
+        return taken
+
+    def put_back(self, taken: Mapping[tuple[int, int], AttemptCounts]) -> None:
+        """It could not be written."""
+        with self._lock:
+            for key, counts in taken.items():
+                self._counts[key] = AttemptCounts.sum([counts, self._counts.get(key, AttemptCounts())])
+
+
+def _count(counts: AttemptCounts, attempts: Sequence[FinishedAttempt]) -> None:
+    run, wait = counts.run, counts.wait
+    for one in attempts:
+        run[bucket(one.took_us)] += 1
+        lease = one.lease
+        if lease.ready_at:
+            wait[bucket(lease.since - lease.ready_at)] += 1

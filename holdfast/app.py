@@ -637,18 +637,40 @@ class Holdfast:
 
     # A person's acts ----------------------------------------------------------------------------------------------
 
-    def retry(self, /, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> ActionCounts:
+    # `request` is an id of the caller's choice, for those who may ask twice and do not wait, such as a web page. What is asked
+    # for twice under one id is begun once; `continue_action`, or a worker after a while, does the rest. A dry run then counts
+    # up to 10,000, and its `more` says whether there is more.
+
+    def retry(
+        self,
+        /,
+        *,
+        by: str = "",
+        reason: str = "",
+        dry_run: bool = False,
+        request: str | None = None,
+        **which: Any,
+    ) -> ActionCounts:
         """Send stages back to pending with all their attempts. Filters: pipeline, stage, states, key, error,
         group, older_than."""
         meant = read_filter(**which)
         if means_all_on_hold(meant) and not dry_run:
             with self._lock:
                 self.store.write(lambda tx: tx.run("end_hold_walks", stages=stages_of(tx, meant)))
-        return self._act(RetryStages(meant), Who(by, reason), dry_run)
+        return self._act(RetryStages(meant), Who(by, reason), dry_run, request)
 
-    def cancel(self, /, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> ActionCounts:
+    def cancel(
+        self,
+        /,
+        *,
+        by: str = "",
+        reason: str = "",
+        dry_run: bool = False,
+        request: str | None = None,
+        **which: Any,
+    ) -> ActionCounts:
         """Set open stages aside. The same filters."""
-        return self._act(CancelStages(read_filter(**which)), Who(by, reason), dry_run)
+        return self._act(CancelStages(read_filter(**which)), Who(by, reason), dry_run, request)
 
     def forget(
         self,
@@ -659,24 +681,36 @@ class Holdfast:
         by: str = "",
         reason: str = "",
         dry_run: bool = False,
+        request: str | None = None,
         **which: Any,
     ) -> ActionCounts:
         """Reject recorded answers of paid calls, so that the next attempt calls again; with `undo`, take that back. Filters:
         pipeline, stage, key, error, group, older_than. Returns how many at which stage."""
         kind = (Restore if undo else Forget)(read_filter(**which), memo)
-        return self._act(kind, Who(by, reason), dry_run)
+        return self._act(kind, Who(by, reason), dry_run, request)
 
-    def delete(self, /, *, by: str = "", reason: str = "", dry_run: bool = False, **which: Any) -> ActionCounts:
+    def delete(
+        self,
+        /,
+        *,
+        by: str = "",
+        reason: str = "",
+        dry_run: bool = False,
+        request: str | None = None,
+        **which: Any,
+    ) -> ActionCounts:
         """Remove items for good, with data, results, memos, history and children that belong to no other; what they have cost
         stays, as amounts. Filters: pipeline, key, stage, states, error, group. Returns how many of which pipeline; a dry run
         does not count children."""
-        return self._act(Delete(read_filter(**which)), Who(by, reason), dry_run)
+        return self._act(Delete(read_filter(**which)), Who(by, reason), dry_run, request)
 
-    def _act(self, kind: ActionKind, who: Who, dry_run: bool) -> ActionCounts:
+    def _act(self, kind: ActionKind, who: Who, dry_run: bool, request: str | None) -> ActionCounts:
         if dry_run:
             with self.scan() as store:
-                return actions.count(store, kind)
+                return actions.count(store, kind, None if request is None else actions.PREVIEWED)
         with self._lock:
+            if request is not None:
+                return actions.begin_once(self.store, kind, who, request)
             return actions.act(self.store, kind, who)
 
     def actions(self, *, only_open: bool = False, most: int = 100) -> ActionList:
@@ -699,11 +733,13 @@ class Holdfast:
             if not self.store.write(lambda tx: actions.stop(tx, number, Who(by, reason))):
                 raise UsageError(f"action {number} is not open: it is {self.action(number, most=1).state}")
 
-    def undo_action(self, number: int, *, by: str = "", reason: str = "", dry_run: bool = False) -> ActionCounts:
+    def undo_action(
+        self, number: int, *, by: str = "", reason: str = "", dry_run: bool = False, request: str | None = None
+    ) -> ActionCounts:
         """Move back what a cancel, a retry, a reprocess or a forget has moved, as far as it has not moved on since. It is an
         action of its own."""
         kind = self._read(lambda tx: actions.undoing(tx, number))
-        return self._act(kind, Who(by, reason), dry_run)
+        return self._act(kind, Who(by, reason), dry_run, request)
 
     def pause(
         self, name: str, *, until: Duration | None = None, reason: str = "", by: str = "", resource: bool = False
@@ -747,6 +783,7 @@ class Holdfast:
         by: str = "",
         reason: str = "",
         dry_run: bool = False,
+        request: str | None = None,
     ) -> ActionCounts:
         """Run again what is stale, or with `stale_only=False` all that is chosen: items are sent back as long as their forecast
         fits the budget, and no more of them than `limit`; with `fast`, only work that is expected to cost nothing and to take
@@ -756,7 +793,7 @@ class Holdfast:
             self.register()
         only_fast: dict[str, Any] = {"fast": True, "priced": self._priced(pipeline)} if fast else {}
         kind = Reprocess(pipeline, stage, key, stale_only, most, limit, **only_fast)
-        return self._act(kind, Who(by, reason), dry_run)
+        return self._act(kind, Who(by, reason), dry_run, request)
 
     def _priced(self, pipeline: str) -> tuple[str, ...]:
         """The stages that declare an expected cost, whatever they have cost before."""
@@ -772,11 +809,12 @@ class Holdfast:
         by: str = "",
         reason: str = "",
         dry_run: bool = False,
+        request: str | None = None,
     ) -> ActionCounts:
         """Mark results of older versions, and those whose input has changed, as good. Returns how many at which stage."""
         with self._lock:
             self.register()
-        return self._act(Accept(pipeline, stage, key), Who(by, reason), dry_run)
+        return self._act(Accept(pipeline, stage, key), Who(by, reason), dry_run, request)
 
     def resolve(
         self,
@@ -804,12 +842,13 @@ class Holdfast:
         by: str = "",
         reason: str = "",
         dry_run: bool = False,
+        request: str | None = None,
         **which: Any,
     ) -> ActionCounts:
         """Say of every call in doubt that is meant what was charged for it (0 for nothing). Filters: pipeline, stage, key,
         older_than. Returns how many at which stage."""
         kind = Resolve(read_filter(**which), micros(charged, what="charged"), memo)
-        return self._act(kind, Who(by, reason), dry_run)
+        return self._act(kind, Who(by, reason), dry_run, request)
 
     def prune(
         self,

@@ -83,6 +83,8 @@ class ActionCounts(dict[str, int]):
     """What an action has done, or would do, as counts by name; and its number, if it has done anything."""
 
     action: int | None = None
+    #: Of a dry run that counts up to a limit: whether there is more.
+    more: bool = False
 
 
 class _Progress(msgspec.Struct, frozen=True):
@@ -113,6 +115,8 @@ class Action:
     counts: dict[str, int] = field(default_factory=dict)
     ended_at: int | None = None
     error: str | None = None
+    #: Whether this call has begun it, and not an earlier one of the same request.
+    was_begun_now: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -158,10 +162,24 @@ def act(store: Store, kind: ActionKind, who: Who) -> ActionCounts:
     return drive(store, action.id)
 
 
-def count(store: Store, kind: ActionKind) -> ActionCounts:
-    """What it would do. Only reads."""
-    counts, _ = _count(store, kind, store.read(kind.begin), None)
-    return ActionCounts(counts)
+def begin_once(store: Store, kind: ActionKind, who: Who, request: str) -> ActionCounts:
+    """Begin what was asked for, unless an action of this request exists: then nothing is done. Returns what it has done so far;
+    `drive` does the rest."""
+    action = store.write(lambda tx: begin(tx, kind, who, request))
+    if action is None:
+        return ActionCounts()
+    if action.is_open and action.was_begun_now:
+        with _noted(action.id):
+            _foresee(store, action)
+    return _counts(action)
+
+
+def count(store: Store, kind: ActionKind, most: int | None = None) -> ActionCounts:
+    """What it would do, counted up to a limit. Only reads."""
+    counts, more = _count(store, kind, store.read(kind.begin), most)
+    told = ActionCounts(counts)
+    told.more = more
+    return told
 
 
 def drive(store: Store, number: int) -> ActionCounts:
@@ -211,10 +229,11 @@ def idle(tx: Transaction, before: int, mine: Action | None) -> tuple[int, int] |
     return (rows[0][0], rows[0][1]) if rows else None
 
 
-def begin(tx: Transaction, kind: ActionKind, who: Who) -> Action | None:
-    """Start an action and do its first chunk, which is all there is to do for most."""
+def begin(tx: Transaction, kind: ActionKind, who: Who, request: str | None = None) -> Action | None:
+    """Start an action and do its first chunk, which is all there is to do for most. If there is one of this request, return
+    that one as it is."""
     place = kind.begin(tx)
-    [(number,)] = tx.run(
+    added = tx.run(
         "add_action",
         kind=kind.name,
         filter=_to_text(kind),
@@ -222,8 +241,14 @@ def begin(tx: Transaction, kind: ActionKind, who: Who) -> Action | None:
         who=who.name,
         reason=who.reason,
         now=tx.now,
+        request=request,
     )
-    first = Action(number, kind, who, "open", _Progress(place, tx.now, tx.now), tx.now, tx.now)
+    if not added:
+        [row] = tx.records("read_action_of_request", request=request)
+        return _read(row)
+    [(number,)] = added
+    progress = _Progress(place, tx.now, tx.now)
+    first = Action(number, kind, who, "open", progress, tx.now, tx.now, was_begun_now=True)
     action = _advance(tx, first, is_first=True)
     if not action.is_open and not action.counts:
         tx.is_for_nothing = True

@@ -407,3 +407,37 @@ def test_what_an_action_did_is_found_by_an_index_and_so_are_open_actions(ten):
     assert "ix_holdfast_actions_open" in plan(
         "find_idle_action", kinds=["retry"], before=0, now=1, mine=0, touched_at=0
     )
+
+
+# Asked for twice ------------------------------------------------------------------------------------------------------
+
+
+def ask(store, request):
+    return actions.begin_once(store, CancelStages(Which("p")), ME, request)
+
+
+@pytest.mark.req("P17")
+def test_a_request_that_arrives_twice_is_begun_once(ten):
+    first = ask(ten.store, "r1")
+    assert (first, first.action) == ({"pending": 3}, 1)
+    again = ask(ten.store, "r1")
+    assert (again, again.action) == (first, 1)
+    assert [one["id"] for one in listed(ten)] == [1]
+    assert actions.drive(ten.store, 1) == {"pending": 10}
+    assert ask(ten.store, "r1") == {"pending": 10}
+    assert told(ten, 1)["preview"] == {"counts": {"pending": 10}, "more": False}
+
+
+@pytest.mark.req("P17")
+def test_of_the_same_request_from_two_at_once_one_acts(ten):
+    with connected(ten) as one, connected(ten) as other:
+        found = at_once(lambda: ask(one.store, "r1"), lambda: ask(other.store, "r1"))
+    assert {one.action for one in found} == {1}
+    assert [one["id"] for one in listed(ten)] == [1]
+
+
+def test_a_count_up_to_a_limit_says_that_there_is_more(ten):
+    few = actions.count(ten.store, CancelStages(Which("p")), 4)
+    assert (few, few.more) == ({"pending": 6}, True)
+    every = actions.count(ten.store, CancelStages(Which("p")))
+    assert (every, every.more) == ({"pending": 10}, False)

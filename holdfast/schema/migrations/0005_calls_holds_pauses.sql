@@ -231,9 +231,12 @@ CREATE TABLE holdfast_actions (
     created_at BIGINT NOT NULL,
     touched_at BIGINT NOT NULL,
     ended_at BIGINT,
-    error TEXT
+    error TEXT,
+    -- What its caller named it: asked for twice under one name, it is done once.
+    request TEXT
 );
 CREATE INDEX ix_holdfast_actions_open ON holdfast_actions (touched_at) WHERE state = 'open';
+CREATE UNIQUE INDEX ix_holdfast_actions_request ON holdfast_actions (request) WHERE request IS NOT NULL;
 
 -- How many passed results, without those that are being made again, each version has, by the type that they were checked
 -- against: what is stale is known without reading items. Kept like counts, and adds up to their done and skipped; where it does not, a worker of the version before has written.

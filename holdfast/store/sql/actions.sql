@@ -1,8 +1,13 @@
 -- Actions of a person on many items: what was asked for, how far it has come, what it has done.
 
 -- name: add_action
-INSERT INTO holdfast_actions (kind, filter, undoes, who, reason, state, place, preview, counts, created_at, touched_at)
-VALUES (:kind, :filter, :undoes, :who, :reason, 'open', '{}', '{}', '{}', :now, :now) RETURNING id;
+-- Nothing if there is one of this request already.
+INSERT INTO holdfast_actions (kind, filter, undoes, who, reason, state, place, preview, counts, created_at, touched_at, request)
+VALUES (:kind, :filter, :undoes, :who, :reason, 'open', '{}', '{}', '{}', :now, :now, :request)
+ON CONFLICT (request) WHERE request IS NOT NULL DO NOTHING RETURNING id;
+
+-- name: read_action_of_request
+SELECT * FROM holdfast_actions WHERE request = :request;
 
 -- name: lock_action
 -- Locked by the process that does a chunk of it.

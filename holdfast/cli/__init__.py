@@ -54,6 +54,7 @@ COMMANDS = {
     "import-legacy": ("legacy", "Import items from the database of an earlier program."),
     "prune": ("prune", "Delete old events, items that ended long ago, and unreferenced blobs."),
     "db": ("database", "Manage the database: upgrade, check, grants."),
+    "ui": ("ui", "Serve the dashboard."),
     "doctor": ("database", "Diagnose the installation, the database and its workers."),
 }
 

@@ -109,7 +109,7 @@ def with_all_it_needs(
     subprocess.run([python, "-m", "venv", environment], check=True, capture_output=True)
     [wheel] = installed.glob("*.whl")
     pip = [environment / "bin/python", "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
-    wanted = ["-c", ROOT / "constraints.txt", f"{wheel}[asyncio,html,postgres]"]
+    wanted = ["-c", ROOT / "constraints.txt", f"{wheel}[asyncio,html,postgres,web]"]
     done = subprocess.run([*pip, *wanted], cwd=environment, capture_output=True, text=True, env=_without_ours())
     if done.returncode and NO_NETWORK.search(done.stderr):
         pytest.skip("there is no network to install packages from")

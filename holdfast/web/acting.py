@@ -1,0 +1,198 @@
+"""Acting on many items: filter, preview, confirm, and the action with its own page.
+
+The preview makes an id, and the form that confirms it carries this id to the app, where it names the action: the same form sent
+twice acts once. A POST begins the action and leads to its page; a thread does the rest, and if the server dies, a worker does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from holdfast.app import Holdfast
+from holdfast.errors import HoldfastError
+from holdfast.model.key_pattern import exactly
+from holdfast.model.logs import logger
+from holdfast.web.filters import Query, WrongQuery, read_query
+from holdfast.web.security import require_form_token, visit
+from holdfast.web.verbs import VERB_OF_KIND, VERBS, Verb, preview
+
+if TYPE_CHECKING:
+    from holdfast.web.dashboard import Dashboard
+
+log = logger("holdfast.web")
+
+T = TypeVar("T")
+
+BEGIN_SECONDS = 30.0
+LONGEST_REASON = 1000
+LONGEST_FORM = 1_000_000
+MOST_FIELDS = 2000
+#: Fields of forms that are no filters.
+OWN_FIELDS = ("form_token", "step", "request", "reason", "all", "select")
+#: Between pipeline, stage and key of a selected row. No key has it.
+SEPARATOR = "\x1f"
+
+
+class Acting:
+    """The changes that a dashboard makes. Every one has an app of its own: one that takes hours is in nobody's way."""
+
+    def __init__(self, dashboard: Dashboard) -> None:
+        self._dashboard = dashboard
+        self._pool = ThreadPoolExecutor(4, thread_name_prefix="holdfast-web-act")
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/act/{verb}", self.act, methods=["GET", "POST"]),
+            Route("/actions/{number:int}/{what}", self.change_action, methods=["POST"]),
+        ]
+
+    # Preview and confirmation -----------------------------------------------------------------------------------------
+
+    async def act(self, request: Request) -> Response:
+        verb = self._allowed(request, request.path_params["verb"])
+        fields: list[tuple[str, Any]] = list(request.query_params.multi_items())
+        form: dict[str, str] = {}
+        if request.method == "POST":
+            given = await posted(request)
+            fields = [(name, value) for name, value in given if name not in OWN_FIELDS]
+            form = {name: value for name, value in given if name in OWN_FIELDS}
+            fields += selected([value for name, value in given if name == "select"], fields)
+        query = read_query(f"act/{verb.name}", verb.filters, fields)
+        if form.get("step") == "confirm":
+            return await self._confirm(request, verb, query, form)
+        answered = await self._dashboard.questions.ask(
+            f"preview {verb.name} {query.text}", lambda app: preview(app, verb, query)
+        )
+        values = {"verb": verb, "query": query, "preview": answered.value, "request_id": secrets.token_hex(16)}
+        return self._dashboard.html(request, "preview.html", title=f"{verb.label}?", **values)
+
+    async def _confirm(self, request: Request, verb: Verb, query: Query, form: dict[str, str]) -> Response:
+        name = form.get("request", "")
+        if not re.fullmatch(r"[0-9a-f]{32}", name):
+            raise WrongQuery("this form has no id of a preview: begin with the preview")
+        if not query.given and form.get("all") != "yes":
+            raise WrongQuery(f"{verb.name} would act on everything: choose a filter, or tick the box that says so")
+        how = {"by": visit(request).access.name, "reason": form.get("reason", "")[:LONGEST_REASON]}
+        counts = await self._run(
+            lambda app: verb.act(app, **how, dry_run=False, request=name, **verb.which(query)),
+        )
+        if counts.action is None:
+            return self._dashboard.message(
+                request, 200, "Nothing to do", "Nothing matches any more: it has changed since the preview."
+            )
+        self._go_on(counts.action)
+        return RedirectResponse(f"../actions/{counts.action}", 303)
+
+    # An action that exists --------------------------------------------------------------------------------------------
+
+    async def change_action(self, request: Request) -> Response:
+        """Stop, continue or undo it."""
+        number, what = request.path_params["number"], request.path_params["what"]
+        given = dict(await posted(request))
+        found = await self._run(lambda app: app.action(number, most=1))
+        self._allowed(request, VERB_OF_KIND.get(found.kind, found.kind), must_be_known=False)
+        who = {"by": visit(request).access.name, "reason": given.get("reason", "")[:LONGEST_REASON]}
+        if what == "stop":
+            await self._run(lambda app: app.stop_action(number, **who))
+        elif what == "continue":
+            self._go_on(number)
+        elif what == "undo":
+            name = given.get("request", "")
+            if not re.fullmatch(r"[0-9a-f]{32}", name):
+                raise WrongQuery("this form has no id: reload the page of the action")
+            counts = await self._run(lambda app: app.undo_action(number, request=name, **who))
+            if counts.action is None:
+                text = f"Nothing that action {number} has moved is still where it was put."
+                return self._dashboard.message(request, 200, "Nothing to undo", text)
+            self._go_on(counts.action)
+            number = counts.action
+        else:
+            raise HTTPException(404, "An action can be stopped, continued or undone.")
+        return RedirectResponse(f"../{number}", 303)
+
+    def _allowed(self, request: Request, name: str, *, must_be_known: bool = True) -> Verb:
+        if must_be_known and name not in VERBS:
+            raise HTTPException(404, f"There is nothing called {name[:50]!r} to do here.")
+        if not visit(request).access.may(name):
+            raise HTTPException(403, f"You may look, but not {name}.")
+        return VERBS.get(name) or next(iter(VERBS.values()))
+
+    async def _run(self, work: Callable[[Holdfast], T]) -> T:
+        """Run work that writes, in a thread."""
+
+        def run() -> T:
+            with self._dashboard.open() as app:
+                return work(app)
+
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._pool, run)
+            return await asyncio.wait_for(asyncio.shield(future), BEGIN_SECONDS)
+        except TimeoutError:
+            raise HTTPException(
+                503,
+                "The store is busy, and it is not known whether this was done: look at the actions before you try again.",
+            ) from None
+        finally:
+            self._dashboard.questions.forget()
+
+    def _go_on(self, number: int) -> None:
+        """Do the rest of an action behind the page. What is left if this ends is for a worker."""
+
+        def run() -> None:
+            try:
+                with self._dashboard.open() as app:
+                    app.continue_action(number)
+            except HoldfastError as error:
+                log.warning("action %d: %s", number, error)
+
+        self._pool.submit(run)
+
+
+async def posted(request: Request) -> list[tuple[str, str]]:
+    """The fields of a form of ours."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise HTTPException(415, "Only forms are understood here.")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > LONGEST_FORM:
+            raise HTTPException(413, "This form is too large.")
+    try:
+        fields = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+    except ValueError:
+        raise HTTPException(400, "This form cannot be read.") from None
+    require_form_token(request, dict(fields).get("form_token", ""))
+    return fields
+
+
+def selected(rows: list[str], fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The filter for rows that were ticked: their keys, and their pipeline and stage where they have them in common."""
+    if not rows:
+        return []
+    parts = [row.split(SEPARATOR) for row in rows]
+    if any(len(one) != 3 for one in parts):
+        raise WrongQuery("a selected row names its pipeline, its stage and its key")
+    names = {name for name, value in fields if value}
+    pipelines, stages = ({one[at] for one in parts} for at in (0, 1))
+    if len(pipelines) > 1:
+        raise WrongQuery("the selected items are of several pipelines: select those of one")
+    found = [("key", exactly(one[2])) for one in parts]
+    if "pipeline" not in names:
+        found.append(("pipeline", *pipelines))
+    if "stage" not in names and len(stages) == 1 and "" not in stages:
+        found.append(("stage", *stages))
+    return list(dict.fromkeys(found))

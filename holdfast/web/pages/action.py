@@ -1,0 +1,45 @@
+"""One action: how far it has come, what it did to which item, and the buttons that stop and undo it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from holdfast.answers.action import ActionDetails
+from holdfast.app import Holdfast
+from holdfast.web.filters import Filter, Query
+from holdfast.web.page import Page
+from holdfast.web.verbs import CAN_UNDO, VERB_OF_KIND
+
+AFTER = Filter("after", default="", is_place=True)
+
+
+def ask(app: Holdfast, query: Query) -> ActionDetails:
+    return app.action(query["number"], after=query["after"])
+
+
+def view(answer: ActionDetails, query: Query) -> Mapping[str, Any]:
+    return {
+        "next_page": query.link(after=answer.cursor) if answer.cursor else None,
+        "first_page": query.link() if query.given.get("after") else None,
+        "done": sum(answer.counts.values()),
+        "meant": sum(answer.preview.counts.values()),
+        "can_undo": answer.state != "open" and answer.kind in CAN_UNDO and answer.undoes is None,
+        "verb_needed": VERB_OF_KIND.get(answer.kind, answer.kind),
+    }
+
+
+def rows(answer: ActionDetails) -> Iterable[Any]:
+    return answer.items
+
+
+page = Page(
+    name="action",
+    title="Action",
+    path="actions/{number:int}",
+    under="actions",
+    filters=(AFTER,),
+    ask=ask,
+    view=view,
+    rows=rows,
+)

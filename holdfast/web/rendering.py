@@ -1,0 +1,113 @@
+"""Templates, and how values are shown in them. Every text is escaped; those of items are hostile.
+
+Control characters, and those that turn the direction of a text around, are written as escapes; what is left stands in `<bdi>`,
+so that it cannot disturb its neighbours; long texts are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from holdfast.answers.text_tables import iso, spoken
+from holdfast.model.logs import printable
+from holdfast.model.money import spoken as money
+from holdfast.web.filters import link
+
+#: Texts longer than this are cut in lists.
+LONGEST_TEXT = 300
+
+#: A shape for each state, beside its name and its colour.
+SHAPES: Mapping[str, str] = {
+    "pending": "○",
+    "retry_later": "↻",
+    "in_progress": "▶",
+    "on_hold": "‖",
+    "done": "✓",
+    "skipped": "–",
+    "failed": "✕",
+    "exhausted": "⊘",
+    "cancelled": "□",
+    "open": "▶",
+    "stopped": "□",
+}
+
+
+def shown(value: object, most: int = LONGEST_TEXT) -> Markup:
+    """A text of somebody else's, made harmless."""
+    if value is None:
+        return Markup('<span class="none">–</span>')
+    text = value if isinstance(value, str) else str(value)
+    cut = printable(text[:most])
+    if len(text) <= most:
+        return Markup("<bdi>{}</bdi>").format(cut)
+    return Markup('<bdi>{}…</bdi> <small class="cut">{:,} characters</small>').format(cut, len(text))
+
+
+def when(at: datetime | None) -> Markup:
+    """An instant. The script adds how long ago that is."""
+    if at is None:
+        return Markup('<span class="none">–</span>')
+    full = iso(at)
+    return Markup('<time datetime="{}">{} {}</time>').format(full, full[:10], full[11:19])
+
+
+def state(name: str | None) -> Markup:
+    """A state by shape, name and colour."""
+    if name is None:
+        return Markup('<span class="none">not begun</span>')
+    known = name if name in SHAPES else "pending"
+    return Markup('<span class="state {}"><i aria-hidden="true">{}</i> {}</span>').format(
+        known, SHAPES.get(name, "•"), name.replace("_", " ")
+    )
+
+
+def span(value: timedelta | None) -> str:
+    return "–" if value is None else spoken(value)
+
+
+def number(value: int) -> str:
+    return f"{value:,}"
+
+
+def amount(value: Decimal) -> str:
+    return money(value)
+
+
+@cache
+def environment() -> Environment:
+    env = Environment(
+        loader=PackageLoader("holdfast.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    env.filters |= {
+        "shown": shown,
+        "when": when,
+        "state": state,
+        "span": span,
+        "number": number,
+        "money": amount,
+    }
+    # Macros for all templates: blocks that are rendered alone see no imports of their file.
+    env.globals["link"] = link
+    env.globals["ui"] = env.get_template("macros.html").module
+    return env
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    return environment().get_template(template).render(values)
+
+
+def render_block(template: str, block: str, values: Mapping[str, Any]) -> str:
+    """One block of a template, for a part of a page."""
+    found = environment().get_template(template)
+    return "".join(found.blocks[block](found.new_context(dict(values))))

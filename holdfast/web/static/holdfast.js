@@ -1,0 +1,135 @@
+"use strict";
+// What pages do beyond links and forms: follow the store while the tab is visible, and keys. Everything works without it.
+(() => {
+  const live = document.getElementById("live");
+  const said = document.getElementById("live-state");
+
+  // Live ---------------------------------------------------------------------------------------------------------------
+  let stream = null;
+
+  function open() {
+    if (!live || !live.dataset.live || stream || document.hidden) return;
+    const address = new URL(live.dataset.live, location.href);
+    address.searchParams.set("seen", live.dataset.mark);
+    stream = new EventSource(address);
+    stream.addEventListener("open", () => say("live"));
+    stream.addEventListener("error", () => {
+      say("not connected");
+      // A refusal ends a stream for good; another one is judged anew.
+      if (stream && stream.readyState === EventSource.CLOSED) { close(); setTimeout(open, 10000); }
+    });
+    stream.addEventListener("gave-up", (event) => say(JSON.parse(event.data).text));
+    stream.addEventListener("changed", (event) => {
+      const { mark, html } = JSON.parse(event.data);
+      live.dataset.mark = mark;
+      swap(html);
+      say("live");
+    });
+  }
+
+  function close() {
+    if (stream) stream.close();
+    stream = null;
+  }
+
+  function say(text) { if (said && said.textContent !== text) said.textContent = text; }
+
+  // Put new content in place, and keep what the person was doing there.
+  let waiting = null;
+  function swap(html) {
+    const chosen = document.getSelection();
+    if (chosen && !chosen.isCollapsed && live.contains(chosen.anchorNode)) { waiting = html; return; }
+    waiting = null;
+    const active = live.contains(document.activeElement) ? document.activeElement : null;
+    const place = active && placeOf(active);
+    const ticked = new Set([...live.querySelectorAll("input:checked")].map((one) => one.value));
+    const typed = new Map([...live.querySelectorAll("input[name]:not([type=hidden]):not([type=checkbox])")].map((one) => [one.name, one.value]));
+    const shut = new Map([...live.querySelectorAll("details[id]")].map((one) => [one.id, one.open]));
+    const boxes = [...live.querySelectorAll(".box")].map((one) => [one.scrollLeft, one.scrollTop]);
+    const at = [scrollX, scrollY];
+    const current = here()?.id;
+    live.innerHTML = html;
+    for (const one of live.querySelectorAll("input[type=checkbox]")) one.checked = ticked.has(one.value);
+    for (const one of live.querySelectorAll("input[name]")) if (typed.has(one.name)) one.value = typed.get(one.name);
+    for (const one of live.querySelectorAll("details[id]")) if (shut.has(one.id)) one.open = shut.get(one.id);
+    live.querySelectorAll(".box").forEach((one, n) => { if (boxes[n]) [one.scrollLeft, one.scrollTop] = boxes[n]; });
+    if (current) document.getElementById(current)?.classList.add("here");
+    if (place) find(place)?.focus({ preventScroll: true });
+    scrollTo(...at);
+    ages(); count();
+  }
+
+  // The same element in the new content: by id, or by its row and its place there.
+  function placeOf(one) {
+    const row = one.closest("[id]");
+    const all = row ? [...row.querySelectorAll("a,button,input,select,summary,[tabindex]")] : [];
+    return { id: one.id, row: row && row.id, n: all.indexOf(one) };
+  }
+  function find(place) {
+    if (place.id) return document.getElementById(place.id);
+    const row = place.row && document.getElementById(place.row);
+    return row && row.querySelectorAll("a,button,input,select,summary,[tabindex]")[place.n];
+  }
+
+  document.addEventListener("selectionchange", () => { if (waiting && document.getSelection().isCollapsed) swap(waiting); });
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", open);
+
+  // How long ago ---------------------------------------------------------------------------------------------------------
+  const UNITS = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]];
+  function ages() {
+    for (const one of document.querySelectorAll("time[datetime]")) {
+      const seconds = Math.round((Date.now() - Date.parse(one.dateTime)) / 1000);
+      const [size, unit] = UNITS.find(([size]) => Math.abs(seconds) >= size) || [1, "s"];
+      const text = `${Math.floor(Math.abs(seconds) / size)} ${unit}`;
+      one.title = `${one.dateTime.slice(0, 10)} ${one.dateTime.slice(11, 19)} UTC`;
+      one.textContent = seconds < 0 ? `in ${text}` : `${text} ago`;
+    }
+  }
+  setInterval(() => { if (!document.hidden) ages(); }, 1000);
+
+  // Rows and keys --------------------------------------------------------------------------------------------------------
+  const rows = () => [...document.querySelectorAll("table.rows tbody tr")];
+  const here = () => document.querySelector("tr.here");
+
+  function move(by) {
+    const all = rows();
+    if (!all.length) return;
+    const now = all.indexOf(here());
+    const next = all[Math.min(all.length - 1, Math.max(0, now < 0 ? (by > 0 ? 0 : all.length - 1) : now + by))];
+    here()?.classList.remove("here");
+    next.classList.add("here");
+    (next.querySelector("a,input") || next).focus({ preventScroll: true });
+    next.scrollIntoView({ block: "nearest" });
+  }
+
+  function count() {
+    const chosen = document.getElementById("chosen");
+    if (!chosen) return;
+    chosen.dataset.all ??= chosen.textContent;
+    const n = document.querySelectorAll("input[name=select]:checked").length;
+    chosen.textContent = n ? `${n} selected:` : chosen.dataset.all;
+  }
+  document.addEventListener("change", count);
+
+  const KEYS = {
+    "/": () => document.querySelector(".filters input, .filters select")?.focus(),
+    j: () => move(1),
+    k: () => move(-1),
+    x: () => here()?.querySelector("input[type=checkbox]")?.click(),
+    r: () => document.querySelector("button[data-verb=retry]")?.click(),
+    "?": () => document.getElementById("help").showModal(),
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+    if (event.target.matches("select,textarea,input:not([type=checkbox])")) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    if (KEYS[event.key]) { event.preventDefault(); KEYS[event.key](); }
+  });
+
+  ages();
+  open();
+})();

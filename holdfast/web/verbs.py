@@ -1,0 +1,121 @@
+"""What people may do to many items at once: a row of a table for each verb of the command line.
+
+A new verb is one `Verb` in `VERBS`. Buttons, preview, confirmation, audit and the page of the action follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from holdfast.answers.item import Items
+from holdfast.app import Holdfast
+from holdfast.model.states import State
+from holdfast.web.filters import WHICH_ITEMS, Filter, Query
+
+
+class Counts(Protocol):
+    """What an act of the app returns."""
+
+    action: int | None
+    more: bool
+
+    def values(self) -> Any: ...
+    def items(self) -> Any: ...
+
+
+class Act(Protocol):
+    """A method of the app that acts on many items."""
+
+    def __call__(
+        self, app: Holdfast, /, *, by: str, reason: str, dry_run: bool, request: str, **which: Any
+    ) -> Counts: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    #: As on the command line.
+    name: str
+    label: str
+    #: What it does, said in the preview: "12 stages of items will be …".
+    does: str
+    act: Act
+    #: The states that it means where none is chosen.
+    states: tuple[State, ...]
+    #: Whether items can be paid for again by it.
+    may_cost: bool = False
+    #: What it takes: the filters of items, and perhaps more.
+    filters: tuple[Filter, ...] = field(default=WHICH_ITEMS)
+
+    def which(self, query: Query) -> dict[str, Any]:
+        """The filter as the app takes it."""
+        given = query.named(*(one.name for one in self.filters))
+        return {**{name: value for name, value in given.items() if name != "state"}, "states": given["state"]}
+
+
+VERBS: Mapping[str, Verb] = {
+    verb.name: verb
+    for verb in (
+        Verb(
+            "retry",
+            "Retry",
+            "sent back to pending, with all their attempts",
+            Holdfast.retry,
+            (State.FAILED, State.EXHAUSTED, State.CANCELLED),
+            may_cost=True,
+        ),
+        Verb(
+            "cancel",
+            "Cancel",
+            "cancelled, until somebody retries them; a worker that is running one loses it",
+            Holdfast.cancel,
+            (State.PENDING, State.RETRY_LATER, State.IN_PROGRESS, State.ON_HOLD),
+        ),
+    )
+}
+
+#: Which verb somebody must be allowed to use to stop or undo an action of a kind, where it is not the kind's own name.
+VERB_OF_KIND = {"restore": "forget"}
+#: Kinds of actions that can be undone.
+CAN_UNDO = frozenset({"retry", "cancel", "reprocess", "forget", "restore"})
+
+SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What an act would do: how many, five of them, and what that may cost."""
+
+    counts: Mapping[str, int]
+    more: bool
+    samples: Items
+    expected_cost: Any
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+
+def preview(app: Holdfast, verb: Verb, query: Query) -> Preview:
+    which = verb.which(query)
+    found = verb.act(app, by="", reason="", dry_run=True, request="preview", **which)
+    counts = dict(found.items())
+    states: Sequence[str] = which["states"] or verb.states
+    filters = query.named(*(one.name for one in verb.filters if one.name in _OF_ITEMS))
+    samples = app.items(**{**filters, "state": states}, most=SAMPLES) if counts else Items()
+    return Preview(counts, found.more, samples, _expected_cost(app, verb, query, sum(counts.values())))
+
+
+_OF_ITEMS = {one.name for one in WHICH_ITEMS}
+
+
+def _expected_cost(app: Holdfast, verb: Verb, query: Query, count: int) -> Any:
+    """What so many attempts of the stage have cost on average, if one stage is meant and it has ever cost anything."""
+    pipeline, stage = query.values.get("pipeline"), query.values.get("stage")
+    if not verb.may_cost or not pipeline or not stage:
+        return None
+    spent = [one.spent for one in app.costs(pipeline=pipeline).sums if one.stage == stage]
+    known = [one for one in app.status().pipelines if one.name == pipeline]
+    attempts = sum(one.timings.count for found in known for one in found.stages if one.name == stage)
+    return sum(spent) * count / attempts if spent and attempts else None

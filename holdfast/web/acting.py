@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
@@ -50,6 +51,8 @@ class Acting:
     def __init__(self, dashboard: Dashboard) -> None:
         self._dashboard = dashboard
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="holdfast-web-act")
+        #: The actions that this server does the rest of.
+        self._going_on: set[int] = set()
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -63,14 +66,17 @@ class Acting:
     # Preview and confirmation -----------------------------------------------------------------------------------------
 
     async def act(self, request: Request) -> Response:
-        verb = self._allowed(request, request.path_params["verb"])
+        verb = VERBS.get(request.path_params["verb"])
+        if verb is None:
+            raise HTTPException(404, f"There is nothing of this name to do here; there are: {', '.join(VERBS)}.")
+        require(request, verb.name)
         fields: list[tuple[str, Any]] = list(request.query_params.multi_items())
         form: dict[str, str] = {}
         if request.method == "POST":
             given = await posted(request)
-            fields = [(name, value) for name, value in given if name not in OWN_FIELDS]
             form = {name: value for name, value in given if name in OWN_FIELDS}
-            fields += selected([value for name, value in given if name == "select"], fields)
+            filters = [(name, value) for name, value in given if name not in OWN_FIELDS]
+            fields = narrowed(filters, [value for name, value in given if name == "select"])
         query = read_query(f"act/{verb.name}", verb.filters, fields)
         if form.get("step") == "confirm":
             return await self._confirm(request, verb, query, form)
@@ -104,7 +110,7 @@ class Acting:
         number, what = request.path_params["number"], request.path_params["what"]
         given = dict(await posted(request))
         found = await self._run(lambda app: app.action(number, most=1))
-        self._allowed(request, VERB_OF_KIND.get(found.kind, found.kind), must_be_known=False)
+        require(request, VERB_OF_KIND.get(found.kind, found.kind))
         who = {"by": visit(request).access.name, "reason": given.get("reason", "")[:LONGEST_REASON]}
         if what == "stop":
             await self._run(lambda app: app.stop_action(number, **who))
@@ -123,13 +129,6 @@ class Acting:
         else:
             raise HTTPException(404, "An action can be stopped, continued or undone.")
         return RedirectResponse(f"../{number}", 303)
-
-    def _allowed(self, request: Request, name: str, *, must_be_known: bool = True) -> Verb:
-        if must_be_known and name not in VERBS:
-            raise HTTPException(404, f"There is nothing called {name[:50]!r} to do here.")
-        if not visit(request).access.may(name):
-            raise HTTPException(403, f"You may look, but not {name}.")
-        return VERBS.get(name) or next(iter(VERBS.values()))
 
     async def _run(self, work: Callable[[Holdfast], T]) -> T:
         """Run work that writes, in a thread."""
@@ -158,8 +157,19 @@ class Acting:
                     app.continue_action(number)
             except HoldfastError as error:
                 log.warning("action %d: %s", number, error)
+            finally:
+                self._going_on.discard(number)
 
-        self._pool.submit(run)
+        if number not in self._going_on:
+            self._going_on.add(number)
+            # A server that stops does not wait for it.
+            threading.Thread(target=run, name=f"holdfast-web-action-{number}", daemon=True).start()
+
+
+def require(request: Request, verb: str) -> None:
+    """Refuse who may not give this command."""
+    if not visit(request).access.may(verb):
+        raise HTTPException(403, f"You may look, but not {verb}.")
 
 
 async def posted(request: Request) -> list[tuple[str, str]]:
@@ -179,20 +189,18 @@ async def posted(request: Request) -> list[tuple[str, str]]:
     return fields
 
 
-def selected(rows: list[str], fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The filter for rows that were ticked: their keys, and their pipeline and stage where they have them in common."""
+def narrowed(filters: list[tuple[str, str]], rows: list[str]) -> list[tuple[str, str]]:
+    """A filter, narrowed to the rows that were ticked: their keys instead of its own, and their pipeline and stage where they
+    have them in common."""
     if not rows:
-        return []
+        return filters
     parts = [row.split(SEPARATOR) for row in rows]
     if any(len(one) != 3 for one in parts):
         raise WrongQuery("a selected row names its pipeline, its stage and its key")
-    names = {name for name, value in fields if value}
     pipelines, stages = ({one[at] for one in parts} for at in (0, 1))
     if len(pipelines) > 1:
         raise WrongQuery("the selected items are of several pipelines: select those of one")
-    found = [("key", exactly(one[2])) for one in parts]
-    if "pipeline" not in names:
-        found.append(("pipeline", *pipelines))
-    if "stage" not in names and len(stages) == 1 and "" not in stages:
-        found.append(("stage", *stages))
-    return list(dict.fromkeys(found))
+    found = {("pipeline", *pipelines), *(("key", exactly(one[2])) for one in parts)}
+    if len(stages) == 1 and "" not in stages:
+        found.add(("stage", *stages))
+    return [*((name, value) for name, value in filters if name not in dict(found)), *sorted(found)]

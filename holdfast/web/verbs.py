@@ -50,8 +50,10 @@ class Verb:
 
     def which(self, query: Query) -> dict[str, Any]:
         """The filter as the app takes it."""
-        given = query.named(*(one.name for one in self.filters))
-        return {**{name: value for name, value in given.items() if name != "state"}, "states": given["state"]}
+        return {
+            "states" if name == "state" else name: value
+            for name, value in query.named(*(one.name for one in self.filters)).items()
+        }
 
 
 VERBS: Mapping[str, Verb] = {
@@ -101,7 +103,7 @@ def preview(app: Holdfast, verb: Verb, query: Query) -> Preview:
     which = verb.which(query)
     found = verb.act(app, by="", reason="", dry_run=True, request="preview", **which)
     counts = dict(found.items())
-    states: Sequence[str] = which["states"] or verb.states
+    states: Sequence[str] = which.get("states") or verb.states
     filters = query.named(*(one.name for one in verb.filters if one.name in _OF_ITEMS))
     samples = app.items(**{**filters, "state": states}, most=SAMPLES) if counts else Items()
     return Preview(counts, found.more, samples, _expected_cost(app, verb, query, sum(counts.values())))

@@ -1,0 +1,123 @@
+"""Buttons: filter, preview, confirm, and an action that is done once, with its own page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.web import Access
+from tests.support.together import at_once
+from tests.support.waiting import wait_for
+from tests.web.conftest import Web
+
+pytestmark = pytest.mark.req("P17", "J7")
+
+
+def acts(url: str) -> list[tuple[str, str, str, dict[str, int]]]:
+    with Holdfast(url, create=False) as app:
+        return [(one.kind, one.by, one.reason, dict(one.counts)) for one in app.actions()]
+
+
+def states(url: str, key: str) -> dict[str, str | None]:
+    with Holdfast(url, create=False) as app:
+        return {one.stage: one.state for one in app.show(key).stages}
+
+
+def test_a_preview_counts_shows_samples_and_changes_nothing(web: Web, shelf: str):
+    found = web.get("/act/retry?state=failed&pipeline=books&stage=extract").text
+    assert "<strong>2</strong> stages of items (2 failed) will be sent back" in found
+    assert "bad-1" in found and "bad-2" in found
+    assert acts(shelf) == []
+    assert "Nothing matches" in web.get("/act/retry?key=walden").text
+
+
+def test_a_confirmed_preview_is_an_action_under_the_persons_name(web: Web, shelf: str):
+    form = web.form("/act/retry?state=failed")
+    moved = web.post("/act/retry", {**form, "reason": "pages were found"})
+    assert (moved.status_code, moved.headers["location"]) == (303, "../actions/1")
+    assert acts(shelf) == [("retry", "ada", "pages were found", {"failed": 2})]
+    assert states(shelf, "bad-1")["extract"] == "pending"
+    page = web.get("/actions/1").text
+    assert "2 of 2" in page and "bad-1" in page and "pages were found" in page
+    assert "retry 1" in web.get("/actions").text
+
+
+def test_the_same_form_sent_twice_acts_once(web: Web, shelf: str):
+    form = web.form("/act/cancel?key=late")
+    first = web.post("/act/cancel", form)
+    with Holdfast(shelf, create=False) as app:
+        app.retry(key="late", states=["cancelled"])
+    again = web.post("/act/cancel", form)
+    assert first.headers["location"] == again.headers["location"] == "../actions/1"
+    assert states(shelf, "late")["extract"] == "pending", "the second one did nothing"
+
+
+def test_the_same_form_from_several_tabs_at_once_acts_once(web: Web, shelf: str):
+    form = web.form("/act/cancel?key=late")
+    found = at_once(*(lambda: web.post("/act/cancel", form).headers["location"] for _ in range(3)))
+    assert set(found) == {"../actions/1"}
+    assert len(acts(shelf)) == 1
+
+
+def test_selected_rows_become_a_filter_by_their_keys(web: Web, shelf: str):
+    page = web.get("/items?state=failed").text
+    row = page.split('name="select" value="')[1].split('"')[0]
+    for path in ("/items?state=failed", "/items?state=failed&key=bad-*"):
+        preview = web.post("/act/retry", {**web.form(path), "select": row})
+        assert "<strong>1</strong> stages of items (1 failed)" in preview.text, path
+    assert acts(shelf) == []
+
+
+def test_an_act_without_a_filter_needs_a_word(web: Web, shelf: str):
+    form = web.form("/act/cancel")
+    refused = web.post("/act/cancel", form)
+    assert (refused.status_code, acts(shelf)) == (400, [])
+    assert web.post("/act/cancel", {**form, "all": "yes"}).status_code == 303
+
+
+def test_an_action_is_undone_from_its_page(web: Web, shelf: str):
+    web.post("/act/cancel", web.form("/act/cancel?key=late"))
+    assert states(shelf, "late")["extract"] == "cancelled"
+    form = web.form("/actions/1")
+    undone = web.post("/actions/1/undo", form)
+    assert undone.headers["location"] == "../2"
+    assert web.post("/actions/1/undo", form).headers["location"] == "../2"
+    assert states(shelf, "late")["extract"] == "pending"
+    assert len(acts(shelf)) == 2
+
+
+def test_an_action_that_is_larger_than_a_chunk_is_finished_behind_the_page(
+    web: Web, shelf: str, monkeypatch: pytest.MonkeyPatch
+):
+    from holdfast.engine import selection
+
+    monkeypatch.setattr(selection, "CHUNK", 2)
+    form = web.form("/act/retry?state=done")
+    assert web.post("/act/retry", form).status_code == 303
+    wait_for(lambda: web.get("/actions.json").json()[0]["state"] == "done")
+    [(_, _, _, counts)] = acts(shelf)
+    assert sum(counts.values()) == 16
+
+
+def test_who_may_only_read_has_no_buttons_and_no_way_around(shelf: str, serve: Callable[..., Web]):
+    for web in (serve(shelf, read_only=True), serve(shelf, access=lambda request: Access("eve", verbs=()))):
+        page = web.get("/items?state=failed").text
+        assert "data-verb" not in page and 'name="select"' not in page
+        assert web.get("/act/retry?state=failed").status_code == 403
+        form = {**web.form("/items?state=failed"), "step": "confirm", "request": "0" * 32}
+        assert web.post("/act/retry", form).status_code == 403
+    assert acts(shelf) == []
+
+
+def test_who_has_some_verbs_sees_and_uses_only_those(shelf: str, serve: Callable[..., Web]):
+    web = serve(shelf, access=lambda request: Access("eve", verbs={"retry"}))
+    page = web.get("/items?state=failed").text
+    assert 'data-verb="retry"' in page and 'data-verb="cancel"' not in page
+    assert web.get("/act/cancel?key=late").status_code == 403
+    with Holdfast(shelf, create=False) as app:
+        app.cancel(key="late")
+    assert "Undo" not in web.get("/actions/1").text
+    form = web.form("/items?state=failed")
+    assert web.post("/actions/1/undo", {**form, "request": "0" * 32}).status_code == 403

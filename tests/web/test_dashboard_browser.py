@@ -1,0 +1,99 @@
+"""The dashboard in a real browser: every page, live updates, keys, no script, narrow and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.web.pages import pages
+from tests.web.browser import Tab, browsing, chromium, served
+from tests.web.conftest import books
+
+pytestmark = pytest.mark.req("P17")
+
+
+@pytest.fixture
+def address(shelf: str, tmp_path: Path) -> Iterator[str]:
+    chromium()
+    with served(shelf, tmp_path) as address:
+        yield address
+
+
+@pytest.fixture
+def tab(address: str) -> Iterator[Tab]:
+    with browsing(address) as tab:
+        yield tab
+
+
+def test_every_page_renders_without_complaint_and_without_the_world(tab: Tab, shelf: str):
+    with Holdfast(shelf, create=False) as app:
+        app.cancel(key="late")
+    for page in pages():
+        tab.go(f"/{page.address({'number': 1})}")
+        assert tab.page.title() == f"{page.title} · holdfast"
+        tab.assert_well()
+    tab.go("/act/retry?state=failed")
+    tab.assert_well()
+
+
+def test_what_a_worker_does_appears_by_itself(tab: Tab, shelf: str):
+    tab.go("/items?state=pending")
+    tab.page.get_by_role("rowheader", name="late").wait_for()
+    tab.page.get_by_text("live", exact=True).wait_for()
+    books(shelf).run()
+    tab.page.get_by_text("No item matches.").wait_for()
+    assert tab.problems == []
+
+
+def test_items_are_retried_with_the_keyboard_alone(tab: Tab, shelf: str):
+    tab.go("/items?state=failed")
+    for key in "jxjx":
+        tab.page.keyboard.press(key)
+    tab.page.get_by_text("2 selected:").wait_for()
+    tab.page.keyboard.press("r")
+    tab.page.get_by_role("button", name="Retry 2").focus()
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_role("heading", name="Retry 1").wait_for()
+    tab.page.keyboard.press("?")
+    tab.page.get_by_role("dialog").wait_for()
+    tab.page.keyboard.press("Escape")
+    assert tab.problems == []
+    with Holdfast(shelf, create=False) as app:
+        assert [dict(one.counts) for one in app.actions()] == [{"failed": 2}]
+
+
+def test_a_swap_keeps_what_is_ticked_and_where_the_focus_is(tab: Tab, shelf: str):
+    tab.go("/items?state=failed")
+    tab.page.get_by_text("live", exact=True).wait_for()
+    for key in "jjx":
+        tab.page.keyboard.press(key)
+    pipeline = books(shelf)
+    pipeline.add(["bad-3"])
+    pipeline.run()
+    tab.page.get_by_role("rowheader", name="bad-3").wait_for()
+    ticked = tab.page.evaluate("[...document.querySelectorAll('input[name=select]:checked')].map(one => one.value)")
+    assert [one.split("\x1f")[2] for one in ticked] == ["bad-2"]
+    assert tab.page.evaluate("document.activeElement.value").endswith("bad-2")
+
+
+def test_without_javascript_one_reads_and_acts(address: str, shelf: str):
+    with browsing(address, java_script_enabled=False) as tab:
+        tab.go("/items?state=failed")
+        tab.page.get_by_role("checkbox").first.check()
+        tab.page.get_by_role("button", name="Retry…").click()
+        tab.page.get_by_role("button", name="Retry 1").click()
+        tab.page.get_by_role("heading", name="Retry 1").wait_for()
+    with Holdfast(shelf, create=False) as app:
+        assert [dict(one.counts) for one in app.actions()] == [{"failed": 1}]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_screen_scrolls_tables_and_not_the_page(address: str, scheme: str):
+    with browsing(address, viewport={"width": 360, "height": 640}, color_scheme=scheme) as tab:
+        for path in ("/", "/items?state=failed"):
+            tab.go(path)
+            assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+            tab.assert_well()

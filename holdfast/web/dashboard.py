@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from starlette._utils import get_route_path
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -31,7 +30,7 @@ from holdfast.web.page import Page
 from holdfast.web.pages import pages
 from holdfast.web.questions import LIMIT_SECONDS, Answered, GaveUp, Questions
 from holdfast.web.rendering import render, render_block
-from holdfast.web.security import Guard, Policy, Token, visit
+from holdfast.web.security import Guard, Policy, Token, path_within, visit
 from holdfast.web.verbs import VERBS
 
 log = logger("holdfast.web")
@@ -92,6 +91,8 @@ class Dashboard:
             Exception: self._failed,
         }
         app = Starlette(routes=self._routes(), exception_handlers=errors, lifespan=self._lifespan)
+        # Such a redirect names the host as the client does.
+        app.router.redirect_slashes = False
         self._app: ASGIApp = Guard(app, policy, self._refuse)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,7 +126,7 @@ class Dashboard:
 
     def values(self, request: Request) -> dict[str, Any]:
         """What every template gets."""
-        depth = get_route_path(request.scope).count("/") - 1
+        depth = path_within(request.scope).count("/") - 1
         who = visit(request)
         return {
             "root": "../" * depth or "./",
@@ -144,7 +145,7 @@ class Dashboard:
     def message(self, request: Request, status: int, title: str, text: str, advice: str = "") -> Response:
         """A page that only says something, in the form that was asked for."""
         text = printable(redact(text))
-        if request.url.path.endswith((".json", ".csv", ".live")):
+        if request.scope["path"].endswith((".json", ".csv", ".live")):
             return json_response({"error": text}, status)
         return self.html(request, "message.html", status, title=title, text=text, advice=advice)
 

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode, urlsplit
 
-from starlette._utils import get_route_path
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -94,6 +93,12 @@ class Visit:
         return hmac.new(self.session.encode(), b"form", "sha256").hexdigest()
 
 
+def path_within(scope: Scope) -> str:
+    """The path of a request below the dashboard's own address."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
 def visit(request: Request) -> Visit:
     found: Visit = request.scope["holdfast.visit"]
     return found
@@ -143,7 +148,7 @@ class Guard:
             return await self._refuse(request, 405, "Only GET, HEAD and POST are understood here."), None
         if (wrong := self._wrong_host(request)) is not None:
             return await self._refuse(request, 421, wrong), None
-        if get_route_path(request.scope).startswith("/static/"):
+        if path_within(request.scope).startswith("/static/"):
             return None, None
         access, session, answer = await self._who(request)
         if answer is not None or access is None:
@@ -205,7 +210,7 @@ def _setting(cookie: tuple[str, str] | None, request: Request, send: Send) -> Se
     if cookie is None:
         return send
     path = quote(request.scope.get("root_path", "")) + "/"
-    secure = "; Secure" if request.url.scheme == "https" else ""
+    secure = "; Secure" if request.scope.get("scheme") == "https" else ""
     text = f"{cookie[0]}={cookie[1]}; HttpOnly; SameSite=Strict; Path={path}{secure}"
 
     async def sending(message: Message) -> None:
@@ -218,7 +223,7 @@ def _setting(cookie: tuple[str, str] | None, request: Request, send: Send) -> Se
 
 def _without_token(request: Request) -> str:
     """The same address without its token: relative, so that it leads nowhere else, whatever the path is."""
-    last = request.url.path.rpartition("/")[2]
+    last = request.scope["path"].rpartition("/")[2]
     rest = urlencode([(name, value) for name, value in request.query_params.multi_items() if name != "token"])
     return f"./{quote(last)}{'?' if rest else ''}{rest}"
 

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -41,8 +42,6 @@ LONGEST_FORM = 1_000_000
 MOST_FIELDS = 2000
 #: Fields of forms that are no filters.
 OWN_FIELDS = ("form_token", "step", "request", "reason", "all", "select")
-#: Between pipeline, stage and key of a selected row. No key has it.
-SEPARATOR = "\x1f"
 
 
 class Acting:
@@ -194,13 +193,14 @@ def narrowed(filters: list[tuple[str, str]], rows: list[str]) -> list[tuple[str,
     have them in common."""
     if not rows:
         return filters
-    parts = [row.split(SEPARATOR) for row in rows]
-    if any(len(one) != 3 for one in parts):
-        raise WrongQuery("a selected row names its pipeline, its stage and its key")
-    pipelines, stages = ({one[at] for one in parts} for at in (0, 1))
+    try:
+        parts = msgspec.json.decode(f"[{','.join(rows)}]", type=list[tuple[str, str | None, str]])
+    except msgspec.DecodeError:
+        raise WrongQuery("a selected row names its pipeline, its stage and its key") from None
+    pipelines, stages = {one[0] for one in parts}, {one[1] for one in parts}
     if len(pipelines) > 1:
         raise WrongQuery("the selected items are of several pipelines: select those of one")
-    found = {("pipeline", *pipelines), *(("key", exactly(one[2])) for one in parts)}
-    if len(stages) == 1 and "" not in stages:
-        found.add(("stage", *stages))
+    found = {("pipeline", parts[0][0]), *(("key", exactly(one[2])) for one in parts)}
+    if len(stages) == 1 and (stage := stages.pop()):
+        found.add(("stage", stage))
     return [*((name, value) for name, value in filters if name not in dict(found)), *sorted(found)]

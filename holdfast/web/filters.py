@@ -147,7 +147,7 @@ class Query:
             Chip(
                 one.label or one.name,
                 value,
-                self.link(**{one.name: [other for other in self.given[one.name] if other != value]}),
+                self.link(None, **{one.name: [other for other in self.given[one.name] if other != value]}),
             )
             for one in self.filters
             if not one.is_place

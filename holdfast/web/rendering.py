@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from holdfast.answers.text_tables import iso, spoken
+from holdfast.answers.text_tables import as_text, iso, spoken
 from holdfast.model.logs import printable
 from holdfast.model.money import spoken as money
 from holdfast.web.filters import link
@@ -90,6 +90,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     env.filters |= {
+        "as_json": as_text,
         "shown": shown,
         "when": when,
         "state": state,

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from html import unescape
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from holdfast import Holdfast, Item, Permanent, Pipeline
+from holdfast import Context, Holdfast, Item, Permanent, Pipeline
 from holdfast.web import Access, dashboard
 from holdfast.web.dashboard import Dashboard
 
@@ -31,13 +32,13 @@ def books(url: str) -> Pipeline:
     books = Pipeline("books", store=url)
 
     @books.stage()
-    def extract(item: Item) -> dict[str, str]:
+    def extract(item: Item, ctx: Context) -> dict[str, str]:
         if item.key.startswith("bad"):
             raise Permanent(f"{item.key} has no pages {HOSTILE[0]}")
         return {"text": item.key}
 
     @books.stage(after=extract)
-    def chunk(item: Item) -> int:
+    def chunk(item: Item, ctx: Context) -> int:
         return 1
 
     return books
@@ -75,7 +76,8 @@ class Web:
 
 def hidden_fields(html: str) -> dict[str, str]:
     form = html[html.rindex('<form method="post"') :]
-    return dict(re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', form))
+    found = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', form)
+    return {name: unescape(value) for name, value in found}
 
 
 @pytest.fixture

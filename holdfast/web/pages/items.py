@@ -7,7 +7,6 @@ from typing import Any
 
 from holdfast.answers.item import Items
 from holdfast.app import Holdfast
-from holdfast.web.acting import SEPARATOR
 from holdfast.web.filters import WHICH_ITEMS, Filter, Query
 from holdfast.web.page import Page
 
@@ -28,7 +27,6 @@ def view(answer: Items, query: Query) -> Mapping[str, Any]:
         "first_page": query.link() if query.given.get("after") else None,
         # Without a stage, a state or an error, the rows are whole items.
         "of_stages": any(one.stage for one in answer),
-        "row_name": SEPARATOR,
     }
 
 

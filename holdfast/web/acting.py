@@ -110,16 +110,16 @@ class Acting:
         given = dict(await posted(request))
         found = await self._run(lambda app: app.action(number, most=1))
         require(request, VERB_OF_KIND.get(found.kind, found.kind))
-        who = {"by": visit(request).access.name, "reason": given.get("reason", "")[:LONGEST_REASON]}
+        by, reason = visit(request).access.name, given.get("reason", "")[:LONGEST_REASON]
         if what == "stop":
-            await self._run(lambda app: app.stop_action(number, **who))
+            await self._run(lambda app: app.stop_action(number, by=by, reason=reason))
         elif what == "continue":
             self._go_on(number)
         elif what == "undo":
             name = given.get("request", "")
             if not re.fullmatch(r"[0-9a-f]{32}", name):
                 raise WrongQuery("this form has no id: reload the page of the action")
-            counts = await self._run(lambda app: app.undo_action(number, request=name, **who))
+            counts = await self._run(lambda app: app.undo_action(number, by=by, reason=reason, request=name))
             if counts.action is None:
                 text = f"Nothing that action {number} has moved is still where it was put."
                 return self._dashboard.message(request, 200, "Nothing to undo", text)
@@ -200,7 +200,8 @@ def narrowed(filters: list[tuple[str, str]], rows: list[str]) -> list[tuple[str,
     pipelines, stages = {one[0] for one in parts}, {one[1] for one in parts}
     if len(pipelines) > 1:
         raise WrongQuery("the selected items are of several pipelines: select those of one")
-    found = {("pipeline", parts[0][0]), *(("key", exactly(one[2])) for one in parts)}
+    found: set[tuple[str, str]] = {("key", exactly(one[2])) for one in parts}
+    found.add(("pipeline", parts[0][0]))
     if len(stages) == 1 and (stage := stages.pop()):
         found.add(("stage", stage))
     return [*((name, value) for name, value in filters if name not in dict(found)), *sorted(found)]

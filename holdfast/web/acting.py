@@ -12,7 +12,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -26,11 +26,9 @@ from holdfast.errors import HoldfastError
 from holdfast.model.key_pattern import exactly
 from holdfast.model.logs import logger
 from holdfast.web.filters import Query, WrongQuery, read_query
+from holdfast.web.questions import Questions
 from holdfast.web.security import require_form_token, visit
 from holdfast.web.verbs import VERB_OF_KIND, VERBS, Verb, preview
-
-if TYPE_CHECKING:
-    from holdfast.web.dashboard import Dashboard
 
 log = logger("holdfast.web")
 
@@ -44,10 +42,20 @@ MOST_FIELDS = 2000
 OWN_FIELDS = ("form_token", "step", "request", "reason", "all", "select")
 
 
+class Face(Protocol):
+    """What acting needs of the dashboard."""
+
+    questions: Questions
+    open: Callable[[], Holdfast]
+
+    def html(self, request: Request, template: str, status: int = 200, **values: Any) -> Response: ...
+    def message(self, request: Request, status: int, title: str, text: str, advice: str = "") -> Response: ...
+
+
 class Acting:
     """The changes that a dashboard makes. Every one has an app of its own: one that takes hours is in nobody's way."""
 
-    def __init__(self, dashboard: Dashboard) -> None:
+    def __init__(self, dashboard: Face) -> None:
         self._dashboard = dashboard
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="holdfast-web-act")
         #: The actions that this server does the rest of.

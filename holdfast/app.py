@@ -24,6 +24,7 @@ from holdfast.answers.error_group import ErrorGroups
 from holdfast.answers.event import EventCounts, Events
 from holdfast.answers.item import History, ItemDetails, Items
 from holdfast.answers.limit import ResourceLimits
+from holdfast.answers.matrix import Matrix
 from holdfast.answers.paid_call import Ledger, Memos
 from holdfast.answers.plan import OutdatedWorker, Plan, StagePlan
 from holdfast.answers.status import Status
@@ -41,6 +42,7 @@ from holdfast.engine import (
     costs,
     error_groups,
     limits,
+    matrix,
     minutes,
     prune,
     reads,
@@ -589,6 +591,12 @@ class Holdfast:
         span = min(seconds(last, what="last") / 60, minutes.KEPT_MINUTES)
         whole = max(1, math.ceil(span))
         return Throughput.of(self._read(lambda tx: minutes.throughput(tx, pipeline, stage, whole)))
+
+    def matrix(self, pipeline: str, *, rows: int = 100, on_step: Callable[[float], None] | None = None) -> Matrix:
+        """How many items are in which state at which stage, in rows of items that were added one after another. It reads the
+        whole pipeline, in short transactions; `on_step` is called between two of them, with the share that is counted."""
+        with self.scan() as store:
+            return Matrix.of(matrix.matrix(store, pipeline, rows, on_step))
 
     def memos(self, key: str, pipeline: str | None = None) -> Memos:
         """What the unfinished stages of an item have recorded so far, and what is in doubt."""

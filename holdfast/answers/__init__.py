@@ -14,6 +14,7 @@ from holdfast.answers.event import EventCount, EventCounts, Events, LoggedEvent
 from holdfast.answers.item import History, HistoryEntry, ItemDetails, Items, ListedItem, StageOfItem
 from holdfast.answers.json_of import json_of
 from holdfast.answers.limit import ResourceLimit, ResourceLimits
+from holdfast.answers.matrix import Matrix, MatrixCell, MatrixStretch
 from holdfast.answers.paid_call import Ledger, LedgerEntry, MemoRecord, Memos
 from holdfast.answers.plan import Effort, OutdatedWorker, Plan, StagePlan
 from holdfast.answers.source import SourceList, SourceStatus
@@ -54,6 +55,9 @@ __all__ = [
     "LedgerEntry",
     "ListedItem",
     "LoggedEvent",
+    "Matrix",
+    "MatrixCell",
+    "MatrixStretch",
     "MemoRecord",
     "Memos",
     "Moved",

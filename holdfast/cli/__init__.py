@@ -35,6 +35,7 @@ COMMANDS = {
     "export": ("export", "Write results to a file: JSON lines, CSV or Parquet."),
     "events": ("events", "What happened, oldest first."),
     "costs": ("costs", "What was spent."),
+    "matrix": ("matrix", "Items × stages: how far the items of a pipeline are, from the first to the last."),
     "throughput": ("throughput", "Attempts over time, and how long they take."),
     "retry": ("act", "Run failed, exhausted or cancelled stages again."),
     "cancel": ("act", "Cancel open stages."),

@@ -32,6 +32,7 @@ from holdfast.web.questions import LIMIT_SECONDS, Answered, GaveUp, Questions
 from holdfast.web.rendering import render, render_block
 from holdfast.web.security import Guard, Policy, Token, path_within, visit
 from holdfast.web.verbs import VERBS
+from holdfast.web.walks import Walks
 
 log = logger("holdfast.web")
 
@@ -81,6 +82,7 @@ class Dashboard:
         #: Opens the store as it is: nothing is made, neither a file nor tables.
         self.open = _opening(store)
         self.questions = Questions(self.open, question_seconds)
+        self.walks = Walks(self.open)
         self.streams = Streams()
         self._acting = Acting(self)
         errors: Any = {
@@ -101,6 +103,7 @@ class Dashboard:
     def close(self) -> None:
         self.streams.end()
         self._acting.close()
+        self.walks.close()
         self.questions.close()
 
     @asynccontextmanager
@@ -215,7 +218,11 @@ class _Serve:
         return read_query(self._page.address(request.path_params), self._page.filters, pairs, request.path_params)
 
     async def _answered(self, query: Query) -> Answered:
-        return await self._dashboard.questions.ask(f"{query.path}?{query.text}", lambda app: self._page.ask(app, query))
+        name, ask, walk = f"{query.path}?{query.text}", self._page.ask, self._page.walk
+        if walk is not None:
+            return self._dashboard.walks.ask(name, lambda app, on_step: walk(app, query, on_step))
+        assert ask is not None
+        return await self._dashboard.questions.ask(name, lambda app: ask(app, query))
 
     def _values(self, query: Query, answered: Answered) -> dict[str, Any]:
         return {

@@ -37,7 +37,9 @@ def _the_rows(answer: Any) -> Iterable[Any]:
 class Page:
     name: str
     title: str
-    ask: Callable[[Reader, Query], Any]
+    ask: Callable[[Reader, Query], Any] | None = None
+    #: In place of `ask`, for a question that reads a whole pipeline: made in the background, see `walks.py`.
+    walk: Callable[[Reader, Query, Callable[[float], None]], Any] | None = None
     place: int | None = None
     #: Below the dashboard's own address, with parts in braces as Starlette has them: `actions/{number:int}`.
     path: str = ""

@@ -76,6 +76,7 @@ def every_answer(app: Holdfast) -> dict[str, Answer | Answers[Any]]:
         "errors": app.errors(),
         "costs": app.costs(),
         "costs by all": app.costs(("pipeline", "stage", "item", "resource", "model", "day")),
+        "matrix": app.matrix("shop", rows=20),
         "throughput": app.throughput(),
         "limits": app.limits(),
         "plan": app.plan("shop", stale_only=False),

@@ -41,6 +41,7 @@ COMMANDS = {
     "errors": ["errors"],
     "costs": ["costs"],
     "costs by all": ["costs", "--by", "pipeline,stage,item,resource,model,day"],
+    "matrix": ["matrix", "shop"],
     "throughput": ["throughput"],
     "limits": ["limits"],
     "actions": ["actions"],

@@ -56,7 +56,7 @@
     if (current) document.getElementById(current)?.classList.add("here");
     if (place) find(place)?.focus({ preventScroll: true });
     scrollTo(...at);
-    ages(); count();
+    ages(); count(); draw();
   }
 
   // The same element in the new content: by id, or by its row and its place there.
@@ -88,6 +88,32 @@
     }
   }
   setInterval(() => { if (!document.hidden) ages(); }, 1000);
+
+  // The matrix -----------------------------------------------------------------------------------------------------------
+  // Drawn from the table beside it: a column for each stretch, a band for each stage, shares of states from top to bottom.
+  function draw() {
+    const canvas = document.querySelector("canvas.matrix");
+    if (!canvas) return;
+    const lines = [...document.getElementById(canvas.dataset.table).tBodies[0].rows];
+    const keys = [...document.querySelectorAll(".legend .key")];
+    const colours = Object.fromEntries(keys.map((one) => [one.classList[1], getComputedStyle(one).borderLeftColor]));
+    const bands = lines[0].cells.length - 2, scale = devicePixelRatio || 1;
+    canvas.width = canvas.clientWidth * scale;
+    canvas.height = canvas.clientHeight * scale;
+    const pen = canvas.getContext("2d"), wide = canvas.width / lines.length, high = canvas.height / bands;
+    lines.forEach((line, x) => [...line.cells].slice(2).forEach((cell, band) => {
+      let top = band * high;
+      for (const [state, n] of cell.dataset.counts.trim().split(" ").map((one) => one.split(":"))) {
+        if (!n) continue;
+        const part = (high - 4 * scale) * n / line.dataset.items;
+        pen.fillStyle = colours[state];
+        pen.fillRect(x * wide, top, Math.max(1, wide - (wide > 4 ? 1 : 0)), Math.max(n > 0 ? 1 : 0, part));
+        top += part;
+      }
+    }));
+    canvas.onclick = (event) => lines[Math.floor(event.offsetX / canvas.clientWidth * lines.length)]?.querySelector("a").click();
+  }
+  addEventListener("resize", draw);
 
   // Rows and keys --------------------------------------------------------------------------------------------------------
   const rows = () => [...document.querySelectorAll("table.rows tbody tr")];
@@ -131,5 +157,6 @@
   });
 
   ages();
+  draw();
   open();
 })();

@@ -1,0 +1,55 @@
+"""Matrix: all items of a pipeline × its stages as one picture; a click leads to the items of a stretch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.answers.matrix import Matrix
+from holdfast.app import Holdfast
+from holdfast.model.states import State
+from holdfast.web.filters import PIPELINE, Query
+from holdfast.web.page import Page
+from holdfast.web.walks import Counting, OnStep
+
+#: How many stretches there are at most, and how many cells: the page stays below 100 kB.
+MOST_STRETCHES, MOST_CELLS = 100, 500
+
+
+@dataclass(frozen=True)
+class PipelineMatrix:
+    pipelines: tuple[str, ...]
+    #: Of the pipeline that was chosen, or of the first; None if there is none.
+    matrix: Matrix | None
+
+
+def walk(app: Holdfast, query: Query, on_step: OnStep) -> PipelineMatrix:
+    known = {one.name: len(one.stages) for one in app.status().pipelines}
+    chosen = query["pipeline"] or next(iter(known), None)
+    if chosen is None:
+        return PipelineMatrix((), None)
+    rows = max(1, min(MOST_STRETCHES, MOST_CELLS // max(1, known.get(chosen, 1))))
+    return PipelineMatrix(tuple(known), app.matrix(chosen, rows=rows, on_step=on_step))
+
+
+def view(answer: PipelineMatrix | Counting, query: Query) -> Mapping[str, Any]:
+    return {"counting": answer if isinstance(answer, Counting) else None, "states": [state.value for state in State]}
+
+
+def rows(answer: PipelineMatrix | Counting) -> Iterable[Mapping[str, Any]]:
+    if isinstance(answer, Counting) or answer.matrix is None:
+        return
+    for stretch in answer.matrix.stretches:
+        for cell in stretch.stages:
+            counts = {state.value: cell.states.get(state, 0) for state in State}
+            yield {
+                "after": stretch.after,
+                "until": stretch.until,
+                "items": stretch.items,
+                "stage": cell.stage,
+                **counts,
+            }
+
+
+page = Page(name="matrix", title="Matrix", place=20, filters=(PIPELINE,), walk=walk, view=view, rows=rows)

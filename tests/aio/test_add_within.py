@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from holdfast.store.postgres_address import read_url
 from holdfast.store.sqlite_files import file_of
 from tests.support.event_loops import run_loop
 from tests.support.own_tables import OwnTables
-from tests.support.waiting import STUCK_SECONDS
+from tests.support.waiting import STUCK_SECONDS, wait_for
 
 #: So many that PostgreSQL gets them by COPY.
 MANY = [{"key": f"page-{n:03}", "n": n} for n in range(50)]
@@ -75,6 +75,24 @@ def keys(url: str) -> list[str]:
     with Holdfast(url) as app:
         assert app.check() == []
         return [one.key for one in app.items(most=1000)]
+
+
+async def waiting_of(url: str, session: AsyncSession) -> Callable[[], object]:
+    """Whether the session waits for the transaction of another, which has written: to be asked in a thread."""
+    if url.startswith("sqlite:"):
+        sent: list[str] = []
+        raw = await (await session.connection()).get_raw_connection()
+        await raw.driver_connection.set_trace_callback(sent.append)
+        # One writes at a time.
+        return lambda: [one for one in sent if one.startswith(("BEGIN IMMEDIATE", "INSERT", "UPDATE", "DELETE"))]
+    process = await session.scalar(sa.text("SELECT pg_backend_pid()"))
+    waits = f"SELECT 1 FROM pg_stat_activity WHERE pid = {process} AND wait_event_type = 'Lock'"
+
+    def ask() -> object:
+        with psycopg.connect(read_url(url)[0]) as conn:
+            return conn.execute(waits).fetchone()
+
+    return ask
 
 
 async def note(place: Any, own: OwnTables, key: str) -> None:
@@ -134,8 +152,9 @@ def test_two_requests_that_share_an_app_do_not_block_each_other_or_the_loop(url:
             transaction(url, "session") as second,
         ):
             await hold.add("books", MANY[:1], connection=first)
+            is_waiting = await waiting_of(url, second)
             waiting = asyncio.create_task(hold.add("books", MANY[:1], connection=second))
-            await asyncio.sleep(0.05)
+            await asyncio.to_thread(wait_for, is_waiting)
             await hold.add("books", MANY[1:2], connection=first)
             await first.commit()
             await asyncio.wait_for(waiting, STUCK_SECONDS)
@@ -152,8 +171,9 @@ def test_a_cancelled_request_can_roll_back_and_nothing_comes_after(url: str, boo
     async def main() -> None:
         async with transaction(url, "session") as first, transaction(url, "session") as second:
             await books.add_async(MANY[:1], connection=first)
+            is_waiting = await waiting_of(url, second)
             waiting = asyncio.create_task(books.add_async(MANY[:1], connection=second))
-            await asyncio.sleep(0.1)
+            await asyncio.to_thread(wait_for, is_waiting)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting

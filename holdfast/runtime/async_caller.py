@@ -18,6 +18,10 @@ from holdfast.store.async_connection import AsyncConnection, is_async
 
 T = TypeVar("T")
 
+#: How often a caller's event loop wakes while it waits for work that can be stopped. A signal handler may have the loop cancel
+#: the caller without waking it, as that of ipykernel does: an idle loop would notice only when the work has ended.
+WAKE_SECONDS = 0.25
+
 
 async def in_thread(work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
     """The result of `work`, which runs in a thread.
@@ -36,7 +40,7 @@ async def in_thread(work: Callable[[], T], stop: Callable[[], None] | None = Non
     cancelled: asyncio.CancelledError | None = None
     while not waiting.done():
         try:
-            await asyncio.wait([waiting])
+            await asyncio.wait([waiting], timeout=WAKE_SECONDS)
         except asyncio.CancelledError as error:
             cancelled = error
             stop()

@@ -119,35 +119,56 @@ def test_progress_is_one_display_that_changes_and_the_cell_ends_with_the_summary
     assert "<table>" in kernel("from holdfast import Holdfast\nHoldfast(URL).status()")[-1]["data"]["text/html"]
 
 
-@pytest.mark.req("P16")
-def test_an_interrupt_hands_work_back_and_the_next_run_goes_on(kernel: Kernel, url: str, tmp_path: Path):
-    kernel(
-        """
-import time
+WAITING_STAGE = """
+import asyncio
+import threading
 from pathlib import Path
 @books.stage(max_attempts=1)
-def work(item, ctx):
-    Path("begun").touch()
-    while not Path("go").exists() and not ctx.stopping:
-        time.sleep(0.02)
-    if not Path("go").exists():
-        time.sleep(600)
-    return "done"
+HANDLER
 books.add(["a"])
 """
-    )
-    cell = kernel.begin("books.run(grace=0)")
+#: They wait until they are let go; a sync one leaves the kernel's event loop with nothing to do.
+HANDLERS = {
+    "sync": """
+def work(item, ctx):
+    Path("begun").touch()
+    if not Path("go").exists():
+        threading.Event().wait()
+    return "done"
+""",
+    "async": """
+async def work(item, ctx):
+    Path("begun").touch()
+    if not Path("go").exists():
+        await asyncio.Event().wait()
+    return "done"
+""",
+}
+
+
+@pytest.mark.req("P16")
+@pytest.mark.parametrize("handler", HANDLERS)
+@pytest.mark.parametrize("run", ["books.run", "await books.run_async"])
+def test_an_interrupt_hands_work_back_and_the_next_run_goes_on(
+    kernel: Kernel, url: str, tmp_path: Path, run: str, handler: str
+):
+    """Of a cell that awaits, the kernel cancels the task, as that of any other async cell."""
+    kernel(WAITING_STAGE.replace("HANDLER", HANDLERS[handler]))
+    cell = kernel.begin(f"{run}(grace=0)")
     wait_for((tmp_path / "begun").exists, STUCK_SECONDS)
     kernel.manager.interrupt_kernel()
     status, outputs = kernel.end(cell)
-    assert status == "ok", outputs
-    assert "(interrupted)" in outputs[-1]["data"]["text/plain"]
+    if run == "books.run":
+        assert status == "ok", outputs
+        assert "(interrupted)" in outputs[-1]["data"]["text/plain"]
+    else:
+        assert (status, outputs[-1]["ename"]) == ("error", "CancelledError")
     with Holdfast(url) as app:
         assert not app.workers()
         stage = app.show("a").stage("work")
         assert (stage.state, stage.attempts) == ("pending", 0)
     (tmp_path / "go").touch()
-    kernel("books.run()")
+    kernel(f"{run}()")
     assert result(url, "a") == "done"
 
 

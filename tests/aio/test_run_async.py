@@ -202,6 +202,39 @@ def test_cancelled_a_second_time_it_does_not_wait_for_the_grace(url: str):
 
 
 @pytest.mark.req("P16")
+def test_a_signal_handler_that_cancels_it_need_not_wake_the_loop(url: str):
+    """As that of a notebook's kernel, which cannot be interrupted otherwise: here the loop has nothing else to do."""
+    books = Pipeline("books", store=url)
+    begun, go_on = threading.Event(), threading.Event()
+
+    @books.stage(max_attempts=1)
+    def work(item: Item, ctx: Context) -> None:
+        begun.set()
+        go_on.wait(STUCK_SECONDS)
+
+    def interrupt() -> None:
+        begun.wait(STUCK_SECONDS)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    async def main() -> None:
+        await books.add_async(["page-1"])
+        running = asyncio.create_task(books.run_async(grace=0))
+        loop = asyncio.get_running_loop()
+        before = signal.signal(signal.SIGUSR1, lambda *_: loop.call_soon(running.cancel))
+        threading.Thread(target=interrupt).start()
+        try:
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+            go_on.set()
+
+    run_loop(main)
+    assert attempts(url, "page-1") == ("pending", 0)
+    assert leases(url) == 0
+
+
+@pytest.mark.req("P16")
 def test_a_program_that_ends_without_waiting_for_its_run_hands_the_work_back(url: str):
     """`asyncio.run` cancels every task at its end: those of handlers too, which have not failed by that."""
     books = Pipeline("books", store=url)

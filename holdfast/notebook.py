@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from holdfast.answers.summary import Summary
 from holdfast.app import Holdfast
 from holdfast.progress import StageProgress, Watched
+from holdfast.runtime.async_caller import AsyncCaller
+from holdfast.worker import Settings
 
 
 def _shell() -> Any:
@@ -35,9 +38,23 @@ def may_replace(old: object, new: object, defined_in: int | None) -> bool:
     return here is not None and written_here and (here != defined_in or here == 0)
 
 
+def run_shown(
+    app: Holdfast, settings: Settings, raise_on_failure: bool, until_drained: bool, caller: AsyncCaller | None = None
+) -> Summary:
+    """`app.run`, with its progress in the output of the cell if this is a notebook."""
+    with _progress(app) as watched:
+        return app.run(
+            settings,
+            raise_on_failure=raise_on_failure,
+            until_drained=until_drained,
+            on_tick=None if watched is None else watched.tick,
+            caller=caller,
+        )
+
+
 @contextmanager
-def progress(app: Holdfast) -> Iterator[Watched | None]:
-    """Progress of the app's pipelines in the output of the cell, if this is a notebook; its last state stays there."""
+def _progress(app: Holdfast) -> Iterator[Watched | None]:
+    """Progress of the app's pipelines, if this is a notebook; its last state stays there."""
     shell = _shell()
     if shell is None or not hasattr(shell, "kernel"):
         yield None

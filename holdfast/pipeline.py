@@ -27,7 +27,7 @@ from holdfast.model.resource import ResourceSpec
 from holdfast.model.stage import Batch, PipelineSpec, Stage, StageSpec, check_name
 from holdfast.model.tuning import Tuning
 from holdfast.model.typed import data_type
-from holdfast.notebook import cell, may_replace, progress
+from holdfast.notebook import cell, may_replace, run_shown
 from holdfast.providers.prices import Prices
 from holdfast.runtime.async_caller import AsyncCaller, in_thread, with_connection
 from holdfast.signals import caught
@@ -371,13 +371,7 @@ class Pipeline(Generic[Data]):
         with self._app() as app:
             if until_drained:
                 self._discover(app)
-            with progress(app) as watched:
-                return app.run(
-                    settings,
-                    raise_on_failure=raise_on_failure,
-                    until_drained=until_drained,
-                    on_tick=None if watched is None else watched.tick,
-                )
+            return run_shown(app, settings, raise_on_failure, until_drained)
 
     async def run_async(
         self,
@@ -405,7 +399,7 @@ class Pipeline(Generic[Data]):
 
         def work() -> Summary:
             with self._app() as app:
-                return app.run(settings, raise_on_failure=raise_on_failure, until_drained=until_drained, caller=caller)
+                return run_shown(app, settings, raise_on_failure, until_drained, caller)
 
         if self.sources and until_drained:
             await in_thread(discover)

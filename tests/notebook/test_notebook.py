@@ -104,9 +104,10 @@ def test_two_stages_of_one_name_in_one_cell_are_a_mistake(kernel: Kernel):
 
 
 @pytest.mark.req("P16")
-def test_progress_is_one_display_that_changes_and_the_cell_ends_with_the_summary(kernel: Kernel):
+@pytest.mark.parametrize("run", ["books.run()", "await books.run_async()"])
+def test_progress_is_one_display_that_changes_and_the_cell_ends_with_the_summary(kernel: Kernel, run: str):
     kernel(STAGE)
-    outputs = kernel("books.add([f'page-{n}' for n in range(30)])\nbooks.run()")
+    outputs = kernel(f"books.add([f'page-{{n}}' for n in range(30)])\n{run}")
     kinds = [one["kind"] for one in outputs if one["kind"] not in ("status", "execute_input")]
     assert kinds.count("display_data") == 1
     assert kinds[-1] == "execute_result"

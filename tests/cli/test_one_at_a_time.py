@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,13 @@ def started(name: str = "held") -> list[Path]:
     return list(Path(".").glob(f"started-{name}-*"))
 
 
+def all_started(runs: Sequence[Any], *names: str) -> bool:
+    """Whether each of these runs is at a handler, one for each name; none of them has ended meanwhile."""
+    ended = {one.returncode for one in runs if one.poll() is not None}
+    assert not ended, f"a run ended with {ended}"
+    return all(len(started(name)) == names.count(name) for name in names)
+
+
 ALONE = ("--one-at-a-time", "--lease", "1s")
 
 
@@ -95,7 +102,7 @@ def test_runs_that_do_not_ask_for_it_share_the_work_with_one_that_does(cli: Any,
     first = cli.start("run", held, *ALONE, "--concurrency", "1")
     wait_for(started)
     second = cli.start("run", held, "--concurrency", "1")
-    wait_for(lambda: len(started()) == 2)
+    wait_for(lambda: all_started([first, second], "held", "held"))
     Path("go").touch()
     for one in (first, second):
         one.communicate(timeout=30)
@@ -108,7 +115,7 @@ def test_other_pipelines_of_the_store_have_locks_of_their_own(cli: Any, held: st
     cli("add", held, "a")
     cli("add", other, "x")
     running = [cli.start("run", file, *ALONE) for file in (held, other)]
-    wait_for(lambda: started("held") and started("other"))
+    wait_for(lambda: all_started(running, "held", "other"))
     Path("go").touch()
     for one in running:
         one.communicate(timeout=30)

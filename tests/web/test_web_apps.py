@@ -15,11 +15,13 @@ from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 
 from holdfast import Holdfast
 from holdfast.store.postgres_address import read_url
 from holdfast.store.sqlite_files import file_of
 from tests.support.mother import ROOT
+from tests.support.own_tables import engine_of
 from tests.support.waiting import wait_for
 
 PAGE = (ROOT / "docs" / "guide" / "web-apps.md").read_text(encoding="utf-8")
@@ -79,6 +81,13 @@ def result(url: str, key: str) -> Any:
         return app.show(key).stage("summarise").result
 
 
+def order_elsewhere(url: str, title: str) -> None:
+    """An order of which the application knows nothing: its own for the same title fails."""
+    engine, schema = engine_of(url)
+    with engine.begin() as connection:
+        connection.execute(sa.table("orders", sa.column("title"), schema=schema).insert().values(title=title))
+
+
 @pytest.mark.req("P16", "V2")
 def test_the_fastapi_program_adds_in_the_requests_session_and_works_beside(url: str, tmp_path: Path):
     write_program(tmp_path, "fastapi_app.py")
@@ -96,11 +105,13 @@ def test_the_fastapi_program_adds_in_the_requests_session_and_works_beside(url: 
         assert client.post("/orders/walden").json() == {"ordered": "walden"}
         wait_for(lambda: client.get("/orders/walden").json()["stages"][0]["result"] == "WALDEN", STUCK_SECONDS)
         assert client.post("/orders/walden").status_code == 500
+        order_elsewhere(url, "emma")
+        assert client.post("/orders/emma").status_code == 500
         assert client.get("/status").json()["pipelines"][0]["stages"][0]["states"] == {"done": 1}
         assert len(client.get("/status").json()["workers"]) == 1
     with Holdfast(url) as app:
         assert not app.workers(), "it was stopped in order"
-    assert keys(url) == ["walden"]
+    assert keys(url) == ["walden"], "what was rolled back is not there"
 
 
 @pytest.mark.req("P16", "V2")

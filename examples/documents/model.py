@@ -5,16 +5,15 @@ Any server that speaks the chat-completions protocol will do; DOCUMENTS_MODEL_UR
 
 from __future__ import annotations
 
-import json
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from openai import OpenAI
 
 from examples.documents.settings import Settings
 from holdfast import Permanent, seconds
+from holdfast.providers import prepare
 
 INSTRUCTIONS = (
     "You get pages of a book as rough Markdown, each behind a line <!-- page N -->. Return the same pages, behind the same "
@@ -27,52 +26,32 @@ PAGE_MARK = re.compile(r"<!-- page (\d+) -->\n?")
 Progress = Callable[[int, int, str], None]
 
 
-class Refused(Exception):
-    """An error reply: holdfast reads from its status, headers and body what it means, and how long to wait."""
-
-    def __init__(self, reply: urllib.error.HTTPError) -> None:
-        super().__init__(f"the model refuses with {reply.code}")
-        self.status_code, self.headers, self.body = reply.code, reply.headers, reply.read(10_000)
-
-
-@dataclass(frozen=True)
 class Client:
     """For `ctx.call`: the chunks of an answer as they come, and errors as they are."""
 
-    settings: Settings
+    def __init__(self, settings: Settings) -> None:
+        timeout = seconds(settings.call_timeout, what="DOCUMENTS_CALL_TIMEOUT")
+        self._client = prepare(OpenAI(base_url=settings.model_url, api_key=settings.model_key, timeout=timeout))
+        self._model = settings.model_name
 
     def extract(
         self, pages: Sequence[str], first: int, total: int, document: str, idempotency: str, progress: Progress
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[Any]:
         """Have pages, numbered from `first`, written as clean Markdown. One call, which is paid for."""
         text = "\n".join(f"<!-- page {n} -->\n{page}" for n, page in enumerate(pages, start=first))
-        body = {
-            "model": self.settings.model_name,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            "temperature": 0,
-            "messages": [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": text}],
-        }
-        headers = {
-            "Content-Type": "application/json",
-            "Authorization": f"Bearer {self.settings.model_key}",
-            "Idempotency-Key": idempotency,
-            "X-Document": document.encode("ascii", "backslashreplace").decode(),
-        }
-        request = urllib.request.Request(
-            f"{self.settings.model_url}/chat/completions", json.dumps(body).encode(), headers
-        )
-        timeout = seconds(self.settings.call_timeout, what="DOCUMENTS_CALL_TIMEOUT")
-        try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:
-                for line in answer:
-                    for number in PAGE_MARK.findall(line.decode(errors="replace")):
-                        progress(int(number), total, f"page {number} of {total}")
-                    data = line.removeprefix(b"data:").strip()
-                    if line.startswith(b"data:") and data != b"[DONE]":
-                        yield json.loads(data)
-        except urllib.error.HTTPError as reply:
-            raise Refused(reply) from None
+        escaped = document.encode("ascii", "backslashreplace").decode()
+        for chunk in self._client.chat.completions.create(
+            model=self._model,
+            messages=[{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": text}],
+            temperature=0,
+            stream=True,
+            stream_options={"include_usage": True},
+            extra_headers={"Idempotency-Key": idempotency, "X-Document": escaped},
+        ):
+            written = "".join(choice.delta.content or "" for choice in chunk.choices)
+            for number in PAGE_MARK.findall(written):
+                progress(int(number), total, f"page {number} of {total}")
+            yield chunk
 
 
 def pages_of(answer: dict[str, Any]) -> list[str]:

@@ -9,7 +9,6 @@ an item of a pipeline of their own, added with the last stage, once while one wa
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +106,7 @@ class Documents:
         document = ctx.result(self.extract)
         text = _text(ctx, document.markdown)
         ctx.effect(tables.save_markdown, item.key, {**vars(document), "markdown": text})
-        return {"characters": len(text), "sha256": _sha256(text)}
+        return {"characters": len(text), "digest": digest(text)}
 
     def _chunk(self, item: Item[Book], ctx: Context) -> dict[str, Any]:
         texts = split(_text(ctx, ctx.result(self.extract).markdown))
@@ -116,7 +115,7 @@ class Documents:
         decision = tables.decision_on(self.settings.store, item.key, texts)
         _tell(ctx, decision.verb, decision.why, kept=len(decision.kept), gone=decision.gone, new=decision.new)
         ctx.effect(tables.save_chunks, item.key, texts)
-        return {"chunks": len(texts), "sha256": _sha256("\0".join(texts))}
+        return {"chunks": len(texts), "digest": digest("\0".join(texts))}
 
     def _embed(self, item: Item[Book], ctx: Context) -> dict[str, Any]:
         rows = tables.texts_of(self.settings.store, item.key)
@@ -130,7 +129,7 @@ class Documents:
             ctx.progress(len(vectors), len(rows), f"chunk {len(vectors)} of {len(rows)}")
         ctx.effect(tables.save_vectors, item.key, vectors)
         ctx.submit(CONNECTIONS, item.key, when_exists="rerun")
-        return {"vectors": len(vectors), "sha256": _sha256("".join(vector for _, _, vector in vectors))}
+        return {"vectors": len(vectors), "digest": digest("".join(vector for _, _, vector in vectors))}
 
     def _connect(self, item: Item, ctx: Context) -> dict[str, int]:
         revisions, chunks = tables.embedded(self.settings.store)
@@ -155,13 +154,6 @@ def _parts(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (whole[at : at + size] for at in range(0, len(whole), size))
 
 
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def keys(app: Holdfast, pipeline: str = DOCUMENTS) -> Iterator[str]:
+def keys(app: Holdfast) -> list[str]:
     """The keys of all documents, in the order they were added."""
-    after = 0
-    while rows := app.items(pipeline=pipeline, after=after, most=1000):
-        yield from (row.key for row in rows)
-        after = rows[-1].id
+    return [row.key for row in app.items(pipeline=DOCUMENTS, most=1_000_000)]

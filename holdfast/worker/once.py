@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import reprlib
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -18,7 +18,6 @@ from holdfast.engine.memos import MemoWrite
 from holdfast.errors import AnswerNotKept, CallInDoubt, Permanent, UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.failure_cause import storable
-from holdfast.model.functions import is_async
 from holdfast.model.item import Item
 from holdfast.model.money import shares
 from holdfast.model.outcome import ProviderPause
@@ -115,8 +114,11 @@ class Once:
                 in_doubt.setdefault(key, []).append(one)
         for key, some in in_doubt.items():
             assert callable(self._terms.on_doubt)
-            answer = yield UserCall(_asking(self._terms.on_doubt), (key, *self._given(some)))
-            knows = not _is_call_again(answer)
+            try:
+                answer = yield UserCall(self._terms.on_doubt, (key, *self._given(some)))
+            except CallAgain as again:
+                answer = again
+            knows = answer is not CallAgain and not isinstance(answer, CallAgain)
             for one in some:
                 one.key, one.was_free = key, not knows
                 if knows:
@@ -343,28 +345,3 @@ def _shown(value: Any) -> str:
         return storable(_BRIEF.repr(value), KEPT_LENGTH)
     except Exception as error:
         return f"(it cannot be shown: {type(error).__name__})"
-
-
-def _is_call_again(answer: object) -> bool:
-    return answer is CallAgain or isinstance(answer, CallAgain)
-
-
-def _asking(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the function so that raising `CallAgain` means the same as returning it."""
-    if is_async(function):
-
-        async def ask_async(*args: Any) -> Any:
-            try:
-                return await function(*args)
-            except CallAgain as again:
-                return again
-
-        return ask_async
-
-    def ask(*args: Any) -> Any:
-        try:
-            return function(*args)
-        except CallAgain as again:
-            return again
-
-    return ask

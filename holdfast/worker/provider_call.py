@@ -99,15 +99,6 @@ class ProviderCall:
         model = self._options.pop("model", None) or kwargs.get("model")
         self._model = model if isinstance(model, str) else None
 
-    @property
-    def resource(self) -> str | None:
-        resource: str | None = self._options.get("resource")
-        return resource
-
-    @property
-    def function_name(self) -> str:
-        return name_of(self._function)
-
     def terms(self, spec: StageSpec, caller: Caller, *, for_items: bool = False) -> Terms:
         """The terms of the sub-step that makes this call in a stage."""
         options = self._options
@@ -116,7 +107,7 @@ class ProviderCall:
         if options.get("facts") is None:
             options["facts"] = partial(_facts, self._model)
         run = self._run_async if spec.is_async else self._run
-        function = wraps(self._function)(partial(run, _Listener(self, spec, caller), for_items))
+        function = wraps(self._function)(partial(run, partial(self._form, spec, caller, for_items)))
         return Terms.of(self.name, function, self.args[for_items:], options, parse=_parser(self._parse))
 
     def _price(self, spec: StageSpec, caller: Caller, items: Sequence[Item]) -> None:
@@ -140,14 +131,14 @@ class ProviderCall:
         most = next((most for name in _MOST_TOKENS if isinstance(most := self._kwargs.get(name), int)), 0)
         return Usage(model, len(repr((self.args, self._kwargs))) // 4, most)
 
-    def _run(self, listener: _Listener, for_items: bool, *args: Any) -> Any:
+    def _run(self, form: Callable[..., Any], *args: Any) -> Any:
         with listening() as heard:
             value = self._function(*args, **self._kwargs)
             if is_stream(value):
                 value = assemble(value)
-        return listener.form(value, heard, len(args[0]) if for_items else None)
+        return form(args, value, heard)
 
-    async def _run_async(self, listener: _Listener, for_items: bool, *args: Any) -> Any:
+    async def _run_async(self, form: Callable[..., Any], *args: Any) -> Any:
         with listening() as heard:
             function = partial(self._function, *args, **self._kwargs)
             value = function() if is_async(self._function) else await asyncio.to_thread(function)
@@ -155,28 +146,26 @@ class ProviderCall:
                 value = await value
             if is_stream(value):
                 value = await assemble_async(value)
-        return listener.form(value, heard, len(args[0]) if for_items else None)
+        return form(args, value, heard)
 
-
-class _Listener:
-    """What is done with the answer of a call besides recording it."""
-
-    def __init__(self, call: ProviderCall, spec: StageSpec, caller: Caller) -> None:
-        self._call = call
-        self._spec = spec
-        self._caller = caller
-
-    def form(self, value: Any, heard: Heard, items: int | None) -> Any:
+    def _form(
+        self, spec: StageSpec, caller: Caller, for_items: bool, args: tuple[Any, ...], value: Any, heard: Heard
+    ) -> Any:
         """Obey the headers of an answer, and return its JSON form: taken apart, for a call that was made for items."""
         if heard.headers:
-            self._caller.heed_call(heard.headers, self._call.resource)
+            caller.heed_call(heard.headers, self._options.get("resource"))
         else:
-            _warn_about(self._call.function_name, self._spec.name)
+            _warn_once(
+                "stage %r calls %s, whose response headers are not heard, and whose client may retry by itself, which may be "
+                "paid for twice: give ctx.call a method of holdfast.providers.prepare(client)",
+                spec.name,
+                name_of(self._function),
+            )
         try:
             form = codec.plain(value)
         except ValueRefused:
             return value  # recording it fails, and says why
-        parts = None if items is None else parts_of(form, items)
+        parts = parts_of(form, len(args[0])) if for_items else None
         return form if parts is None else Answers(parts, form)
 
 
@@ -184,21 +173,11 @@ class _Listener:
 _warned: dict[tuple[str, ...], object] = {}
 
 
-def _is_new(*about: str) -> bool:
-    """Whether it is warned about for the first time, also if several threads ask at once."""
+def _warn_once(text: str, *about: str) -> None:
+    """Warn for the first time only, also if several threads ask at once."""
     mine = object()
-    return _warned.setdefault(about, mine) is mine
-
-
-def _warn_about(function: str, stage: str) -> None:
-    if not _is_new("headers", function, stage):
-        return
-    log.warning(
-        "stage %r calls %s, whose response headers are not heard, and whose client may retry by itself, which may be paid for "
-        "twice: give ctx.call a method of holdfast.providers.prepare(client)",
-        stage,
-        function,
-    )
+    if _warned.setdefault((text, *about), mine) is mine:
+        log.warning(text, *about)
 
 
 def _expected_cost(estimate: int | Callable[[Any], Any], item: Item) -> Decimal:
@@ -218,18 +197,12 @@ def _cost(prices: Prices, model: str | None, estimate: Amount | None, answer: An
     for name in names if used is not None else ():
         if used is not None and (price := prices.price(replace(used, model=name))) is not None:
             return price
-    _warn_about_price(next(iter(names), "a call that names no model"))
-    return estimate or 0
-
-
-def _warn_about_price(model: str) -> None:
-    if not _is_new("price", model):
-        return
-    log.warning(
+    _warn_once(
         "no price is known for %s: its calls count with their estimate, or with nothing; give prices=, or install "
         "genai-prices",
-        model,
+        next(iter(names), "a call that names no model"),
     )
+    return estimate or 0
 
 
 def _facts(model: str | None, answer: Any) -> Mapping[str, Any]:

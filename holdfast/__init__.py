@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from holdfast.pipeline import Pipeline
     from holdfast.store.own_engine import store_engine
     from holdfast.worker import Settings
-    from holdfast.worker.context import BatchContext, Context
+    from holdfast.worker.batch_context import BatchContext
+    from holdfast.worker.context import Context
     from holdfast.worker.once import CallAgain
 
 __version__ = VERSION
@@ -116,7 +117,8 @@ _HOMES = {
     "model.stage": ("Stage",),
     "model.urls": ("url_key",),
     "pipeline": ("Pipeline",),
-    "worker.context": ("BatchContext", "Context"),
+    "worker.batch_context": ("BatchContext",),
+    "worker.context": ("Context",),
 }
 
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, Protocol, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
 import msgspec
 
 from holdfast import points
-from holdfast.blobs import Blob, Blobs
+from holdfast.blobs import Blob
 from holdfast.blobs.blobs import Content
 from holdfast.clock import microseconds
 from holdfast.engine.add import typed_data
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import AttemptEffect, Cost, FollowOn
 from holdfast.engine.follow_ons import WHEN_EXISTS
-from holdfast.engine.memos import MemoWrite
 from holdfast.errors import UsageError, ValueMismatch, ValueRefused
 from holdfast.model import codec
 from holdfast.model.failure_cause import storable
@@ -27,61 +26,23 @@ from holdfast.model.money import Amount, micros
 from holdfast.model.outcome import RetryLater, Skip
 from holdfast.model.paid import CallFacts
 from holdfast.model.resource import COOL_MOST_SECONDS
-from holdfast.model.stage import Batch, PipelineSpec, Stage, StageSpec, stage_name
+from holdfast.model.stage import Batch, Stage, StageSpec, stage_name
 from holdfast.model.user_event import MOST_PER_ATTEMPT, UserEvent
 from holdfast.providers.pauses import used_up_for
 from holdfast.runtime.process_identity import Lineage
 from holdfast.worker import undeclared_reads as undeclared
 from holdfast.worker.item_log import ItemLog
-from holdfast.worker.keep import keeping
 from holdfast.worker.once import Once, forget
 from holdfast.worker.provider_call import CallOptions, CallWith, ProviderCall
-from holdfast.worker.sub_step import SubStep, key_of, key_of_all
-from holdfast.worker.sub_step_terms import (
-    OnceOptions,
-    Terms,
-    check_memo_name,
-    check_resource,
-    plain_name,
-)
+from holdfast.worker.sub_step import SubStep, key_of
+from holdfast.worker.sub_step_terms import OnceOptions, Terms, check_memo_name, check_resource, plain_name
+from holdfast.worker.surroundings import Surroundings
 from holdfast.worker.sync_or_async import SubSteps, run, run_async
 
 T = TypeVar("T")
 
 #: What handlers return in place of a result. Type checkers remove what is named here from the type of a result.
 Ended = Skip | RetryLater | BaseException
-
-
-class Surroundings(Protocol):
-    """What a context needs from the process it runs in."""
-
-    def pipeline(self, name: str) -> PipelineSpec | None:
-        """A pipeline that this process knows."""
-        ...
-
-    @property
-    def stopping(self) -> bool: ...
-
-    @property
-    def blobs(self) -> Blobs: ...
-
-    def read_result(self, pipeline: str, item: int, stage: str, known: Mapping[int, str]) -> str | None:
-        """The result of an earlier stage as JSON text; None if it was skipped."""
-        ...
-
-    def note_progress(self, item: int, stage: str, note: dict[str, Any]) -> None: ...
-
-    def remember(self, memos: Sequence[MemoWrite]) -> Future[None]:
-        """Write memos in one transaction; the future completes when they are durable. Memos whose lease was lost are
-        marked.
-        """
-        ...
-
-    def count_children(self, item: int, pipeline: str) -> dict[str, int]: ...
-
-    def has_budget(self, stage: int) -> bool:
-        """Whether money that a stage spends counts against a budget."""
-        ...
 
 
 class Said(msgspec.Struct, eq=False):
@@ -249,7 +210,7 @@ class Context(msgspec.Struct, eq=False):
         """Obey the headers of a response: if they say that nothing is left until a time (`X-RateLimit-Remaining: 0`),
         every user of the same resource waits until then.
         """
-        self._heed(headers)
+        self.heed_call(headers, None, pauses_stage=False)
 
     def idempotency_key(self, name: str) -> str:
         """An idempotency key for a provider: the same in every attempt, but a new one when the stage is rerun."""
@@ -306,7 +267,8 @@ class Context(msgspec.Struct, eq=False):
         media `type` is guessed from it.
         """
         self._check()
-        return self._run(keeping(self._around.blobs, content, name, type))
+        keep = self._around.blobs.keep
+        return asyncio.to_thread(keep, content, name, type) if self._spec.is_async else keep(content, name, type)
 
     def blob(self, value: Any) -> Blob:
         """Kept content by its reference, as it is found in a result or in an item's data: `ctx.blob(value).read()`."""
@@ -348,10 +310,7 @@ class Context(msgspec.Struct, eq=False):
     def has_budget(self) -> bool:
         return self._around.has_budget(self._lease.stage)
 
-    def heed_call(self, headers: Mapping[str, Any], resource: str | None) -> None:
-        self._heed(headers, resource, pauses_stage=True)
-
-    def _heed(self, headers: Mapping[str, Any], resource: str | None = None, *, pauses_stage: bool = False) -> None:
+    def heed_call(self, headers: Mapping[str, Any], resource: str | None, *, pauses_stage: bool = True) -> None:
         said, after = self._say(), used_up_for(headers)
         if after is not None and (asked := microseconds(min(after, COOL_MOST_SECONDS))) > (said.cool_us or 0):
             said.cool_us, said.cool_resource, said.cool_pauses_stage = asked, resource, pauses_stage
@@ -404,105 +363,3 @@ def _number(value: object) -> int | float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return value if -(2.0**53) < value < 2.0**53 else None
-
-
-class BatchContext:
-    """The context of a batch: `ctx.of(item)` is the context of one of its items."""
-
-    __slots__ = ("_contexts", "items")
-
-    def __init__(self, contexts: Sequence[Context]) -> None:
-        self.items = [one.item for one in contexts]
-        self._contexts = {one.item.key: one for one in contexts}
-
-    def of(self, item: Item[Any]) -> Context:
-        return self._contexts[item.key]
-
-    def once(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        items: Sequence[Item[Any]],
-        *args: Any,
-        **options: Unpack[OnceOptions],
-    ) -> Any:
-        """Call `function(some, *args)` once for the items that have no recorded answer under this name. Returns the
-        answers to all `items`, as a list in their order. In an async handler: `await ctx.once(...)`.
-
-        The function returns one answer per item it was given: a list in their order, or a mapping by key. Each answer
-        is recorded for its item before this returns. A later attempt, with any selection of items, calls only for those
-        without a record. The items of a call share its cost and the tokens in its `facts`. If the process died during
-        the call, it is one call in doubt; an `on_doubt` function gets the idempotency key and those of its items that
-        are in this batch.
-
-        In place of a missing answer there is an exception, to be returned as the verdict of its item: `validate`, which
-        checks answers one by one, rejected it; its call is in doubt and on hold; it would cost too much; or its lease
-        was lost. With a single item in `items`, the exception is raised.
-        """
-        return self._once(Terms.of(name, function, args, options), items)
-
-    def call(self, name: str, function: Callable[..., Any], items: Sequence[Item], /, *args: Any, **kwargs: Any) -> Any:
-        """Call a provider for the items that have no recorded answer under this name, as `once` does: the function gets a list
-        of items and then the other arguments. An answer that has one part for each item, such as embeddings, is taken apart.
-        """
-        return self.options().call(name, function, items, *args, **kwargs)
-
-    def options(self, **options: Unpack[CallOptions]) -> CallWith:
-        """Say more about a call than the function needs to know, as in the context of one item."""
-        return CallWith(self._make_call, options)
-
-    def _make_call(self, call: ProviderCall) -> Any:
-        if not call.args:
-            raise UsageError(
-                f"stage {self._first._spec.name!r}: call({call.name!r}): give a list of items of this batch"
-            )
-        return self._once(call.terms(self._first._spec, self._first, for_items=True), call.args[0])
-
-    def _once(self, terms: Terms, items: Sequence[Item]) -> Any:
-        contexts = self._contexts_of(items, f"once({terms.name!r})")
-        if not contexts:
-            return _nothing() if self._first._spec.is_async else []
-        parts = [one._sub_step(terms) for one in contexts]
-        return self._first._run(Once(self._first._around, self._first._spec, terms, parts, items).steps())
-
-    def idempotency_key(self, name: str, items: Sequence[Item[Any]]) -> str:
-        """An idempotency key for a provider: the same whenever a call is made for these items in this order."""
-        name = plain_name(name)
-        contexts = self._contexts_of(items, f"idempotency_key({name!r})")
-        check_memo_name(name, f"stage {self._first._spec.name!r}: idempotency_key({name!r})")
-        if not contexts:
-            raise UsageError(f"stage {self._first._spec.name!r}: idempotency_key({name!r}): give at least one item")
-        return key_of_all([one._lease for one in contexts], self._first._spec, name)
-
-    @property
-    def _first(self) -> Context:
-        return next(iter(self._contexts.values()))
-
-    def _contexts_of(self, items: Sequence[Item[Any]], what: str) -> list[Context]:
-        where = f"stage {self._first._spec.name!r}: {what}"
-        if not isinstance(items, Sequence) or not all(isinstance(one, Item) for one in items):
-            raise UsageError(f"{where}: give a list of items of this batch")
-        if strangers := [one.key for one in items if one.key not in self._contexts]:
-            raise UsageError(f"{where}: item {strangers[0]!r} is not in this batch")
-        for one in items:
-            self._contexts[one.key]._check()
-        return [self._contexts[one.key] for one in items]
-
-    @property
-    def stopping(self) -> bool:
-        return self._first.stopping
-
-    @property
-    def log(self) -> logging.Logger:
-        return logger(f"holdfast.stage.{self._first.item.pipeline}.{self._first._spec.name}")
-
-    def close(self) -> None:
-        for one in self._contexts.values():
-            one.close()
-
-
-async def _nothing() -> list[Any]:
-    return []
-
-
-MakeContext = Callable[[], Context | BatchContext]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from holdfast.blobs import Blobs
-from holdfast.blobs.reference import KEY
+from holdfast.blobs.reference import KEY, references_in
 from holdfast.clock import microseconds
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.errors import (
     AnswerNotKept,
+    BlobMissing,
     CallInDoubt,
     Permanent,
     RejectedTooOften,
@@ -42,7 +44,6 @@ from holdfast.providers import verdict
 from holdfast.providers.verdicts import is_of_provider, is_wrong_request
 from holdfast.worker.call import StageCall
 from holdfast.worker.context import Said
-from holdfast.worker.keep import require_content
 
 #: Avoids an Enum lookup on a path that every item takes.
 _DONE = State.DONE
@@ -141,7 +142,7 @@ class HandlerOutcome:
         if KEY in result or finished.follow_ons or finished.events:
             try:
                 facts = [codec.encode(event.facts) for event in finished.events]
-                require_content(self._blobs, [result, *(one.data for one in finished.follow_ons), *facts])
+                _require_content(self._blobs, [result, *(one.data for one in finished.follow_ons), *facts])
             except Exception as error:
                 return self._outcome(call, lease, _Raised.of(error), 1)
         return finished
@@ -273,3 +274,11 @@ class HandlerOutcome:
         if finished.state in PASSED and (said.effects or said.follow_ons):
             finished.effects, finished.follow_ons = said.effects, said.follow_ons
             finished.backoff_us = microseconds(call.spec.backoff.delay(finished.lease.attempt, self._rng))
+
+
+def _require_content(blobs: Blobs, texts: Iterable[str]) -> None:
+    """Refuse to refer to content that is not there, and protect what is from a collection before the commit. A handler may
+    pass on a reference from an earlier result that has been replaced since."""
+    missing = blobs.hold(sha256 for text in texts for sha256 in references_in(text))
+    if missing:
+        raise BlobMissing(f"it refers to sha256:{missing[0]}, which is not at {blobs.where}: keep the content again")

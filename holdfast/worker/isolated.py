@@ -34,8 +34,8 @@ from holdfast.model.states import Alone, State
 from holdfast.runtime import child_messages as wire
 from holdfast.store import Store, Transaction
 from holdfast.worker.call import Offer, StageCall
-from holdfast.worker.context import Surroundings
 from holdfast.worker.runner import StageRunner
+from holdfast.worker.surroundings import Surroundings
 
 log = logger("holdfast.worker")
 

@@ -10,8 +10,7 @@ import inspect
 import reprlib
 import sys
 from collections.abc import Collection, Mapping, Sequence, Set
-from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.engine.claim import Lease
 from holdfast.engine.memos import MemoWrite
@@ -27,6 +26,7 @@ from holdfast.providers import verdict
 from holdfast.providers.verdicts import is_free
 from holdfast.worker.sub_step import SubStep, key_of, key_of_all
 from holdfast.worker.sub_step_terms import Terms, name_of
+from holdfast.worker.surroundings import Surroundings
 from holdfast.worker.sync_or_async import SubSteps, UserCall
 
 #: How many characters are kept of an answer that has no JSON form.
@@ -40,10 +40,6 @@ class CallAgain(Exception):
     """Raise or return it in an `on_doubt` function: the provider does not know the call, so make it."""
 
 
-class Rememberer(Protocol):
-    def remember(self, memos: Sequence[MemoWrite]) -> Future[None]: ...
-
-
 #: The verdict for each: an answer, or the exception that ends its attempt.
 _Verdicts = dict[SubStep, Any]
 
@@ -53,7 +49,7 @@ class Once:
 
     def __init__(
         self,
-        around: Rememberer,
+        around: Surroundings,
         spec: StageSpec,
         terms: Terms,
         parts: Sequence[SubStep],
@@ -322,7 +318,7 @@ class Once:
         return {one: write.lease_lost() for one, write in writes if write.lost}
 
 
-def forget(around: Rememberer, lease: Lease, name: str, reason: str, forgotten: set[str]) -> SubSteps:
+def forget(around: Surroundings, lease: Lease, name: str, reason: str, forgotten: set[str]) -> SubSteps:
     """Reject the recorded answer of a sub-step; returns whether there was one."""
     memo = lease.memos.get(name)
     if memo is None or memo.state != "done":

@@ -16,9 +16,11 @@ from holdfast.errors import UsageError, ValueMismatch
 from holdfast.model.item import Item
 from holdfast.runtime.process_identity import Lineage
 from holdfast.worker import undeclared_reads as undeclared
+from holdfast.worker.batch_context import BatchContext
 from holdfast.worker.call import StageCall
-from holdfast.worker.context import BatchContext, Context, Surroundings
+from holdfast.worker.context import Context
 from holdfast.worker.handler_outcome import HandlerOutcome
+from holdfast.worker.surroundings import Surroundings
 
 
 class StageRunner(HandlerOutcome):

@@ -1,0 +1,41 @@
+"""What a handler's context needs from the process it runs in: a worker, or a child process that asks its worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from holdfast.blobs import Blobs
+from holdfast.engine.memos import MemoWrite
+from holdfast.model.stage import PipelineSpec
+
+
+class Surroundings(Protocol):
+    def pipeline(self, name: str) -> PipelineSpec | None:
+        """A pipeline that this process knows."""
+        ...
+
+    @property
+    def stopping(self) -> bool: ...
+
+    @property
+    def blobs(self) -> Blobs: ...
+
+    def read_result(self, pipeline: str, item: int, stage: str, known: Mapping[int, str]) -> str | None:
+        """The result of an earlier stage as JSON text; None if it was skipped."""
+        ...
+
+    def note_progress(self, item: int, stage: str, note: dict[str, Any]) -> None: ...
+
+    def remember(self, memos: Sequence[MemoWrite]) -> Future[None]:
+        """Write memos in one transaction; the future completes when they are durable. Memos whose lease was lost are
+        marked.
+        """
+        ...
+
+    def count_children(self, item: int, pipeline: str) -> dict[str, int]: ...
+
+    def has_budget(self, stage: int) -> bool:
+        """Whether money that a stage spends counts against a budget."""
+        ...

@@ -5,6 +5,7 @@ for notifications. The pools (an event loop, threads, child processes) run handl
 The main thread waits for signals.
 """
 
-from holdfast.worker.worker import Settings, Worker
+from holdfast.worker.settings import Settings
+from holdfast.worker.worker import Worker
 
 __all__ = ["Settings", "Worker"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from holdfast.engine.claim import Lease
-from holdfast.model.stage import StageSpec
+from holdfast.errors import UsageError
+from holdfast.model.layout import Layout
+from holdfast.model.names import there_are
+from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.runtime.call import Call
 from holdfast.worker.context import Context
 
@@ -79,6 +82,23 @@ def calls_of(
 
 #: Pipeline name and stage, by stage id: what a worker claims.
 Offer = Mapping[int, tuple[str, StageSpec]]
+
+
+def offer_of(pipelines: Iterable[PipelineSpec], known: Layout, wanted: Collection[str]) -> Offer:
+    """The stages of these pipelines, or those that are wanted: each is named `stage` or `pipeline/stage`."""
+    offer: dict[int, tuple[str, StageSpec]] = {}
+    seen: set[str] = set()
+    for pipeline in pipelines:
+        for spec in pipeline.stages:
+            names = {spec.name, f"{pipeline.name}/{spec.name}"}
+            seen |= names
+            row = known.find(pipeline.name, spec.name)
+            if row is not None and (not wanted or names.intersection(wanted)):
+                offer[row.id] = (pipeline.name, spec)
+    if unknown := set(wanted) - seen:
+        what = ", ".join(sorted(unknown))
+        raise UsageError(f"no pipeline here has the stage {what}; {there_are(min(unknown), sorted(seen))}")
+    return offer
 
 
 def versions_of(offer: Offer) -> dict[int, str]:

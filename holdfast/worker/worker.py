@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.blobs import Blobs, NoBlobs
@@ -18,14 +17,12 @@ from holdfast.engine.clock_changes import clock_behind
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
-from holdfast.engine.prune import EVENTS_KEPT_DAYS
 from holdfast.engine.workers import Identity
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.durations import spoken
 from holdfast.model.guards import Guards
 from holdfast.model.layout import Layout
 from holdfast.model.logs import logger, printable
-from holdfast.model.names import there_are
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import Alone
 from holdfast.runtime import process_identity as machine
@@ -44,12 +41,13 @@ from holdfast.worker.background import upkeep
 from holdfast.worker.background.guards import GuardWatch
 from holdfast.worker.background.heartbeat import Heartbeat, Listening
 from holdfast.worker.background.minutes import MinuteWriter
-from holdfast.worker.call import StageCall, versions_of
+from holdfast.worker.call import StageCall, offer_of, versions_of
 from holdfast.worker.commit.claim_planner import ClaimPlanner
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.prefetch import InHand
 from holdfast.worker.isolated import StageChild, StageConversation
 from holdfast.worker.runner import StageRunner
+from holdfast.worker.settings import Settings
 
 log = logger("holdfast.worker")
 
@@ -70,31 +68,6 @@ ANSWER_SECONDS = 5.0
 FAREWELL_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings of a worker."""
-
-    concurrency: int = 16
-    lease_seconds: float = 30.0
-    grace_seconds: float = 10.0
-    poll_seconds: float = 1.0
-    name: str = ""
-    #: How long events are kept.
-    keep_events_days: float = EVENTS_KEPT_DAYS
-    #: Offer only these stages, named `stage` or `pipeline/stage`.
-    stages: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise UsageError(f"concurrency {self.concurrency}: at least one handler must run")
-        if self.lease_seconds < 0.2:
-            raise UsageError(
-                f"lease {self.lease_seconds} s: it must be 0.2 s or longer, to leave time for three heartbeats"
-            )
-        if self.grace_seconds < 0 or self.poll_seconds <= 0:
-            raise UsageError("grace must be zero or more, and poll longer than zero")
-
-
 class Worker:
     """One worker process. `run` blocks until the worker is stopped or, on request, until no work is left."""
 
@@ -108,7 +81,6 @@ class Worker:
     ) -> None:
         self.settings = settings or Settings()
         self._store = store
-        self._pipelines = pipelines
         self._specs = {spec.name: spec for spec in pipelines}
         self._make_services = tuple(services)
         self.blobs = blobs or NoBlobs()
@@ -117,12 +89,14 @@ class Worker:
         self.stopped_by: int | None = None
         self._wake_up = threading.Event()
         self._layout: Layout = store.read(layout)
-        self._offer = self._find_offer()
-        self._names = [spec.name for spec in pipelines]
+        self._offer = offer_of(pipelines, self._layout, self.settings.stages)
         self._progress: dict[tuple[int, str], dict[str, Any]] = {}
-        self._reader = self._another_store()
+        # A frozen worker must not block others for longer than its leases last.
+        idle = max(1.0, self.settings.lease_seconds)
+        self._limits = Limits(ANSWER_SECONDS, idle)
+        self._writer_limits = Limits(max(ANSWER_SECONDS, self.settings.lease_seconds), idle)
+        self._reader = store.another(self._limits)
         self._reading = threading.Lock()
-        self._host = machine.this_host()
         self._late = 0
         self._parts_made = False
         self._caller: AsyncCaller | None = None
@@ -245,11 +219,13 @@ class Worker:
         self._hand = InHand(self.settings.concurrency)
         writer, poll = self._store.another(self._writer_limits), self.settings.poll_seconds
         self._make_background(writer)
-        orders = ClaimPlanner(self._offer, self._hand, self._names, self._guard_watch.held, poll)
+        orders = ClaimPlanner(self._offer, self._hand, list(self._specs), self._guard_watch.held, poll)
         promoter = upkeep.Promoter(writer, poll)
-        self._committer = Committer(
-            writer, self._heartbeat, orders, self._upkeep(writer, promoter), promoter, self._start_calls, poll
-        )
+        services = upkeep.all_upkeep(writer, promoter, self._heartbeat, self._hand, self._offer, self.settings)
+        # The first pass comes after the worker has claimed the work that was waiting when it started, or found none, and at
+        # the latest after one poll interval.
+        scheduler = Scheduler(services, not_before=time.monotonic() + poll)
+        self._committer = Committer(writer, self._heartbeat, orders, scheduler, promoter, self._start_calls, poll)
         self._make_pools(server)
         self._parts_made = True
         self._heartbeat.join()
@@ -271,9 +247,9 @@ class Worker:
 
     def _make_background(self, writer: Store) -> None:
         """Create what runs in the background, in its own threads."""
-        store = self._another_store()
+        store = self._store.another(self._limits)
         self._heartbeat = Heartbeat(
-            store, self._new_identity, versions_of(self._offer), self._facts, self._lost_identity
+            store, self._new_identity, versions_of(self._offer), self._facts, self._hand_back_waiting
         )
         listening = Listening(
             store, self._heartbeat, lambda: self._committer.idle, lambda stages: self._committer.news(stages)
@@ -287,43 +263,13 @@ class Worker:
         )
         self._stopped = threading.Event()
         others = [
-            make(ServiceContext(self._another_store(), lambda: self._heartbeat.identity.id, self._stopped))
+            make(ServiceContext(self._store.another(self._limits), lambda: self._heartbeat.identity.id, self._stopped))
             for make in self._make_services
         ]
         self._service_threads = [
             ServiceThread([service], on_found=lambda: self._committer.news(), stopped=self._stopped)
             for service in (self._guard_watch, *others)
         ]
-
-    def _another_store(self) -> Store:
-        return self._store.another(Limits(ANSWER_SECONDS, self._idle))
-
-    def _upkeep(self, writer: Store, promoter: upkeep.Promoter) -> Scheduler:
-        """The maintenance that this worker does for all, in the thread that commits. The first pass comes after the worker has
-        claimed the work that was waiting when it started, or found none, and at the latest after one poll interval.
-        """
-        poll, lease = self.settings.poll_seconds, self.settings.lease_seconds
-        services = [
-            upkeep.Reaper(writer, self._heartbeat, self._host, lease),
-            promoter,
-            upkeep.Backfiller(writer, poll),
-            upkeep.PauseEnder(writer, poll),
-            upkeep.ActionFinisher(writer, poll, lease),
-            upkeep.Auditor(writer, self._heartbeat, self._hand, list(self._offer), lease),
-            upkeep.CountFolder(writer),
-            upkeep.Rechecker(writer),
-            upkeep.Pruner(writer, self.settings.keep_events_days),
-        ]
-        return Scheduler(services, not_before=time.monotonic() + poll)
-
-    @property
-    def _idle(self) -> float:
-        """The idle limit of a connection: a frozen worker must not block others for longer than its leases last."""
-        return max(1.0, self.settings.lease_seconds)
-
-    @property
-    def _writer_limits(self) -> Limits:
-        return Limits(max(ANSWER_SECONDS, self.settings.lease_seconds), self._idle)
 
     @property
     def _unfit(self) -> bool:
@@ -334,10 +280,6 @@ class Worker:
         """Whether it was asked to stop."""
         return self._stop_requests > 0
 
-    @property
-    def committer(self) -> Committer:
-        return self._committer
-
     def _finish(self) -> None:
         """Give running handlers their grace period, hand back the rest, and deregister."""
         if not self._parts_made:
@@ -346,7 +288,7 @@ class Worker:
         self._stopped.set()
         committer.stop_claiming()
         if not committer.broken:
-            committer.hand_back(self._withdraw())
+            self._hand_back_waiting()
             give_up_at = time.monotonic() + self.settings.grace_seconds
             while not committer.empty.is_set() and self._stop_requests < 2 and time.monotonic() < give_up_at:
                 self._wait_and_look()
@@ -433,45 +375,25 @@ class Worker:
         for pool in self._pools:
             pool.look(now)
 
-    def _lost_identity(self) -> None:
-        """Hand back what has not started: other workers take over everything this one held."""
-        self._committer.hand_back(self._withdraw())
-
-    def _withdraw(self) -> list[StageCall]:
-        """Calls that have not started."""
-        return [call for pool in self._pools for call in pool.withdraw()] + self._committer.withdraw()
+    def _hand_back_waiting(self) -> None:
+        """Hand back what has not started: at a stop, or because other workers take over everything this one held."""
+        waiting = [call for pool in self._pools for call in pool.withdraw()]
+        self._committer.hand_back(waiting + self._committer.withdraw())
 
     def _new_identity(self) -> Identity:
         name = printable(self.settings.name)[:LONGEST_NAME] or f"{socket.gethostname()}-{os.getpid()}"
-        return Identity(
-            new_identity(), name, self._host, machine.this_process(), round(self.settings.lease_seconds * 1e6)
-        )
+        lease_us = round(self.settings.lease_seconds * 1e6)
+        return Identity(new_identity(), name, machine.this_host(), machine.this_process(), lease_us)
 
     def _facts(self) -> dict[str, Any]:
-        done = {str(state): n for state, n in self._committer.done.items() if n} if self._parts_made else {}
+        done = {str(state): n for state, n in self._committer.done.items() if n}
         progress = list(self._progress.copy().values())[:50]
         facts = {"in_hand": len(self._hand), "done": done, "progress": progress}
-        return {**facts, "guards": held} if (held := self._guard_watch.facts() if self._parts_made else []) else facts
+        held = self._guard_watch.facts()
+        return {**facts, "guards": held} if held else facts
 
     def _guards(self, store: Store) -> dict[str, Guards]:
         """The current guards of this worker's pipelines."""
         known: Layout | None = store.cache.get("layout")
         rows = known.pipelines.values() if known is not None else ()
-        return {row.name: row.guards for row in rows if row.guards and row.name in self._names}
-
-    def _find_offer(self) -> dict[int, tuple[str, Any]]:
-        offer: dict[int, tuple[str, Any]] = {}
-        wanted = set(self.settings.stages)
-        seen: set[str] = set()
-        for pipeline in self._pipelines:
-            for spec in pipeline.stages:
-                names = {spec.name, f"{pipeline.name}/{spec.name}"}
-                seen |= names
-                row = self._layout.find(pipeline.name, spec.name)
-                if row is not None and (not wanted or names & wanted):
-                    offer[row.id] = (pipeline.name, spec)
-        unknown = wanted - seen
-        if unknown:
-            what = ", ".join(sorted(unknown))
-            raise UsageError(f"no pipeline here has the stage {what}; {there_are(min(unknown), sorted(seen))}")
-        return offer
+        return {row.name: row.guards for row in rows if row.guards and row.name in self._specs}

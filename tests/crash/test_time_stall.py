@@ -167,7 +167,7 @@ def test_permission_to_judge_does_not_outlive_a_stall(database: str, request: py
         store.upgrade()
         lost: list[str] = []
         pulses = [stack.enter_context(_beating(store, name, lost)) for name in ("judge", "other")]
-        reaper = Reaper(store.another(), pulses[0], "judge", SHORT_LEASE)
+        reaper = Reaper(store.another(), pulses[0])
         wait_for(lambda: pulses[0].may_judge)
 
         looked_around = threading.Event()

@@ -82,7 +82,7 @@ def test_a_worker_that_was_idle_follows_a_pause_and_a_resumption_at_once(run: Li
     pipeline = Pipeline("p")
     stage(pipeline, "thread", lambda item, ctx: ran.append(item.key), name="work")
     with run.serving(pipeline, ["first"], lease_seconds=600) as (worker, seen):
-        wait_for(lambda: ran == ["first"] and worker.committer.idle)
+        wait_for(lambda: ran == ["first"] and worker._committer.idle)
         seen.app.pause("p", reason="wait")
         seen.app.add("p", ["second"])
         time.sleep(0.5)

@@ -90,12 +90,12 @@ class Bench:
 
 #: By name. Those of the committer's thread do not own their store.
 SERVICES: dict[str, Callable[[Bench], Service]] = {
-    "reaper": lambda bench: upkeep.Reaper(bench.store, bench.heartbeat, "host", LEASE_SECONDS),
+    "reaper": lambda bench: upkeep.Reaper(bench.store, bench.heartbeat),
     "promoter": lambda bench: upkeep.Promoter(bench.store, 1.0),
     "backfiller": lambda bench: upkeep.Backfiller(bench.store, 1.0),
     "pause ender": lambda bench: upkeep.PauseEnder(bench.store, 1.0),
     "action finisher": lambda bench: upkeep.ActionFinisher(bench.store, 1.0, LEASE_SECONDS),
-    "auditor": lambda bench: upkeep.Auditor(bench.store, bench.heartbeat, InHand(1), [], LEASE_SECONDS),
+    "auditor": lambda bench: upkeep.Auditor(bench.store, bench.heartbeat, InHand(1), []),
     "count folder": lambda bench: upkeep.CountFolder(bench.store),
     "rechecker": lambda bench: upkeep.Rechecker(bench.store),
     "pruner": lambda bench: upkeep.Pruner(bench.store, 90),

@@ -47,8 +47,8 @@ class Heartbeat(Service):
         self._facts = facts
         self._on_lost = on_lost
         self.identity = renew()
-        self._lease_seconds = self.identity.lease_us / 1e6
-        self._interval = self._lease_seconds / 3
+        self.lease_seconds = self.identity.lease_us / 1e6
+        self._interval = self.lease_seconds / 3
         self.retry_seconds = min(0.2, self._interval)
         #: When the latest successful heartbeat was sent.
         self._beaten = 0.0
@@ -79,7 +79,7 @@ class Heartbeat(Service):
             self.identity = self._renew()
             self.join(patience_seconds=0.0)
             return False
-        if sent - self._beaten > self._lease_seconds / 2:
+        if sent - self._beaten > self.lease_seconds / 2:
             self._steady_since = sent
         self._beaten = sent
         return False
@@ -99,7 +99,7 @@ class Heartbeat(Service):
     @property
     def trusted(self) -> bool:
         """False after a whole lease without a heartbeat: another worker may have taken over."""
-        return time.monotonic() - self._beaten < self._lease_seconds
+        return time.monotonic() - self._beaten < self.lease_seconds
 
     @property
     def may_judge(self) -> bool:
@@ -107,7 +107,7 @@ class Heartbeat(Service):
         cause may have affected every worker.
         """
         now = time.monotonic()
-        return now - self._beaten < self._lease_seconds / 2 and now - self._steady_since >= self._lease_seconds
+        return now - self._beaten < self.lease_seconds / 2 and now - self._steady_since >= self.lease_seconds
 
 
 class Listening(Service):

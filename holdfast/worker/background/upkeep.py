@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from holdfast.runtime.process_identity import is_alive
 from holdfast.runtime.services import Service
 from holdfast.store import Store, Transaction
 from holdfast.worker.background.heartbeat import Heartbeat
+from holdfast.worker.settings import Settings
 
 log = logger("holdfast.worker")
 
@@ -37,24 +38,19 @@ class Upkeep(Service):
     #: moment, so that workers started together do not make theirs together.
     INTERVAL_SECONDS: float
 
-    def __init__(
-        self, store: Store, interval_seconds: float | None = None, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, store: Store, interval_seconds: float | None = None) -> None:
         self._store = store
-        self._clock = clock
         self.name = type(self).__name__.lower()
+        self._interval = interval_seconds or self.INTERVAL_SECONDS
         if interval_seconds is None:
-            self._interval = self.INTERVAL_SECONDS
             self._next_after(self._interval * random.random())
-        else:
-            self._interval = interval_seconds
 
     def _next(self, *, at_once: bool = False) -> None:
         """The next pass is due after the interval, or at once if this one has left something to do."""
         self._next_after(0.0 if at_once else self._interval)
 
     def _next_after(self, seconds: float) -> None:
-        self.due = self._clock() + seconds
+        self.due = time.monotonic() + seconds
 
     def _write(self, work: Callable[[Transaction], T], *, exclusive: bool = False) -> T:
         return self._store.write(work, exclusive=exclusive, patience_seconds=PATIENCE_SECONDS)
@@ -66,16 +62,15 @@ class Upkeep(Service):
 class Reaper(Upkeep):
     """Declares workers dead whose process or heartbeat is gone, and frees their leases."""
 
-    def __init__(self, store: Store, heartbeat: Heartbeat, host: str, lease_seconds: float) -> None:
-        super().__init__(store, lease_seconds / 2)
+    def __init__(self, store: Store, heartbeat: Heartbeat) -> None:
+        super().__init__(store, heartbeat.lease_seconds / 2)
         self._heartbeat = heartbeat
-        self._host = host
 
     def one_pass(self) -> bool:
         # Jittered, so that workers started together do not sweep together.
         self._next_after(self._interval * random.uniform(0.7, 1.0))
-        me = self._heartbeat.identity.id
-        dead = self._write(lambda tx: reap.remove_ended(tx, self._host, me, is_alive))
+        me = self._heartbeat.identity
+        dead = self._write(lambda tx: reap.remove_ended(tx, me.host, me.id, is_alive))
         # Checked inside the transaction, after it has read the time: what delayed the transaction may have silenced
         # every worker.
         clock = self._store.driver.clock_name
@@ -98,7 +93,7 @@ class Promoter(Upkeep):
 
     def expect(self, delay_us: int) -> None:
         """A retry will be due after this delay."""
-        self.due = min(self.due, self._clock() + delay_us / 1e6)
+        self.due = min(self.due, time.monotonic() + delay_us / 1e6)
 
     def one_pass(self) -> bool:
         now, done = self._write(lambda tx: (tx.now, promote.promote(tx)))
@@ -159,10 +154,8 @@ class ActionFinisher(Upkeep):
 class Auditor(Upkeep):
     """Frees what would never finish: leases in this worker's name that it does not hold, and work without an item."""
 
-    def __init__(
-        self, store: Store, heartbeat: Heartbeat, held: Container[int], stages: Sequence[int], lease_seconds: float
-    ) -> None:
-        super().__init__(store, lease_seconds)
+    def __init__(self, store: Store, heartbeat: Heartbeat, held: Container[int], stages: Iterable[int]) -> None:
+        super().__init__(store, heartbeat.lease_seconds)
         self._next()
         self._stages = list(stages)
         self._heartbeat = heartbeat
@@ -187,8 +180,8 @@ class Pruner(Upkeep):
 
     INTERVAL_SECONDS = 600.0
 
-    def __init__(self, store: Store, keep_days: float, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(store, clock=clock)
+    def __init__(self, store: Store, keep_days: float) -> None:
+        super().__init__(store)
         self._keep_us = round(keep_days * 24 * 3600 * 1e6)
 
     def one_pass(self) -> bool:
@@ -217,3 +210,25 @@ class CountFolder(Upkeep):
     def one_pass(self) -> bool:
         self._next(at_once=self._write(fold_counts.fold) == fold_counts.CHUNK)
         return False
+
+
+def all_upkeep(
+    store: Store,
+    promoter: Promoter,
+    heartbeat: Heartbeat,
+    held: Container[int],
+    stages: Iterable[int],
+    settings: Settings,
+) -> list[Upkeep]:
+    """All maintenance that a worker does for all."""
+    return [
+        Reaper(store, heartbeat),
+        promoter,
+        Backfiller(store, settings.poll_seconds),
+        PauseEnder(store, settings.poll_seconds),
+        ActionFinisher(store, settings.poll_seconds, settings.lease_seconds),
+        Auditor(store, heartbeat, held, stages),
+        CountFolder(store),
+        Rechecker(store),
+        Pruner(store, settings.keep_events_days),
+    ]

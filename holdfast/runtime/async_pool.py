@@ -45,11 +45,11 @@ class AsyncPool(Generic[C]):
         """`events` is an event loop that is already running; it keeps running after the pool stops. When a task of the pool is
         cancelled there, `took_back` is asked whether the owner of the call has taken it back; if not, its handler failed.
         """
-        self._events = events
-        self._took_back = took_back
-        self._runner = runner
-        self._owner = owner
-        self._calls: _Waiting[C] = _Waiting()
+        self.runner = runner
+        self.owner = owner
+        self.events = events
+        self.took_back = took_back
+        self.calls: _Waiting[C] = _Waiting()
         self._loop: _Loop[C] | None = None
         self._lost = 0
 
@@ -60,14 +60,14 @@ class AsyncPool(Generic[C]):
 
     def submit(self, calls: Sequence[C]) -> None:
         """Run these calls as soon as a task is free."""
-        self._calls.extend(calls)
+        self.calls.extend(calls)
         if self._loop is None:
-            self._loop = _Loop(self._runner, self._owner, self._calls, self._events, self._took_back)
+            self._loop = _Loop(self)
         self._loop.wake()
 
     def withdraw(self) -> list[C]:
         """Take back the calls that have not started."""
-        return self._calls.withdraw()
+        return self.calls.withdraw()
 
     def look(self, now: float) -> None:
         """Abandon calls that do not end, and replace a blocked loop."""
@@ -81,7 +81,7 @@ class AsyncPool(Generic[C]):
                 call.label,
                 call.timeout_seconds,
             )
-            self._owner.report(call, self._runner.raised(call, call.timeout_error()))
+            self.owner.report(call, self.runner.raised(call, call.timeout_error()))
         if loop.blocked(now) and given_up:
             self._lost += 1
             self._loop = None
@@ -118,18 +118,11 @@ class _Waiting(Generic[C]):
 class _Loop(Generic[C]):
     """One event loop and its tasks. If another loop replaces it, that loop takes over the waiting calls."""
 
-    def __init__(
-        self,
-        runner: AsyncRunner[C, Any],
-        owner: CallOwner[C],
-        calls: _Waiting[C],
-        events: asyncio.AbstractEventLoop | None,
-        took_back: Callable[[C], bool] | None,
-    ) -> None:
-        self._runner = runner
-        self._owner = owner
-        self._calls = calls
-        self._took_back = took_back
+    def __init__(self, pool: AsyncPool[C]) -> None:
+        self._runner = pool.runner
+        self._owner = pool.owner
+        self._calls = pool.calls
+        self._took_back = pool.took_back
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[C, asyncio.Task[None] | None] = {}
@@ -138,9 +131,9 @@ class _Loop(Generic[C]):
         self.broken = False
         self._asked_at = 0.0
         self._warned = False
-        self._loop = events or asyncio.new_event_loop()
+        self._loop = pool.events or asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
-        if events is None:
+        if pool.events is None:
             self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
             self._thread.start()
 

@@ -84,26 +84,21 @@ class ProcessPool(ThreadPool[C]):
         self._busy[call] = pid
         try:
             answer = self._conversation.talk(call, line)
-        except TimeoutError:
-            line.close()
-            self._end(call, pid)
-            return self._conversation.raised(call, call.timeout_error())
-        except (EOFError, OSError):
-            line.close()
-            how = self._end(call, pid)
-            return self._conversation.raised(call, ProcessDied(f"the process that ran it ended with {how}"))
         except Exception as error:  # a bad call must not end this thread
-            line.close()
-            self._end(call, pid)
+            how = self._end(call, pid, line)
+            if isinstance(error, TimeoutError):
+                error = call.timeout_error()
+            elif isinstance(error, (EOFError, OSError)):
+                error = ProcessDied(f"the process that ran it ended with {how}")
             return self._conversation.raised(call, error)
         if suspect:
-            line.close()
-            self._end(call, pid)
+            self._end(call, pid, line)
         elif self._busy.pop(call, None) is not None:
             self._spare.put((pid, line))
         return answer
 
-    def _end(self, call: C, pid: int) -> str:
+    def _end(self, call: C, pid: int, line: socket.socket) -> str:
+        line.close()
         return "a shutdown" if self._busy.pop(call, None) is None else self._end_child(pid)
 
     def _end_child(self, pid: int) -> str:

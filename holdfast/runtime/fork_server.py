@@ -169,7 +169,9 @@ class _ChildLine(Forkable):
 
 def exit_in_words(code: int) -> str:
     """An exit code of a process, negative for a signal, in words."""
-    return f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+    # Signals without a name of their own are not among those that Python lists.
+    name = next((one.name for one in signal.Signals if one == -code), "unnamed")
+    return f"signal {-code} ({name})" if code < 0 else f"exit code {code}"
 
 
 def _drop_connections() -> None:

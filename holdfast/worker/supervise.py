@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from holdfast.errors import UsageError
 from holdfast.model.logs import logger
+from holdfast.runtime.fork_server import exit_in_words
 from holdfast.signals import caught
 
 log = logger("holdfast.worker")
@@ -188,7 +189,7 @@ class Supervisor:
             return
         place.child = None
         if self._code is None:
-            log.warning("worker process %d (%d) ended with %s", place.number + 1, child.pid, _spoken(code))
+            log.warning("worker process %d (%d) ended with %s", place.number + 1, child.pid, exit_in_words(code))
             self._record_death(place, code, now)
         elif code not in _OBEYED:
             self._code = self._code or _honest(code)
@@ -223,7 +224,3 @@ class Supervisor:
 def _honest(code: int) -> int:
     """The supervisor's exit code for a child that ended like this without being asked to: never 0."""
     return 128 - code if code < 0 else code or 1
-
-
-def _spoken(code: int) -> str:
-    return f"signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"exit code {code}"

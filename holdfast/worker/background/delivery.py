@@ -6,7 +6,6 @@ The error text is short. It never contains the address or anything that was sent
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import tempfile
 import threading
@@ -22,6 +21,7 @@ from holdfast.model.alert import AlertRule
 from holdfast.model.failure_cause import storable
 from holdfast.model.logs import logger
 from holdfast.runtime.addresses import HostRefused
+from holdfast.runtime.fork_server import exit_in_words, kill_all_of
 from holdfast.runtime.http import HttpFailed, HttpLimits, basic_authorization, request
 
 log = logger("holdfast.alert")
@@ -117,7 +117,7 @@ class OngoingDelivery:
                 process.wait()
                 raise NotDelivered(f"the command did not end within {COMMAND_SECONDS:.0f} s and was killed") from None
             if process.returncode != 0:
-                raise NotDelivered(f"the command ended with {_ending(process.returncode)}{_last_output(output)}")
+                raise NotDelivered(f"the command ended with {exit_in_words(process.returncode)}{_last_output(output)}")
 
 
 def post(address: str, headers: Mapping[str, str], body: bytes, idempotency_key: str) -> None:
@@ -152,14 +152,7 @@ def _in_words(error: object) -> str:
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill a command and its process group, unless it has ended: by then its pid may belong to another process."""
     if process.poll() is None:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
-
-
-def _ending(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+        kill_all_of(process.pid)
 
 
 def _last_output(output: IO[bytes]) -> str:

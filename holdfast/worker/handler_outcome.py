@@ -276,6 +276,17 @@ class HandlerOutcome:
             finished.backoff_us = microseconds(call.spec.backoff.delay(finished.lease.attempt, self._rng))
 
 
+def fail_unsaved(one: FinishedAttempt, error: Exception) -> None:
+    """Turn an attempt that cannot be saved into a failure, as if its handler had raised."""
+    text, trace = describe(error)
+    one.state, one.result, one.output_hash, one.routine = State.RETRY_LATER, None, None, False
+    one.error, one.traceback = f"the attempt could not be saved: {text}", trace
+    one.delay_us = one.backoff_us or 1_000_000
+    one.snooze = False
+    # These may be what cannot be saved.
+    one.used, one.costs = {}, []
+
+
 def _require_content(blobs: Blobs, texts: Iterable[str]) -> None:
     """Refuse to refer to content that is not there, and protect what is from a collection before the commit. A handler may
     pass on a reference from an earlier result that has been replaced since."""

@@ -134,8 +134,7 @@ class Worker:
 
     def count_children(self, item: int, pipeline: str) -> dict[str, int]:
         with self._reading:
-            rows = self._reader.read(lambda tx: tx.run("count_children", item=item, pipeline=pipeline))
-        return dict(rows)
+            return dict(self._reader.read(lambda tx: tx.run("count_children", item=item, pipeline=pipeline)))
 
     def has_budget(self, stage: int) -> bool:
         with self._reading:
@@ -219,13 +218,13 @@ class Worker:
         self._hand = InHand(self.settings.concurrency)
         writer, poll = self._store.another(self._writer_limits), self.settings.poll_seconds
         self._make_background(writer)
-        orders = ClaimPlanner(self._offer, self._hand, list(self._specs), self._guard_watch.held, poll)
+        self._orders = ClaimPlanner(self._offer, self._hand, list(self._specs), self._guard_watch.held, poll)
         promoter = upkeep.Promoter(writer, poll)
         services = upkeep.all_upkeep(writer, promoter, self._heartbeat, self._hand, self._offer, self.settings)
         # The first pass comes after the worker has claimed the work that was waiting when it started, or found none, and at
         # the latest after one poll interval.
         scheduler = Scheduler(services, not_before=time.monotonic() + poll)
-        self._committer = Committer(writer, self._heartbeat, orders, scheduler, promoter, self._start_calls, poll)
+        self._committer = Committer(writer, self._heartbeat, self._orders, scheduler, promoter, self._start_calls, poll)
         self._make_pools(server)
         self._parts_made = True
         self._heartbeat.join()
@@ -313,7 +312,10 @@ class Worker:
     def _start_calls(self, calls: list[StageCall]) -> None:
         isolated = [call for call in calls if call.spec.isolate or call.leases[0].alone >= _ISOLATED]
         if isolated:
-            self._isolated.submit(self._committer.set_aside(isolated))
+            start, back = self._orders.set_aside(isolated)
+            if back:
+                self._committer.hand_back(back)
+            self._isolated.submit(start)
             others = set(calls).difference(isolated)
             calls = [call for call in calls if call in others]
         lanes = [call for call in calls if call.spec.is_async]
@@ -378,7 +380,7 @@ class Worker:
     def _hand_back_waiting(self) -> None:
         """Hand back what has not started: at a stop, or because other workers take over everything this one held."""
         waiting = [call for pool in self._pools for call in pool.withdraw()]
-        self._committer.hand_back(waiting + self._committer.withdraw())
+        self._committer.hand_back(waiting + self._orders.set_aside_now())
 
     def _new_identity(self) -> Identity:
         name = printable(self.settings.name)[:LONGEST_NAME] or f"{socket.gethostname()}-{os.getpid()}"

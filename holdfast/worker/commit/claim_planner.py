@@ -11,6 +11,7 @@ waiting ones. Other stages get what it cannot use.
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections import deque
@@ -18,8 +19,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from holdfast.engine.claim import Lease, look_for_work, peek
 from holdfast.engine.claim_within_limits import Blocked, Weight
 from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.layout import layout
 from holdfast.model import codec
 from holdfast.model.failure_cause import describe
 from holdfast.model.item import Item
@@ -27,7 +30,8 @@ from holdfast.model.layout import Layout
 from holdfast.model.money import micros
 from holdfast.model.stage import StageSpec
 from holdfast.model.states import Alone
-from holdfast.worker.call import Offer, StageCall
+from holdfast.store import Store
+from holdfast.worker.call import Offer, StageCall, calls_of
 from holdfast.worker.commit.prefetch import HORIZON_SECONDS, InHand
 
 #: The most items to weigh before a claim, and how long that may take.
@@ -83,10 +87,18 @@ class ClaimPlanner:
         #: The last call needed the worker to itself, and the next item may need that too: claim a single one.
         self._one_by_one = False
 
-    def held(self, stages: Collection[int], known: Layout) -> None:
-        """These stages have work on hold for workers with the current version of the code."""
-        if stages:
-            self._held |= {stage for stage in stages if not self.is_outdated(stage, known)}
+    def look(self, store: Store) -> None:
+        """Look where work waits, and whether the pipelines have changed."""
+        self.news()
+        # Needed even if no stage has run dry: a stage or pipeline may have been paused or changed.
+        found = store.glance(lambda tx: look_for_work(tx, list(self.dry)))
+        known: Layout | None = store.cache.get("layout")
+        if known is None or known.generation != found.generation:
+            # The layout may be newer than the generation it is cached under. In that case the next write reads it again.
+            known = store.cache["layout"] = replace(store.read(layout), generation=found.generation)
+        self.dry -= found.waiting
+        if found.held:
+            self._held |= {stage for stage in found.held if not self.is_outdated(stage, known)}
             self.dry -= self._held
 
     def ran_dry(self, stages: Collection[int]) -> None:
@@ -213,12 +225,14 @@ class ClaimPlanner:
         spec = self.offer[order.stage][1]
         return order.weight is not None and bool(spec.units or callable(spec.estimate))
 
-    def weigh(self, order: ClaimOrder, rows: Sequence[tuple[int, str, str, int]]) -> ClaimOrder:
-        """The claim with what each of these items (id, key, data) is expected to use.
+    def weighed(self, order: ClaimOrder, store: Store) -> ClaimOrder:
+        """The claim with what each of the next items is expected to use.
 
         User functions compute that, in a separate thread that is abandoned if they hang. If they fail for an item, the
         item is admitted and its attempt fails with that error.
         """
+        order = order._replace(most=min(order.most, order.room, MOST_WEIGHED))
+        rows = store.read(lambda tx: peek(tx, order.stage, order.most, held=order.held))
         pipeline, spec = self.offer[order.stage]
         weights: dict[int, Weight] = {}
         unsure: dict[int, str] = {}
@@ -243,6 +257,19 @@ class ClaimPlanner:
                 return order._replace(most=len(weighed), weighed=weighed, unsure=doubtful)
             weighed.append((number, known.get(number, Weight())))
         return order._replace(weighed=weighed, unsure=doubtful)
+
+    def calls(
+        self, leases: Mapping[int, list[Lease]], known: Layout, arrived: float, granted: float
+    ) -> list[StageCall]:
+        """The calls for leases, by stage, that were granted and have arrived at these times."""
+        calls = []
+        for stage, some in leases.items():
+            start_by = None
+            if known.resources_of(stage):
+                limit = known.hand_over_seconds(stage)
+                start_by = math.inf if limit is None else granted + limit
+            calls += calls_of(*self.offer[stage], some, arrived, start_by)
+        return calls
 
     def onward(self, known: Layout) -> Collection[int]:
         """Stages to which leases may move straight on, because no resource, pause or guard is in the way."""

@@ -7,25 +7,21 @@ then, the committer keeps its result and retries the write. `who_commits.py` dec
 
 from __future__ import annotations
 
-import math
 import random
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import TypeVar
 
 from holdfast import points
-from holdfast.engine.claim import Lease, look_for_work, peek
+from holdfast.engine.claim import Lease
 from holdfast.engine.complete import must_be_alone
 from holdfast.engine.finish import FinishedAttempt
-from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
 from holdfast.engine.reads import unfinished
 from holdfast.errors import HoldfastError, StoreBroken, StoreConflict, StoreError, StoreUnavailable
-from holdfast.model.failure_cause import describe
 from holdfast.model.layout import Layout
 from holdfast.model.logs import logger
 from holdfast.model.states import State
@@ -33,11 +29,12 @@ from holdfast.runtime.services import Scheduler
 from holdfast.store import AtOnce, Store, Transaction
 from holdfast.worker.background.heartbeat import Heartbeat
 from holdfast.worker.background.upkeep import Promoter
-from holdfast.worker.call import StageCall, calls_of, versions_of
-from holdfast.worker.commit.claim_planner import MOST_WEIGHED, ClaimOrder, ClaimPlanner
+from holdfast.worker.call import StageCall, versions_of
+from holdfast.worker.commit.claim_planner import ClaimOrder, ClaimPlanner
 from holdfast.worker.commit.memo_queue import MemoQueue
 from holdfast.worker.commit.settle_and_claim import SettleAndClaim, Settled
 from holdfast.worker.commit.who_commits import OVER, CommitTurns, Round
+from holdfast.worker.handler_outcome import fail_unsaved
 from holdfast.worker.minute_counts import MinuteCounts
 
 log = logger("holdfast.worker")
@@ -75,7 +72,6 @@ class Committer(CommitTurns):
         self._store = store
         self._heartbeat = heartbeat
         self._orders = orders
-        self._offer = orders.offer
         self._upkeep = upkeep
         self._promoter = promoter
         self._start_calls = start_calls
@@ -107,14 +103,12 @@ class Committer(CommitTurns):
     # What other threads call --------------------------------------------------------------------------------------
 
     def report(self, finished: list[FinishedAttempt]) -> None:
-        """Queue the result of a call."""
-        self._finished.put(finished, quietly=self._crowded and len(finished) == 1 and self._is_quick(finished[0]))
-
-    def _is_quick(self, one: FinishedAttempt) -> bool:
-        """Whether this result need not wake a thread: it is routine, and its stage is not known to be slow. A small
-        delay does not count, because threads share the interpreter.
+        """Queue the result of a call. It need not wake a thread if it is routine and its stage is not known to be slow. A
+        small delay does not count, because threads share the interpreter.
         """
-        return one.routine and one.took_us < HELD_UP_US and self._hand.may_be_quick(one.lease.stage)
+        one = finished[0]
+        quietly = self._crowded and len(finished) == 1 and one.routine and one.took_us < HELD_UP_US
+        self._finished.put(finished, quietly=quietly and self._hand.may_be_quick(one.lease.stage))
 
     def remember(self, memos: Sequence[MemoWrite]) -> Future[None]:
         """Write memos with the next commit. The future completes when they are durable; memos whose lease was lost are
@@ -134,23 +128,10 @@ class Committer(CommitTurns):
                 self._finished.give([FinishedAttempt(lease, State.PENDING, error=reason) for lease in call.leases])
         self._finished.wake()
 
-    def set_aside(self, calls: list[StageCall]) -> list[StageCall]:
-        """The calls that may start now. One call that needs the worker to itself is kept and started later; further
-        calls of that kind are handed back.
-        """
-        start, back = self._orders.set_aside(calls)
-        if back:
-            self.hand_back(back)
-        return start
-
-    def withdraw(self) -> list[StageCall]:
-        """Calls that the committer holds and has not started."""
-        return self._orders.set_aside_now()
-
     def news(self, stages: Collection[int] = ()) -> None:
         """There may be work to claim, in these stages if any are named."""
         if stages:
-            stages = self._offer.keys() & stages
+            stages = self._orders.offer.keys() & stages
             if not stages:
                 return
             self._reported.extend(stages)
@@ -172,8 +153,7 @@ class Committer(CommitTurns):
     def fail(self, error: Exception) -> None:
         """The store is unusable: end."""
         self.broken = self.broken or error
-        self._stopped = True
-        self._finished.wake()
+        self.stop()
 
     # Only the thread whose turn it is -------------------------------------------------------------------------------
 
@@ -184,8 +164,7 @@ class Committer(CommitTurns):
         if not self._heartbeat.trusted and not self._stopped:
             return Round(0.05, failed=True)
         try:
-            wait = self._one_round(by_thread)
-            return Round(wait, self._started)
+            return Round(self._one_round(by_thread), self._started)
         except StoreBroken as error:
             self.broken = error
             return OVER
@@ -230,8 +209,7 @@ class Committer(CommitTurns):
         if batch or orders:
             self.idle = False
             self._settle(batch, orders)
-            return 0.0
-        if claim_first:
+        if batch or orders or claim_first:
             return 0.0
         if stopped:
             return None
@@ -255,16 +233,7 @@ class Committer(CommitTurns):
                 self._orders.dry.discard(self._reported.popleft())
         if self._news:
             self._news = False
-            self._orders.news()
-            dry = self._orders.dry
-            # Needed even if no stage has run dry: a stage or pipeline may have been paused or changed.
-            found = self._store.glance(lambda tx: look_for_work(tx, list(dry)))
-            if "layout" not in self._store.cache or self._known.generation != found.generation:
-                # The layout may be newer than the generation it is cached under. In that case the next write reads it
-                # again.
-                self._store.cache["layout"] = replace(self._store.read(layout), generation=found.generation)
-            dry -= found.waiting
-            self._orders.held(found.held, self._known)
+            self._orders.look(self._store)
             self._look_at = time.monotonic() + self._poll * random.uniform(0.8, 1.2)
         ending = Counter([one.lease.stage for one in batch])
         orders = self._orders.next(self._known, time.monotonic(), ending)
@@ -273,13 +242,7 @@ class Committer(CommitTurns):
             # Weighing waits for user functions.
             self._finished.wake()
             return [order for order in orders if order not in weighty]
-        return [self._weighed(order) if order in weighty else order for order in orders]
-
-    def _weighed(self, order: ClaimOrder) -> ClaimOrder:
-        """If items differ in what they use, look at the next ones before claiming them."""
-        most = min(order.most, order.room, MOST_WEIGHED)
-        rows = self._store.read(lambda tx: peek(tx, order.stage, most, held=order.held))
-        return self._orders.weigh(order._replace(most=most), rows)
+        return [self._orders.weighed(order, self._store) if order in weighty else order for order in orders]
 
     @property
     def _known(self) -> Layout:
@@ -328,10 +291,9 @@ class Committer(CommitTurns):
                 raise
 
     def _cycle(self, tx: Transaction, finished: list[FinishedAttempt], orders: Sequence[ClaimOrder]) -> Settled:
-        identity = self._heartbeat.identity
         goes_on = self._claiming and not self._orders.is_solitary
-        seconds = identity.lease_us / 1e6 * SHARE_FOR_EFFECTS
-        return self._cycles.run(tx, identity.id, finished, orders, goes_on=goes_on, seconds=seconds)
+        worker, seconds = self._heartbeat.identity.id, self._heartbeat.lease_seconds * SHARE_FOR_EFFECTS
+        return self._cycles.run(tx, worker, finished, orders, goes_on=goes_on, seconds=seconds)
 
     def _commit(self, work: Callable[[Transaction], T], exclusive: bool = False, at_once: AtOnce[T] | None = None) -> T:
         """Commit, retrying the same write until it is known to have succeeded."""
@@ -356,12 +318,12 @@ class Committer(CommitTurns):
         self._hand.drop(finished)
         self._note(finished)
         self.minutes.add(cycle.at, cycle.ended)
-        known: dict[int, list[Lease]] = {}
+        arrived: dict[int, list[Lease]] = {}
         for lease in cycle.moved:
-            known.setdefault(lease.stage, []).append(lease)
+            arrived.setdefault(lease.stage, []).append(lease)
         for stage, leases in cycle.claimed.items():
             if leases:
-                known.setdefault(stage, []).extend(leases)
+                arrived.setdefault(stage, []).extend(leases)
         self._orders.ran_dry(cycle.dry)
         if cycle.undecided:
             self._news = True
@@ -370,9 +332,9 @@ class Committer(CommitTurns):
             self._orders.ended(finished, self._known)
         for stage, blocked in cycle.blocked.items():
             self._orders.note(stage, blocked, cycle.at, now)
-        calls = [call for stage, leases in known.items() for call in self._calls(stage, leases, now, cycle.began)]
+        calls = self._orders.calls(arrived, self._known, now, cycle.began)
         if calls:
-            self._started = all(self._hand.may_be_quick(stage) for stage in known)
+            self._started = all(self._hand.may_be_quick(stage) for stage in arrived)
             self._hand.take(calls)
         self._crowded = self._store.driver.far is None and len(self._hand) >= MANY
         if calls:
@@ -395,29 +357,15 @@ class Committer(CommitTurns):
             if one.state == _RETRY_LATER:
                 self._promoter.expect(one.delay_us)
 
-    def _calls(self, stage: int, leases: list[Lease], now: float, granted: float) -> list[StageCall]:
-        pipeline, spec = self._offer[stage]
-        start_by = None
-        if self._known.resources_of(stage):
-            limit = self._known.hand_over_seconds(stage)
-            start_by = math.inf if limit is None else granted + limit
-        return calls_of(pipeline, spec, leases, now, start_by)
-
     def _give_up(self, one: FinishedAttempt, error: Exception) -> None:
         """Record an attempt that cannot be saved as a failure, as if its handler had raised. It must not delay the
         others.
         """
-        text, trace = describe(error)
-        stage = self._offer[one.lease.stage][1].name
+        stage = self._orders.offer[one.lease.stage][1].name
         log.error("item %r, stage %r: could not be saved", one.lease.key, stage, exc_info=error)
-        one.state, one.result, one.output_hash, one.routine = State.RETRY_LATER, None, None, False
-        one.error, one.traceback = f"the attempt could not be saved: {text}", trace
-        one.delay_us = one.backoff_us or 1_000_000
-        one.snooze = False
         if one.used or one.costs:
             log.error("what it has used is not recorded: %r, %r", one.used, one.costs)
-        # These may be what cannot be saved.
-        one.used, one.costs = {}, []
+        fail_unsaved(one, error)
         try:
             cycle = self._commit(lambda tx: self._cycle(tx, [one], []))
         except StoreError:
@@ -437,7 +385,7 @@ class Committer(CommitTurns):
     def _rest(self) -> float:
         """With nothing to do, check whether all work is done, and return how long to wait."""
         if self._claiming and not len(self._hand) and not self.drained.is_set():
-            if not self._store.read(lambda tx: unfinished(tx, versions_of(self._offer))):
+            if not self._store.read(lambda tx: unfinished(tx, versions_of(self._orders.offer))):
                 self.drained.set()
         # Set before the last check: anything that arrives later wakes the thread.
         self.idle = True

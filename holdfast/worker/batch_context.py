@@ -74,7 +74,8 @@ class BatchContext:
         if not contexts:
             return _nothing() if self._first._spec.is_async else []
         parts = [one._sub_step(terms) for one in contexts]
-        return self._first._run(Once(self._first._around, self._first._spec, terms, parts, items).steps())
+        its = dict(zip(parts, items, strict=True))
+        return self._first._run(Once(self._first._around, self._first._spec, terms, parts, its).steps())
 
     def idempotency_key(self, name: str, items: Sequence[Item[Any]]) -> str:
         """An idempotency key for a provider: the same whenever a call is made for these items in this order."""

@@ -92,9 +92,9 @@ def _used_up(limit: RateLimited) -> OutOfCredit:
 class HandlerOutcome:
     """Turns what handlers return and raise into finished attempts."""
 
-    def __init__(self, blobs: Blobs, rng: random.Random | None = None) -> None:
+    def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
-        self._rng = rng or random.Random()
+        self._rng = random.Random()
         #: By stage and item: how often in a row it has met an overload, and how many others had passed before.
         self._overloads: dict[tuple[int, int], tuple[int, int]] = {}
         self._passed: Counter[int] = Counter()
@@ -182,7 +182,9 @@ class HandlerOutcome:
                 rejected=isinstance(meant, RejectedTooOften),
             )
         if isinstance(meant, CallInDoubt):
-            return self._held(call, lease, text)
+            # Until a person has decided about its call. Other items of the batch are not affected and run again without it.
+            state = State.ON_HOLD if lease.has_open_call else State.PENDING
+            return self._finished(call, lease, state, error=text)
         return self._retry(call, lease, raised, company)
 
     def _is_alone_with_it(self, call: StageCall, lease: Lease) -> bool:
@@ -196,13 +198,6 @@ class HandlerOutcome:
         if len(self._overloads) < MOST_WATCHED:
             self._overloads[place] = times + 1, before
         return False
-
-    def _held(self, call: StageCall, lease: Lease, text: str | None) -> FinishedAttempt:
-        """Put an item on hold until a person has decided about its call. Other items of the batch are not affected and
-        run again without it.
-        """
-        in_doubt = any(memo.state == "intended" for memo in lease.memos.values())
-        return self._finished(call, lease, State.ON_HOLD if in_doubt else State.PENDING, error=text)
 
     def _limited(
         self, call: StageCall, lease: Lease, pause: ProviderPause, text: str | None, *, is_plain: bool

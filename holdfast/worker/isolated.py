@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -102,25 +102,20 @@ class StageConversation:
             return {"error": str(error), "kind": type(error).__name__}
 
 
+@dataclass(eq=False)
 class StageChild:
     """The child's side: runs the calls it receives, one after another."""
 
+    _line: socket.socket
+    _offer: Offer
+    _another_store: Callable[[], Store]
+    pipeline: Callable[[str], PipelineSpec | None]
+    blobs: Blobs
+
     stopping = False
 
-    def __init__(
-        self,
-        line: socket.socket,
-        offer: Offer,
-        another_store: Callable[[], Store],
-        pipeline: Callable[[str], PipelineSpec | None],
-        blobs: Blobs,
-    ) -> None:
-        self.blobs = blobs
-        self._line = line
-        self.pipeline = pipeline
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._offer = offer
-        self._another_store = another_store
         self._runner = StageRunner(self)
 
     def run(self) -> None:

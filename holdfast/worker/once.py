@@ -10,6 +10,7 @@ import inspect
 import reprlib
 import sys
 from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.engine.claim import Lease
@@ -44,22 +45,15 @@ class CallAgain(Exception):
 _Verdicts = dict[SubStep, Any]
 
 
+@dataclass(slots=True, eq=False)
 class Once:
     """One `ctx.once`: a call for one item, or for a batch if the items are given."""
 
-    def __init__(
-        self,
-        around: Surroundings,
-        spec: StageSpec,
-        terms: Terms,
-        parts: Sequence[SubStep],
-        items: Sequence[Item] | None = None,
-    ) -> None:
-        self._around = around
-        self._spec = spec
-        self._terms = terms
-        self._parts = parts
-        self._items = None if items is None else dict(zip(parts, items, strict=True))
+    _around: Surroundings
+    _spec: StageSpec
+    _terms: Terms
+    _parts: Sequence[SubStep]
+    _items: Mapping[SubStep, Item] | None = None
 
     def steps(self) -> SubSteps:
         """Returns the answer or, for a batch, the verdicts of its items in their order."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -26,8 +25,8 @@ from holdfast.worker.surroundings import Surroundings
 class StageRunner(HandlerOutcome):
     """Turns calls into finished attempts."""
 
-    def __init__(self, around: Surroundings, rng: random.Random | None = None) -> None:
-        super().__init__(around.blobs, rng)
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around.blobs)
         self._around = around
         self._forks = Lineage.forks
 
@@ -79,8 +78,7 @@ class StageRunner(HandlerOutcome):
     def _end_fork(self, call: StageCall) -> None:
         """End a forked process whose handler returned here: it has no worker to continue with."""
         if Lineage.forks != self._forks:
-            where = f"item {call.leases[0].key!r}, stage {call.spec.name!r}"
-            print(f"holdfast: {where}: a forked process came back from the handler and is ended", file=sys.stderr)
+            print(f"holdfast: {call.label}: a forked process came back from the handler and is ended", file=sys.stderr)
             os._exit(1)
 
     def _open(self, call: StageCall) -> tuple[Any, Context | BatchContext]:

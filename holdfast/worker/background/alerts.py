@@ -115,6 +115,6 @@ class Alerts(Service):
         self._under_way.remove(ongoing)
 
 
-def alerting(rules: Sequence[AlertRule], interval_seconds: float = INTERVAL_SECONDS) -> MakeService:
+def alerting(rules: Sequence[AlertRule]) -> MakeService:
     """A service that checks events against these rules and notifies people."""
-    return lambda context: Alerts(context.store, rules, context.worker, interval_seconds)
+    return lambda context: Alerts(context.store, rules, context.worker)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.engine import workers
@@ -27,26 +28,21 @@ LISTEN_SECONDS = 0.05
 BUSY_SECONDS = 0.01
 
 
+@dataclass(eq=False)
 class Heartbeat(Service):
     """Keeps the row of one worker alive."""
 
     name = "heartbeat"
     last_pass_seconds = 4.0
 
-    def __init__(
-        self,
-        store: Store,
-        renew: Callable[[], Identity],
-        versions: Mapping[int, str],
-        facts: Callable[[], dict[str, Any]],
-        on_lost: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._store = store
-        self._renew = renew
-        self._versions = versions
-        self._facts = facts
-        self._on_lost = on_lost
-        self.identity = renew()
+    _store: Store
+    _renew: Callable[[], Identity]
+    _versions: Mapping[int, str]
+    _facts: Callable[[], dict[str, Any]]
+    _on_lost: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.identity = self._renew()
         self.lease_seconds = self.identity.lease_us / 1e6
         self._interval = self.lease_seconds / 3
         self.retry_seconds = min(0.2, self._interval)
@@ -110,22 +106,18 @@ class Heartbeat(Service):
         return now - self._beaten < self.lease_seconds / 2 and now - self._steady_since >= self.lease_seconds
 
 
+@dataclass(eq=False)
 class Listening(Service):
     """Waits for notifications between two heartbeats, on the same connection."""
 
     name = "notifications"
 
-    def __init__(
-        self,
-        store: Store,
-        heartbeat: Heartbeat,
-        wants_news: Callable[[], bool],
-        on_news: Callable[[Collection[int]], None],
-    ) -> None:
-        self._store = store
-        self._heartbeat = heartbeat
-        self._wants_news = wants_news
-        self._on_news = on_news
+    _store: Store
+    _heartbeat: Heartbeat
+    _wants_news: Callable[[], bool]
+    _on_news: Callable[[Collection[int]], None]
+
+    def __post_init__(self) -> None:
         self._listener: NewsListener | None = None
         #: The heartbeat after which notifications were read last.
         self._read_before = 0.0

@@ -63,13 +63,9 @@ class MemoQueue:
                 queued[0][1].set_exception(error)
                 return
             # One group cannot be written; it must not fail the others.
-            for place, one in enumerate(queued):
-                try:
-                    self._write([one])
-                except StoreError:
-                    self._queue.popleft()  # it is back in the queue, ahead of those that follow it
-                    self._queue.extendleft(reversed(queued[place:]))
-                    raise
+            self._queue.extendleft(reversed(queued))
+            for _ in queued:
+                self._write([self._queue.popleft()])
             return
         for some, future in queued:
             for memo in some:

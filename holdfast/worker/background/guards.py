@@ -39,7 +39,6 @@ class GuardWatch(Service):
         on_change: Callable[[], None],
         on_held: Callable[[], None] = lambda: None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._guards = guards
         self._on_change = on_change
@@ -47,7 +46,6 @@ class GuardWatch(Service):
         self._on_held = on_held
         self._held_by: dict[str, str] = {}
         self._clock = clock
-        self._steady = steady
         #: By pipeline: the guards that were checked, when, and why they refused.
         self._verdicts: dict[str, tuple[Guards, float, dict[str, Any] | None]] = {}
         self._looks: dict[str, tuple[Guards, threading.Thread]] = {}
@@ -89,7 +87,7 @@ class GuardWatch(Service):
         if self._looks[name][0] != guards:
             return  # a late answer; the guards have changed meanwhile
         before = self._verdicts.get(name)
-        self._verdicts[name] = (guards, self._steady(), why)
+        self._verdicts[name] = (guards, time.monotonic(), why)
         if before is None or before[2] != why:
             self._changed()
 
@@ -109,7 +107,7 @@ class GuardWatch(Service):
         checked, at, why = self._verdicts.get(name, (None, 0.0, None))
         if checked != guards:
             return _because("guards", "its guards have not been looked at yet")
-        if (since := self._steady() - at) > STALE_SECONDS:
+        if (since := time.monotonic() - at) > STALE_SECONDS:
             return _because("guards", f"a guard has not answered for {since:.0f} s")
         return why
 

@@ -85,13 +85,12 @@ class Scheduler:
     def _one_pass(self, service: Service) -> bool:
         try:
             return service.one_pass()
-        except StoreError:
+        except Exception as error:
             service.due = time.monotonic() + service.retry_seconds
-            raise
-        except Exception:
+            if isinstance(error, StoreError):
+                raise
             # A service that fails must not keep the others from their passes, nor the thread from its other work.
             log.exception("%s: a pass failed and will be made again", service.name)
-            service.due = time.monotonic() + service.retry_seconds
             return False
 
 

@@ -163,9 +163,8 @@ class HandlerOutcome:
         if isinstance(meant, RetryLater):
             delay_us = microseconds(meant.after_seconds)
             return self._finished(call, lease, State.RETRY_LATER, error=text, delay_us=delay_us, snooze=True)
-        if isinstance(meant, Overloaded) and not raised.is_plain and self._is_alone_with_it(call, lease):
-            return self._retry(call, lease, raised, company)
-        if isinstance(meant, ProviderPause):
+        its_own = isinstance(meant, Overloaded) and not raised.is_plain and self._is_alone_with_it(call, lease)
+        if isinstance(meant, ProviderPause) and not its_own:
             return self._limited(call, lease, meant, text, is_plain=raised.is_plain)
         if isinstance(meant, (StoreUnavailable, StoreConflict)):
             # The database was unavailable when the handler used it. The item is not at fault, and the attempt does not
@@ -185,7 +184,16 @@ class HandlerOutcome:
             # Until a person has decided about its call. Other items of the batch are not affected and run again without it.
             state = State.ON_HOLD if lease.has_open_call else State.PENDING
             return self._finished(call, lease, state, error=text)
-        return self._retry(call, lease, raised, company)
+        return self._finished(
+            call,
+            lease,
+            State.RETRY_LATER,
+            error=text,
+            traceback=trace,
+            delay_us=microseconds(call.spec.backoff.delay(lease.attempt, self._rng)),
+            company=company,
+            item_at_fault=raised.is_wrong_request,
+        )
 
     def _is_alone_with_it(self, call: StageCall, lease: Lease) -> bool:
         """Whether only this item meets an overload, again and again, while others of its stage pass: its input may be what
@@ -227,19 +235,6 @@ class HandlerOutcome:
             key_refused=isinstance(pause, CredentialRefused),
             limited_resource=pause.resource,
             pauses_stage=not is_plain,
-        )
-
-    def _retry(self, call: StageCall, lease: Lease, raised: _Raised, company: int) -> FinishedAttempt:
-        delay = call.spec.backoff.delay(lease.attempt, self._rng)
-        return self._finished(
-            call,
-            lease,
-            State.RETRY_LATER,
-            error=raised.text,
-            traceback=raised.trace,
-            delay_us=microseconds(delay),
-            company=company,
-            item_at_fault=raised.is_wrong_request,
         )
 
     def _finished(self, call: StageCall, lease: Lease, state: State, **more: Any) -> FinishedAttempt:

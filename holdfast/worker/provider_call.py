@@ -194,9 +194,10 @@ def _cost(prices: Prices, model: str | None, estimate: Amount | None, answer: An
     used = usage(_whole(answer))
     # The model in the answer may have a longer name than the one that was asked for.
     names = dict.fromkeys(name for name in (used and used.model, model) if name)
-    for name in names if used is not None else ():
-        if used is not None and (price := prices.price(replace(used, model=name))) is not None:
-            return price
+    if used is not None:
+        for name in names:
+            if (price := prices.price(replace(used, model=name))) is not None:
+                return price
     _warn_once(
         "no price is known for %s: its calls count with their estimate, or with nothing; give prices=, or install "
         "genai-prices",

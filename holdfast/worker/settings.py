@@ -10,6 +10,8 @@ from holdfast.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """The settings of a worker."""
+
     concurrency: int = 16
     lease_seconds: float = 30.0
     grace_seconds: float = 10.0

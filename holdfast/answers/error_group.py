@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from holdfast.answers.answer import Answer, Answers
 from holdfast.answers.text_tables import aligned, shortened, table, to_the_second
-from holdfast.model.shell import word
+from holdfast.model.shell_quoting import word
 
 
 class ErrorGroup(Answer, frozen=True):

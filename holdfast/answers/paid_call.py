@@ -12,7 +12,7 @@ from holdfast.answers.reading import read
 from holdfast.answers.text_tables import compact, exact, iso
 from holdfast.model import codec
 from holdfast.model.logs import printable
-from holdfast.model.shell import word
+from holdfast.model.shell_quoting import word
 from holdfast.model.states import State
 
 

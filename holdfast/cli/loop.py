@@ -47,8 +47,8 @@ def loop(loop: str, drain: bool) -> None:
     """
     import sqlalchemy.exc
 
-    from holdfast.adopt.database_errors import passes
     from holdfast.adopt.loop.loop import run_together
+    from holdfast.adopt.sqlalchemy_errors import passes
 
     loops = find_loops(loop)
     try:

@@ -12,7 +12,7 @@ from holdfast.cli.output import print_counts, print_json, printable
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.key_pattern import exactly
-from holdfast.model.shell import word
+from holdfast.model.shell_quoting import word
 from holdfast.model.states import BAD, State
 
 

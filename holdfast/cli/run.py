@@ -16,8 +16,8 @@ from holdfast.cli import SOME_FAILED, options
 from holdfast.cli.changes import approval
 from holdfast.cli.output import print_json
 from holdfast.cli.progress import watched
+from holdfast.cli.run_summary import print_summary
 from holdfast.cli.stopping import exit_code, say_stopping
-from holdfast.cli.summary import print_summary
 from holdfast.errors import AlreadyRunning
 from holdfast.model.durations import seconds
 from holdfast.program_file import load

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from holdfast.engine.claim import Lease, claim, claim_these
 from holdfast.engine.layout import layout
-from holdfast.engine.resource_gates import BY_BUDGET, BY_PERSON, Gate, lock_gates, read_gates, save_gates
-from holdfast.model.day import day_of, next_day_at
+from holdfast.engine.resource_state import BY_BUDGET, BY_PERSON, Gate, lock_gates, read_gates, save_gates
+from holdfast.model.budget_day import day_of, next_day_at
 from holdfast.model.money import spoken
 from holdfast.model.rate import Bucket
 from holdfast.store import Transaction

@@ -20,7 +20,7 @@ from holdfast.engine.pages import Place as Cursor
 from holdfast.engine.pages import items as page_of_items
 from holdfast.engine.pages import stages_of_items
 from holdfast.engine.prune import forget_items, uncover, withdraw
-from holdfast.engine.resource_gates import lock_resources
+from holdfast.engine.resource_state import lock_resources
 from holdfast.engine.selection import ActionPlace, Which, Who, beginning
 from holdfast.model.facts import Facts
 from holdfast.model.states import State

@@ -23,7 +23,7 @@ from holdfast.engine.finish import (
 )
 from holdfast.engine.layout import layout
 from holdfast.engine.settle_resources import settle
-from holdfast.model.after_failure import after_failure
+from holdfast.model.retry_or_give_up import after_failure
 from holdfast.model.states import State
 from holdfast.store import Transaction
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from holdfast.errors import UsageError
 from holdfast.model import codec
-from holdfast.model.guards import Guards
+from holdfast.model.guard_conditions import Guards
 from holdfast.model.layout import Layout, PipelineRow, ResourceRow, StageRow
 from holdfast.model.logs import logger
 from holdfast.model.reading import Readings

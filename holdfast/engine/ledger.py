@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.engine.layout import layout
-from holdfast.engine.resource_gates import lock_resources
+from holdfast.engine.resource_state import lock_resources
 from holdfast.model import codec
-from holdfast.model.day import day_of
+from holdfast.model.budget_day import day_of
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.paid import IMPORTED, NO_FACTS, CallFacts, Paid, PaidCall
 from holdfast.store import Transaction

@@ -6,8 +6,8 @@ from typing import Any
 
 from holdfast.engine.claim_within_limits import NOTHING_SPENT, Spent
 from holdfast.engine.layout import layout
-from holdfast.engine.resource_gates import read_gates
-from holdfast.model.day import day_of
+from holdfast.engine.resource_state import read_gates
+from holdfast.model.budget_day import day_of
 from holdfast.model.tuning import merged
 from holdfast.store import Transaction
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from holdfast.engine import ledger
 from holdfast.engine.claim import Lease, Memo
 from holdfast.engine.layout import record
-from holdfast.engine.resource_gates import lock_resources
+from holdfast.engine.resource_state import lock_resources
 from holdfast.errors import LeaseLost
 from holdfast.model import codec
 from holdfast.model.paid import NO_FACTS, CallFacts, Paid, PaidCall

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.engine.layout import layout
-from holdfast.engine.resource_gates import BY_PERSON, lock_gates, save_gates
+from holdfast.engine.resource_state import BY_PERSON, lock_gates, save_gates
 from holdfast.engine.selection import Who
 from holdfast.errors import UsageError
 from holdfast.model.breaker import Breaker

@@ -19,7 +19,7 @@ from holdfast.model.history import MEANING, SENT_BACK
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.paid import CHARGED
 from holdfast.model.pipeline_changes import release
-from holdfast.model.shell import word
+from holdfast.model.shell_quoting import word
 from holdfast.model.states import State
 from holdfast.model.urls import as_key
 from holdfast.store import Transaction

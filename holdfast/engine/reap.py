@@ -15,9 +15,9 @@ from holdfast.engine.claim import Lease
 from holdfast.engine.fan_in import begin_waiting_parents
 from holdfast.engine.finish import FinishedAttempt, save_outcomes
 from holdfast.engine.layout import layout
-from holdfast.engine.resource_gates import lock_resources
+from holdfast.engine.resource_state import lock_resources
 from holdfast.engine.strays import without_strays
-from holdfast.model.after_failure import after_death
+from holdfast.model.retry_or_give_up import after_death
 from holdfast.model.states import State
 from holdfast.store import Transaction
 

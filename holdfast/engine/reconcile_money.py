@@ -16,7 +16,7 @@ from holdfast.engine.costs import sums_of_calls
 from holdfast.engine.events import EVER, LAST
 from holdfast.engine.layout import layout
 from holdfast.engine.selection import Who
-from holdfast.model.day import date_of, day_of
+from holdfast.model.budget_day import date_of, day_of
 from holdfast.model.layout import Layout
 from holdfast.model.money import spoken
 from holdfast.model.paid import IMPORTED

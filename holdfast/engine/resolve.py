@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from holdfast.engine import ledger
 from holdfast.engine.layout import layout, record
 from holdfast.engine.reads import find_item
-from holdfast.engine.resource_gates import lock_resources
+from holdfast.engine.resource_state import lock_resources
 from holdfast.engine.retry_and_cancel import let_run
 from holdfast.engine.selection import CHUNK, ActionPlace, Chosen, Which, Who, beginning, patterns_of, stages_of
 from holdfast.errors import UsageError

@@ -16,7 +16,7 @@ from holdfast.engine import ledger
 from holdfast.engine.fan_in import begin_waiting_parents
 from holdfast.engine.layout import record
 from holdfast.engine.reopen import reopen as send_back
-from holdfast.engine.resource_gates import lock_resources
+from holdfast.engine.resource_state import lock_resources
 from holdfast.engine.selection import ActionPlace, Chosen, Selected, Which, Who, beginning, choose
 from holdfast.errors import UsageError
 from holdfast.model.states import FINISHED, OPEN, PASSED, Rerun, State

@@ -13,10 +13,10 @@ from holdfast.engine.claim_within_limits import CALLS
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.layout import layout, record
 from holdfast.engine.pause import pause
-from holdfast.engine.resource_gates import BY_PERSON, Gate, lock_gates, save_gates
+from holdfast.engine.resource_state import BY_PERSON, Gate, lock_gates, save_gates
 from holdfast.engine.selection import Who
 from holdfast.model.breaker import Breaker
-from holdfast.model.day import next_day_at
+from holdfast.model.budget_day import next_day_at
 from holdfast.model.layout import StageRow
 from holdfast.model.rate import Bucket
 from holdfast.model.resource import COOL_SECONDS

@@ -15,9 +15,9 @@ from holdfast.engine.layout import layout
 from holdfast.engine.reconcile_money import count_for_new_limits
 from holdfast.engine.selection import Who
 from holdfast.errors import UsageError
-from holdfast.model import guards as guarding
+from holdfast.model import guard_conditions as guarding
 from holdfast.model import resource as limiting
-from holdfast.model.guards import Guards
+from holdfast.model.guard_conditions import Guards
 from holdfast.model.layout import Layout
 from holdfast.model.names import there_are
 from holdfast.model.resource import ResourceSpec

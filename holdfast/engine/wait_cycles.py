@@ -15,7 +15,7 @@ from holdfast.engine.describe_chain import describe_chain
 from holdfast.engine.layout import layout, record
 from holdfast.model.failure_cause import Cause
 from holdfast.model.key_pattern import exactly
-from holdfast.model.shell import word
+from holdfast.model.shell_quoting import word
 from holdfast.model.states import WORDS, State
 from holdfast.store import Transaction
 

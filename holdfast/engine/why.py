@@ -12,7 +12,7 @@ from holdfast.model.facts import Facts
 from holdfast.model.key_pattern import exactly
 from holdfast.model.layout import StageRow
 from holdfast.model.pipeline_changes import release
-from holdfast.model.shell import word
+from holdfast.model.shell_quoting import word
 from holdfast.model.states import State
 from holdfast.store import Transaction
 

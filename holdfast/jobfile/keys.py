@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.jobfile.shapes import VARIABLE, Either, Free, KeySpec, Many, Named, Scalar, Schema, Table
 from holdfast.model.durations import seconds
-from holdfast.model.guards import Guards
+from holdfast.model.guard_conditions import Guards
 from holdfast.model.money import micros
 from holdfast.model.rate import Rate
 from holdfast.model.resource import ResourceSpec

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.errors import UsageError
-from holdfast.model.guards import Guards
+from holdfast.model.guard_conditions import Guards
 from holdfast.model.names import there_are
 from holdfast.model.reading import EVERYTHING, Readings
 from holdfast.model.resource import ResourceSpec

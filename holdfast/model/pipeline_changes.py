@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.model.durations import spoken as length
 from holdfast.model.money import decimal, micros, spoken
-from holdfast.model.shell import word
+from holdfast.model.shell_quoting import word
 
 
 class NewWork(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.errors import UsageError
-from holdfast.model import guards as guarding
-from holdfast.model.guards import Guards
+from holdfast.model import guard_conditions as guarding
+from holdfast.model.guard_conditions import Guards
 from holdfast.model.names import there_are
 from holdfast.model.resource import KEYS, ResourceSpec
 

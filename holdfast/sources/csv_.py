@@ -10,7 +10,7 @@ from typing import IO, Any, ClassVar
 
 from holdfast.sources import readers
 from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
-from holdfast.sources.local import is_settled, lines, notes_of, opened
+from holdfast.sources.read_lines import is_settled, lines, notes_of, opened
 from holdfast.sources.rows import BadRow, found_in
 
 

@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, urljoin
 
 from holdfast.model import urls
 from holdfast.runtime.addresses import HostRefused
-from holdfast.runtime.http import HttpFailed, HttpLimits, basic_authorization, request
+from holdfast.runtime.http_request import HttpFailed, HttpLimits, basic_authorization, request
 from holdfast.sources import readers
 from holdfast.sources.contract import Reader, SourceFailed
 from holdfast.sources.inflate import PIECE, inflated, unpacked

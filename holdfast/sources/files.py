@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 from holdfast.errors import UsageError
 from holdfast.sources import readers
 from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
-from holdfast.sources.local import opened
+from holdfast.sources.read_lines import opened
 
 MAX_DEPTH = 100
 #: How many names of a folder are sorted at a time; a larger folder comes in several sorted runs.

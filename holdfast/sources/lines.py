@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from holdfast.sources import readers
 from holdfast.sources.contract import Found, Kept, Reader, Source
-from holdfast.sources.local import is_settled, lines, notes_of, opened
+from holdfast.sources.read_lines import is_settled, lines, notes_of, opened
 from holdfast.sources.rows import BadRow
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.durations import seconds
-from holdfast.model.guards import read_size
+from holdfast.model.guard_conditions import read_size
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 #: Headers that we set ourselves.

@@ -24,7 +24,7 @@ from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.finish import AttemptEffect, FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
-from holdfast.engine.resource_gates import lock_resources
+from holdfast.engine.resource_state import lock_resources
 from holdfast.errors import HoldfastError, StoreUnavailable, UsageError
 from holdfast.model import codec
 from holdfast.model.failure_cause import describe

@@ -20,7 +20,7 @@ from holdfast.engine.memos import MemoWrite
 from holdfast.engine.workers import Identity
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.durations import spoken
-from holdfast.model.guards import Guards
+from holdfast.model.guard_conditions import Guards
 from holdfast.model.layout import Layout
 from holdfast.model.logs import logger, printable
 from holdfast.model.stage import PipelineSpec

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from holdfast.adopt.database_errors import kind_of, passes
+from holdfast.adopt.sqlalchemy_errors import kind_of, passes
 from holdfast.errors import StoreBroken, StoreConflict, StoreUnavailable
 from holdfast.store import database_errors, open_store
 from holdfast.store.database_errors import SQLITE_CODES, SQLSTATES, ErrorKind

@@ -28,8 +28,8 @@ from holdfast.adopt import (
     requeue_stale,
     with_session,
 )
-from holdfast.adopt.database_errors import kind_of
 from holdfast.adopt.rows.sql import Support, support_of
+from holdfast.adopt.sqlalchemy_errors import kind_of
 from holdfast.errors import LeaseLost
 from tests.adopt.places import engine_on
 from tests.adopt.racers import Race

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.model.shell import word
+from holdfast.model.shell_quoting import word
 from holdfast.program_file import load
 
 Write = Callable[[str, str], str]

@@ -7,7 +7,7 @@ import pytest
 from holdfast.engine import reap
 from holdfast.engine.reap import remove_ended, remove_silent
 from holdfast.errors import LeaseLost
-from holdfast.model.after_failure import DEATHS_IN_ISOLATION
+from holdfast.model.retry_or_give_up import DEATHS_IN_ISOLATION
 from holdfast.model.states import Alone
 from tests.support.harness import connected
 from tests.support.together import at_once

@@ -13,9 +13,9 @@ from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.pause import end_pauses
-from holdfast.engine.resource_gates import lock_resources
+from holdfast.engine.resource_state import lock_resources
 from holdfast.errors import LeaseLost, StoreConflict
-from holdfast.model.day import next_day_at
+from holdfast.model.budget_day import next_day_at
 from holdfast.model.states import State
 from holdfast.store.write import Write
 from tests.support.harness import connected

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.model.guards import Guards
+from holdfast.model.guard_conditions import Guards
 from tests.support.harness import connected
 from tests.support.limits import Limited, statements
 

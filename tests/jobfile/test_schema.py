@@ -15,7 +15,8 @@ from holdfast.jobfile.keys import GUARDS, LIMITS
 from holdfast.jobfile.problems import Problems
 from holdfast.jobfile.reading import read
 from holdfast.jobfile.schema import DRAFT
-from holdfast.model import guards, resource
+from holdfast.model import guard_conditions as guards
+from holdfast.model import resource
 from tests.jobfile.conftest import Folder
 from tests.jobfile.test_building import FULL
 from tests.jobfile.test_checking import WRONG, WRONG_STAGE

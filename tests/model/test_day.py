@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.day import day_of, next_day_at
+from holdfast.model.budget_day import day_of, next_day_at
 
 pytestmark = [pytest.mark.req("J10"), pytest.mark.fault(54)]
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
-from holdfast.model.guards import KEYS, Guards, Hours, read_size
+from holdfast.model.guard_conditions import KEYS, Guards, Hours, read_size
 
 pytestmark = pytest.mark.req("J18")
 

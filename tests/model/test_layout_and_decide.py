@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.after_failure import DEATHS_IN_ISOLATION, after_death, after_failure
 from holdfast.model.layout import Layout, StageRow
+from holdfast.model.retry_or_give_up import DEATHS_IN_ISOLATION, after_death, after_failure
 from holdfast.model.states import FINISHED, MOVES, OPEN, Alone, State
 
 #: On a busy machine a single example may take long; that says nothing about the code.

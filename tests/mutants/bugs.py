@@ -15,7 +15,7 @@ from holdfast.clock import SECOND
 from holdfast.engine import complete, ledger
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.model import paid
-from holdfast.model.day import day_of
+from holdfast.model.budget_day import day_of
 from holdfast.model.paid import Paid, PaidCall
 from holdfast.model.states import State
 from holdfast.store import Transaction, Write, statements

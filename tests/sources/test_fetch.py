@@ -303,7 +303,7 @@ def test_over_tls_the_name_in_the_address_must_be_the_one_in_the_certificate(sit
         with pytest.raises(SourceFailed, match="its certificate is not valid"):
             fetch(f"https://named.test:{port}/", HERE)
         trusting = ssl.create_default_context(cafile=str(certificate / "certificate"))
-        monkeypatch.setattr("holdfast.runtime.http._tls", lambda: trusting)
+        monkeypatch.setattr("holdfast.runtime.http_request._tls", lambda: trusting)
         assert text(f"https://named.test:{port}/") == b"secret"
         with pytest.raises(SourceFailed, match=r"its certificate is not valid.*other.test"):
             fetch(f"https://other.test:{port}/", HERE)

@@ -11,7 +11,7 @@ import pytest
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model.found import check
 from holdfast.sources import SourceFailed
-from holdfast.sources.local import lines
+from holdfast.sources.read_lines import lines
 
 pytestmark = pytest.mark.req("J20")
 

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 import sqlalchemy as sa
 
 from holdfast.adopt.connections import Open
-from holdfast.adopt.database_errors import kind_of
 from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.loop.transact import patiently, transact, transact_once
 from holdfast.adopt.loop.what_to_claim import ALONE
@@ -22,6 +21,7 @@ from holdfast.adopt.rows.dialects import Rows
 from holdfast.adopt.rows.outcome import error_text
 from holdfast.adopt.rows.sql import Key, key_in, support_of
 from holdfast.adopt.rows.stale import fail_queued
+from holdfast.adopt.sqlalchemy_errors import kind_of
 from holdfast.adopt.table.held_row import Held
 from holdfast.adopt.table.tokens import instance_of
 from holdfast.model.logs import logger

@@ -10,8 +10,8 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
 from holdfast.adopt.connections import Place, check_user_code, unprepared
-from holdfast.adopt.database_errors import MOST_AGAIN, kind_of
 from holdfast.adopt.loop.transact import Effect
+from holdfast.adopt.sqlalchemy_errors import MOST_AGAIN, kind_of
 from holdfast.adopt.table.held_row import Held, lost
 from holdfast.model import functions
 from holdfast.store.database_errors import ErrorKind

@@ -13,7 +13,6 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement
 
 from holdfast.adopt.connections import Open, Place, is_async, makes_transactions, sync_engine_of
-from holdfast.adopt.database_errors import Complaints
 from holdfast.adopt.loop.counters import Counters
 from holdfast.adopt.loop.job import Job
 from holdfast.adopt.loop.sync_or_async import sleep
@@ -23,6 +22,7 @@ from holdfast.adopt.rows.claim import ClaimTerms, OrderBy, order_of
 from holdfast.adopt.rows.outcome import Retry, error_text, read_retry
 from holdfast.adopt.rows.prepared import DirectLine
 from holdfast.adopt.rows.sql import Key, Where, conditions_of, has_last_attempts, is_last_attempt, key_in
+from holdfast.adopt.sqlalchemy_errors import Complaints
 from holdfast.adopt.table.mapping import Name, TableMapping
 from holdfast.adopt.table.tokens import LoopIdentity
 from holdfast.errors import UsageError

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from sqlalchemy.util import await_only
 
 from holdfast.adopt.connections import Open, Place, check_user_code, is_async
-from holdfast.adopt.database_errors import MOST_AGAIN, kind_of
+from holdfast.adopt.sqlalchemy_errors import MOST_AGAIN, kind_of
 from holdfast.errors import UsageError
 from holdfast.store.database_errors import ErrorKind
 

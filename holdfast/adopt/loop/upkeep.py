@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from holdfast.adopt.connections import Open
-from holdfast.adopt.database_errors import kind_of, passes
 from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.loop.what_to_claim import ALONE
 from holdfast.adopt.rows.claim import queued_keys, waiting
 from holdfast.adopt.rows.dialects import Choice, Rows
 from holdfast.adopt.rows.sql import Key, has_attempts, has_last_attempts, key_in
 from holdfast.adopt.rows.stale import CHUNK, Requeued, fail_spent, requeue_stale
+from holdfast.adopt.sqlalchemy_errors import kind_of, passes
 from holdfast.model.logs import logger
 from holdfast.store.database_errors import ErrorKind
 

@@ -22,7 +22,7 @@ from holdfast.model.failure_cause import storable
 from holdfast.model.logs import logger
 from holdfast.runtime.addresses import HostRefused
 from holdfast.runtime.fork_server import exit_in_words, kill_all_of
-from holdfast.runtime.http import HttpFailed, HttpLimits, basic_authorization, request
+from holdfast.runtime.http_request import HttpFailed, HttpLimits, basic_authorization, request
 
 log = logger("holdfast.alert")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.model.failure_cause import describe, storable
-from holdfast.model.guards import Guards
+from holdfast.model.guard_conditions import Guards
 from holdfast.model.logs import logger
 from holdfast.runtime.services import Service
 

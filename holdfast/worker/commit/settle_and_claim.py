@@ -16,7 +16,7 @@ from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import hold_in_doubt, let_in, refuse
 from holdfast.engine.release import release
-from holdfast.engine.resource_gates import lock_resources
+from holdfast.engine.resource_state import lock_resources
 from holdfast.model.layout import Layout
 from holdfast.model.states import FINISHED, State
 from holdfast.store import AtOnce, Store, Transaction

@@ -74,7 +74,7 @@ def drain(order: Order) -> Facts:
         done = _Noted()
 
         def note_from_here() -> None:
-            worker.committer.done = done.after(worker.committer.done)
+            worker._committer.done = done.after(worker._committer.done)
 
         order.ready()
         spent, began = cpu_seconds(), now()

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from http.client import HTTPMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,7 @@ def answer_to(key: str, name: str) -> dict[str, Any]:
 class ProviderRefused(ConnectionError):
     """The provider answered with an error, as HTTP clients tell it."""
 
-    def __init__(self, status: int, headers: Mapping[str, str]) -> None:
+    def __init__(self, status: int, headers: Mapping[str, str] | HTTPMessage) -> None:
         super().__init__(f"the provider said {status}")
         self.status, self.headers = status, headers
 

@@ -11,7 +11,7 @@ from holdfast.answers.cost import Costs, CostSum
 from holdfast.answers.diagnosis import Diagnosis
 from holdfast.answers.error_group import ErrorGroup, ErrorGroups
 from holdfast.answers.event import EventCount, EventCounts, Events, LoggedEvent
-from holdfast.answers.item import History, HistoryEntry, ItemDetails, Items, ListedItem, StageOfItem
+from holdfast.answers.item import History, HistoryEntry, ItemDetails, Items, ListedItem, StageLease, StageOfItem
 from holdfast.answers.json_of import json_of
 from holdfast.answers.limit import ResourceLimit, ResourceLimits
 from holdfast.answers.matrix import Matrix, MatrixCell, MatrixStretch
@@ -75,6 +75,7 @@ __all__ = [
     "Rewired",
     "SourceList",
     "SourceStatus",
+    "StageLease",
     "StageOfItem",
     "StagePlan",
     "StageStatus",

@@ -14,6 +14,7 @@ from holdfast.answers.event import facts_of
 from holdfast.answers.paid_call import Ledger, Memos
 from holdfast.answers.reading import read
 from holdfast.answers.text_tables import compact, details, exact, iso, shortened, spoken, table, to_the_second
+from holdfast.answers.worker import ProgressNote
 from holdfast.model.logs import printable
 from holdfast.model.redact import redact_value
 
@@ -68,6 +69,22 @@ class Items(Answers[ListedItem]):
         return table(head, rows, width=width, least=("updated", "attempts"))
 
 
+class StageLease(Answer, frozen=True):
+    """Who holds a stage of an item."""
+
+    _brief: ClassVar = ("worker", "since", "alive")
+
+    #: The name of the worker; None if it is dead, and the stage about to be freed.
+    worker: str | None
+    process: str | None
+    #: False if it has been silent for too long: others take over its work.
+    alive: bool
+    since: datetime
+    attempt: int
+    #: What its handler last reported.
+    progress: ProgressNote | None
+
+
 class StageOfItem(Answer, frozen=True):
     """Where an item stands at a stage of its pipeline."""
 
@@ -89,6 +106,10 @@ class StageOfItem(Answer, frozen=True):
     version: str | None
     result: Any
     has_result: bool
+    #: What its paid calls have cost so far, in all attempts.
+    cost: Decimal
+    #: While it is in progress.
+    lease: StageLease | None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
@@ -100,10 +121,16 @@ class StageOfItem(Answer, frozen=True):
         if self.ended_at:
             took = "" if self.elapsed is None else f", took {spoken(self.elapsed)}"
             lines.append(f"  ended {iso(self.ended_at)}{took}")
+        if self.lease:
+            lines.append(
+                f"  held since {iso(self.lease.since)} by {printable(self.lease.worker or 'a worker that is dead')}"
+            )
         if self.next_attempt_at:
             lines.append(f"  next attempt {iso(self.next_attempt_at)}")
         if self.error:
             lines.append(f"  error {printable(self.error)}")
+        if self.cost:
+            lines.append(f"  cost {exact(self.cost)}")
         if self.has_result:
             lines.append(f"  result {compact(self.result)}")
         return lines

@@ -1,10 +1,13 @@
-"""The states of stages of items: like the view `item_stages`, read for a few items through the indexes of each table."""
+"""The states of stages of items: like the view `item_stages`, read for a few items through the indexes of each table; and who
+holds those of one item."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any
 
+from holdfast.model import codec
+from holdfast.model.facts import Facts
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
@@ -62,3 +65,20 @@ def _entry(place: tuple[int, int], state: State, attempts: int, **more: Any) -> 
     item, stage = place
     names = ("started_at", "ended_at", "elapsed_us", "next_attempt_at", "error", "error_group", "updated_at")
     return {"item": item, "stage": stage, "state": str(state), "attempts": attempts, **dict.fromkeys(names), **more}
+
+
+def read_leases(tx: Transaction, item: int, key: str) -> dict[int, Facts]:
+    """By stage: who holds it, since when, and how far its handler says it has come. `worker` is None if its worker is dead."""
+    found = {}
+    for row in tx.records("item_lease", item=item):
+        same_clock = row["clock"] == tx.store.driver.clock_name
+        notes = [one for one in codec.stored(row["facts"], {}).get("progress", []) if one["item"] == key]
+        found[row["stage"]] = {
+            "worker": row["name"],
+            "process": None if row["process"] is None else row["process"].partition(" ")[0],
+            "alive": bool(same_clock and row["alive_until"] > tx.steady),
+            "since": row["since"],
+            "attempt": row["attempt"],
+            "progress": notes[0] if notes else None,
+        }
+    return found

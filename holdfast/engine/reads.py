@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from holdfast.engine import claim_within_limits, ledger
 from holdfast.engine.events import count_events as count_events
 from holdfast.engine.events import events as events
-from holdfast.engine.item_stages import read_item_stages
+from holdfast.engine.item_stages import read_item_stages, read_leases
 from holdfast.engine.layout import layout
 from holdfast.engine.pages import items as items
 from holdfast.errors import UsageError
@@ -212,12 +212,16 @@ def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:
     known = layout(tx)
     results = {row["stage"]: row for row in tx.records("item_outcomes", item=item["id"])}
     rows = stages_of(tx, item, known)
+    leases = read_leases(tx, item["id"], item["key"])
+    calls = ledger.calls_of(tx, item["id"])
     stages = []
     for row in known.of_pipeline(item["pipeline"]):
         facts: Facts = {"stage": row.name, "state": None, "attempts": 0}
         if row.id in rows:
             told = {name: value for name, value in rows[row.id].items() if name not in ("item", "stage")}
             facts = {"stage": row.name, **told}
+        facts["lease"] = leases.get(row.id)
+        facts["cost"] = sum(one["amount"] for one in calls if one["stage"] == row.id and one["state"] in CHARGED)
         if row.id in results:
             outcome = results[row.id]
             facts["version"] = outcome["version"]
@@ -234,7 +238,7 @@ def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:
         "created_at": item["created_at"],
         "updated_at": item["updated_at"],
         "stages": stages,
-        "history": history(tx, item, known),
+        "history": history(tx, item, known, calls),
     }
 
 
@@ -247,7 +251,7 @@ def stages_of(tx: Transaction, item: Facts, known: Layout) -> dict[int, Facts]:
     return {row["stage"]: row for row in found}
 
 
-def history(tx: Transaction, item: Facts, known: Layout) -> list[Facts]:
+def history(tx: Transaction, item: Facts, known: Layout, calls: Iterable[Facts]) -> list[Facts]:
     """All that happened to an item, oldest first: its events and its outcomes, read as one.
 
     Events come in the order of their numbers, which no clock that is set can turn. A stage that passes for the first
@@ -258,7 +262,7 @@ def history(tx: Transaction, item: Facts, known: Layout) -> list[Facts]:
         money = {name: event[name] for name in ("amount", "resource") if event[name] is not None}
         facts = {"at": event["at"], "event": event["event"], "stage": event["stage"], **money}
         told.append({**event["data"], **facts})
-    for call in ledger.calls_of(tx, item["id"]):
+    for call in calls:
         if call["state"] in CHARGED:
             _insert_by_time(told, _as_event(call, known))
     said = {(one.get("stage"), one["event"]) for one in told}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from holdfast.engine import claim_within_limits
 from holdfast.engine.fan_in import open_children
+from holdfast.engine.item_stages import read_leases
 from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import outdated_workers, spoken_of
 from holdfast.engine.reads import find_item, stages_of, workers
-from holdfast.model import codec
 from holdfast.model.facts import Facts
 from holdfast.model.key_pattern import exactly
 from holdfast.model.layout import StageRow
@@ -88,33 +88,22 @@ class Why:
         }
 
     def _in_progress(self, stage: StageRow, row: Facts) -> Facts:
-        for lease in self._tx.records("item_lease", item=self._item["id"]):
-            if lease["stage"] != stage.id:
-                continue
-            if lease["name"] is None:
-                return {
-                    "reason": "orphaned",
-                    "text": "its worker is dead; any living worker will free it within a lease",
-                }
-            who = f"worker {lease['name']!r} (process {lease['process'].partition(' ')[0]})"
-            alive = lease["clock"] == self._tx.store.driver.clock_name and lease["alive_until"] > self._tx.steady
-            if not alive:
-                return {
-                    "reason": "orphaned",
-                    "text": f"{who} holds it and is silent; any living worker will take over within a lease",
-                }
-            notes = [
-                note
-                for note in codec.stored(lease["facts"], {}).get("progress", [])
-                if note["item"] == self._item["key"]
-            ]
-            return {
-                "reason": "lease",
-                "text": f"{who} is working on it, attempt {lease['attempt']} of {stage.max_attempts}",
-                "since": lease["since"],
-                "progress": notes[0] if notes else None,
-            }
-        return {"reason": "lease", "text": "it has just been finished"}
+        lease = read_leases(self._tx, self._item["id"], self._item["key"]).get(stage.id)
+        if lease is None:
+            return {"reason": "lease", "text": "it has just been finished"}
+        if lease["worker"] is None:
+            text = "its worker is dead; any living worker will free it within a lease"
+            return {"reason": "orphaned", "text": text}
+        who = f"worker {lease['worker']!r} (process {lease['process']})"
+        if not lease["alive"]:
+            text = f"{who} holds it and is silent; any living worker will take over within a lease"
+            return {"reason": "orphaned", "text": text}
+        return {
+            "reason": "lease",
+            "text": f"{who} is working on it, attempt {lease['attempt']} of {stage.max_attempts}",
+            "since": lease["since"],
+            "progress": lease["progress"],
+        }
 
     def _pending(self, stage: StageRow, row: Facts) -> Facts:
         there = [w for w in workers(self._tx) if w["alive"] and stage.label in w["stages"]]

@@ -140,7 +140,8 @@ class Holdfast:
         """`blobs` is where `ctx.keep` puts content: a folder, or an address that fsspec understands; by default
         HOLDFAST_BLOBS, then the folder beside a SQLite file."""
         self.url = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
-        self._blobs_at = blobs or os.environ.get(BLOBS_VARIABLE) or None
+        #: Where kept content is, if it was said.
+        self.blobs_at = blobs or os.environ.get(BLOBS_VARIABLE) or None
         self._opened_blobs: Blobs | None = None
         remember_password_of(self.url)
         self.pipelines = tuple(pipelines)
@@ -548,7 +549,7 @@ class Holdfast:
             # On a connection of its own, also within a scan: no other question waits for it.
             with self.scan() as store:
                 identity = store.read(collect_blobs.store_identity)
-            self._opened_blobs = open_blobs(self._blobs_at, self.url, identity)
+            self._opened_blobs = open_blobs(self.blobs_at, self.url, identity)
         return self._opened_blobs
 
     def check(self, *, progress: Callable[[str, int], None] | None = None) -> list[str]:

@@ -39,7 +39,7 @@ LONGEST_REASON = 1000
 LONGEST_FORM = 1_000_000
 MOST_FIELDS = 2000
 #: Fields of forms that are no filters.
-OWN_FIELDS = ("form_token", "step", "request", "reason", "all", "select")
+OWN_FIELDS = ("form_token", "step", "request", "reason", "all", "select", "count", "typed")
 
 
 class Face(Protocol):
@@ -83,7 +83,7 @@ class Acting:
             given = await posted(request)
             form = {name: value for name, value in given if name in OWN_FIELDS}
             filters = [(name, value) for name, value in given if name not in OWN_FIELDS]
-            fields = narrowed(filters, [value for name, value in given if name == "select"])
+            fields = narrowed(filters, [value for name, value in given if name == "select"], verb)
         query = read_query(f"act/{verb.name}", verb.filters, fields)
         if form.get("step") == "confirm":
             return await self._confirm(request, verb, query, form)
@@ -99,6 +99,8 @@ class Acting:
             raise WrongQuery("this form has no id of a preview: begin with the preview")
         if not query.given and form.get("all") != "yes":
             raise WrongQuery(f"{verb.name} would act on everything: choose a filter, or tick the box that says so")
+        if verb.type_number and not _typed(form):
+            raise WrongQuery(f"{verb.name} cannot be undone: type the number that the preview shows")
         how = {"by": visit(request).access.name, "reason": form.get("reason", "")[:LONGEST_REASON]}
         counts = await self._run(
             lambda app: verb.act(app, **how, dry_run=False, request=name, **verb.which(query)),
@@ -136,6 +138,10 @@ class Acting:
         else:
             raise HTTPException(404, "An action can be stopped, continued or undone.")
         return RedirectResponse(f"../{number}", 303)
+
+    async def change(self, work: Callable[[Holdfast], T]) -> T:
+        """Make a change that is not one of the verbs."""
+        return await self._run(work)
 
     async def _run(self, work: Callable[[Holdfast], T]) -> T:
         """Run work that writes, in a thread."""
@@ -196,16 +202,33 @@ async def posted(request: Request) -> list[tuple[str, str]]:
     return fields
 
 
-def narrowed(filters: list[tuple[str, str]], rows: list[str]) -> list[tuple[str, str]]:
+def _typed(form: dict[str, str]) -> bool:
+    """Whether the number of the preview was typed, with or without its commas."""
+    typed = form.get("typed", "").strip().replace(",", "")
+    return typed != "" and typed == form.get("count")
+
+
+def narrowed(filters: list[tuple[str, str]], rows: list[str], verb: Verb) -> list[tuple[str, str]]:
     """A filter, narrowed to the rows that were ticked: their keys instead of its own, and their pipeline and stage where they
-    have them in common."""
+    have them in common.
+
+    What a list can be filtered by, and the verb cannot, is left out only where the rows say the same."""
+    taken = {one.name for one in verb.filters}
+    beyond = sorted({name for name, value in filters if value and name not in taken})
+    filters = [(name, value) for name, value in filters if name in taken]
     if not rows:
+        if beyond:
+            raise WrongQuery(
+                f"{verb.name} cannot be limited by {' and '.join(beyond)}: select rows, or remove the filter"
+            )
         return filters
     try:
         parts = msgspec.json.decode(f"[{','.join(rows)}]", type=list[tuple[str, str | None, str]])
     except msgspec.DecodeError:
         raise WrongQuery("a selected row names its pipeline, its stage and its key") from None
     pipelines, stages = {one[0] for one in parts}, {one[1] for one in parts}
+    if beyond and len(stages) > 1:
+        raise WrongQuery(f"{verb.name} cannot be limited by {' and '.join(beyond)}: select rows of one stage")
     if len(pipelines) > 1:
         raise WrongQuery("the selected items are of several pipelines: select those of one")
     found: set[tuple[str, str]] = {("key", exactly(one[2])) for one in parts}

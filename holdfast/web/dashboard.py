@@ -23,6 +23,7 @@ from holdfast.model.redact import redact
 from holdfast.version import VERSION
 from holdfast.web.access import Access, Judge
 from holdfast.web.acting import Acting
+from holdfast.web.downloads import Downloads
 from holdfast.web.filters import Query, WrongQuery, read_query
 from holdfast.web.forms import csv_response, json_response
 from holdfast.web.live import LiveStream, Streams
@@ -31,6 +32,7 @@ from holdfast.web.pages import pages
 from holdfast.web.questions import LIMIT_SECONDS, Answered, GaveUp, Questions
 from holdfast.web.rendering import render, render_block
 from holdfast.web.security import Guard, Policy, Token, path_within, visit
+from holdfast.web.settling import Settling
 from holdfast.web.verbs import VERBS
 from holdfast.web.walks import Walks
 
@@ -69,7 +71,7 @@ def _opening(store: str | Holdfast | Callable[[], Holdfast]) -> Callable[[], Hol
     if isinstance(store, str):
         return lambda: Holdfast(store, create=False)
     if isinstance(store, Holdfast):
-        return lambda: Holdfast(store.url, store.pipelines, create=False)
+        return lambda: Holdfast(store.url, store.pipelines, blobs=store.blobs_at, create=False)
     return store
 
 
@@ -115,6 +117,8 @@ class Dashboard:
         routes: list[BaseRoute] = [
             Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
             *self._acting.routes(),
+            *Settling(self, self._acting).routes(),
+            *Downloads(self).routes(),
         ]
         for page in pages():
             serve = _Serve(self, page)

@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from holdfast.answers.json_of import json_of
 from holdfast.answers.text_tables import as_text, iso, spoken
 from holdfast.model.logs import printable
 from holdfast.model.money import spoken as money
@@ -72,6 +73,11 @@ def span(value: timedelta | None) -> str:
     return "–" if value is None else spoken(value)
 
 
+def plain_json(value: Any) -> str:
+    """An answer, or a part of one, in a line."""
+    return as_text(json_of(value))
+
+
 def number(value: int) -> str:
     return f"{value:,}"
 
@@ -91,6 +97,7 @@ def environment() -> Environment:
     )
     env.filters |= {
         "as_json": as_text,
+        "plain_json": plain_json,
         "shown": shown,
         "when": when,
         "state": state,

@@ -12,7 +12,10 @@ from typing import Any, Protocol
 from holdfast.answers.item import Items
 from holdfast.app import Holdfast
 from holdfast.model.states import State
-from holdfast.web.filters import WHICH_ITEMS, Filter, Query
+from holdfast.web.filters import ERROR, GROUP, KEY, OLDER_THAN, PIPELINE, STAGE, WHICH_ITEMS, Filter, Query
+
+#: The name of a call.
+MEMO = Filter("memo", "Call")
 
 
 class Counts(Protocol):
@@ -45,6 +48,12 @@ class Verb:
     states: tuple[State, ...]
     #: Whether items can be paid for again by it.
     may_cost: bool = False
+    #: What is counted.
+    of: str = "stages of items"
+    #: Whether the preview shows some of them: not where the filters of items do not say which they are.
+    has_samples: bool = True
+    #: Whether the number has to be typed: it cannot be undone.
+    type_number: bool = False
     #: What it takes: the filters of items, and perhaps more.
     filters: tuple[Filter, ...] = field(default=WHICH_ITEMS)
 
@@ -73,6 +82,26 @@ VERBS: Mapping[str, Verb] = {
             "cancelled, until somebody retries them; a worker that is running one loses it",
             Holdfast.cancel,
             (State.PENDING, State.RETRY_LATER, State.IN_PROGRESS, State.ON_HOLD),
+        ),
+        Verb(
+            "forget",
+            "Forget",
+            "rejected, so that the next attempt calls, and pays, again",
+            Holdfast.forget,
+            (),
+            of="recorded answers of paid calls",
+            has_samples=False,
+            filters=(PIPELINE, STAGE, KEY, ERROR, GROUP, OLDER_THAN, MEMO),
+        ),
+        Verb(
+            "delete",
+            "Delete",
+            "deleted for good, with their data, results, history, and children that belong to no other item; "
+            "a worker that is running one loses it",
+            Holdfast.delete,
+            (),
+            of="items",
+            type_number=True,
         ),
     )
 }
@@ -105,7 +134,7 @@ def preview(app: Holdfast, verb: Verb, query: Query) -> Preview:
     counts = dict(found.items())
     states: Sequence[str] = which.get("states") or verb.states
     filters = query.named(*(one.name for one in verb.filters if one.name in _OF_ITEMS))
-    samples = app.items(**{**filters, "state": states}, most=SAMPLES) if counts else Items()
+    samples = app.items(**{**filters, "state": states}, most=SAMPLES) if counts and verb.has_samples else Items()
     return Preview(counts, found.more, samples, _expected_cost(app, verb, query, sum(counts.values())))
 
 

@@ -144,7 +144,7 @@
     j: () => move(1),
     k: () => move(-1),
     x: () => here()?.querySelector("input[type=checkbox]")?.click(),
-    r: () => document.querySelector("button[data-verb=retry]")?.click(),
+    r: () => document.querySelector("[data-verb=retry]")?.click(),
     "?": () => document.getElementById("help").showModal(),
   };
   document.addEventListener("keydown", (event) => {
@@ -153,6 +153,8 @@
       if (event.key === "Escape") event.target.blur();
       return;
     }
+    const row = event.key === "Enter" && !event.target.matches("a,button,summary") && here()?.querySelector("th a");
+    if (row) { event.preventDefault(); row.click(); }
     if (KEYS[event.key]) { event.preventDefault(); KEYS[event.key](); }
   });
 

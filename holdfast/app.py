@@ -62,6 +62,7 @@ from holdfast.engine.events import record_user_event
 from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.layout import layout
 from holdfast.engine.ledger import take_up_old_payments
+from holdfast.engine.listed_items import Narrowed, listed_items
 from holdfast.engine.on_hold import Outdated, outdated_workers
 from holdfast.engine.register import Registered, as_registered, changes_of, is_registered, register
 from holdfast.engine.resolve import Resolve
@@ -434,16 +435,33 @@ class Holdfast:
         key: Patterns = None,
         error: str | None = None,
         group: str | None = None,
+        attempts: int | None = None,
+        version: str | None = None,
+        cost: Amount | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         after: int | str = 0,
         most: int = 100,
     ) -> Items:
         """A page of items; with a stage, a state (or several), an error or a group of errors, of stages of items. The next page
-        is after the `cursor` of the last entry."""
+        is after its `cursor`.
+
+        `attempts` and `cost` are the least, `version` is that of the result, and `since` and `until` are when it was updated.
+        These look through up to 10,000 stages of items that the other filters mean: `looked_at` says how many, and what is
+        found after the `cursor` is on the next page, which may be empty."""
         wanted, keys = [read_state(one) for one in several(state)], several(key)
-        return Items.of(
-            self._read(
-                lambda tx: reads.items(
+        narrowed = Narrowed(
+            attempts,
+            version,
+            None if cost is None else micros(cost, what="cost"),
+            _begin(since),
+            None if until is None else micros_since_1970(until, what="until"),
+        )
+        return Items.page(
+            *self._read(
+                lambda tx: listed_items(
                     tx,
+                    narrowed,
                     pipeline=pipeline,
                     stage=stage,
                     states=wanted,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar, Self
@@ -40,6 +40,10 @@ class ListedItem(Answer, frozen=True):
     attempts: int | None
     next_attempt_at: datetime | None
     error: str | None
+    #: Of its result: the version of the code that made it.
+    version: str | None
+    #: What its paid calls have cost so far, in all attempts.
+    cost: Decimal | None
     created_at: datetime | None
     updated_at: datetime
 
@@ -47,7 +51,16 @@ class ListedItem(Answer, frozen=True):
 class Items(Answers[ListedItem]):
     """A page of items, in the order they were added."""
 
-    __slots__ = ()
+    #: The next page begins after this; None if there is none.
+    cursor: str | None = None
+    #: Of a list narrowed by attempts, version, cost or time: how many stages of items were looked at to find these.
+    looked_at: int | None = None
+
+    @classmethod
+    def page(cls, found: Iterable[Mapping[str, Any]], cursor: str | None, looked_at: int | None) -> Self:
+        made = cls.of(found)
+        made.cursor, made.looked_at = cursor, looked_at
+        return made
 
     def lines(self, width: int | None = None) -> list[str]:
         if not any(one.stage for one in self):

@@ -6,6 +6,7 @@ import click
 
 from holdfast.cli import options
 from holdfast.cli.output import print_answer
+from holdfast.cli.times import since as instant
 from holdfast.model.states import State
 
 
@@ -31,6 +32,11 @@ def status(store: str | None, as_json: bool) -> None:
 @options.keys
 @click.option("--error", type=options.text, metavar="TEXT", help="Part of the error text.")
 @options.group
+@click.option("--attempts", type=click.IntRange(min=0), metavar="N", help="At least so many attempts.")
+@click.option("--version", type=options.text, metavar="TEXT", help="A result of this version of the code.")
+@click.option("--cost", type=options.text, metavar="AMOUNT", help="Paid calls that have cost at least so much.")
+@click.option("--since", type=options.text, metavar="TIME", help="Updated since this instant, or this long ago: 90m.")
+@click.option("--until", type=options.text, metavar="TIME", help="Updated before this instant, or this long ago.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True)
 @click.option(
     "--after",
@@ -47,19 +53,39 @@ def items(
     key: tuple[str, ...],
     error: str | None,
     group: str | None,
+    attempts: int | None,
+    version: str | None,
+    cost: str | None,
+    since: str | None,
+    until: str | None,
     limit: int,
     after: str,
     store: str | None,
     as_json: bool,
 ) -> None:
-    """List items in the order they were added; with --stage, --state, --error or --group, stages of items.
+    """List items in the order they were added; with any other filter than --pipeline and --key, stages of items.
 
-    The end of a page says with which --after the next one begins; in JSON it is the `cursor` of the last entry.
+    The end of a page says with which --after the next one begins; in JSON it is the `cursor` of the last entry. With
+    --attempts, --version, --cost, --since or --until, 10,000 stages of items are looked at: where there are more, stderr says
+    with which --after to go on.
     """
     with options.open_to_ask(store) as app:
         found = app.items(
-            pipeline=pipeline, stage=stage, state=states, key=key, error=error, group=group, after=after, most=limit
+            pipeline=pipeline,
+            stage=stage,
+            state=states,
+            key=key,
+            error=error,
+            group=group,
+            attempts=attempts,
+            version=version,
+            cost=cost,
+            since=None if since is None else instant(since),
+            until=None if until is None else instant(until, "--until"),
+            after=after,
+            most=limit,
         )
     print_answer(found, as_json=as_json)
-    if len(found) == limit and not as_json:
-        click.echo(f"There may be more: --after {found[-1].cursor}", err=True)
+    if found.cursor is not None and (found.looked_at is not None or not as_json):
+        looked = "" if found.looked_at is None else f"Looked at {found.looked_at:,} stages of items. "
+        click.echo(f"{looked}There may be more: --after {found.cursor}", err=True)

@@ -16,16 +16,14 @@ def age(text: str, *, what: str) -> float:
     return min(seconds(text, what=what), LONG_SECONDS)
 
 
-def since(text: str) -> datetime:
+def since(text: str, what: str = "--since") -> datetime:
     """An instant, or how long ago it was."""
     try:
-        return datetime.now(UTC) - timedelta(seconds=age(text, what="--since"))
+        return datetime.now(UTC) - timedelta(seconds=age(text, what=what))
     except UsageError:
         pass
     try:
         given = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(
-            f"--since {text!r}: give an instant like 2026-02-01T10:00Z, or how long ago like 90m"
-        ) from None
+        raise UsageError(f"{what} {text!r}: give an instant like 2026-02-01T10:00Z, or how long ago like 90m") from None
     return given if given.tzinfo else given.replace(tzinfo=UTC)

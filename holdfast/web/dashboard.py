@@ -199,7 +199,13 @@ class _Serve:
         return self._dashboard.html(request, self._page.template, **self._values(query, answered))
 
     async def json(self, request: Request) -> Response:
-        return json_response((await self._answered(self._query(request))).json)
+        query = self._query(request)
+        answered = await self._answered(query)
+        response = json_response(answered.json)
+        if following := self._page.view(answered.value, query).get("next_page"):
+            last = path_within(request.scope).rpartition("/")[2]
+            response.headers["link"] = f'<{last}{"?" + following.partition("?")[2]}>; rel="next"'
+        return response
 
     async def csv(self, request: Request) -> Response:
         answered = await self._answered(self._query(request))

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 from holdfast.errors import UsageError
 from holdfast.model.durations import seconds
+from holdfast.model.money import micros
 from holdfast.model.names import there_are
 from holdfast.model.states import State
 
 #: No value in an address is longer.
 LONGEST_VALUE = 4_000
 MOST_VALUES = 200
+#: Longer than anything was ever recorded.
+LONGEST_SECONDS = 200 * 365.25 * 86400
 
 
 class WrongQuery(Exception):
@@ -89,6 +92,21 @@ def moment(text: str) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
+def moment_or_age(text: str) -> datetime:
+    """The same, or how long ago it was: `90m`. To the minute, so that everybody who looks asks the same."""
+    try:
+        length = seconds(text, what="it")
+    except UsageError:
+        return moment(text)
+    return datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(seconds=min(length, LONGEST_SECONDS))
+
+
+def amount(text: str) -> str:
+    """An amount of money, as the app takes it."""
+    micros(text, what="it")
+    return text
+
+
 #: The filters that several pages share; those of acts on many items are exactly these.
 PIPELINE = Filter("pipeline", "Pipeline")
 STAGE = Filter("stage", "Stage")
@@ -98,6 +116,14 @@ ERROR = Filter("error", "Error", hint="part of the error text")
 GROUP = Filter("group", "Error group")
 OLDER_THAN = Filter("older_than", "Older than", read=length_of_time, hint="90m, 2d")
 WHICH_ITEMS = (PIPELINE, STAGE, STATE, KEY, ERROR, GROUP)
+#: What lists of items can be narrowed by, and acts cannot.
+NARROWED = (
+    Filter("attempts", "Attempts, at least", read=whole_number(most=10**6)),
+    Filter("version", "Version"),
+    Filter("cost", "Cost, at least", read=amount, hint="0.25"),
+    Filter("since", "Updated since", read=moment_or_age, hint="90m, 2026-02-01"),
+    Filter("until", "Updated before", read=moment_or_age, hint="90m, 2026-02-01"),
+)
 
 
 # A query --------------------------------------------------------------------------------------------------------------

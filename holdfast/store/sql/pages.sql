@@ -22,6 +22,14 @@ WHERE i.pipeline {in pipelines} AND i.key >= :low AND i.key <= :high AND i.key {
 SELECT value AS id, i.pipeline, i.key, i.created_at, i.updated_at
 FROM {list items} LEFT JOIN holdfast_items i ON i.id = value ORDER BY value;
 
+-- name: versions_and_costs
+-- Of stages of items: the version of their result, and what was charged for their calls.
+SELECT r.item, r.stage,
+       (SELECT o.version FROM holdfast_outcomes o WHERE o.item = r.item AND o.stage = r.stage),
+       (SELECT {sum c.amount} FROM holdfast_calls c
+        WHERE c.item = r.item AND c.stage = r.stage AND c.state IN ('done', 'rejected'))
+FROM {rows item bigint, stage bigint};
+
 -- name: priorities_waiting
 -- The distinct priorities in a queue, with one index lookup for each.
 WITH RECURSIVE found(priority) AS (

@@ -36,8 +36,21 @@ def test_every_page_renders_without_complaint_and_without_the_world(tab: Tab, sh
         tab.go(f"/{page.address({'number': 1})}")
         assert tab.page.title() == f"{page.title} · holdfast"
         tab.assert_well()
-    tab.go("/act/retry?state=failed")
+    for path in ("act/retry?state=failed", "act/delete?key=late", "item?key=bad-1", "item?key=walden"):
+        tab.go(f"/{path}")
+        tab.assert_well()
+    tab.go("/value?key=bad-1&part=error&stage=extract")
     tab.assert_well()
+
+
+def test_enter_opens_the_row(tab: Tab):
+    tab.go("/items?state=failed")
+    for key in ("j", "Enter"):
+        tab.page.keyboard.press(key)
+    tab.page.get_by_role("heading", name="bad-1").wait_for()
+    tab.page.keyboard.press("r")
+    tab.page.get_by_role("button", name="Retry 1").wait_for()
+    assert tab.problems == []
 
 
 def test_what_a_worker_does_appears_by_itself(tab: Tab, shelf: str):
@@ -94,7 +107,7 @@ def test_without_javascript_one_reads_and_acts(address: str, shelf: str):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_screen_scrolls_tables_and_not_the_page(address: str, scheme: str):
     with browsing(address, viewport={"width": 360, "height": 640}, color_scheme=scheme) as tab:
-        for path in ("/", "/items?state=failed"):
+        for path in ("/", "/items?state=failed", "/item?key=bad-1"):
             tab.go(path)
             assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
             tab.assert_well()

@@ -26,8 +26,8 @@ FROM {list items} LEFT JOIN holdfast_items i ON i.id = value ORDER BY value;
 -- Of stages of items: the version of their result, and what was charged for their calls.
 SELECT r.item, r.stage,
        (SELECT o.version FROM holdfast_outcomes o WHERE o.item = r.item AND o.stage = r.stage),
-       (SELECT {sum c.amount} FROM holdfast_calls c
-        WHERE c.item = r.item AND c.stage = r.stage AND c.state IN ('done', 'rejected'))
+       COALESCE((SELECT {sum c.amount} FROM holdfast_calls c
+                 WHERE c.item = r.item AND c.stage = r.stage AND c.state IN ('done', 'rejected')), 0)
 FROM {rows item bigint, stage bigint};
 
 -- name: priorities_waiting

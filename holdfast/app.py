@@ -18,15 +18,18 @@ from typing import Any, TypeVar
 
 from holdfast import schema
 from holdfast.answers.action import ActionDetails, ActionList
+from holdfast.answers.alert import AlertStatus
+from holdfast.answers.audit import AuditPage
 from holdfast.answers.cost import Costs
 from holdfast.answers.diagnosis import Diagnosis
 from holdfast.answers.error_group import ErrorGroups
-from holdfast.answers.event import EventCounts, Events
+from holdfast.answers.event import EventCounts, EventPage, Events
 from holdfast.answers.item import History, ItemDetails, Items
 from holdfast.answers.limit import ResourceLimits
 from holdfast.answers.matrix import Matrix
 from holdfast.answers.paid_call import Ledger, Memos
 from holdfast.answers.plan import OutdatedWorker, Plan, StagePlan
+from holdfast.answers.source import Sources
 from holdfast.answers.status import Status
 from holdfast.answers.summary import Summary
 from holdfast.answers.throughput import Throughput
@@ -38,10 +41,14 @@ from holdfast.clock import Clock, microseconds
 from holdfast.engine import (
     actions,
     alert_rules,
+    alert_status,
+    audit,
     collect_blobs,
     costs,
+    discover,
     error_groups,
     limits,
+    log_pages,
     matrix,
     minutes,
     prune,
@@ -65,6 +72,7 @@ from holdfast.engine.ledger import take_up_old_payments
 from holdfast.engine.listed_items import Narrowed, listed_items
 from holdfast.engine.on_hold import Outdated, outdated_workers
 from holdfast.engine.register import Registered, as_registered, changes_of, is_registered, register
+from holdfast.engine.request_look import request_look
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import Which, Who, means_all_on_hold, stages_of
@@ -531,6 +539,52 @@ class Holdfast:
 
         return Events.of(self._read(work))
 
+    def newest_events(
+        self,
+        *,
+        event: str | None = None,
+        key: str | None = None,
+        pipeline: str | None = None,
+        stage: str | None = None,
+        since: datetime | None = None,
+        after: str = "",
+        most: int = 100,
+    ) -> EventPage:
+        """What happened, newest first, a page at a time: the next one is after its `cursor`. A page looks through a bounded
+        part of the log, so it may have few events of a rare sort, or none, and still have a next page."""
+        begin = _begin(since)
+
+        def work(tx: Transaction) -> dict[str, Any]:
+            item = reads.find_item(tx, key, pipeline)["id"] if key is not None else None
+            which: dict[str, Any] = {"event": event, "item": item, "pipeline": pipeline, "stage": stage}
+            return log_pages.newest_events(tx, **which, since=begin, after=after, most=most)
+
+        return EventPage.of(self._read(work))
+
+    def audit(
+        self,
+        *,
+        by: str | None = None,
+        verb: str | None = None,
+        since: datetime | None = None,
+        after: str = "",
+        most: int = 100,
+    ) -> AuditPage:
+        """Who did what, when and why, newest first, a page at a time: the next one is after its `cursor`. What was done to many
+        items at once is one entry."""
+        begin = _begin(since)
+        return AuditPage.of(
+            self._read(lambda tx: audit.audit(tx, by=by, verb=verb, since=begin, after=after, most=most))
+        )
+
+    def alert_status(self, *, most: int = 100) -> AlertStatus:
+        """The alert rules that workers have watched events for; and notifications, those that wait and those that ended."""
+        return AlertStatus.of(self._read(lambda tx: alert_status.alert_status(tx, most)))
+
+    def sources(self) -> Sources:
+        """Every source: when it was and will be looked at, what that look found, and what went wrong."""
+        return Sources.of(self._read(discover.sources))
+
     def count_events(
         self, *, event: str | None = None, pipeline: str | None = None, since: datetime | None = None
     ) -> EventCounts:
@@ -792,6 +846,11 @@ class Holdfast:
         with self._lock:
             self.register()
             return self.store.write(lambda tx: tuning.tune(tx, pipeline, changes, Who(by, reason)), exclusive=True)
+
+    def request_look(self, pipeline: str, source: str, *, reason: str = "", by: str = "") -> bool:
+        """Have the next worker that has this source look at it now; False if it was due already, or is being looked at."""
+        with self._lock:
+            return self.store.write(lambda tx: request_look(tx, pipeline, source, Who(by, reason)))
 
     def limits(self) -> ResourceLimits:
         """Every resource: what is allowed, what is used, and what stands in the way."""

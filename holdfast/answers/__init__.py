@@ -6,23 +6,25 @@ every command by 40 ms. `reading.py` is the only place that reads what the engin
 """
 
 from holdfast.answers.action import ActedOn, ActionDetails, ActionList, ActionPreview, ActionRecord
+from holdfast.answers.alert import AlertDelivery, AlertRuleStatus, AlertStatus
 from holdfast.answers.answer import Answer, Answers
+from holdfast.answers.audit import AuditEntry, AuditPage
 from holdfast.answers.cost import Costs, CostSum
 from holdfast.answers.diagnosis import Diagnosis
 from holdfast.answers.error_group import ErrorGroup, ErrorGroups
-from holdfast.answers.event import EventCount, EventCounts, Events, LoggedEvent
+from holdfast.answers.event import EventCount, EventCounts, EventPage, Events, LoggedEvent
 from holdfast.answers.item import History, HistoryEntry, ItemDetails, Items, ListedItem, StageLease, StageOfItem
 from holdfast.answers.json_of import json_of
 from holdfast.answers.limit import ResourceLimit, ResourceLimits
 from holdfast.answers.matrix import Matrix, MatrixCell, MatrixStretch
 from holdfast.answers.paid_call import Ledger, LedgerEntry, MemoRecord, Memos
 from holdfast.answers.plan import Effort, OutdatedWorker, Plan, StagePlan
-from holdfast.answers.source import SourceList, SourceStatus
+from holdfast.answers.source import SourceList, Sources, SourceStatus
 from holdfast.answers.status import HoldReason, Obstacle, PipelineStatus, RemovedStage, StageStatus, Status, Timings
 from holdfast.answers.summary import FrequentError, Summary
 from holdfast.answers.throughput import StageThroughput, Throughput, ThroughputPoint
 from holdfast.answers.why import Explanation
-from holdfast.answers.worker import GuardHold, ProgressNote, Workers, WorkerStatus
+from holdfast.answers.worker import GuardHold, ProgressNote, WorkerError, Workers, WorkerStatus
 from holdfast.model.pipeline_changes import Changes, Moved, NewWork, Removed, Renamed, Rewired
 
 __all__ = [
@@ -31,8 +33,13 @@ __all__ = [
     "ActionList",
     "ActionPreview",
     "ActionRecord",
+    "AlertDelivery",
+    "AlertRuleStatus",
+    "AlertStatus",
     "Answer",
     "Answers",
+    "AuditEntry",
+    "AuditPage",
     "Changes",
     "CostSum",
     "Costs",
@@ -42,6 +49,7 @@ __all__ = [
     "ErrorGroups",
     "EventCount",
     "EventCounts",
+    "EventPage",
     "Events",
     "Explanation",
     "FrequentError",
@@ -75,6 +83,7 @@ __all__ = [
     "Rewired",
     "SourceList",
     "SourceStatus",
+    "Sources",
     "StageLease",
     "StageOfItem",
     "StagePlan",
@@ -85,6 +94,7 @@ __all__ = [
     "Throughput",
     "ThroughputPoint",
     "Timings",
+    "WorkerError",
     "WorkerStatus",
     "Workers",
     "json_of",

@@ -55,15 +55,12 @@ class ActionRecord(Answer, frozen=True):
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
-        asked = {name: _asked(name, value) for name, value in facts["filter"].items()}
-        return read(cls, facts, filter=asked)
+        return read(cls, facts, filter=filter_of(facts["filter"]))
 
     @property
     def asked_for(self) -> str:
         """The filter as one line."""
-        if self.undoes is not None:
-            return f"undo of action {self.undoes}"
-        return ", ".join(f"{name}={printable(_shown(value))}" for name, value in self.filter.items()) or "everything"
+        return asked_for(self.filter, self.undoes)
 
     def lines(self, width: int | None = None) -> list[str]:
         reason = f": {printable(self.reason)}" if self.reason else ""
@@ -143,6 +140,18 @@ class ActionDetails(ActionRecord, frozen=True):
 
     def lines(self, width: int | None = None) -> list[str]:
         return [*ActionRecord.lines(self, width), *(line for one in self.items for line in one.lines(width))]
+
+
+def filter_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What was asked for, with lengths of time and amounts in place of numbers."""
+    return {name: _asked(name, value) for name, value in facts.items()}
+
+
+def asked_for(filter: Mapping[str, Any], undoes: int | None) -> str:
+    """What was asked for, as one line."""
+    if undoes is not None:
+        return f"undo of action {undoes}"
+    return ", ".join(f"{name}={printable(_shown(value))}" for name, value in filter.items()) or "everything"
 
 
 def _asked(name: str, value: Any) -> Any:

@@ -74,6 +74,19 @@ class Events(Answers[LoggedEvent]):
     __slots__ = ()
 
 
+class EventPage(Answer, frozen=True):
+    """A page of events, newest first. It may have few, or none, where much was looked through: the next one goes on."""
+
+    _brief: ClassVar = ("events", "cursor")
+
+    events: tuple[LoggedEvent, ...]
+    #: The next page begins after this; None if there is none.
+    cursor: str | None
+
+    def lines(self, width: int | None = None) -> list[str]:
+        return [line for one in self.events for line in one.lines(width)]
+
+
 class EventCount(Answer, frozen=True):
     """How many events there are of a name."""
 

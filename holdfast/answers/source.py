@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 from holdfast.answers.answer import Answer, Answers
 from holdfast.answers.reading import read
+from holdfast.answers.text_tables import counted, shortened, table, to_the_second
 from holdfast.model.logs import printable
 
 
@@ -38,6 +39,27 @@ class SourceStatus(Answer, frozen=True):
         counts = ", ".join(f"{n:,} {what}" for what, n in (self.counts or {}).items())
         result = f"failed: {self.error}" if self.error else counts or "is being looked at by a worker"
         return [f"{self.pipeline}/{printable(self.source)}: {printable(result)}"]
+
+
+class Sources(Answers[SourceStatus]):
+    """Every source of a store."""
+
+    __slots__ = ()
+
+    def lines(self, width: int | None = None) -> list[str]:
+        if not self:
+            return ["There are no sources."]
+        rows = [
+            [
+                shortened(f"{one.pipeline}/{one.source}", 60),
+                "is looked at" if one.looking else "active" if one.active else "retired",
+                to_the_second(one.looked_at),
+                to_the_second(one.due_at),
+                shortened(f"failed: {one.error}" if one.error else counted(one.counts or {}), 100),
+            ]
+            for one in self
+        ]
+        return table(["source", "is", "last look", "next look", "last result"], rows, width=width)
 
 
 class SourceList(Answers[SourceStatus]):

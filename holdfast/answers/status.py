@@ -65,6 +65,11 @@ class StageStatus(Answer, frozen=True):
     held: Obstacle | None
     #: Since when the next of those that are pending waits.
     pending_since: datetime | None
+    #: Whether the stage itself is paused, why, until when, and when it was last paused or resumed.
+    paused: bool
+    reason: str | None
+    paused_until: datetime | None
+    paused_at: datetime | None
 
     def lines(self, width: int | None = None) -> list[str]:
         """What keeps it from going on."""

@@ -33,6 +33,19 @@ class GuardHold(Answer, frozen=True):
     until: datetime | None
 
 
+class WorkerError(Answer, frozen=True):
+    """The newest failure of an attempt that a worker has made."""
+
+    _brief: ClassVar = ("at", "stage", "item", "error")
+
+    at: datetime
+    #: As PIPELINE/STAGE.
+    stage: str
+    item: str
+    #: The beginning of its text.
+    error: str
+
+
 class WorkerStatus(Answer, frozen=True):
     """A worker that is alive, or not yet known to be dead."""
 
@@ -55,6 +68,8 @@ class WorkerStatus(Answer, frozen=True):
     done: Mapping[str, int]
     progress: tuple[ProgressNote, ...]
     guards: tuple[GuardHold, ...]
+    #: As of its last heartbeat; None if no attempt of its own has failed.
+    last_error: WorkerError | None
 
 
 class Workers(Answers[WorkerStatus]):

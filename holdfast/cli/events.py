@@ -26,6 +26,7 @@ PAGE = 1000
 @click.option("--event", type=options.text, metavar="NAME", help="Only events of this kind.")
 @click.option("--key", type=options.text, help="Only events of this item.")
 @click.option("--pipeline", type=options.text)
+@click.option("--stage", type=options.text, help="With --newest-first: only events of this stage.")
 @click.option("--since", type=options.text, metavar="TIME", help="Since then: 2h (ago), or 2026-02-01T10:00Z.")
 @click.option(
     "--limit",
@@ -38,26 +39,43 @@ PAGE = 1000
     "--follow", is_flag=True, help="Keep printing new events as they happen; with --json, one object per line."
 )
 @click.option("--count", is_flag=True, help="Only count events by name.")
+@click.option(
+    "--newest-first", is_flag=True, help="The newest first, a page at a time; each looks through a part of the log."
+)
+@click.option("--after", type=options.text, default="", metavar="PLACE", help="With --newest-first: the next page.")
 @options.common()
 def events(
     event: str | None,
     key: str | None,
     pipeline: str | None,
+    stage: str | None,
     since: str | None,
     limit: int,
     follow: bool,
     count: bool,
+    newest_first: bool,
+    after: str,
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Show what happened, oldest first. Uneventful attempts are not here: see `holdfast show KEY`."""
+    """Show what happened, oldest first unless said otherwise. Uneventful attempts are not here: see `holdfast show KEY`."""
     asked: dict[str, Any] = {"event": event, "key": key, "pipeline": pipeline}
     begin = None if since is None else times.since(since)
     if count and (follow or key is not None):
         raise UsageError("--count goes with --event, --pipeline and --since; for one item: holdfast show KEY")
+    if newest_first and (follow or count):
+        raise UsageError("give one of --newest-first, --follow and --count")
+    if not newest_first and (stage is not None or after):
+        raise UsageError("--stage and --after go with --newest-first")
     with options.open_to_ask(store) as app:
         if count:
             print_answer(app.count_events(event=event, pipeline=pipeline, since=begin), as_json=as_json)
+            return
+        if newest_first:
+            page = app.newest_events(**asked, stage=stage, since=begin, after=after, most=limit)
+            print_answer(page, as_json=as_json)
+            if page.cursor and not as_json:
+                click.echo(f"There may be more: --after {page.cursor}", err=True)
             return
         place = _newest(app)
         old = app.events(**asked, since=begin, most=limit)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import msgspec
 
 from holdfast.cli import options
 from holdfast.cli.output import print_answer, print_json, printable
 from holdfast.errors import UsageError
 from holdfast.model.durations import seconds
+from holdfast.model.tuning import read_value
 
 
 @click.command(short_help="Pause a pipeline, a stage or a resource.")
@@ -82,14 +82,4 @@ def _read(change: str) -> tuple[str, Any]:
     key, equals, value = change.partition("=")
     if not equals or not key.strip():
         raise UsageError(f"{change!r}: write it as KEY=VALUE, like rate=60/min")
-    return key.strip(), _value(value.strip())
-
-
-def _value(text: str) -> Any:
-    """Numbers, true and false, lists and objects as JSON has them; everything else as it is."""
-    if not text:
-        return None
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
+    return key.strip(), read_value(value.strip())

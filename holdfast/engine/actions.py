@@ -330,10 +330,10 @@ def undoing(tx: Transaction, number: int) -> ActionKind:
     return kind
 
 
-def actions(tx: Transaction, *, only_open: bool = False, most: int) -> list[dict[str, Any]]:
-    """The newest actions, newest first."""
+def actions(tx: Transaction, *, only_open: bool = False, before: int = 2**62, most: int) -> list[dict[str, Any]]:
+    """The newest actions with numbers below `before`, newest first."""
     told = []
-    for row in tx.records("list_actions", only_open=int(only_open), most=most):
+    for row in tx.records("list_actions", only_open=int(only_open), before=before, most=most):
         try:
             told.append(_read(row).told())
         except UsageError as error:

@@ -39,7 +39,7 @@ def events(
 ) -> list[Facts]:
     """Events, oldest first: from `after` on, or the newest."""
     number = None if pipeline is None else layout(tx).pipeline(pipeline).id
-    _check_name(tx, event)
+    check_name(tx, event)
     filters = {"event": event, "pipeline": number, "since": EVER if since is None else since, "most": most}
     back = after is None
     if item is not None:
@@ -57,7 +57,7 @@ def count_events(
 ) -> list[Facts]:
     """How many there are of each name, with `more` where there are more than were counted."""
     number = None if pipeline is None else layout(tx).pipeline(pipeline).id
-    _check_name(tx, event)
+    check_name(tx, event)
     counted = []
     for name in [event] if event is not None else [kind for (kind,) in tx.run("event_kinds")]:
         [(n,)] = tx.run(
@@ -74,7 +74,7 @@ def record_user_event(tx: Transaction, event: UserEvent, *, pipeline: str | None
     tx.record(event.name, pipeline=number, item=None if item is None else item["id"], **event.facts)
 
 
-def _check_name(tx: Transaction, event: str | None) -> None:
+def check_name(tx: Transaction, event: str | None) -> None:
     if event is None or event in EVENTS or is_user_event(event):
         return
     # A newer holdfast, or an older one, may have recorded others.

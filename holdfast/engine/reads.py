@@ -16,7 +16,7 @@ from holdfast.model.duration_buckets import percentile_us
 from holdfast.model.facts import Facts
 from holdfast.model.failure_cause import cause_of
 from holdfast.model.history import MEANING, SENT_BACK
-from holdfast.model.layout import Layout, StageRow
+from holdfast.model.layout import Layout, PipelineRow, StageRow
 from holdfast.model.paid import CHARGED
 from holdfast.model.pipeline_changes import release
 from holdfast.model.shell_quoting import word
@@ -66,7 +66,13 @@ def status(tx: Transaction) -> list[Facts]:
     pipelines: dict[str, Facts] = {}
     for row in sorted(known.stages.values(), key=lambda row: (row.pipeline_name, row.position)):
         pipeline = pipelines.setdefault(
-            row.pipeline_name, {"name": row.pipeline_name, **_four_facts(known, row), "stages": [], "removed": []}
+            row.pipeline_name,
+            {
+                "name": row.pipeline_name,
+                **_pause_of(known.pipelines[row.pipeline_name]),
+                "stages": [],
+                "removed": [],
+            },
         )
         counts = {state: n for state, n in sorted(states.get(row.id, {}).items()) if n}
         facts: Facts = {"name": row.name, "version": row.version, "after": list(row.after), "states": counts}
@@ -78,6 +84,7 @@ def status(tx: Transaction) -> list[Facts]:
         facts["on_hold"] = _on_hold(tx, row) if counts.get(State.ON_HOLD) or row.hold_next else []
         waiting = bool(counts.get(State.PENDING))
         facts["held"] = _held(tx, row) if waiting else None
+        facts |= _pause_of(row)
         facts["pending_since"] = tx.run("waiting_since", stage=row.id, most=HEAD)[0][0] if waiting else None
         pipeline["stages"].append(facts)
     return list(pipelines.values())
@@ -116,14 +123,13 @@ def bad_ends(tx: Transaction, places: Iterable[tuple[str, str, str]]) -> tuple[l
     return sorted(found.values(), key=lambda one: -one["count"])[:MOST_ERRORS], first
 
 
-def _four_facts(known: Layout, row: StageRow) -> Facts:
-    """Whether a pipeline is paused, why, until when, and since when."""
-    pipeline = known.pipelines[row.pipeline_name]
+def _pause_of(row: PipelineRow | StageRow) -> Facts:
+    """Whether a pipeline or a stage is paused, why, until when, and since when."""
     return {
-        "paused": bool(pipeline.paused),
-        "reason": pipeline.reason,
-        "paused_until": pipeline.retry_after,
-        "paused_at": pipeline.paused_at,
+        "paused": bool(row.paused),
+        "reason": row.reason,
+        "paused_until": row.retry_after,
+        "paused_at": row.paused_at,
     }
 
 

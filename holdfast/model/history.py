@@ -55,6 +55,7 @@ EVENTS = frozenset(MEANING) | {
     "lease_lost",
     "legacy_event",
     "legacy_imported",
+    "look_requested",
     "money_in_doubt",
     "paused",
     "pipeline_registered",

@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from holdfast.errors import UsageError
 from holdfast.model import guard_conditions as guarding
 from holdfast.model.guard_conditions import Guards
@@ -24,6 +26,17 @@ def merged(declared: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, A
         old = declared.get(key)
         together[key] = {**old, **value} if isinstance(value, Mapping) and isinstance(old, Mapping) else value
     return together
+
+
+def read_value(text: str) -> Any:
+    """A value as a person types it: numbers, true and false, lists and objects as JSON has them; everything else as it is. An
+    empty text takes back what was set."""
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
 
 
 def own_resource(pipeline: str, stage: str | None = None) -> str:

@@ -391,6 +391,8 @@ class Worker:
         done = {str(state): n for state, n in self._committer.done.items() if n}
         progress = list(self._progress.copy().values())[:50]
         facts = {"in_hand": len(self._hand), "done": done, "progress": progress}
+        if self._committer.last_error is not None:
+            facts["last_error"] = self._committer.last_error
         held = self._guard_watch.facts()
         return {**facts, "guards": held} if held else facts
 

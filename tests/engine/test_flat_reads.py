@@ -10,7 +10,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import actions, costs, error_groups, events, limits, pages, reads, resolve, stale
+from holdfast.engine import (
+    actions,
+    alert_status,
+    audit,
+    costs,
+    discover,
+    error_groups,
+    events,
+    limits,
+    log_pages,
+    pages,
+    reads,
+    resolve,
+    stale,
+)
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import ActionPlace, Which, Who
 from holdfast.engine.undo import Trail, follow
@@ -39,6 +53,8 @@ def small_stretches(monkeypatch):
     monkeypatch.setattr(events, "STRETCH", 100)
     monkeypatch.setattr(events, "WIDE", 1000)
     monkeypatch.setattr(error_groups, "MOST_ITEMS", 50)
+    monkeypatch.setattr(log_pages, "SLICE", 100)
+    monkeypatch.setattr(audit, "SLICE", 50)
 
 
 @pytest.fixture
@@ -63,6 +79,10 @@ def items(**given: Any) -> Question:
 
 def log(**given: Any) -> Question:
     return lambda tx: reads.events(tx, **{"most": 10} | given)
+
+
+def page_of_log(**given: Any) -> Question:
+    return lambda tx: log_pages.newest_events(tx, **{"most": 10} | given)
 
 
 def means(kind: type[RetryStages] | type[CancelStages], **which: Any) -> Question:
@@ -122,6 +142,22 @@ def questions(crowd: Crowd) -> dict[str, Question]:
         "events from the beginning of a rare kind": log(after=0, event="paused"),
         "events from the end": log(after=10**12, event="retried"),
         "events from the beginning of an item": log(after=0, item=middle),
+        "newest events": page_of_log(),
+        "newest events, further back": page_of_log(after=f"1/{crowd.items}"),
+        "newest events of a common kind": page_of_log(event="retried"),
+        "newest events of a common kind, further back": page_of_log(
+            event="retried", after=f"{crowd.app.clock.now()}/1"
+        ),
+        "newest events of a rare kind": page_of_log(event="paused"),
+        "newest events of a small pipeline": page_of_log(pipeline="q"),
+        "newest events of a small pipeline of a kind": page_of_log(pipeline="q", event="retried"),
+        "newest events of a stage": page_of_log(stage="c"),
+        "newest events of an item": page_of_log(item=middle),
+        "newest events of late": page_of_log(since=10**17),
+        "audit": lambda tx: audit.audit(tx, most=10),
+        "audit of nobody": lambda tx: audit.audit(tx, by="nobody", most=10),
+        "alert status": lambda tx: alert_status.alert_status(tx, 10),
+        "sources": discover.sources,
         "what a retry of a key means": means(RetryStages, key=somebody),
         "what a retry of done work of a key means": means(RetryStages, key=somebody, states=frozenset({State.DONE})),
         "what a cancel of a key means": means(CancelStages, key=somebody),

@@ -39,8 +39,8 @@ UPDATE holdfast_actions SET preview = :preview WHERE id = :id;
 SELECT * FROM holdfast_actions WHERE id = :id;
 
 -- name: list_actions
--- The newest first.
-SELECT * FROM holdfast_actions WHERE (:only_open = 0 OR state = 'open') ORDER BY id DESC LIMIT :most;
+-- The newest first, of those before one.
+SELECT * FROM holdfast_actions WHERE id < :before AND (:only_open = 0 OR state = 'open') ORDER BY id DESC LIMIT :most;
 
 -- name: action_events
 -- The events of an action, by the index of names and times: only events of its kind and period are read.

@@ -63,3 +63,12 @@ DELETE FROM holdfast_deliveries WHERE id = :id AND worker = :worker RETURNING id
 -- name: delay_delivery
 UPDATE holdfast_deliveries SET worker = NULL, due_at = :due_at, error = :error WHERE id = :id AND worker = :worker
 RETURNING id;
+
+-- name: list_alerts
+SELECT a.name, a.told_at, e.at AS looked_at FROM holdfast_alerts a LEFT JOIN holdfast_events e ON e.id = a.looked_until
+ORDER BY a.name;
+
+-- name: queued_deliveries
+SELECT d.alert, d.body, d.attempts, d.due_at, d.error,
+       CASE WHEN EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = d.worker) THEN 1 ELSE 0 END AS held
+FROM holdfast_deliveries d {by ix_holdfast_deliveries_due} ORDER BY d.due_at LIMIT :most;

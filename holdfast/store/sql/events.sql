@@ -89,3 +89,35 @@ SELECT COUNT(*) FROM (
     SELECT 1 FROM holdfast_events e {by ix_holdfast_events_kind}
     WHERE e.event = :event AND e.at >= :since AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
     LIMIT :most) counted;
+
+-- name: slice_of_log
+-- The next events of the log, newest first, each with whether it is wanted: what is read is bounded, however few are wanted.
+SELECT e.id, e.at,
+       CASE WHEN e.at >= :since AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
+                 AND (CAST(:any_stage AS BIGINT) = 1 OR e.stage {in stages}) THEN 1 ELSE 0 END
+FROM holdfast_events e WHERE e.id < :before ORDER BY e.id DESC LIMIT :most;
+
+-- name: slice_of_item
+SELECT e.id, e.at,
+       CASE WHEN e.at >= :since AND (CAST(:event AS TEXT) IS NULL OR e.event = :event)
+                 AND (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
+                 AND (CAST(:any_stage AS BIGINT) = 1 OR e.stage {in stages}) THEN 1 ELSE 0 END
+FROM holdfast_events e {by ix_holdfast_events_item} WHERE e.item = :item AND e.id < :before ORDER BY e.id DESC LIMIT :most;
+
+-- name: slice_of_kind
+-- Of one name, by time.
+SELECT e.id, e.at,
+       CASE WHEN (CAST(:pipeline AS BIGINT) IS NULL OR e.pipeline = :pipeline)
+                 AND (CAST(:any_stage AS BIGINT) = 1 OR e.stage {in stages}) THEN 1 ELSE 0 END
+FROM holdfast_events e {by ix_holdfast_events_kind}
+WHERE e.event = :event AND e.at >= :since AND e.at <= :until AND (e.at < :until OR e.id < :before)
+ORDER BY e.at DESC, e.id DESC LIMIT :most;
+
+-- name: slice_of_acts
+-- The same of what people have done: not by an action, which tells of itself, and not by a worker, which names an item.
+SELECT e.id, e.at,
+       CASE WHEN {position}(e.data, '"action":') = 0 AND (e.event <> 'paused' OR e.item IS NULL)
+                 AND (CAST(:person AS TEXT) IS NULL OR {position}(e.data, :person) > 0) THEN 1 ELSE 0 END
+FROM holdfast_events e {by ix_holdfast_events_kind}
+WHERE e.event = :event AND e.at >= :since AND e.at <= :until AND (e.at < :until OR e.id < :before)
+ORDER BY e.at DESC, e.id DESC LIMIT :most;

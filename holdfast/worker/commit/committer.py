@@ -13,7 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast import points
 from holdfast.engine.claim import Lease
@@ -43,6 +43,8 @@ T = TypeVar("T")
 
 #: Avoids an Enum lookup on a path that every item takes.
 _DONE, _RETRY_LATER = State.DONE, State.RETRY_LATER
+#: How much of an error a heartbeat carries.
+LONGEST_LAST_ERROR = 500
 
 #: The most attempts in one transaction.
 MOST_SETTLED = 2000
@@ -97,6 +99,8 @@ class Committer(CommitTurns):
         self.empty = threading.Event()
         self.broken: Exception | None = None
         self.done = dict.fromkeys(State, 0)
+        #: The newest failure of an attempt, for the heartbeat.
+        self.last_error: dict[str, Any] | None = None
         #: What has ended in which minute.
         self.minutes = MinuteCounts()
 
@@ -316,7 +320,7 @@ class Committer(CommitTurns):
             finished = [one for one in finished if one.lease.id not in left]
             self._finished.put_back(cycle.left)
         self._hand.drop(finished)
-        self._note(finished)
+        self._note(finished, cycle.at)
         self.minutes.add(cycle.at, cycle.ended)
         arrived: dict[int, list[Lease]] = {}
         for lease in cycle.moved:
@@ -340,7 +344,7 @@ class Committer(CommitTurns):
         if calls:
             self._start_calls(calls)
 
-    def _note(self, finished: Sequence[FinishedAttempt]) -> None:
+    def _note(self, finished: Sequence[FinishedAttempt], at: int) -> None:
         """Count and log how these attempts ended."""
         odd = [one for one in finished if one.lost or not one.routine]
         self.done[_DONE] += len(finished) - len(odd)
@@ -356,6 +360,14 @@ class Committer(CommitTurns):
             self.done[one.state] += 1
             if one.state == _RETRY_LATER:
                 self._promoter.expect(one.delay_us)
+            if one.error is not None and not one.snooze:
+                pipeline, spec = self._offer[one.lease.stage]
+                self.last_error = {
+                    "at": at,
+                    "stage": f"{pipeline}/{spec.name}",
+                    "item": one.lease.key,
+                    "error": one.error[:LONGEST_LAST_ERROR],
+                }
 
     def _give_up(self, one: FinishedAttempt, error: Exception) -> None:
         """Record an attempt that cannot be saved as a failure, as if its handler had raised. It must not delay the

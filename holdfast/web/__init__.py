@@ -9,6 +9,7 @@
 - `walks.py`: questions that read a whole pipeline, made in the background while somebody looks.
 - `verbs.py`: what people may do to many items at once, a row of a table each; `acting.py`: preview, confirm, the action.
 - `values.py`: large values of an item and the content they refer to; `downloads.py` saves them; `settling.py`: calls in doubt.
+- `changing.py`: what people change that is no item: pauses, limits, a look at a source.
 - `access.py`, `security.py`: who may do what, and what every request and every answer must have.
 - `rendering.py`: templates, and how hostile texts are shown; `forms.py`: the same answer as JSON and CSV.
 """

@@ -102,7 +102,7 @@ class Acting:
         if verb.type_number and not _typed(form):
             raise WrongQuery(f"{verb.name} cannot be undone: type the number that the preview shows")
         how = {"by": visit(request).access.name, "reason": form.get("reason", "")[:LONGEST_REASON]}
-        counts = await self._run(
+        counts = await self.run(
             lambda app: verb.act(app, **how, dry_run=False, request=name, **verb.which(query)),
         )
         if counts.action is None:
@@ -118,18 +118,18 @@ class Acting:
         """Stop, continue or undo it."""
         number, what = request.path_params["number"], request.path_params["what"]
         given = dict(await posted(request))
-        found = await self._run(lambda app: app.action(number, most=1))
+        found = await self.run(lambda app: app.action(number, most=1))
         require(request, VERB_OF_KIND.get(found.kind, found.kind))
         by, reason = visit(request).access.name, given.get("reason", "")[:LONGEST_REASON]
         if what == "stop":
-            await self._run(lambda app: app.stop_action(number, by=by, reason=reason))
+            await self.run(lambda app: app.stop_action(number, by=by, reason=reason))
         elif what == "continue":
             self._go_on(number)
         elif what == "undo":
             name = given.get("request", "")
             if not re.fullmatch(r"[0-9a-f]{32}", name):
                 raise WrongQuery("this form has no id: reload the page of the action")
-            counts = await self._run(lambda app: app.undo_action(number, by=by, reason=reason, request=name))
+            counts = await self.run(lambda app: app.undo_action(number, by=by, reason=reason, request=name))
             if counts.action is None:
                 text = f"Nothing that action {number} has moved is still where it was put."
                 return self._dashboard.message(request, 200, "Nothing to undo", text)
@@ -139,11 +139,7 @@ class Acting:
             raise HTTPException(404, "An action can be stopped, continued or undone.")
         return RedirectResponse(f"../{number}", 303)
 
-    async def change(self, work: Callable[[Holdfast], T]) -> T:
-        """Make a change that is not one of the verbs."""
-        return await self._run(work)
-
-    async def _run(self, work: Callable[[Holdfast], T]) -> T:
+    async def run(self, work: Callable[[Holdfast], T]) -> T:
         """Run work that writes, in a thread."""
 
         def run() -> T:

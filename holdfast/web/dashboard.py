@@ -23,6 +23,7 @@ from holdfast.model.redact import redact
 from holdfast.version import VERSION
 from holdfast.web.access import Access, Judge
 from holdfast.web.acting import Acting
+from holdfast.web.changing import Changing
 from holdfast.web.downloads import Downloads
 from holdfast.web.filters import Query, WrongQuery, read_query
 from holdfast.web.forms import csv_response, json_response
@@ -87,6 +88,7 @@ class Dashboard:
         self.walks = Walks(self.open)
         self.streams = Streams()
         self._acting = Acting(self)
+        self._changing = Changing(self, self._acting)
         errors: Any = {
             HTTPException: self._http_error,
             WrongQuery: self._wrong_query,
@@ -119,6 +121,7 @@ class Dashboard:
             *self._acting.routes(),
             *Settling(self, self._acting).routes(),
             *Downloads(self).routes(),
+            *self._changing.routes(),
         ]
         for page in pages():
             serve = _Serve(self, page)

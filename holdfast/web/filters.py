@@ -114,6 +114,7 @@ STATE = Filter("state", "State", choices=tuple(state.value for state in State), 
 KEY = Filter("key", "Key", many=True, hint="* and ? are wild")
 ERROR = Filter("error", "Error", hint="part of the error text")
 GROUP = Filter("group", "Error group")
+SINCE = Filter("since", "Since", read=moment_or_age, hint="2h, 2026-02-01")
 OLDER_THAN = Filter("older_than", "Older than", read=length_of_time, hint="90m, 2d")
 WHICH_ITEMS = (PIPELINE, STAGE, STATE, KEY, ERROR, GROUP)
 #: What lists of items can be narrowed by, and acts cannot.

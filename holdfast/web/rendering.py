@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from holdfast.answers.json_of import json_of
-from holdfast.answers.text_tables import as_text, iso, spoken
+from holdfast.answers.text_tables import as_text, in_words, iso, spoken
 from holdfast.model.logs import printable
 from holdfast.model.money import spoken as money
 from holdfast.web.filters import link
@@ -97,6 +97,7 @@ def environment() -> Environment:
     )
     env.filters |= {
         "as_json": as_text,
+        "in_words": in_words,
         "plain_json": plain_json,
         "shown": shown,
         "when": when,

@@ -87,7 +87,7 @@ class Settling:
             )
             return counts.action
 
-        action = await self._acting.change(work)
+        action = await self._acting.run(work)
         where = (
             f"actions/{action}" if action is not None else link("item", pipeline=query["pipeline"], key=query["key"])
         )

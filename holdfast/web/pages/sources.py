@@ -1,0 +1,15 @@
+"""Sources: the last look, what it found, the next look, and what went wrong."""
+
+from __future__ import annotations
+
+from holdfast.answers.source import Sources
+from holdfast.app import Holdfast
+from holdfast.web.filters import Query
+from holdfast.web.page import Page
+
+
+def ask(app: Holdfast, query: Query) -> Sources:
+    return app.sources()
+
+
+page = Page(name="sources", title="Sources", place=70, ask=ask)

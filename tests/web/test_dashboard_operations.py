@@ -52,7 +52,7 @@ def at_work(url: str) -> None:
     rule = [AlertRule.read("too-many", {"event": "worker_died", "log": True})]
     later = store.read(lambda tx: tx.now) + 10**10
     [(stage,)] = store.read(lambda tx: [(row[0],) for row in tx.run("read_counts")][:1])
-    store.write(lambda tx: join(tx, Identity(7, f"one {NASTY}", "host", "1 x", 10**12), {stage: "1"}, facts))
+    store.write(lambda tx: join(tx, Identity(7, f"one {NASTY}", "host", "1 x", 1), {stage: "1"}, facts))
     store.write(lambda tx: alert_rules.watch_events(tx, rule))
     store.write(lambda tx: tx.record("worker_died", worker=8, name=f"two {NASTY}", why="its process is gone"))
     store.write(lambda tx: alert_rules.watch_events(tx, rule))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Item, Pipeline, RetryLater, Skip
+from holdfast import Context, Item, Permanent, Pipeline, RetryLater, Skip
 from holdfast.answers import ProgressNote
 from tests.support.bench import Bench
 from tests.support.kinds import KINDS, Handler, every_kind, keys, stage
@@ -99,6 +99,28 @@ def test_progress_travels_with_the_heartbeat_and_shows_in_why(run: Bench, kind: 
         gate.touch()
         wait_for(lambda: ran.state("page", "work") == "done")
         wait_for(lambda: ran.app.workers()[0].progress == ())
+
+
+@pytest.mark.req("P17")
+def test_the_last_error_of_a_worker_travels_with_its_heartbeat(run: Bench):
+    """A snooze is none, and what succeeds later does not hide it."""
+    pipeline = Pipeline("p")
+
+    @pipeline.stage()
+    def work(item: Item, ctx: Context) -> Any:
+        if item.key == "bad":
+            raise Permanent("no pages")
+        return RetryLater(after="1h", reason="closed") if item.key == "late" else 1
+
+    with run.serving(pipeline, ["late"], lease_seconds=2.0) as (_, ran):
+        wait_for(lambda: ran.app.workers()[0].done.get("retry_later"))
+        assert ran.app.workers()[0].last_error is None
+        ran.app.add("p", ["bad"])
+        wait_for(lambda: ran.app.workers()[0].last_error)
+        ran.app.add("p", ["good"])
+        worker = wait_for(lambda: next((one for one in ran.app.workers() if one.done.get("done")), None))
+        assert (worker.last_error.stage, worker.last_error.item) == ("p/work", "bad")
+        assert worker.last_error.error == "Permanent: no pages"
 
 
 def test_a_handler_can_see_that_the_worker_is_stopping(run: Bench):

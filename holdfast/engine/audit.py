@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.engine import actions
 from holdfast.engine.events import EVER, LAST
-from holdfast.engine.log_pages import read_events, read_numbers
+from holdfast.engine.log_pages import DISORDER_US, read_events, read_numbers
 from holdfast.errors import UsageError
 from holdfast.model.acts import COMMANDS, VERBS
 from holdfast.model.facts import Facts
@@ -100,7 +100,7 @@ def _actions(tx: Transaction, by: str | None, verb: str | None, since: int, befo
         acts.append(_Act(at, True, row["id"], fits, row))
     # One that this code cannot read is left out, so the number of rows says nothing.
     is_full = bool(rows and tx.run("list_actions", only_open=0, before=rows[-1]["id"], most=1))
-    return _Slice(acts, is_full)
+    return _Slice(acts, is_full and rows[-1]["created_at"] >= since - DISORDER_US)
 
 
 def _told(tx: Transaction, acts: list[_Act]) -> Iterator[Facts]:
@@ -112,7 +112,7 @@ def _told(tx: Transaction, acts: list[_Act]) -> Iterator[Facts]:
                 **{name: one.facts[name] for name in ("by", "reason")},
                 "verb": one.facts["kind"],
                 **asked,
-                "at": one.at,
+                "at": one.facts["created_at"],
             }
             continue
         row = events[one.id]

@@ -46,6 +46,11 @@ class StageThroughput(Answer, frozen=True):
     points: tuple[ThroughputPoint, ...]
 
     @property
+    def per_minute(self) -> float:
+        """Attempts per minute."""
+        return self.attempts / max(1, len(self.points)) / (self.span.total_seconds() / 60)
+
+    @property
     def bars(self) -> str:
         """The attempts over time, as a line of bars."""
         most = max([point.attempts for point in self.points], default=0)
@@ -67,7 +72,7 @@ class Throughput(Answers[StageThroughput]):
             [
                 f"{one.pipeline}.{one.stage}",
                 one.attempts,
-                f"{one.attempts / max(1, len(one.points)) / (one.span.total_seconds() / 60):.1f}",
+                f"{one.per_minute:.1f}",
                 *(
                     "-" if took is None else spoken(took)
                     for took in (one.run_p50, one.run_p95, one.wait_p50, one.wait_p95)

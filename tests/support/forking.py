@@ -28,7 +28,7 @@ def become(work: Callable[[], object], files: Sequence[int]) -> NoReturn:
     code = 1
     try:
         die_with_parent()
-        _take(*files)
+        take_files(*files)
         work()
         code = 0
     except SystemExit as end:
@@ -45,7 +45,7 @@ def become(work: Callable[[], object], files: Sequence[int]) -> NoReturn:
         os._exit(code)
 
 
-def _take(stdin: int, stdout: int, stderr: int) -> None:
+def take_files(stdin: int, stdout: int, stderr: int) -> None:
     for number, file in enumerate((stdin, stdout, stderr)):
         os.dup2(file, number)
     # As Python makes them when it begins: the parent's know things about its files, not about these.

@@ -47,8 +47,17 @@ class StageThroughput(Answer, frozen=True):
 
     @property
     def per_minute(self) -> float:
-        """Attempts per minute."""
+        """How many attempts ended in a minute, on average."""
         return self.attempts / max(1, len(self.points)) / (self.span.total_seconds() / 60)
+
+    def pace(self, *outcomes: str) -> float:
+        """How many attempts with these outcomes, or with any, ended in a minute, since the first of all attempts in this time:
+        what has begun ten minutes ago is not slow because nothing was done before."""
+        begun = next((n for n, point in enumerate(self.points) if point.attempts), None)
+        if begun is None:
+            return 0.0
+        count = sum(self.outcomes.get(name, 0) for name in outcomes) if outcomes else self.attempts
+        return count / ((len(self.points) - begun) * self.span.total_seconds() / 60)
 
     @property
     def bars(self) -> str:

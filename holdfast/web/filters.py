@@ -46,10 +46,12 @@ class Filter:
     default: Any = None
     #: Part of the address that is no filter, such as the place in a list: it has no chip, and does not outlive a change.
     is_place: bool = False
+    #: How the page is shown rather than what is on it: every choice is a chip, and one is always in force.
+    as_chips: bool = False
 
     def parse(self, given: Sequence[str]) -> Any:
         if not given:
-            return () if self.many else self.default
+            return self.default or () if self.many else self.default
         if len(given) > (MOST_VALUES if self.many else 1):
             raise WrongQuery(
                 f"{self.name} is given {len(given)} times; {MOST_VALUES if self.many else 'once'} is allowed"
@@ -147,6 +149,15 @@ class Chip:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """A value that a filter may have, and the address with it; without it, if it is one of several in force."""
+
+    value: str
+    in_force: bool
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """The checked parameters of an address."""
 
@@ -177,9 +188,21 @@ class Query:
                 self.link(None, **{one.name: [other for other in self.given[one.name] if other != value]}),
             )
             for one in self.filters
-            if not one.is_place
+            if not one.is_place and not one.as_chips
             for value in self.given.get(one.name, ())
         ]
+
+    def choices(self, one: Filter) -> list[Choice]:
+        """The choices of a filter, as chips."""
+        value = self.values[one.name]
+        now = list(value) if one.many else [value]
+
+        def chosen(choice: str) -> list[str]:
+            if not one.many:
+                return [choice]
+            return [other for other in now if other != choice] if choice in now else [*now, choice]
+
+        return [Choice(choice, choice in now, self.link(**{one.name: chosen(choice)})) for choice in one.choices]
 
     def named(self, *names: str) -> dict[str, Any]:
         """These values, as arguments of a method of the app."""

@@ -78,6 +78,11 @@ def plain_json(value: Any) -> str:
     return as_text(json_of(value))
 
 
+def pace(value: float) -> str:
+    """So many a minute."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.2g}"
+
+
 def number(value: int) -> str:
     return f"{value:,}"
 
@@ -104,6 +109,7 @@ def environment() -> Environment:
         "state": state,
         "span": span,
         "number": number,
+        "pace": pace,
         "money": amount,
     }
     # Macros for all templates: blocks that are rendered alone see no imports of their file.

@@ -86,6 +86,8 @@ def serve() -> Iterator[Callable[..., Web]]:
     with ExitStack() as stack:
 
         def make(store: str | Holdfast, **settings: Any) -> Web:
+            # A busy machine is no reason for a page to give up here.
+            settings.setdefault("question_seconds", 120.0)
             if "token" not in settings:
                 settings.setdefault("access", lambda request: Access("ada"))
             app = dashboard(store, **settings)

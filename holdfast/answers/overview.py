@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from holdfast.answers.cost import Costs
 from holdfast.answers.limit import ResourceLimits
+from holdfast.answers.pace import StageRate
 from holdfast.answers.status import PipelineStatus, StageStatus, Status
 from holdfast.model.states import State
 
@@ -33,6 +34,8 @@ BY_DAY = ("pipeline", "resource", "day")
 class Overview:
     status: Status
     limits: ResourceLimits
+    #: By the attempts of the last hour, where they were asked for.
+    rates: tuple[StageRate, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.answers.overview import COLUMNS, Overview, count_of, in_the_way
+from holdfast.answers.pace import StageRate, money_today, rates
 from holdfast.app import Holdfast
 from holdfast.model.states import State
 from holdfast.web.filters import Query
 from holdfast.web.page import Page
+from holdfast.worker.background.minutes import WRITE_SECONDS
 
 
 def ask(app: Holdfast, query: Query) -> Overview:
-    return Overview(app.status(), app.limits())
+    status = app.status()
+    return Overview(status, app.limits(), rates(status, app.throughput(last="1h")))
 
 
 def view(answer: Overview, query: Query) -> Mapping[str, Any]:
@@ -22,15 +25,27 @@ def view(answer: Overview, query: Query) -> Mapping[str, Any]:
         "count_of": count_of,
         "in_the_way": list(in_the_way(answer)),
         "workers": answer.status.workers,
+        "rates": _by_stage(answer),
+        "rates_at": max((one.last_at for one in answer.rates if one.last_at), default=None),
+        "rates_written_seconds": round(WRITE_SECONDS),
+        "money_today": lambda pipeline: list(money_today(pipeline, answer.limits)),
     }
 
 
+def _by_stage(answer: Overview) -> dict[tuple[str, str], StageRate]:
+    return {(one.pipeline, one.stage): one for one in answer.rates}
+
+
 def rows(answer: Overview) -> Iterable[Mapping[str, Any]]:
+    known = _by_stage(answer)
     for pipeline in answer.status.pipelines:
         for stage in pipeline.stages:
             counts = {state.value: stage.states.get(state, 0) for state in State}
             since = {"pending_since": stage.pending_since, "in_the_way": stage.held.text if stage.held else None}
-            yield {"pipeline": pipeline.name, "stage": stage.name, **counts, **since}
+            rate = known.get((pipeline.name, stage.name))
+            eta = rate.eta.total_seconds() if rate and rate.eta else None
+            pace = {"per_minute": rate.per_minute if rate else None, "eta_seconds": eta}
+            yield {"pipeline": pipeline.name, "stage": stage.name, **counts, **since, **pace}
 
 
 page = Page(name="overview", title="Overview", place=10, ask=ask, view=view, rows=rows)
